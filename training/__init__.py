@@ -1,0 +1,1 @@
+"""How the built-in pair of models was made: tokenizer, training rows, training, distillation, int8 files, measurements."""

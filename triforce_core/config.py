@@ -1,0 +1,130 @@
+"""Settings: frozen, checked on creation, "auto" where the machine or the model should choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from .errors import ConfigError
+
+Auto = Literal["auto"]
+BUILTIN = "builtin"
+
+
+def _check(condition: bool, name: str, value: object, allowed: str) -> None:
+    if not condition:
+        raise ConfigError(f"{name} is {value!r}", allowed=allowed)
+
+
+def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    _check(value in choices, name, value, ", ".join(choices))
+
+
+def _whole(name: str, value: object, low: int, high: int, *, auto: bool = True) -> None:
+    if auto and value == "auto":
+        return
+    good = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+    _check(good, name, value, f"a whole number from {low} to {high}" + (" or 'auto'" if auto else ""))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What to load and where to run it.
+
+    model / draft_model: "builtin", a folder, or a Hugging Face repo id already in the local cache
+    (fetched only with allow_download); draft_model may be "auto" (the built-in draft for the
+    built-in model, otherwise none) or "none". saved_readings: folder for saved KV, or None for off.
+    """
+
+    model: str = BUILTIN
+    draft_model: str = "auto"
+    mode: Literal["auto", "cpu", "on-chip", "offload"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"
+    max_context: int | Auto = "auto"
+    prefill_chunk: int | Auto = "auto"
+    threads: int | Auto = "auto"
+    allow_download: bool = False
+    saved_readings: Path | None = None
+    saved_quota_bytes: int = 20 * 1024**3
+
+    def __post_init__(self) -> None:
+        _one_of("mode", self.mode, ("auto", "cpu", "on-chip", "offload"))
+        _one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        _whole("max_context", self.max_context, 256, 4_194_304)
+        _whole("prefill_chunk", self.prefill_chunk, 16, 65_536)
+        _whole("threads", self.threads, 1, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a distribution over the next token is made from logits, and when an answer ends.
+
+    temperature 0 is greedy. top_p in (0, 1]; top_k 0 keeps all. seed fixes the whole answer.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    max_new_tokens: int = 512
+    stop_token_ids: tuple[int, ...] | None = None  # None: the model's own
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.temperature, (int, float)) and not isinstance(self.temperature, bool)
+        _check(number and 0 <= self.temperature <= 10, "temperature", self.temperature, "a number from 0 to 10")
+        _check(isinstance(self.top_p, (int, float)) and 0 < self.top_p <= 1, "top_p", self.top_p,
+               "a number above 0, at most 1")
+        _whole("top_k", self.top_k, 0, 1_000_000, auto=False)
+        _whole("seed", self.seed, 0, 2**63 - 1, auto=False)
+        _whole("max_new_tokens", self.max_new_tokens, 1, 1_000_000, auto=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationConfig:
+    """The hierarchy's dials (TriForce, arXiv 2404.11912). None of them changes the output's distribution.
+
+    gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass.
+    budget: tokens of the full cache that the retrieval cache holds (per layer and KV head).
+    refresh: what chooses the retrieved chunks: the attention mass of full verifications, or the
+    query against chunk means. refresh_every: full passes between two choices.
+    sinks / window: the small model's StreamingLLM cache. quotes: hold text between the model's
+    quotation marks to what the document says ("auto": on where the model was trained for it).
+    """
+
+    engine: Literal["triforce", "autoregressive"] = "triforce"
+    verifier: Literal["rejection", "coupled"] = "rejection"
+    gamma1: int | Auto = "auto"
+    gamma2: int | Auto = "auto"
+    budget: int | Auto = "auto"
+    chunk_size: int = 8
+    recent: int | Auto = "auto"  # newest tokens the retrieval cache always holds, within the budget
+    refresh: Literal["attention", "chunk-means"] = "attention"
+    refresh_every: int | Auto = "auto"
+    sinks: int = 4
+    window: int | Auto = "auto"
+    quotes: Literal["auto", "on", "off"] = "auto"
+
+    def __post_init__(self) -> None:
+        _one_of("engine", self.engine, ("triforce", "autoregressive"))
+        _one_of("verifier", self.verifier, ("rejection", "coupled"))
+        _one_of("refresh", self.refresh, ("attention", "chunk-means"))
+        _one_of("quotes", self.quotes, ("auto", "on", "off"))
+        _whole("gamma1", self.gamma1, 0, 64)
+        _whole("gamma2", self.gamma2, 1, 256)
+        _whole("budget", self.budget, 64, 1_048_576)
+        _whole("chunk_size", self.chunk_size, 1, 4096, auto=False)
+        _whole("recent", self.recent, 0, 1_048_576)
+        _whole("refresh_every", self.refresh_every, 1, 100_000)
+        _whole("sinks", self.sinks, 0, 4096, auto=False)
+        _whole("window", self.window, 16, 1_048_576)
+
+
+@dataclass(frozen=True, slots=True)
+class AskConfig:
+    """One question's dials. remember=False leaves the conversation as it was (the race uses it)."""
+
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    remember: bool = True

@@ -1,0 +1,45 @@
+"""A document as values: pages in reading order. Knows no tokens (``prompt`` makes those) and no file formats."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page (or section, for formats without pages). label is what a reader calls it: "iv", "85"."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What was read from a file. warnings: sentences fit to show (pages without text, odd encodings...)."""
+
+    title: str
+    kind: str  # "pdf", "txt", "markdown", "html", "docx", "epub"
+    pages: tuple[Page, ...]
+    reader: str  # which reader made it: page maps of two readers never mix
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """SHA-256 over labels and texts: the same words are the same document, whatever the file."""
+        digest = hashlib.sha256()
+        for page in self.pages:
+            digest.update(f"{page.label}\x00{page.text}\x01".encode())
+        return digest.hexdigest()
+
+    @property
+    def characters(self) -> int:
+        return sum(len(page.text) for page in self.pages)
+
+    def select(self, first: int, last: int) -> Document:
+        """Pages first..last, counted from 1, both included. Raises PageRangeError."""
+        from ..errors import PageRangeError
+
+        if not 1 <= first <= last <= len(self.pages):
+            raise PageRangeError(f"Pages {first}-{last} were asked for", allowed=f"1-{len(self.pages)}")
+        return Document(self.title, self.kind, self.pages[first - 1 : last], self.reader, self.warnings)

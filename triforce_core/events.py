@@ -1,0 +1,154 @@
+"""What the engine reports while it works: frozen values, no tensors, picklable (they cross processes).
+
+A screen, a log, a chart and an API all fold the same events; ``metrics`` holds the folds.
+Times are seconds unless the name says otherwise; token positions are positions in the context
+(position 0 is the first token of the document prompt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "cancelled", "context"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """The engine is getting ready. fraction is in [0, 1], or None where it cannot be known."""
+
+    stage: str
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded, in words fit to show."""
+
+    name: str
+    draft_name: str
+    mode: str  # "cpu", "on-chip" or "offload"
+    why: str  # why this mode and dtype
+    device: str
+    dtype: str
+    max_context: int  # tokens: document + conversation + answer
+    model_bytes: int
+    kv_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """A document is being read; tokens_done counts from the document's first token."""
+
+    tokens_done: int
+    tokens_total: int
+    tokens_per_second: float
+    eta_seconds: float | None
+    stage: Literal["read", "restore", "save"] = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class PageSpan:
+    """Tokens [start, end) of the context hold this page's marker and text."""
+
+    label: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentOpened:
+    """The document is in the cache. restored: its KV came from disk instead of being computed.
+
+    read_seconds: what computing it cost (when it was first read, if restored)."""
+
+    document_id: str
+    tokens: int
+    pages: tuple[PageSpan, ...]
+    seconds: float
+    read_seconds: float
+    restored: bool
+    max_context: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierCount:
+    """One tier in one round: how many drafted tokens the tier above tested, and how many it accepted."""
+
+    tier: str  # who drafted: "draft" (the small model), "retrieval", "quote" (forced by the document)
+    tested: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvent:
+    """One verification by the full cache.
+
+    origins names, token by token, who wrote it: a tier whose draft survived every check
+    ("draft", "retrieval", "quote"), or "recovered" / "bonus" when the full cache wrote it itself.
+    page_shares: share of this round's attention mass over the document, page by page (sums to 1),
+    or None when this round did not measure it.
+    """
+
+    index: int
+    token_ids: tuple[int, ...]
+    origins: tuple[str, ...]
+    tiers: tuple[TierCount, ...]
+    milliseconds: Mapping[str, float] = field(default_factory=dict)  # "draft", "retrieval", "verify", "other"
+    page_shares: tuple[float, ...] | None = None
+    elapsed: float = 0.0  # seconds since the question was accepted
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Text to append to the answer. Never half a character."""
+
+    text: str
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AttendedChunk:
+    """Tokens [start, end) of the context and their share of the document's attention mass."""
+
+    page: str
+    start: int
+    end: int
+    share: float
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStats:
+    """Figures of one answer. Rates leave prefill out; decode starts after the first token."""
+
+    prompt_tokens: int  # tokens of this turn that were prefilled
+    reused_tokens: int  # tokens that were already in the cache
+    generated_tokens: int
+    full_passes: int  # verifications by the full cache
+    prefill_seconds: float
+    time_to_first_token: float
+    decode_seconds: float
+    decode_tokens_per_second: float
+    tokens_per_full_pass: float
+    acceptance: Mapping[str, TierCount]
+    tokens_by_origin: Mapping[str, int]
+    engine: str  # "triforce" or "autoregressive"
+    why: str  # why speculation was on or off
+    verifier: str = "rejection"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer is complete (or stopped). text is the whole answer; token_ids include its stop token if any."""
+
+    reason: FinishReason
+    text: str
+    token_ids: tuple[int, ...]
+    stats: AnswerStats
+    chunks: tuple[AttendedChunk, ...] = ()
+    page_shares: tuple[float, ...] = ()
+
+
+Event = LoadProgress | ModelInfo | PrefillProgress | DocumentOpened | RoundEvent | TextDelta | Finished
