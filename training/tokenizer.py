@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
 import random
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,30 +28,30 @@ def sample_lines(corpus: Path, share: float, seed: int = 0) -> Iterator[str]:
 
 def train_tokenizer(corpus: Path, out: Path, share: float) -> None:
     """Byte-pair pieces with byte fallback; digits stand alone and no piece crosses a space."""
-    with tempfile.TemporaryDirectory() as folder:
-        spm.SentencePieceTrainer.train(
-            sentence_iterator=sample_lines(corpus, share),
-            model_prefix=f"{folder}/tokenizer",
-            model_type="bpe",
-            vocab_size=VOCABULARY,
-            byte_fallback=True,
-            character_coverage=0.9995,
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            add_dummy_prefix=False,
-            split_by_whitespace=True,
-            split_digits=True,
-            user_defined_symbols=list(USER_PIECES),
-            unk_id=0,
-            bos_id=1,
-            eos_id=2,
-            pad_id=-1,
-            max_sentence_length=4096,
-            num_threads=2,
-            minloglevel=2,
-        )
-        out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(f"{folder}/tokenizer.model", out)
+    written = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=sample_lines(corpus, share),
+        model_writer=written,
+        model_type="bpe",
+        vocab_size=VOCABULARY,
+        byte_fallback=True,
+        character_coverage=0.9999,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=False,
+        split_by_whitespace=True,
+        split_digits=True,
+        user_defined_symbols=list(USER_PIECES),
+        unk_id=0,
+        bos_id=1,
+        eos_id=2,
+        pad_id=-1,
+        max_sentence_length=4096,
+        num_threads=2,
+        minloglevel=2,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(written.getvalue())
 
 
 def main() -> None:
