@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -119,12 +119,3 @@ class SpeculationConfig:
         _whole("refresh_every", self.refresh_every, 1, 100_000)
         _whole("sinks", self.sinks, 0, 4096, auto=False)
         _whole("window", self.window, 16, 1_048_576)
-
-
-@dataclass(frozen=True, slots=True)
-class AskConfig:
-    """One question's dials. remember=False leaves the conversation as it was (the race uses it)."""
-
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
-    remember: bool = True

@@ -58,6 +58,29 @@ class PageSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentFit:
+    """How much of a document the loaded model can hold. page_tokens: tokens of each page, marker included.
+
+    max_tokens leaves room for questions and answers."""
+
+    tokens: int
+    max_tokens: int
+    page_tokens: tuple[int, ...]
+
+    @property
+    def fits(self) -> bool:
+        return self.tokens <= self.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One finished exchange of a conversation, as the next question needs it."""
+
+    question: str
+    answer_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentOpened:
     """The document is in the cache. restored: its KV came from disk instead of being computed.
 
