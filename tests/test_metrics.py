@@ -1,0 +1,63 @@
+"""The folds, on answers small enough to count by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from triforce_core import metrics
+from triforce_core.events import RoundEvent, TierCount
+
+
+def make_round(index: int, tokens: int, elapsed: float, *tiers: TierCount, shares: tuple | None = None) -> RoundEvent:
+    origins = ("draft",) * (tokens - 1) + ("bonus",)
+    return RoundEvent(index, tuple(range(tokens)), origins, tiers, {"verify": 2.0}, shares, elapsed)
+
+
+ROUNDS = [
+    make_round(0, 1, 1.0),
+    make_round(1, 3, 1.5, TierCount("draft", 4, 3), TierCount("retrieval", 3, 2), shares=(0.25, 0.75)),
+    make_round(2, 4, 2.0, TierCount("draft", 4, 4), TierCount("retrieval", 4, 3), shares=(0.75, 0.25)),
+]
+
+
+def test_an_answer() -> None:
+    stats = metrics.answer_stats(ROUNDS, prompt_tokens=5, reused_tokens=100, prefill_seconds=0.9, engine="triforce",
+                                 why="on")
+    assert (stats.generated_tokens, stats.full_passes) == (8, 3)
+    assert stats.tokens_per_full_pass == pytest.approx(8 / 3)
+    assert stats.time_to_first_token == 1.0
+    assert stats.decode_seconds == 1.0
+    assert stats.decode_tokens_per_second == 7.0  # the first round's token is not decoded in that second
+    assert stats.acceptance == {"draft": TierCount("draft", 8, 7), "retrieval": TierCount("retrieval", 7, 5)}
+    assert stats.tokens_by_origin == {"bonus": 3, "draft": 5}
+
+
+def test_nothing_yet() -> None:
+    stats = metrics.answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine="triforce", why="")
+    assert stats.generated_tokens == stats.full_passes == 0
+    assert stats.decode_tokens_per_second == stats.tokens_per_full_pass == 0.0
+    assert metrics.rolling_rate([]) == metrics.rolling_rate(ROUNDS[:1]) == metrics.decode_rate(ROUNDS[:1]) == 0.0
+    assert metrics.page_shares([]) == ()
+
+
+def test_rolling_rate_forgets_the_past() -> None:
+    slow_then_fast = [make_round(i, 1, float(i)) for i in range(5)] + [make_round(5 + i, 10, 5.0 + i) for i in range(3)]
+    assert metrics.rolling_rate(slow_then_fast, window=2.0) == 10.0
+    assert metrics.rolling_rate(slow_then_fast, window=0.1) == 10.0  # at least two rounds
+    assert metrics.rolling_rate(slow_then_fast, window=100.0) == metrics.decode_rate(slow_then_fast)
+
+
+def test_sums_and_means() -> None:
+    assert metrics.milliseconds(ROUNDS) == {"verify": 6.0}
+    assert metrics.page_shares(ROUNDS) == (0.5, 0.5)
+    merged = metrics.merge_acceptance([metrics.acceptance(ROUNDS), metrics.acceptance(ROUNDS)])
+    assert merged["draft"] == TierCount("draft", 16, 14)
+    assert metrics.acceptance_rate(merged["draft"]) == 0.875
+    assert metrics.acceptance_rate(TierCount("draft", 0, 0)) == 0.0
+
+
+def test_speedup() -> None:
+    fast = metrics.answer_stats(ROUNDS, prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine="triforce", why="")
+    none = metrics.answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine="triforce", why="")
+    assert metrics.speedup(fast, fast) == 1.0
+    assert metrics.speedup(none, fast) is None and metrics.speedup(None, fast) is None

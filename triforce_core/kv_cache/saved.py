@@ -1,0 +1,395 @@
+"""Saved readings: the prefilled KV of a document on disk, so that opening it again takes a second.
+
+One file per reading, named by its key's digest:
+
+    MAGIC | header length (u64) | header CRC (u32) | header JSON | padding | tensors, each at a multiple of 64
+
+The header holds the whole key, every tensor's place, shape and CRC-32, and what the reading cost. A file is
+written beside its place, synced and renamed, so a reader sees all of it or nothing. Whatever does not match
+in every part - key, format, size, checksum - is removed and the document is read again: a saved reading may
+be lost, never mistaken for another. Checksums find damage, not forgery: the folder is the person's own (0700).
+
+Knows no cache kind and no model: it stores named tensors. Imports torch only to move tensors, so that the
+parent process can list and delete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import struct
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ..errors import NotEnoughDiskError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORMAT = 1
+_MAGIC = b"TriForceKV\x00\x01"
+_FRONT = struct.Struct("<12sQI")
+_ALIGN = 64
+_DTYPES = ("float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8")
+_RESERVE_BYTES = 512 * 1024**2  # left free on the disk for everything else
+_STALE_SECONDS = 3600.0
+_BLOCK = 4 * 1024**2
+
+
+class DamagedReading(Exception):
+    """A saved reading failed its checksum; it is removed already. Reset the cache and read the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingKey:
+    """Everything that decides the KV's values. Two equal keys promise the same bytes.
+
+    document: Document.id; tokens: ``token_digest`` of the prefilled ids; model, tokenizer: fingerprints of
+    their files; prompt_version: of the layout around the pages; settings: what else the model's computation
+    depends on (rope scaling, chunk of the prefill, kernel version ...), as sorted pairs.
+    """
+
+    document: str
+    tokens: str
+    model: str
+    tokenizer: str
+    dtype: str
+    prompt_version: str
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(_plain(self), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SavedInfo:
+    """One saved reading, as a list shows it."""
+
+    path: Path
+    document: str
+    title: str
+    tokens: int
+    bytes: int
+    read_seconds: float
+    last_used: float  # seconds since the epoch
+
+
+def token_digest(token_ids: Sequence[int]) -> str:
+    return hashlib.blake2b(struct.pack(f"<{len(token_ids)}q", *token_ids), digest_size=16).hexdigest()
+
+
+def fingerprint_files(paths: Sequence[Path]) -> str:
+    """Names and contents of files. Of one over 256 MiB: size, time of change, first and last MiB instead."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(paths, key=lambda p: p.name):
+        facts = path.stat()
+        digest.update(f"{path.name}\x00{facts.st_size}\x00".encode())
+        with path.open("rb") as file:
+            if facts.st_size <= 256 * 1024**2:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+            else:
+                digest.update(f"{facts.st_mtime_ns}\x00".encode())
+                digest.update(file.read(1024**2))
+                file.seek(-(1024**2), os.SEEK_END)
+                digest.update(file.read())
+    return digest.hexdigest()
+
+
+class Reading:
+    """An opened saved reading: header checked, tensors checked one by one as they are handed out.
+
+    Tensors are views of the mapped file: copy them; they die with ``close``. Use as a context manager."""
+
+    def __init__(self, path: Path, header: dict[str, Any], mapped: mmap.mmap) -> None:
+        self.path = path
+        self.num_layers: int = header["layers"]
+        self.tokens: int = header["tokens"]
+        self.read_seconds: float = header["read_seconds"]
+        self._entries: dict[str, dict[str, Any]] = {entry["name"]: entry for entry in header["tensors"]}
+        self._mapped = mapped
+
+    def layers(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Keys and values [H, n, D] of each layer in order. Raises DamagedReading at the first bad one."""
+        names = [f"{layer}.{part}" for layer in range(self.num_layers) for part in "kv"]
+        with ThreadPoolExecutor(2) as pool:  # checksums run ahead of the caller's copies
+            sound: list[Future[bool]] = [pool.submit(self._sound, name) for name in names]
+            try:
+                for i in range(0, len(names), 2):
+                    pair = [self._checked(names[j], sound[j].result()) for j in (i, i + 1)]
+                    yield pair[0], pair[1]
+            finally:
+                for future in sound:
+                    future.cancel()
+
+    def extras(self) -> dict[str, Tensor]:
+        names = [name for name in self._entries if name.startswith("extra:")]
+        return {name.removeprefix("extra:"): self._checked(name, self._sound(name)) for name in names}
+
+    def close(self) -> None:
+        with contextlib.suppress(BufferError):  # a tensor still looks into it: the mapping ends with the tensor
+            self._mapped.close()
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _sound(self, name: str) -> bool:
+        entry = self._entries[name]
+        with memoryview(self._mapped) as whole, whole[entry["offset"] : entry["offset"] + entry["bytes"]] as part:
+            return zlib.crc32(part) == int(entry["crc32"], 16)
+
+    def _checked(self, name: str, sound: bool) -> Tensor:
+        import torch
+
+        if not sound:
+            self.path.unlink(missing_ok=True)
+            raise DamagedReading(f"{self.path.name}: checksum of {name}")
+        entry = self._entries[name]
+        dtype, count = getattr(torch, entry["dtype"]), int(torch.Size(entry["shape"]).numel())
+        if count == 0:
+            return torch.empty(entry["shape"], dtype=dtype)
+        flat = torch.frombuffer(self._mapped, dtype=dtype, count=count, offset=entry["offset"])
+        return flat.view(entry["shape"])
+
+
+class SavedReadings:
+    """The folder of saved readings. Safe for several processes at once; the least recently used goes first."""
+
+    def __init__(self, folder: Path, quota_bytes: int) -> None:
+        self.folder, self.quota_bytes = Path(folder), quota_bytes
+
+    # -- restore
+
+    def load(self, key: ReadingKey) -> Reading | None:
+        """The reading of this key, or None. What is damaged or of another format is removed on the way."""
+        path = self._path(key)
+        try:
+            with path.open("rb") as file:
+                header = _read_header(file)
+                if header is None or header["key"] != _plain(key):
+                    path.unlink(missing_ok=True)
+                    return None
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            os.utime(path)
+        except OSError:
+            return None
+        return Reading(path, header, mapped)
+
+    # -- save
+
+    def save(self, key: ReadingKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
+             title: str = "", extras: Mapping[str, Tensor] | None = None) -> Path:
+        """Write every layer's keys and values [H, n, D]. Raises NotEnoughDiskError; then nothing changed on disk
+        but that older readings may have been evicted."""
+        for _ in self.save_steps(key, layers, read_seconds=read_seconds, title=title, extras=extras):
+            pass
+        return self._path(key)
+
+    def save_steps(self, key: ReadingKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
+                   title: str = "", extras: Mapping[str, Tensor] | None = None) -> Iterator[float]:
+        """``save`` in steps that yield the fraction done. Dropping the iterator abandons the file."""
+        tensors = {f"{i}.{part}": pair[j] for i, pair in enumerate(layers) for j, part in enumerate("kv")}
+        tensors |= {f"extra:{name}": tensor for name, tensor in (extras or {}).items()}
+        header = {"format": FORMAT, "key": _plain(key), "title": title, "layers": len(layers),
+                  "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
+                  "tensors": _plan(tensors)}
+        size = _place(header)
+        self._prepare_folder()
+        with self._locked():
+            self._make_room(size, keep=self._path(key))
+        temporary = self.folder / f".{key.digest}.{os.getpid()}.{time.monotonic_ns()}.tmp"
+        try:
+            with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb", buffering=0) as file:
+                for done, entry in enumerate(header["tensors"], start=1):
+                    file.seek(entry["offset"])
+                    entry["crc32"] = f"{_write_tensor(file, tensors[entry['name']]):08x}"
+                    yield done / (len(header["tensors"]) + 1)
+                file.truncate(size)
+                file.seek(0)
+                _write_all(file, _front(header))
+                os.fsync(file.fileno())
+            with self._locked():
+                os.replace(temporary, self._path(key))
+            _sync_folder(self.folder)
+            yield 1.0
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise NotEnoughDiskError(f"Saving this reading needs {_gib(size)} and the disk is full",
+                                         remedy="Free some space or choose another --data-dir.") from error
+            raise
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    # -- housekeeping
+
+    def list(self) -> tuple[SavedInfo, ...]:
+        """Every readable reading, most recently used first."""
+        found = []
+        for path in self.folder.glob("*.kv"):
+            try:
+                facts = path.stat()
+                with path.open("rb") as file:
+                    header = _read_header(file)
+            except OSError:
+                continue
+            if header is not None:
+                found.append(SavedInfo(path, header["key"]["document"], header["title"], header["tokens"],
+                                       facts.st_size, header["read_seconds"], facts.st_mtime))
+        return tuple(sorted(found, key=lambda info: -info.last_used))
+
+    def total_bytes(self) -> int:
+        return sum(size for _, size, _ in self._files())
+
+    def delete(self, document: str | None = None) -> int:
+        """Remove the readings of one document (Document.id), or all. Returns how many."""
+        if document is None:
+            doomed = [path for path, _, _ in self._files()]
+        else:
+            doomed = [info.path for info in self.list() if info.document == document]
+        for path in doomed:
+            path.unlink(missing_ok=True)
+        return len(doomed)
+
+    def _path(self, key: ReadingKey) -> Path:
+        return self.folder / f"{key.digest}.kv"
+
+    def _prepare_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise NotEnoughDiskError(f"The folder for saved readings cannot be made: {error}",
+                                     remedy="Choose another --data-dir.") from error
+        for stale in self.folder.glob(".*.tmp"):
+            with contextlib.suppress(OSError):
+                if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
+                    stale.unlink()
+
+    def _files(self) -> Sequence[tuple[Path, int, float]]:
+        """(path, bytes, last used), least recently used first."""
+        files = []
+        for path in self.folder.glob("*.kv"):
+            with contextlib.suppress(OSError):
+                facts = path.stat()
+                files.append((path, facts.st_size, facts.st_mtime))
+        return sorted(files, key=lambda file: file[2])
+
+    def _make_room(self, size: int, keep: Path) -> None:
+        """Evict until quota and disk take ``size`` more bytes. An older file of the same key counts as gone."""
+        if size > self.quota_bytes:
+            raise NotEnoughDiskError(f"This reading takes {_gib(size)}, over the quota of {_gib(self.quota_bytes)}",
+                                     remedy="Raise the quota to keep it for the next time.")
+        files = [file for file in self._files() if file[0] != keep]
+        used = sum(bytes_ for _, bytes_, _ in files)
+        evictable = used + shutil.disk_usage(self.folder).free
+        if evictable < size + _RESERVE_BYTES:
+            raise NotEnoughDiskError(f"Saving this reading needs {_gib(size)} and {_gib(evictable)} are free",
+                                     remedy="Free some space or choose another --data-dir.")
+        for path, bytes_, _ in files:
+            free = shutil.disk_usage(self.folder).free
+            if used + size <= self.quota_bytes and free >= size + _RESERVE_BYTES:
+                break
+            path.unlink(missing_ok=True)
+            used -= bytes_
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process evicts or renames at a time. Where there is no flock, renames are still atomic."""
+        with open(os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR, 0o600), "rb") as lock:
+            with contextlib.suppress(ImportError):
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _plain(key: ReadingKey) -> dict[str, Any]:
+    return {**asdict(key), "settings": [list(pair) for pair in key.settings]}
+
+
+def _plan(tensors: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    for name, tensor in tensors.items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        assert dtype in _DTYPES, f"{name} is {dtype}"
+        entries.append({"name": name, "dtype": dtype, "shape": list(tensor.shape), "offset": 0,
+                        "bytes": tensor.numel() * tensor.element_size(), "crc32": "0" * 8})
+    return entries
+
+
+def _place(header: dict[str, Any]) -> int:
+    """Give every tensor its offset (numbers change the header's own length: room is left). Returns the file's size."""
+    offset = _FRONT.size + len(json.dumps(header)) + 64 + 20 * len(header["tensors"])
+    for entry in header["tensors"]:
+        offset = -(-offset // _ALIGN) * _ALIGN
+        entry["offset"] = offset
+        offset += entry["bytes"]
+    header["size"] = offset
+    return offset
+
+
+def _front(header: dict[str, Any]) -> bytes:
+    text = json.dumps(header).encode()
+    return _FRONT.pack(_MAGIC, len(text), zlib.crc32(text)) + text
+
+
+def _read_header(file: BinaryIO) -> dict[str, Any] | None:
+    """The header, or None when the file is not a whole reading of this format."""
+    front = file.read(_FRONT.size)
+    if len(front) < _FRONT.size:
+        return None
+    magic, length, crc = _FRONT.unpack(front)
+    size = os.fstat(file.fileno()).st_size
+    if magic != _MAGIC or length > size:
+        return None
+    text = file.read(length)
+    if len(text) != length or zlib.crc32(text) != crc:
+        return None
+    header: dict[str, Any] = json.loads(text)
+    return header if header["format"] == FORMAT and header["size"] == size else None
+
+
+def _write_tensor(file: BinaryIO, tensor: Tensor) -> int:
+    """Write and return the CRC-32. Row by row of the first axis: a slice [:, :n] of a buffer is not copied whole."""
+    import torch
+
+    crc = 0
+    rows = tensor.detach().unbind(0) if tensor.dim() > 1 else [tensor.detach()]
+    for row in rows:
+        if row.numel():
+            data = memoryview(row.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            crc = zlib.crc32(data, crc)
+            _write_all(file, data)
+    return crc
+
+
+def _write_all(file: BinaryIO, data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:  # an unbuffered write may take only a part
+        rest = rest[file.write(rest) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _gib(count: int) -> str:
+    return f"{count / 1024**3:.1f} GiB"

@@ -1,0 +1,111 @@
+"""Pure folds of events into figures. A screen, a log and a benchmark all call these, so they all agree.
+
+A rate never contains prefill: decoding starts when the first round has delivered, and counts the tokens after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .events import AnswerStats, RoundEvent, TierCount
+
+
+def acceptance(rounds: Sequence[RoundEvent]) -> dict[str, TierCount]:
+    """Tested and accepted tokens of every tier, summed; tiers in order of first appearance."""
+    totals: dict[str, TierCount] = {}
+    for event in rounds:
+        for count in event.tiers:
+            before = totals.get(count.tier, TierCount(count.tier, 0, 0))
+            totals[count.tier] = TierCount(count.tier, before.tested + count.tested, before.accepted + count.accepted)
+    return totals
+
+
+def acceptance_rate(count: TierCount) -> float:
+    """Accepted / tested; 0 where nothing was tested."""
+    return count.accepted / count.tested if count.tested else 0.0
+
+
+def tokens_by_origin(rounds: Sequence[RoundEvent]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for event in rounds:
+        for origin in event.origins:
+            totals[origin] = totals.get(origin, 0) + 1
+    return totals
+
+
+def generated_tokens(rounds: Sequence[RoundEvent]) -> int:
+    return sum(len(event.token_ids) for event in rounds)
+
+
+def tokens_per_full_pass(rounds: Sequence[RoundEvent]) -> float:
+    """Mean tokens per verification by the full cache: 1 for plain decoding, 0 before the first."""
+    return generated_tokens(rounds) / len(rounds) if rounds else 0.0
+
+
+def decode_seconds(rounds: Sequence[RoundEvent]) -> float:
+    """From the first round's delivery to the last one's."""
+    return rounds[-1].elapsed - rounds[0].elapsed if rounds else 0.0
+
+
+def decode_rate(rounds: Sequence[RoundEvent]) -> float:
+    """Tokens per second after the first round; 0 with fewer than two rounds."""
+    seconds = decode_seconds(rounds)
+    return (generated_tokens(rounds) - len(rounds[0].token_ids)) / seconds if seconds > 0 else 0.0
+
+
+def rolling_rate(rounds: Sequence[RoundEvent], window: float = 2.0) -> float:
+    """Tokens per second over the last ``window`` seconds of decoding, as a live display shows it."""
+    if len(rounds) < 2:
+        return 0.0
+    start = next(i for i, event in enumerate(rounds) if event.elapsed >= rounds[-1].elapsed - window)
+    return decode_rate(rounds[min(start, len(rounds) - 2) :])
+
+
+def milliseconds(rounds: Sequence[RoundEvent]) -> dict[str, float]:
+    """Time per stage, summed."""
+    totals: dict[str, float] = {}
+    for event in rounds:
+        for stage, spent in event.milliseconds.items():
+            totals[stage] = totals.get(stage, 0.0) + spent
+    return totals
+
+
+def page_shares(rounds: Sequence[RoundEvent]) -> tuple[float, ...]:
+    """Mean attention share of every page over the rounds that measured it; () if none did."""
+    measured = [event.page_shares for event in rounds if event.page_shares is not None]
+    return tuple(sum(page) / len(measured) for page in zip(*measured, strict=True))
+
+
+def answer_stats(
+    rounds: Sequence[RoundEvent], *, prompt_tokens: int, reused_tokens: int, prefill_seconds: float,
+    engine: str, why: str, verifier: str = "rejection",
+) -> AnswerStats:
+    """Figures of one answer from its rounds (none: it ended before the first)."""
+    return AnswerStats(
+        prompt_tokens=prompt_tokens,
+        reused_tokens=reused_tokens,
+        generated_tokens=generated_tokens(rounds),
+        full_passes=len(rounds),
+        prefill_seconds=prefill_seconds,
+        time_to_first_token=rounds[0].elapsed if rounds else 0.0,
+        decode_seconds=decode_seconds(rounds),
+        decode_tokens_per_second=decode_rate(rounds),
+        tokens_per_full_pass=tokens_per_full_pass(rounds),
+        acceptance=acceptance(rounds),
+        tokens_by_origin=tokens_by_origin(rounds),
+        engine=engine,
+        why=why,
+        verifier=verifier,
+    )
+
+
+def speedup(plain: AnswerStats | None, fast: AnswerStats | None) -> float | None:
+    """Decode rate of ``fast`` over ``plain``, or None where either could not be measured."""
+    if not plain or not fast or not plain.decode_tokens_per_second or not fast.decode_tokens_per_second:
+        return None
+    return fast.decode_tokens_per_second / plain.decode_tokens_per_second
+
+
+def merge_acceptance(answers: Sequence[Mapping[str, TierCount]]) -> dict[str, TierCount]:
+    """Acceptance over several answers."""
+    return acceptance([RoundEvent(0, (), (), tuple(answer.values())) for answer in answers])
