@@ -1,0 +1,216 @@
+"""Verbatim quotes: inside a quotation only what continues a passage of the document is allowed.
+
+A mask over the model's own distribution, not a second model: the engine renormalises the target's probabilities over
+``allowed()`` and stays lossless with respect to that masked distribution. numpy only; states are immutable, so a
+drafter may run ahead on a copy and be thrown away.
+
+A ``QuoteIndex`` is the document as a list of quotable tokens with markers left out and a gap (-1) at every line end;
+a ``QuoteState`` is the array of places in that list where the next token of the quotation would have to stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from enum import IntFlag
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+Unit = Literal["sentence", "word"]
+GAP = -1  # no token: a line's end, which no quotation crosses
+
+
+class Mark(IntFlag):
+    """What one token of the context is to a quotation. 0: a marker or a newline, left out of quotations."""
+
+    TEXT = 1
+    SENTENCE_START = 2
+    SENTENCE_END = 4  # the last token of a sentence
+    WORD_START = 8
+    LINE_END = 16  # the last text token before a break; not set where a sentence goes on over a page break
+
+
+class QuoteIndex:
+    """The quotable tokens of one context. Built once per document, shared by all its states.
+
+    token_ids and marks: [n], from a DocumentPrompt.
+    """
+
+    def __init__(self, token_ids: np.ndarray, marks: np.ndarray) -> None:
+        assert token_ids.shape == marks.shape and token_ids.ndim == 1
+        text = np.flatnonzero(marks & Mark.TEXT)
+        kinds = marks[text]
+        gaps = np.flatnonzero(kinds & Mark.LINE_END) + 1
+        if len(text) and (not len(gaps) or gaps[-1] != len(text)):
+            gaps = np.append(gaps, len(text))
+        self.content = np.insert(token_ids[text].astype(np.int32), gaps, GAP)
+        self.places = np.insert(text.astype(np.int32), gaps, GAP)  # where in the context each stands
+        self._marks = np.insert(kinds.astype(np.uint8), gaps, 0)
+
+    @cached_property
+    def sentence_ends(self) -> np.ndarray:
+        """[len(content)] bool: a quotation of sentences may close before this place."""
+        return self._after((self._marks & Mark.SENTENCE_END) != 0) | (self.content == GAP)
+
+    @cached_property
+    def word_ends(self) -> np.ndarray:
+        """[len(content)] bool: a quotation of words may close before this place."""
+        inside = self.content != GAP
+        return (((self._marks & Mark.WORD_START) != 0) & self._after(inside)) | ~inside
+
+    def ends(self, unit: Unit) -> np.ndarray:
+        return self.sentence_ends if unit == "sentence" else self.word_ends
+
+    @cached_property
+    def _sentence_starts(self) -> _Starts:
+        return _Starts(self.content, np.flatnonzero(self._marks & Mark.SENTENCE_START))
+
+    @cached_property
+    def _word_starts(self) -> _Starts:
+        inside = self.content != GAP
+        first = inside & ~self._after(inside)  # a line's first token starts a word however it is spelt
+        return _Starts(self.content, np.flatnonzero(first | ((self._marks & Mark.WORD_START) != 0)))
+
+    def starts(self, unit: Unit) -> _Starts:
+        return self._sentence_starts if unit == "sentence" else self._word_starts
+
+    @staticmethod
+    def _after(flags: np.ndarray) -> np.ndarray:
+        """Flags moved one place on; nothing comes before the first."""
+        return np.concatenate((np.zeros(1, bool), flags[:-1])) if len(flags) else flags
+
+
+class _Starts:
+    """Places where a quotation may begin, sorted by the token that stands there: looking one up is a bisection."""
+
+    def __init__(self, content: np.ndarray, places: np.ndarray) -> None:
+        order = np.argsort(content[places], kind="stable")
+        self._places = places[order].astype(np.int32)
+        self._sorted = content[self._places]
+        self.tokens = np.unique(self._sorted).astype(np.int64)
+
+    def of(self, token_id: int) -> np.ndarray:
+        low, high = np.searchsorted(self._sorted, (token_id, token_id + 1))
+        return self._places[low:high]
+
+
+@dataclass(frozen=True, eq=False)
+class QuoteConstraint:
+    """The rules of one conversation. must_open: an answer begins with the opening mark."""
+
+    index: QuoteIndex
+    open_id: int
+    close_id: int
+    unit: Unit = "sentence"
+    must_open: bool = False
+
+    def initial(self) -> QuoteState:
+        """The state before an answer's first token. A document without any sentence constrains nothing."""
+        return QuoteState(self, "start" if self.must_open and len(self._first_tokens) else "outside")
+
+    @property
+    def _first_tokens(self) -> np.ndarray:
+        return self.index.starts(self.unit).tokens
+
+
+@dataclass(frozen=True, eq=False)
+class QuoteState:
+    """Where an answer stands between its tokens. Never changes; ``advance`` gives the next one.
+
+    phase: "start" (the opening mark must come), "outside", "opened" (the mark stands, no token yet), "inside".
+    positions: while inside, the places in ``index.content`` where the next token may stand, ascending by start.
+    """
+
+    rules: QuoteConstraint
+    phase: Literal["start", "outside", "opened", "inside"] = "outside"
+    positions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+    length: int = 0
+    last: tuple[tuple[int, int], ...] = ()
+
+    def advance(self, token_id: int) -> QuoteState:
+        """The state after one more token. A token that was not allowed leaves the quotation (unconstrained)."""
+        rules = self.rules
+        if self.phase in ("start", "outside"):
+            opens = token_id == rules.open_id and len(rules._first_tokens) > 0
+            return QuoteState(rules, "opened", last=self.last) if opens else QuoteState(rules, last=self.last)
+        if self.phase == "inside" and token_id == rules.close_id:
+            return QuoteState(rules, last=self._closed_spans())
+        if self.phase == "opened":
+            matching = rules.index.starts(rules.unit).of(token_id)
+        else:
+            matching = self.positions[rules.index.content[self.positions] == token_id]
+        if not len(matching):
+            return QuoteState(rules, last=self.last)
+        return QuoteState(rules, "inside", matching + 1, self.length + 1, self.last)
+
+    def allowed(self) -> np.ndarray | None:
+        """Ids that may come next, ascending and never empty; None: everything. The array is shared: do not write."""
+        return self._allowed
+
+    @cached_property
+    def _allowed(self) -> np.ndarray | None:
+        rules = self.rules
+        if self.phase == "outside":
+            return None
+        if self.phase == "start":
+            return np.array([rules.open_id], np.int64)
+        if self.phase == "opened":
+            return rules._first_tokens
+        following = np.unique(rules.index.content[self.positions])
+        following = following[following != GAP].astype(np.int64)
+        if self._may_close:
+            following = np.union1d(following, [rules.close_id])
+        return following
+
+    @property
+    def _may_close(self) -> bool:
+        return bool(self.rules.index.ends(self.rules.unit)[self.positions].any())
+
+    def forced(self, limit: int, stop: Collection[int] = ()) -> list[int]:
+        """The longest run of next tokens that each are the only one allowed: at most ``limit``; a ``stop`` token ends it."""
+        run: list[int] = []
+        state = self
+        while len(run) < limit:
+            if state.phase == "inside" and len(state.positions) == 1:
+                state = state._follow(run, limit, stop)
+                if len(run) >= limit or (run and run[-1] in stop):
+                    break
+            choices = state._allowed
+            if choices is None or len(choices) != 1:
+                break
+            run.append(int(choices[0]))
+            if run[-1] in stop:
+                break
+            state = state.advance(run[-1])
+        return run
+
+    def _follow(self, run: list[int], limit: int, stop: Collection[int]) -> QuoteState:
+        """Append what stands at the one place left, up to the first place where the quotation may close."""
+        index, at = self.rules.index, int(self.positions[0])
+        room = limit - len(run)
+        ahead = index.content[at : at + room]
+        shut = index.ends(self.rules.unit)[at : at + room]
+        count = int(shut.argmax()) if shut.any() else len(ahead)
+        taken = [int(token) for token in ahead[:count]]
+        for number, token in enumerate(taken):
+            if token in stop:
+                taken = taken[: number + 1]
+                break
+        run += taken
+        return QuoteState(self.rules, "inside", self.positions + len(taken), self.length + len(taken), self.last)
+
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Context tokens [start, end) that the quotation may stand for: the open one, else the one closed last.
+
+        The first is the first in the document; markers inside a span are part of it."""
+        return self._spans(self.positions) if self.phase == "inside" else self.last
+
+    def _closed_spans(self) -> tuple[tuple[int, int], ...]:
+        return self._spans(self.positions[self.rules.index.ends(self.rules.unit)[self.positions]])
+
+    def _spans(self, positions: Sequence[int] | np.ndarray) -> tuple[tuple[int, int], ...]:
+        places = self.rules.index.places
+        ordered = sorted(int(p) for p in positions)
+        return tuple((int(places[p - self.length]), int(places[p - 1]) + 1) for p in ordered)
