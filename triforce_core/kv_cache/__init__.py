@@ -1,0 +1,1 @@
+"""Keys and values: one contract (``base``), one file per kind."""

@@ -204,9 +204,9 @@ class SavedReadings:
         """``save`` in steps that yield the fraction done. Dropping the iterator abandons the file."""
         tensors = {f"{i}.{part}": pair[j] for i, pair in enumerate(layers) for j, part in enumerate("kv")}
         tensors |= {f"extra:{name}": tensor for name, tensor in (extras or {}).items()}
-        header = {"format": FORMAT, "key": _plain(key), "title": title, "layers": len(layers),
-                  "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
-                  "tensors": _plan(tensors)}
+        header: dict[str, Any] = {"format": FORMAT, "key": _plain(key), "title": title, "layers": len(layers),
+                                  "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
+                                  "tensors": _plan(tensors)}
         size = _place(header)
         self._prepare_folder()
         with self._locked():
@@ -370,7 +370,7 @@ def _write_tensor(file: BinaryIO, tensor: Tensor) -> int:
     rows = tensor.detach().unbind(0) if tensor.dim() > 1 else [tensor.detach()]
     for row in rows:
         if row.numel():
-            data = memoryview(row.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            data = row.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
             crc = zlib.crc32(data, crc)
             _write_all(file, data)
     return crc

@@ -1,0 +1,51 @@
+"""Chooses, once per model, which implementation of each op runs: the only import for other packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from . import cpu, reference
+from .reference import Linear
+
+
+class AttentionObserver(Protocol):
+    """Looks on while a pass attends. Given to ``Llama.forward``; None costs nothing.
+
+    mass_rows: how many of the pass's last query rows to sum attention over; 0: queries only.
+    chunk_size: slots per chunk of ``mass``.
+    """
+
+    mass_rows: int
+    chunk_size: int
+
+    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
+        """After one layer's attention. queries: rotated, [n, query_heads, D]. mass: fp32 [kv_heads, chunks], the
+        softmax probabilities of the last ``mass_rows`` rows summed over rows, the group's query heads and the slots of
+        each whole chunk before the staged tail; None if mass_rows is 0. Both may be kept: nobody else writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """One implementation of each op; signatures as in ``reference``."""
+
+    name: str
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor]
+    rotate: Callable[[Tensor, Tensor, Tensor], Tensor]
+    swiglu: Callable[[Tensor], Tensor]
+    make_linear: Callable[[Tensor, Tensor | None, Tensor | None, torch.dtype], Linear]
+    attention: Callable[..., tuple[Tensor, Tensor | None]]
+
+
+REFERENCE = Kernels("reference", reference.rms_norm, reference.rotate, reference.swiglu, reference.make_linear,
+                    reference.attention)
+CPU = Kernels("cpu", cpu.rms_norm, cpu.rotate, cpu.swiglu, cpu.make_linear, cpu.attention)
+
+
+def choose_kernels(device: torch.device) -> Kernels:
+    """The fastest implementation for ``device``: ``cpu`` on CPUs, plain torch elsewhere."""
+    return CPU if device.type == "cpu" else REFERENCE

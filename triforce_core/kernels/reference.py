@@ -1,0 +1,81 @@
+"""Every op of the decoder in plain torch: the specification that fast paths are tested against.
+
+Letters: n rows (tokens of a pass), H KV heads, G query heads per KV head, D head_dim, C slots.
+Numbers in, numbers out: knows nothing of models, caches or devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Linear = Callable[[Tensor], Tensor]  # [n, in] in any float type -> [n, out], fp32 or the product type
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [..., d] divided by its root mean square, times weight [d]; fp32 inside and out (arXiv 1910.07467)."""
+    x = x.float()
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding, half-split pairs: x [n, heads, D], cos and sin [n, D] -> fp32 [n, heads, D]."""
+    x = x.float()
+    first, second = x.chunk(2, dim=-1)
+    return x * cos[:, None] + torch.cat((-second, first), dim=-1) * sin[:, None]
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """gate_up [n, 2f] -> silu(gate) * up, fp32 [n, f] (arXiv 2002.05202)."""
+    gate, up = gate_up.float().chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+    """x -> x @ W.T + bias. data [out, in]: the weight, or int8 with scale [out] (W = data * scale[:, None])."""
+    weight = (data.float() * scale.float()[:, None] if scale is not None else data).to(dtype).contiguous()
+    bias = None if bias is None else bias.to(dtype)
+
+    def linear(x: Tensor) -> Tensor:
+        return F.linear(x.to(dtype), weight, bias)
+
+    return linear
+
+
+def visible(n: int, length: int, staged_mask: Tensor | None, device: torch.device) -> Tensor:
+    """bool [n, length]: what each of the n newest tokens sees. All of the prefix; of the staged tail what
+    ``staged_mask`` [n, n] says, or, without one, everything up to itself."""
+    seen = torch.ones(n, length, dtype=torch.bool, device=device)
+    tail = torch.ones(n, n, dtype=torch.bool, device=device).tril() if staged_mask is None else staged_mask
+    seen[:, length - n :] = tail
+    return seen
+
+
+def attention(
+    queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None = None,
+    mass_rows: int = 0, chunk_size: int = 1,
+) -> tuple[Tensor, Tensor | None]:
+    """Grouped-query attention over slots [0, length) of whole buffers, scaled by 1 / sqrt(D).
+
+    queries [n, H * G, D] belong to the last n filled slots; keys, values [H, C, D].
+    Returns (fp32 [n, H * G * D], mass). mass, when mass_rows > 0: fp32 [H, chunks], the probabilities of the
+    last mass_rows rows summed over rows, the group's heads and the chunk_size slots of each chunk; chunks are the
+    whole ones among the slots before the staged tail.
+    """
+    n, num_heads, dim = queries.shape
+    heads = keys.shape[0]
+    assert num_heads % heads == 0 and length >= n, (queries.shape, keys.shape, length)
+    grouped = queries.float().view(n, heads, num_heads // heads, dim).permute(1, 2, 0, 3)  # [H, G, n, D]
+    k, v = keys[:, None, :length].float(), values[:, None, :length].float()
+    scores = grouped @ k.transpose(-1, -2) * dim**-0.5
+    scores = scores.masked_fill(~visible(n, length, staged_mask, queries.device), float("-inf"))
+    probs = scores.softmax(-1)
+    out = (probs @ v).permute(2, 0, 1, 3).reshape(n, num_heads * dim)
+    if not mass_rows:
+        return out, None
+    chunks = (length - n) // chunk_size
+    rows = probs[:, :, max(0, n - mass_rows) :, : chunks * chunk_size].sum((1, 2))
+    return out, rows.view(heads, chunks, chunk_size).sum(-1)

@@ -1,0 +1,64 @@
+"""The whole context, exactly: what the verifying target attends, and what a saved reading stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..errors import ContextTooLongError
+from .staging import StagingCache
+
+_STEP = 1024  # slots: buffers grow by this, or by a sixteenth if that is more
+
+
+class FullCache(StagingCache):
+    """Slot i holds token i. Buffers grow by copying, one layer at a time, up to ``max_tokens``.
+
+    Unfilled slots cost attention time (products run over whole buffers), so growth is by small steps;
+    ``reserve`` makes it one step where the length is known."""
+
+    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, max_tokens: int, dtype: torch.dtype,
+                 device: torch.device | str = "cpu", slots: int = _STEP) -> None:
+        """max_tokens: the longest context; slots: initial size. Raises NotEnoughMemoryError."""
+        super().__init__(num_layers, num_kv_heads, head_dim, slots=min(slots, max_tokens), dtype=dtype, device=device)
+        self.max_tokens = max_tokens
+
+    def reserve(self, tokens: int) -> None:
+        """Grow to at least ``tokens`` slots at once. Raises ContextTooLongError, NotEnoughMemoryError."""
+        if tokens > self.max_tokens:
+            raise ContextTooLongError(f"The context would grow to {tokens} tokens", allowed=f"up to {self.max_tokens}",
+                                      remedy="Choose fewer pages, or start a new conversation.")
+        if tokens > self.slots:
+            with torch.inference_mode():
+                for buffers in self.layers:
+                    buffers.resize(tokens, self.length)
+
+    def _make_room(self, n: int) -> None:
+        needed = self.length + n
+        if needed <= self.slots:
+            return
+        self.reserve(max(needed, min(self.max_tokens, needed + max(_STEP, needed // 16))))
+
+    def _committed(self, added: int) -> None:
+        pass
+
+    def truncate(self, length: int) -> None:
+        assert 0 <= length <= self.length, (length, self.length)
+        self.length = length
+        self.num_committed = self._filled = min(length, self.num_committed)
+
+    def read(self, layer: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
+        """Committed keys and values of tokens [start, stop): views [H, stop - start, D], valid until the next begin."""
+        stop = self.num_committed if stop is None else stop
+        assert 0 <= start <= stop <= self.num_committed
+        return self.layers[layer].keys[:, start:stop], self.layers[layer].values[:, start:stop]
+
+    def restore(self, num_tokens: int) -> Sequence[tuple[Tensor, Tensor]]:
+        """Forget everything and hold ``num_tokens`` committed tokens, whose keys and values the caller now writes into
+        the returned views [H, num_tokens, D], one pair per layer. Raises as ``reserve``."""
+        self.truncate(0)
+        self.reserve(num_tokens)
+        self.num_committed = self.length = self._filled = num_tokens
+        return [self.read(layer) for layer in range(self.num_layers)]

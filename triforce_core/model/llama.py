@@ -1,0 +1,158 @@
+"""The only decoder: Llama and its close kin (Mistral, Qwen2, Qwen3), batch 1, state passed in.
+
+Letters: n tokens of a pass, H KV heads, G query heads per KV head, D head_dim, d hidden, V vocabulary.
+The model holds weights and nothing else; keys and values live in the cache it is given. It neither keeps nor
+commits: the caller decides which staged tokens survive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..kernels import AttentionObserver, Kernels, Linear, choose_kernels
+from ..kv_cache.base import KVCache
+from .config import ModelConfig
+from .rope import RotaryTable
+from .weights import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder block's weights. q, k, v and gate, up are one product each: fewer, larger reads."""
+
+    input_norm: Tensor
+    qkv: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    output: Linear
+    post_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Llama:
+    """A decoder-only transformer; see ``load_model`` for the usual way to get one.
+
+    dtype is the type of products, keys and values; norms, softmax sums and the residual stream are fp32."""
+
+    def __init__(self, config: ModelConfig, weights: Checkpoint, *, device: torch.device | str = "cpu",
+                 dtype: torch.dtype = torch.float32, kernels: Kernels | None = None) -> None:
+        """Reads every tensor the config asks for. Raises DamagedWeightsError (missing, extra, misshapen)."""
+        self.config, self.device, self.dtype = config, torch.device(device), dtype
+        self.kernels = kernels or choose_kernels(self.device)
+        self.rope = RotaryTable(config.rope, config.head_dim, self.device)
+        with torch.inference_mode():
+            self._build(weights)
+        weights.finish()
+
+    def _build(self, weights: Checkpoint) -> None:
+        c, d = self.config, self.config.hidden_size
+        q_size, kv_size = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+
+        def norm(name: str, size: int) -> Tensor:
+            return weights.tensor(name, (size,)).to(self.device, torch.float32)
+
+        def linear(names: list[str], sizes: list[int], width: int, bias: bool = False) -> Linear:
+            parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
+            data = _join([part.data for part in parts]).to(self.device)
+            scales = [part.scale for part in parts if part.scale is not None]
+            scale = _join(scales).to(self.device) if len(scales) == len(parts) else None
+            offset = None
+            if bias:
+                biases = [weights.tensor(f"{name}.bias", (size,)) for name, size in zip(names, sizes, strict=True)]
+                offset = _join(biases).to(self.device)
+            return self.kernels.make_linear(data, scale, offset, self.dtype)
+
+        embedding = weights.matrix("model.embed_tokens.weight", (c.vocab_size, d))
+        self._embedding = embedding.data.to(self.device)
+        self._embedding_scale = None if embedding.scale is None else embedding.scale.to(self.device, torch.float32)
+        if embedding.scale is None:
+            self._embedding = self._embedding.to(self.dtype)
+        self.layers = []
+        for index in range(c.num_layers):
+            at = f"model.layers.{index}"
+            attn, mlp = f"{at}.self_attn", f"{at}.mlp"
+            self.layers.append(Layer(
+                input_norm=norm(f"{at}.input_layernorm.weight", d),
+                qkv=linear([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size], d, c.qkv_bias),
+                q_norm=norm(f"{attn}.q_norm.weight", c.head_dim) if c.qk_norm else None,
+                k_norm=norm(f"{attn}.k_norm.weight", c.head_dim) if c.qk_norm else None,
+                output=linear([f"{attn}.o_proj"], [d], q_size),
+                post_norm=norm(f"{at}.post_attention_layernorm.weight", d),
+                gate_up=linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], [c.intermediate_size] * 2, d),
+                down=linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
+            ))
+        self._final_norm = norm("model.norm.weight", d)
+        if c.tied_embeddings:
+            weights.ignore("lm_head.weight")  # some exporters write the tied matrix twice
+            self._head = self.kernels.make_linear(self._embedding, self._embedding_scale, None, self.dtype)
+        else:
+            self._head = linear(["lm_head"], [c.vocab_size], d)
+
+    @torch.inference_mode()
+    def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int,
+                observer: AttentionObserver | None = None, depths: list[int] | None = None,
+                staged_mask: Tensor | None = None) -> Tensor:
+        """One pass over n new tokens, which end up staged in ``cache``.
+
+        token_ids: int64 [n]. logits_rows: how many of the last rows get logits (0: none, for prefill).
+        depths, staged_mask: for a tree (see KVCache.positions, KVCache.begin).
+        Returns fp32 [logits_rows, V]. Raises what ``cache.begin`` raises, before anything changed.
+        """
+        n = token_ids.shape[0]
+        assert token_ids.dim() == 1 and 0 <= logits_rows <= n, (token_ids.shape, logits_rows)
+        positions = cache.positions(n, depths)
+        cache.begin(n, staged_mask)
+        cos, sin = self.rope.rows(positions.to(self.device))
+        hidden = self._embed(token_ids.to(self.device))  # [n, d], the residual stream
+        last = len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            rows = logits_rows if index == last else n
+            hidden = self._block(index, layer, hidden, cos, sin, cache, rows, observer)
+        if logits_rows == 0:
+            return torch.empty(0, self.config.vocab_size, device=self.device)
+        normed = self.kernels.rms_norm(hidden, self._final_norm, self.config.rms_norm_eps)
+        return self._head(normed).float()
+
+    __call__ = forward
+
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        rows = F.embedding(token_ids, self._embedding).float()
+        if self._embedding_scale is not None:
+            rows *= self._embedding_scale[token_ids, None]
+        return rows
+
+    def _block(self, index: int, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor, cache: KVCache,
+               rows: int, observer: AttentionObserver | None) -> Tensor:
+        """One block; only the last ``rows`` rows go on after attention (nobody reads the others)."""
+        c, ops, n = self.config, self.kernels, hidden.shape[0]
+        qk_heads = c.num_heads + c.num_kv_heads
+        qkv = layer.qkv(ops.rms_norm(hidden, layer.input_norm, c.rms_norm_eps)).view(n, -1, c.head_dim)
+        q, k = qkv[:, : c.num_heads], qkv[:, c.num_heads : qk_heads]
+        if layer.q_norm is None:
+            rotated = ops.rotate(qkv[:, :qk_heads], cos, sin)
+            q, k = rotated[:, : c.num_heads], rotated[:, c.num_heads :]
+        else:
+            q = ops.rotate(ops.rms_norm(q, layer.q_norm, c.rms_norm_eps), cos, sin)
+            k = ops.rotate(ops.rms_norm(k, layer.k_norm, c.rms_norm_eps), cos, sin)
+        view = cache.stage(index, k, qkv[:, qk_heads:])
+        if rows == 0:
+            return hidden[:0]  # a prefill pass's last layer: its keys and values are all that was wanted
+        mass_rows = observer.mass_rows if observer else 0
+        attended, mass = ops.attention(q, view.keys, view.values, view.length, view.staged_mask,
+                                       mass_rows, observer.chunk_size if observer else 1)
+        if observer is not None:
+            observer.see(index, q, mass)
+        hidden = hidden + layer.output(attended)
+        if rows < n:
+            hidden = hidden[n - rows :]
+        normed = ops.rms_norm(hidden, layer.post_norm, c.rms_norm_eps)
+        return hidden.add_(layer.down(ops.swiglu(layer.gate_up(normed))))
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

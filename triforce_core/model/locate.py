@@ -1,0 +1,46 @@
+"""Which folder holds a model: a path as it is, a Hugging Face repo id through the local cache.
+
+Nothing is fetched unless ``allow_download``; then only the files that ``weights``, ``config`` and the tokenizer read.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..errors import ModelNotFoundError
+
+_REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_SMALL = ["*.json", "tokenizer.model", "*.txt", "*.jinja"]
+
+
+def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> Path:
+    """The folder of a checkpoint. Raises ModelNotFoundError (neither a folder nor in the cache, or the download failed)."""
+    path = Path(folder_or_repo).expanduser()
+    if path.is_dir():
+        return path
+    repo = str(folder_or_repo)
+    if path.exists():
+        raise ModelNotFoundError(f"{path} is a file", allowed="a folder with config.json and weights")
+    if not _REPO_ID.fullmatch(repo):
+        raise ModelNotFoundError(f"There is no folder {path}", allowed="a folder, or a Hugging Face repo id")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        if not allow_download:
+            return Path(snapshot_download(repo, local_files_only=True))
+        return Path(snapshot_download(repo, allow_patterns=[*_SMALL, _weights_pattern(repo)]))
+    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        if allow_download:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ModelNotFoundError(f"{repo} could not be fetched: {reason}") from error
+        raise ModelNotFoundError(f"{repo} is not in the local Hugging Face cache",
+                                 remedy="Pass --allow-download to fetch it, or give a folder.") from error
+
+
+def _weights_pattern(repo: str) -> str:
+    """Safetensors if the repo has them, otherwise pickles: never both (the same weights twice)."""
+    from huggingface_hub import list_repo_files
+
+    return "model*.safetensors" if any(n.endswith(".safetensors") for n in list_repo_files(repo)) else "pytorch_model*.bin"

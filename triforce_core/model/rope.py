@@ -1,0 +1,158 @@
+"""Rotary position embedding: which frequencies a checkpoint asks for, and the cos/sin rows of given positions.
+
+Sources: RoFormer (arXiv 2104.09864); linear scaling (kaiokendev; arXiv 2306.15595); YaRN (arXiv 2309.00071,
+"NTK-by-parts" with its attention temperature); Llama 3.1's piecewise rule (Meta, models/llama3/reference_impl).
+Angles are fp32 products position x frequency, as in ``transformers``: at large positions a product in
+fp64 would *differ* from what checkpoints were trained with. Knows nothing of caches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ModelError, UnsupportedModelError
+
+KINDS = ("default", "linear", "llama3", "yarn")
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """One rotary kind. Fields that a kind does not use keep their defaults."""
+
+    kind: str = "default"
+    theta: float = 10000.0
+    factor: float = 1.0
+    original_context: int = 0
+    low_freq_factor: float = 1.0  # llama3
+    high_freq_factor: float = 4.0  # llama3
+    beta_fast: float = 32.0  # yarn
+    beta_slow: float = 1.0  # yarn
+    attention_factor: float = 1.0  # multiplies cos and sin
+    truncate: bool = True  # yarn: whole-number bounds of the ramp
+    extended_context: int = 0  # tokens that the scaling itself promises; 0: nothing beyond the config
+
+
+def read_rope(raw: Mapping[str, Any], head_dim: int, max_context: int) -> RopeConfig:
+    """The rotary part of a config.json: ``rope_parameters`` (transformers 5), or ``rope_theta`` + ``rope_scaling``.
+
+    Raises UnsupportedModelError for kinds that are not implemented, ModelError for malformed values."""
+    given = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if not isinstance(given, Mapping):
+        raise ModelError(f"config.json: rope_scaling is {given!r}", allowed="an object or null")
+    if any(isinstance(value, Mapping) for value in given.values()):
+        raise UnsupportedModelError("This model gives each kind of layer its own rope, which is not supported")
+    kind = given.get("rope_type", given.get("type", "default")) or "default"
+    if kind not in KINDS:
+        raise UnsupportedModelError(f"The rope kind {kind!r} is not supported", allowed=", ".join(KINDS))
+    if float(given.get("partial_rotary_factor") or 1.0) != 1.0:
+        raise UnsupportedModelError("A rope over part of each head (partial_rotary_factor) is not supported")
+    theta = _positive(given, "rope_theta", _positive(raw, "rope_theta", 10000.0))
+    if kind == "default":
+        return RopeConfig(theta=theta)
+    original = int(_positive(given, "original_max_position_embeddings", max_context))
+    if kind == "yarn" and given.get("factor") is None:
+        factor = max_context / original
+    else:
+        factor = _positive(given, "factor", None)
+    if kind == "linear":
+        return RopeConfig("linear", theta, factor)
+    if kind == "llama3":
+        low, high = _positive(given, "low_freq_factor", None), _positive(given, "high_freq_factor", None)
+        return RopeConfig("llama3", theta, factor, original, low_freq_factor=low, high_freq_factor=high)
+    return RopeConfig(
+        "yarn", theta, factor, original,
+        beta_fast=_positive(given, "beta_fast", 32.0),
+        beta_slow=_positive(given, "beta_slow", 1.0),
+        attention_factor=_yarn_attention(given, factor),
+        truncate=bool(given.get("truncate", True)),
+        extended_context=int(factor * original) if "original_max_position_embeddings" in given else 0,
+    )
+
+
+def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
+    """Radians per position, fp32 [head_dim / 2], fastest first."""
+    powers = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+    wave = rope.theta**powers
+    frequencies = 1.0 / wave
+    if rope.kind == "linear":
+        return frequencies / rope.factor
+    if rope.kind == "llama3":
+        return _llama3(frequencies, rope)
+    if rope.kind == "yarn":
+        return _yarn(wave, rope, head_dim)
+    return frequencies
+
+
+def _llama3(frequencies: Tensor, rope: RopeConfig) -> Tensor:
+    """Long waves are interpolated, short ones kept, those between blended."""
+    turns = rope.original_context * frequencies / (2 * math.pi)  # turns within the original context
+    blend = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
+    blend = blend.clamp(0.0, 1.0)
+    return (1 - blend) * frequencies / rope.factor + blend * frequencies
+
+
+def _yarn(wave: Tensor, rope: RopeConfig, head_dim: int) -> Tensor:
+    """Between beta_fast and beta_slow turns within the original context, a ramp from kept to interpolated."""
+
+    def dimension(turns: float) -> float:
+        ratio = rope.original_context / (turns * 2 * math.pi)
+        return head_dim * math.log(ratio) / (2 * math.log(rope.theta))
+
+    low, high = dimension(rope.beta_fast), dimension(rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    if low == high:
+        high += 0.001
+    kept = 1 - ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)
+    return (1.0 / (rope.factor * wave)) * (1 - kept) + (1.0 / wave) * kept
+
+
+def _yarn_attention(given: Mapping[str, Any], factor: float) -> float:
+    def temperature(mscale: float) -> float:
+        return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    if given.get("attention_factor") is not None:
+        return _positive(given, "attention_factor", None)
+    if given.get("mscale") and given.get("mscale_all_dim"):
+        return temperature(float(given["mscale"])) / temperature(float(given["mscale_all_dim"]))
+    return temperature(1.0)
+
+
+def _positive(given: Mapping[str, Any], name: str, default: float | None) -> float:
+    value = given.get(name, default)
+    if value is None and default is not None:
+        value = default
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+        raise ModelError(f"config.json: rope {name} is {value!r}", allowed="a number above 0")
+    return float(value)
+
+
+class RotaryTable:
+    """cos and sin rows by position, computed once and extended as positions grow.
+
+    A cache of pure values (like a multiplication table), not state of a conversation."""
+
+    def __init__(self, rope: RopeConfig, head_dim: int, device: torch.device) -> None:
+        self.frequencies = inverse_frequencies(rope, head_dim).to(device)
+        self._factor = rope.attention_factor
+        self._cos = self._sin = torch.empty(0, head_dim, device=device)
+
+    def rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """positions int64 [n] -> cos, sin fp32 [n, head_dim]; both halves of a head share their angles."""
+        highest = int(positions[-1]) if positions.numel() == 1 else int(positions.max())
+        if highest >= self._cos.shape[0]:
+            self._extend(max(1024, highest + highest // 4 + 1))
+        return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
+
+    def _extend(self, count: int) -> None:
+        steps = torch.arange(count, dtype=torch.float32, device=self.frequencies.device)
+        angles = steps[:, None] * self.frequencies[None, :]
+        angles = torch.cat((angles, angles), dim=-1)
+        self._cos, self._sin = angles.cos() * self._factor, angles.sin() * self._factor

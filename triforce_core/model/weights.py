@@ -1,0 +1,150 @@
+"""Checkpoint files -> named tensors: which files there are, what is in them, and that they are what they should be.
+
+Safetensors (one file, or shards with an index) are memory-mapped: a tensor is read when it is asked for, so the peak
+is the model plus one matrix. ``.bin`` files are unpickled with ``weights_only=True`` and nothing else: a pickle
+that wants more is refused. Knows no shapes of its own; the decoder asks for names with shapes.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ..errors import DamagedWeightsError, ModelNotFoundError, UnsupportedModelError
+from .quantized import FORMAT, SCALE_SUFFIX
+
+_AGAIN = "Fetch the checkpoint again."
+_DERIVED = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", "attn.masked_bias")
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight [out, in]. scale fp32 [out] if data is int8 (then the weight is data * scale[:, None])."""
+
+    data: Tensor
+    scale: Tensor | None = None
+
+
+class Checkpoint:
+    """The tensors of one checkpoint folder, each read when asked for. ``finish`` checks that none was left over."""
+
+    def __init__(self, folder: Path) -> None:
+        """Opens every file's table of contents. Raises ModelNotFoundError, DamagedWeightsError."""
+        self.folder = folder
+        self._where: dict[str, Path] = {}
+        self._open: dict[Path, Any] = {}
+        self._asked: set[str] = set()
+        for path in _files(folder):
+            self._open[path] = _open_safetensors(path) if path.suffix == ".safetensors" else _open_bin(path)
+            for name in self._open[path].keys():  # noqa: SIM118 - safe_open is no mapping
+                if name in self._where:
+                    raise DamagedWeightsError(f"{path.name} and {self._where[name].name} both hold {name}")
+                self._where[name] = path
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """A float tensor of exactly this shape. Raises DamagedWeightsError naming file and tensor."""
+        found = self._read(name, shape)
+        if found.dtype not in _FLOATS:
+            raise DamagedWeightsError(f"{self._where[name].name}: {name} has type {found.dtype}",
+                                      allowed="float32, float16 or bfloat16")
+        return found
+
+    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
+        """A weight of this shape, quantised or not. Raises DamagedWeightsError naming file and tensor."""
+        if name + SCALE_SUFFIX not in self._where:
+            return Matrix(self.tensor(name, shape))
+        data, scale = self._read(name, shape), self._read(name + SCALE_SUFFIX, shape[:1])
+        if data.dtype != torch.int8 or scale.dtype != torch.float32:
+            raise DamagedWeightsError(f"{self._where[name].name}: {name} is not int8 with a float32 scale")
+        return Matrix(data, scale)
+
+    def ignore(self, name: str) -> None:
+        """``finish`` shall not mind this tensor."""
+        self._asked.update((name, name + SCALE_SUFFIX))
+
+    def finish(self) -> None:
+        """Closes the files. Raises DamagedWeightsError if a tensor was never asked for (a different architecture)."""
+        self._open.clear()
+        extra = [name for name in self._where if name not in self._asked and not name.endswith(_DERIVED)]
+        if extra:
+            more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
+            raise DamagedWeightsError(
+                f"{self._where[extra[0]].name} holds {extra[0]}{more}, which config.json does not call for")
+
+    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        self._asked.add(name)
+        path = self._where.get(name)
+        if path is None:
+            raise DamagedWeightsError(f"{self.folder} holds no tensor {name}", remedy=_AGAIN)
+        source = self._open[path]
+        try:
+            found = source[name] if isinstance(source, dict) else source.get_tensor(name)
+        except (SafetensorError, RuntimeError, OSError, ValueError) as error:
+            raise DamagedWeightsError(f"{path.name}: {name} cannot be read: {error}", remedy=_AGAIN) from error
+        if tuple(found.shape) != shape:
+            raise DamagedWeightsError(f"{path.name}: {name} has shape {list(found.shape)}",
+                                      allowed=f"{list(shape)} by config.json")
+        return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The weight files of a folder: safetensors before pickles, shards as their index lists them."""
+    for single, index in (("model.safetensors", "model.safetensors.index.json"),
+                          ("pytorch_model.bin", "pytorch_model.bin.index.json")):
+        if (folder / index).is_file():
+            names = _shards(folder / index)
+            missing = [name for name in names if not (folder / name).is_file()]
+            if missing:
+                raise DamagedWeightsError(f"{index} names {missing[0]}, which is not in {folder}", remedy=_AGAIN)
+            yield from (folder / name for name in names)
+            return
+        if (folder / single).is_file():
+            yield folder / single
+            return
+    raise ModelNotFoundError(f"No weights in {folder}",
+                             allowed="model.safetensors or pytorch_model.bin, whole or in shards with an index")
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedWeightsError(f"{index.name} cannot be read: {error}", remedy=_AGAIN) from error
+    if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+        raise DamagedWeightsError(f"{index.name} names files outside its folder, or none", remedy=_AGAIN)
+    return names
+
+
+def _open_safetensors(path: Path) -> Any:
+    try:
+        source = safe_open(str(path), framework="pt", device="cpu")
+        metadata = source.metadata() or {}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DamagedWeightsError(f"{path.name} is damaged or incomplete: {error}", remedy=_AGAIN) from error
+    if metadata.get("format", "pt").startswith("triforce") and metadata["format"] != FORMAT:
+        raise UnsupportedModelError(f"{path.name} is in format {metadata['format']}", allowed=FORMAT,
+                                    remedy="Update the app.")
+    return source
+
+
+def _open_bin(path: Path) -> dict[str, Tensor]:
+    """weights_only refuses code; mmap keeps tensors on disk until used (files before torch 1.6 cannot be mapped)."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except (pickle.UnpicklingError, RuntimeError, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DamagedWeightsError(f"{path.name} is damaged, or is a pickle that wants to run code: {reason}",
+                                  remedy="Use a checkpoint in safetensors.") from error
+    if not isinstance(found, dict) or not all(isinstance(item, Tensor) for item in found.values()):
+        raise DamagedWeightsError(f"{path.name} is no table of tensors")
+    return found
