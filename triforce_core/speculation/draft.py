@@ -14,19 +14,18 @@ from torch import Tensor
 class Draft:
     """Tokens proposed after a context.
 
-    probs: [n, V] float; row i is the distribution that token i was *actually drawn from*, given the
-    context and tokens before it. None: the draft is deterministic (every row one-hot at its token).
+    laws: for each token the distribution [V] it was *actually drawn from*, given the context and the tokens
+    before it; None where it was not drawn at all (greedy, coupled, forced): its law is one-hot.
     Whether token i is proposed may depend on what came before it, never on token i itself.
-    origins: for each token, the lowest tier that wrote it and was never overruled.
+    origins: for each token, the tier that wrote it and was not overruled on the way here.
     """
 
     token_ids: list[int] = field(default_factory=list)
-    probs: Tensor | None = None
+    laws: list[Tensor | None] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        assert len(self.origins) == len(self.token_ids)
-        assert self.probs is None or self.probs.shape[0] == len(self.token_ids)
+        assert len(self.token_ids) == len(self.laws) == len(self.origins)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,33 +6,52 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from ..events import TierCount
+from ..sampling import Sampler
 from .draft import Draft
 
 
 class Drafter(ABC):
-    """Guesses tokens after a context. A drafter may be a table, a model, or a whole round (``hierarchical``).
+    """Guesses tokens after a context. A drafter may be a table, a model, or a whole round (``hierarchical``)."""
 
-    Between ``propose`` and ``settle`` it may hold staged state; ``settle`` tells it how the guess fared.
-    """
-
-    @abstractmethod
-    def propose(self, context: Sequence[int], num_draft_tokens: int) -> Draft:
-        """Up to about ``num_draft_tokens`` tokens after ``context`` (the whole of it, document included).
-
-        Fewer, also none, is always allowed; a few more is allowed where a tier below works in blocks."""
+    tier: str  # the name its tokens are counted under
 
     @abstractmethod
-    def settle(self, context: Sequence[int]) -> None:
-        """The verifier above has decided: ``context`` is now the truth. Forget whatever disagrees with it."""
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        """About ``num_draft_tokens`` tokens after ``context`` (all of it, document included).
+
+        Fewer, also none, is always allowed; a few more where a tier below works in blocks. May stage
+        tokens in its cache until the next ``settle``."""
+
+    @abstractmethod
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        """The verifier above has decided: ``context`` is the truth; forget staged tokens that disagree.
+
+        committed: the full cache itself decided, so nothing in ``context`` will be taken back; only now
+        may a cache evict."""
 
     @abstractmethod
     def reset(self) -> None:
-        """As new."""
+        """As new: nothing is known of any context."""
 
     def counts(self) -> list[TierCount]:
-        """Tested and accepted per tier below this one since the last call; clears them."""
+        """Tested and accepted per tier *below* this one since the last call; clears them."""
         return []
 
     def milliseconds(self) -> dict[str, float]:
         """Time spent per tier since the last call; clears it."""
         return {}
+
+
+class NoDrafter(Drafter):
+    """Never guesses. A round over it is plain decoding."""
+
+    tier = "none"
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        return Draft()
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass

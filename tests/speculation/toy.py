@@ -1,0 +1,77 @@
+"""Toy models whose next-token law is a table, and a chance that walks every branch: small worlds with stated odds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+class TableModel:
+    """A ``CachedModel`` whose law depends on the last two tokens; it checks that the round feeds it properly."""
+
+    def __init__(self, vocabulary: int, seed: int, *, like: TableModel | None = None, blend: float = 0.0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        table = torch.rand(vocabulary, vocabulary, vocabulary, generator=generator, dtype=torch.float64)
+        self.table = (table**3 + 1e-3).log()
+        if like is not None:
+            self.table = (blend * like.table.exp() + (1 - blend) * self.table.exp()).log()
+        self.length = 0
+
+    def row(self, context: Sequence[int]) -> Tensor:
+        return self.table[context[-2], context[-1]]
+
+    def logits(self, context: Sequence[int], draft: Sequence[int]) -> Tensor:
+        self.length = len(context) + len(draft)
+        whole = [*context, *draft]
+        return torch.stack([self.row(whole[: len(context) + i]) for i in range(len(draft) + 1)])
+
+    def keep(self, length: int) -> None:
+        assert length <= self.length
+        self.length = length
+
+
+class Branching:
+    """A ``Chance`` that replays one path of decisions and notes what else could have been decided."""
+
+    def __init__(self, path: Sequence[int]) -> None:
+        self._path, self._at = list(path), 0
+        self.probability = 1.0
+        self.options: list[list[float]] = []
+
+    def _decide(self, odds: list[float]) -> int:
+        choice = self._path[self._at] if self._at < len(self._path) else next(i for i, p in enumerate(odds) if p > 0)
+        self._at += 1
+        self.options.append(odds)
+        self.probability *= odds[choice]
+        return choice
+
+    def happens(self, probability: float) -> bool:
+        return self._decide([1.0 - probability, probability]) == 1
+
+    def pick(self, weights: Tensor) -> int:
+        return self._decide((weights / weights.sum()).tolist())
+
+
+def enumerate_exactly(program: Callable[[Branching], tuple[int, ...]]) -> dict[tuple[int, ...], float]:
+    """Run ``program`` once for every branch of its randomness; the exact distribution of what it returns."""
+    outcomes: dict[tuple[int, ...], float] = defaultdict(float)
+    waiting: list[list[int]] = [[]]
+    while waiting:
+        path = waiting.pop()
+        chance = Branching(path)
+        result = program(chance)
+        outcomes[result] += chance.probability
+        taken = [*path]
+        for depth in range(len(path), len(chance.options)):
+            odds = chance.options[depth]
+            first = next(i for i, p in enumerate(odds) if p > 0)
+            waiting.extend([*taken, i] for i in range(first + 1, len(odds)) if odds[i] > 0)
+            taken.append(first)
+    return outcomes
+
+
+def total_variation(a: dict, b: dict) -> float:
+    return 0.5 * sum(abs(a.get(k, 0.0) - b.get(k, 0.0)) for k in {*a, *b})

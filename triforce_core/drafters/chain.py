@@ -1,0 +1,119 @@
+"""A model on a cache, and the drafter that lets a small one write token by token (the first tier of TriForce)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..kv_cache.base import KVCache
+from ..sampling import Sampler
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+
+
+class ForwardModel(Protocol):
+    """``model.Llama`` as seen from here."""
+
+    def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int, observer: object = None) -> Tensor: ...
+
+
+class ModelOnCache:
+    """A model with one cache that knows how far it has read.
+
+    ``skipped``: tokens of the context that the cache was never given (a streaming cache starts with the sinks
+    and the recent window; what lies between would have been evicted anyway). observer is handed to every pass.
+    """
+
+    def __init__(self, model: ForwardModel, cache: KVCache, device: torch.device | str = "cpu") -> None:
+        self.model, self.cache, self.device = model, cache, torch.device(device)
+        self.skipped = 0
+        self.observer: object = None
+        self._staged: list[int] = []
+
+    @property
+    def length(self) -> int:
+        """Tokens of the context behind this cache, staged ones included."""
+        return self.cache.length + self.skipped
+
+    def feed(self, token_ids: Sequence[int], logits_rows: int) -> Tensor:
+        """Stage these tokens; logits [logits_rows, V] of the last of them."""
+        ids = torch.tensor(token_ids, dtype=torch.int64, device=self.device)
+        self._staged.extend(token_ids)
+        return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer)
+
+    def logits(self, context: Sequence[int], draft: Sequence[int]) -> Tensor:
+        pending = context[self.length :]
+        assert pending, "the last token of the context must not be in the cache: its logits are what is asked for"
+        return self.feed([*pending, *draft], len(draft) + 1)
+
+    def keep(self, length: int) -> None:
+        survivors = length - self.skipped - self.cache.num_committed
+        assert 0 <= survivors <= len(self._staged)
+        if survivors < len(self._staged):
+            self.cache.keep(range(survivors))
+            del self._staged[survivors:]
+
+    def agree(self, context: Sequence[int]) -> None:
+        """Keep staged tokens as far as they are the context's, but never its last token."""
+        base = self.cache.num_committed + self.skipped
+        matching = 0
+        for mine, true in zip(self._staged, context[base : len(context) - 1], strict=False):
+            if mine != true:
+                break
+            matching += 1
+        self.keep(base + matching)
+
+    def commit(self) -> None:
+        self.cache.commit()
+        self._staged.clear()
+
+    def truncate(self, length: int) -> None:
+        self.cache.truncate(max(0, length - self.skipped))
+        self._staged.clear()
+
+    def reset(self) -> None:
+        self.cache.reset()
+        self.skipped = 0
+        self._staged.clear()
+
+
+class ModelDrafter(Drafter):
+    """Lets a model write a chain of tokens, one pass each."""
+
+    def __init__(self, model: ModelOnCache, *, tier: str = "draft", stop: frozenset[int] = frozenset()) -> None:
+        self.model, self.tier, self.stop = model, tier, stop
+        self._seconds = 0.0
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        started = perf_counter()
+        tokens: list[int] = []
+        laws: list[Tensor | None] = []
+        grown = list(context)
+        while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in self.stop):
+            logits = self.model.logits(grown, ())
+            if sampler.by_draws:
+                token, law = sampler.draws(logits, grown)[0], None
+            else:
+                law = sampler.distributions(logits, grown)[0]
+                token = sampler.chance.pick(law)
+            laws.append(law)
+            tokens.append(token)
+            grown.append(token)
+        self._seconds += perf_counter() - started
+        return Draft(tokens, laws, [self.tier] * len(tokens))
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        self.model.agree(context)
+        if committed:
+            self.model.commit()
+
+    def reset(self) -> None:
+        self.model.reset()
+
+    def milliseconds(self) -> dict[str, float]:
+        spent, self._seconds = self._seconds * 1e3, 0.0
+        return {self.tier: spent}

@@ -1,0 +1,85 @@
+"""A drafter made of rounds: TriForce's middle tier (arXiv 2404.11912, section 4.2 and algorithm 1).
+
+The target's weights over a *part* of the full cache verify what the drafter below writes; the tokens of those
+rounds, with the distributions they were drawn from, are the draft for the full cache. Because a lossless round
+emits tokens distributed exactly as its model, nothing special is needed to stay lossless (the published code
+takes the refused tokens' replacements from p instead of the residual and is not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from ..events import TierCount
+from ..sampling import Sampler
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+from ..speculation.round import speculate
+from .chain import ModelOnCache
+
+QUOTE = "quote"
+
+
+class HierarchicalDrafter(Drafter):
+    """Rounds of ``drafter`` verified by ``model`` until enough tokens are gathered
+    (a few more than asked for, as the last block may overshoot).
+
+    max_forced: tokens that the document forces (verbatim quoting) are appended without asking any model,
+    up to this many in one draft: their distribution is one-hot at every tier.
+    after_commit: called once the full cache has committed (the retrieval cache catches up and may choose anew).
+    """
+
+    def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
+                 max_forced: int = 32, stop: frozenset[int] = frozenset(),
+                 after_commit: Callable[[], None] | None = None) -> None:
+        self.model, self.drafter, self.gamma1, self.tier = model, drafter, gamma1, tier
+        self.max_forced, self.stop, self.after_commit = max_forced, stop, after_commit
+        self._tested = self._accepted = 0
+        self._seconds = 0.0
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        grown = list(context)
+        laws: list[Tensor | None] = []
+        origins: list[str] = []
+        while len(origins) < num_draft_tokens and not (origins and grown[-1] in self.stop):
+            forced = sampler.forced(grown, self.max_forced)
+            if forced:
+                grown.extend(forced)
+                laws.extend([None] * len(forced))
+                origins.extend([QUOTE] * len(forced))
+                continue
+            done = speculate(self.model, self.drafter, grown, self.gamma1, sampler)
+            self._seconds += done.verify_milliseconds / 1e3
+            self._tested += done.verdict.num_tested
+            self._accepted += done.verdict.num_accepted
+            grown.extend(done.verdict.token_ids)
+            laws.extend(done.laws)
+            # What the tier below wrote and this one let stand keeps its writer's name; the rest is this tier's.
+            origins.extend([*done.draft.origins[: done.verdict.num_accepted], self.tier])
+            self.drafter.settle(grown, committed=False)
+        return Draft(grown[len(context) :], laws, origins)
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        # What this tier staged was computed over a part of the cache; the full pass has the true keys and
+        # values, so none of it is kept: the cache catches up from there.
+        self.model.keep(self.model.cache.num_committed + self.model.skipped)
+        if committed:
+            self.model.commit()
+            if self.after_commit:
+                self.after_commit()
+        self.drafter.settle(context, committed=committed)
+
+    def reset(self) -> None:
+        self.model.reset()
+        self.drafter.reset()
+
+    def counts(self) -> list[TierCount]:
+        mine = TierCount(self.drafter.tier, self._tested, self._accepted)
+        self._tested = self._accepted = 0
+        return [*([mine] if mine.tested else []), *self.drafter.counts()]
+
+    def milliseconds(self) -> dict[str, float]:
+        spent, self._seconds = self._seconds * 1e3, 0.0
+        return {self.tier: spent, **self.drafter.milliseconds()}

@@ -1,0 +1,132 @@
+"""From logits to tokens: the one place where temperature, top-k, top-p, masks and chance act.
+
+Letters: m rows, V vocabulary. Two ways to decide, and no third:
+
+- *by draws* (greedy, and the coupled verifier): every row has one token that the seed and the row's position
+  decide, argmax(log p + Gumbel(seed, position)) (Gumbel-max; at temperature 0 the noise is zero). A drafted token
+  is right if it equals the verifying model's own draw, so speculation cannot change the text
+  (drafter-invariant speculation, arXiv 2408.07978).
+- *by chance* (rejection): tokens are drawn from explicit distributions with a seeded generator.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .config import SamplingParams
+
+
+class Chance(Protocol):
+    """Where randomness comes from. Tests replace it by one that walks every branch."""
+
+    def happens(self, probability: float) -> bool: ...
+
+    def pick(self, weights: Tensor) -> int:
+        """Index drawn in proportion to the non-negative weights [V]."""
+        ...
+
+
+class SeededChance:
+    """A generator of its own: nothing else in the process moves it."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.Generator(np.random.Philox(seed))
+
+    def happens(self, probability: float) -> bool:
+        return self._generator.random() < probability
+
+    def pick(self, weights: Tensor) -> int:
+        # float64: a 150k-entry float32 running sum would lose the tail that sampling is about.
+        cumulative = weights.double().cumsum(-1)
+        point = self._generator.random() * cumulative[-1]
+        index = int(torch.searchsorted(cumulative, point.reshape(1), right=True))
+        return min(index, int(weights.nonzero()[-1]))
+
+
+class Masks(Protocol):
+    """Says which tokens may follow, row by row (``verbatim`` quoting is one)."""
+
+    def allowed(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
+        """For the row after ``context`` and after each drafted token: allowed token ids, None for all."""
+        ...
+
+    def forced(self, context: Sequence[int], limit: int) -> list[int]:
+        """Tokens after ``context`` that are each the only allowed one, at most ``limit``."""
+        ...
+
+
+class Sampler:
+    """One answer's way of choosing tokens, shared by every tier so that all speak of the same distributions."""
+
+    def __init__(self, params: SamplingParams, *, verifier: str = "rejection", masks: Masks | None = None,
+                 chance: Chance | None = None) -> None:
+        self.params = params
+        self.masks = masks
+        self.by_draws = params.temperature == 0 or verifier == "coupled"
+        self.chance: Chance = chance or SeededChance(params.seed)
+        self._noise: OrderedDict[int, Tensor] = OrderedDict()
+
+    def forced(self, context: Sequence[int], limit: int) -> list[int]:
+        return self.masks.forced(context, limit) if self.masks else []
+
+    def draws(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> list[int]:
+        """The token of each row of logits [m, V]; row i follows ``context`` and the first i of ``draft``."""
+        logits = self._masked(logits, context, draft)
+        if self.params.temperature == 0:
+            return logits.argmax(-1).tolist()
+        scores = self._filtered(logits)
+        first = len(context)
+        noise = torch.stack([self._gumbel(first + i, logits.shape[-1]) for i in range(len(logits))])
+        return (scores + noise.to(scores.device)).argmax(-1).tolist()
+
+    def distributions(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
+        """Probabilities [m, V] of each row, for deciding by chance. Needs temperature > 0."""
+        assert self.params.temperature > 0
+        return self._filtered(self._masked(logits, context, draft)).softmax(-1)
+
+    def _masked(self, logits: Tensor, context: Sequence[int], draft: Sequence[int]) -> Tensor:
+        if self.masks is None:
+            return logits
+        allowed = self.masks.allowed(context, draft)
+        assert len(allowed) == len(logits)
+        if all(ids is None for ids in allowed):
+            return logits
+        masked = logits.clone()
+        for row, ids in enumerate(allowed):
+            if ids is not None:
+                index = torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(logits.device)
+                kept = logits[row, index]
+                masked[row] = -torch.inf
+                masked[row, index] = kept
+        return masked
+
+    def _filtered(self, logits: Tensor) -> Tensor:
+        """Temperature, then top-k, then top-p (the order of transformers' generate); removed tokens are -inf."""
+        scores = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        scores = scores / self.params.temperature
+        if 0 < self.params.top_k < scores.shape[-1]:
+            floor = scores.topk(self.params.top_k, dim=-1).values[..., -1:]
+            scores = scores.masked_fill(scores < floor, -torch.inf)
+        if self.params.top_p < 1:
+            ordered, order = scores.sort(dim=-1, descending=True)
+            cumulative = ordered.softmax(-1).cumsum(-1)
+            # A token stays if the mass before it is below top_p, so the most likely one always stays.
+            drop = cumulative - ordered.softmax(-1) >= self.params.top_p
+            scores = scores.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
+        return scores
+
+    def _gumbel(self, position: int, vocabulary: int) -> Tensor:
+        """Noise [V] that only the seed and the position decide; kept a while, as every tier asks for it."""
+        if position not in self._noise:
+            key = np.random.SeedSequence((self.params.seed, position)).generate_state(2, np.uint64)
+            uniform = np.random.Generator(np.random.Philox(key=key)).random(vocabulary)
+            self._noise[position] = torch.from_numpy(-np.log(-np.log(np.clip(uniform, 1e-300, None)))).float()
+            if len(self._noise) > 512:
+                self._noise.popitem(last=False)
+        return self._noise[position]

@@ -1,0 +1,57 @@
+"""The one round, used at every level: a draft, one pass of a model over it, a verdict.
+
+A round with an empty draft *is* plain decoding, so the autoregressive baseline is this code with drafting off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+from torch import Tensor
+
+from ..sampling import Sampler
+from .draft import Draft, Verdict
+from .drafter import Drafter
+from .verifier import verify
+
+
+class CachedModel(Protocol):
+    """A model with one cache, as a round needs it (``drafters.chain.ModelOnCache`` is the real one)."""
+
+    def logits(self, context: Sequence[int], draft: Sequence[int]) -> Tensor:
+        """[len(draft) + 1, V] after ``context`` and each drafted token; stages whatever it had not seen."""
+        ...
+
+    def keep(self, length: int) -> None:
+        """Of the staged tokens, keep those before context position ``length``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did. laws: of ``verdict.token_ids``, as a draft for the tier above needs them."""
+
+    draft: Draft
+    verdict: Verdict
+    laws: list[Tensor | None]
+    verify_milliseconds: float
+
+    @property
+    def origins(self) -> list[str]:
+        """Who wrote each emitted token."""
+        return [*self.draft.origins[: self.verdict.num_accepted], self.verdict.own]
+
+
+def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_draft_tokens: int,
+              sampler: Sampler) -> Round:
+    """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles."""
+    draft = drafter.propose(context, num_draft_tokens, sampler) if num_draft_tokens > 0 else Draft()
+    started = perf_counter()
+    logits = model.logits(context, draft.token_ids)
+    verdict, laws = verify(draft, logits, context, sampler)
+    # The verdict's own last token has not been through the model: the next pass begins with it.
+    model.keep(len(context) + verdict.num_accepted)
+    return Round(draft, verdict, laws, (perf_counter() - started) * 1e3)
