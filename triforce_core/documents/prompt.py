@@ -1,0 +1,208 @@
+"""Documents and questions -> token ids, with the exact span of every page.
+
+A conversation is: document ids (a FIXED prefix, whatever is asked), then for each turn ``question`` ids, the answer's
+ids as generated, and ``after_answer`` ids. Two layouts: the one that a ``prompt.json`` beside the tokenizer states
+(the built-in model), and the model's chat template with the document fenced in the first user message.
+Document and question text can never produce a special token. Nothing is cut: ``fit`` tells what would not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..events import PageSpan
+from ..tokenizer import Tokenizer
+from ..verbatim import Mark, QuoteConstraint, QuoteIndex
+from .chat_layout import ChatLayout
+from .document import Document
+from .layout import Layout
+from .sentences import SentenceRules
+from .tagged_layout import TaggedLayout
+from .typography import find_quote, normaliser
+
+PROMPT_VERSION = 1  # part of the key of a saved reading: raise it when the same document would give other ids
+_LONGEST_LABEL = 40
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentPrompt:
+    """A document as the model reads it. token_ids and marks: [n]; pages cover [0, n) without gaps."""
+
+    document_id: str
+    token_ids: np.ndarray  # int32
+    pages: tuple[PageSpan, ...]
+    marks: np.ndarray  # uint8, verbatim.Mark of every token
+
+    def page_index(self, token: int) -> int:
+        """Which page (from 0) holds this token."""
+        starts = self._starts
+        return int(np.clip(np.searchsorted(starts, token, side="right") - 1, 0, len(starts) - 1))
+
+    def split_by_page(self, start: int, end: int) -> list[tuple[int, int, int]]:
+        """Tokens [start, end) as (page index, start, end), page by page."""
+        pieces = []
+        for index in range(self.page_index(start), self.page_index(max(start, end - 1)) + 1):
+            page = self.pages[index]
+            pieces.append((index, max(start, page.start), min(end, page.end)))
+        return pieces
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        return np.array([page.start for page in self.pages], np.int64)
+
+    @cached_property
+    def quotes(self) -> QuoteIndex:
+        """The index that verbatim quoting needs."""
+        return QuoteIndex(self.token_ids, self.marks)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How much of a document fits: pages 1..pages_fit take tokens_fit of max_tokens."""
+
+    tokens: int
+    max_tokens: int
+    pages: int
+    pages_fit: int
+    tokens_fit: int
+    last_label: str  # label of the last page that fits, "" when none does
+
+    @property
+    def fits(self) -> bool:
+        return self.pages_fit == self.pages
+
+    def __str__(self) -> str:
+        if self.fits:
+            return f"The document is {self.tokens:,} tokens; all {self.pages} pages fit into {self.max_tokens:,}"
+        what = f"pages 1-{self.pages_fit} ({self.tokens_fit:,} tokens)" if self.pages_fit else "not even page 1"
+        return f"The document is {self.tokens:,} tokens, {self.max_tokens:,} fit: {what} of {self.pages} pages"
+
+
+@dataclass(frozen=True)
+class QuoteFormat:
+    """How a model writes quotations, from its prompt.json."""
+
+    open_id: int
+    close_id: int
+    unit: str
+    must_open: bool
+
+
+class PromptBuilder:
+    """Lays out documents and turns for the model in ``folder`` (by default the tokenizer's own)."""
+
+    def __init__(self, tokenizer: Tokenizer, folder: Path | str | None = None) -> None:
+        self.tokenizer = tokenizer
+        settings = tokenizer.prompt_settings
+        if folder is not None and Path(folder) != tokenizer.folder:
+            settings = Tokenizer(folder).prompt_settings
+        self._normalise = normaliser(settings.get("normalise"))
+        self._rules = SentenceRules.of(settings.get("sentence_break"), settings.get("abbreviations"))
+        self._layout: Layout = (
+            TaggedLayout(tokenizer, settings, self._rules) if settings else ChatLayout(tokenizer, self._rules)
+        )
+        self.quote_format: QuoteFormat | None = None
+        if settings.get("quote_open") and settings.get("quote_close"):
+            opening, closing = settings["quote_open"], settings["quote_close"]
+            self.quote_format = QuoteFormat(
+                tokenizer.token_id(opening),
+                tokenizer.token_id(closing),
+                settings.get("quote_unit", "sentence"),
+                settings.get("answer_prefix") == opening,
+            )
+        self._last: tuple[str, DocumentPrompt] | None = None
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        return self.tokenizer.stop_token_ids
+
+    def document(self, document: Document) -> DocumentPrompt:
+        """The fixed prefix of every conversation about this document. The last one made is remembered."""
+        key = document.id
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
+        labels = [" ".join(self._normalise(page.label).split())[:_LONGEST_LABEL] for page in document.pages]
+        texts = [self._normalise(page.text) for page in document.pages]
+        parts = self._layout.pages(labels, texts)
+        assert parts, "a Document has at least one page"
+        _join_over_page_breaks(parts, texts, self._rules)
+        ids: list[int] = list(self._layout.head)
+        marks = [np.zeros(len(ids), np.uint8)]
+        spans: list[PageSpan] = []
+        for number, (page, (page_ids, page_marks)) in enumerate(zip(document.pages, parts, strict=True)):
+            start = len(ids) if number else 0
+            ids += page_ids
+            marks.append(page_marks)
+            if number == len(parts) - 1:
+                ids += self._layout.tail
+                marks.append(np.zeros(len(self._layout.tail), np.uint8))
+            spans.append(PageSpan(page.label, start, len(ids)))
+        prompt = DocumentPrompt(key, np.array(ids, np.int32), tuple(spans), np.concatenate(marks))
+        self._last = (key, prompt)
+        return prompt
+
+    def question(self, text: str, first: bool = True) -> list[int]:
+        """One turn up to the point where the answer starts. first: directly after the document."""
+        words = " ".join(self._normalise(text).split())
+        if not words:
+            raise ConfigError("The question is empty", remedy="Type a question about the document.")
+        return self._layout.question(words, first)
+
+    def after_answer(self, answer_ids: Sequence[int]) -> list[int]:
+        """What must stand between a generated answer (its stop token included, if any) and the next question."""
+        return self._layout.after_answer(answer_ids)
+
+    def tokens_of_pages(self, document: Document) -> list[int]:
+        """Tokens that each page takes; their sum is the document's."""
+        return [page.end - page.start for page in self.document(document).pages]
+
+    def fit(self, document: Document, max_tokens: int) -> Fit:
+        """Which pages, from the first, fit into max_tokens."""
+        prompt = self.document(document)
+        total, tail = len(prompt.token_ids), len(self._layout.tail)
+        ends = [page.end + tail for page in prompt.pages]
+        ends[-1] = total
+        count = sum(end <= max_tokens for end in ends)
+        label = prompt.pages[count - 1].label if count else ""
+        return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0, label)
+
+    def quote_constraint(self, prompt: DocumentPrompt) -> QuoteConstraint | None:
+        """Verbatim quoting for models that quote (prompt.json names the marks), None for others."""
+        form = self.quote_format
+        if form is None:
+            return None
+        unit = "word" if form.unit == "word" else "sentence"
+        return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, unit, form.must_open)
+
+    def places(self, document: Document, start: int, end: int) -> list[tuple[int, int, int]]:
+        """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text."""
+        prompt, found = self.document(document), []
+        for index, first, last in prompt.split_by_page(start, end):
+            kept = [int(i) for i in prompt.token_ids[first:last][(prompt.marks[first:last] & Mark.TEXT) != 0]]
+            words = self.tokenizer.decode(kept)
+            earlier = prompt.token_ids[prompt.pages[index].start : first]
+            before = "".join(self.tokenizer.decode(int(i) for i in earlier).split())
+            solid = "".join(words.split())
+            place = find_quote(document.pages[index].text, words, nth=before.count(solid) if solid else 0)
+            place = place or find_quote(document.pages[index].text, words)
+            if place is not None:
+                found.append((index, *place))
+        return found
+
+
+def _join_over_page_breaks(
+    parts: list[tuple[list[int], np.ndarray]], texts: Sequence[str], rules: SentenceRules
+) -> None:
+    """Take the borders away where a sentence runs on from the foot of one page to the head of the next."""
+    borders = [(text.strip().rsplit("\n", 1)[-1].strip(), text.strip().split("\n", 1)[0].strip()) for text in texts]
+    for number in range(len(parts) - 1):
+        last, head = np.flatnonzero(parts[number][1] & Mark.TEXT), np.flatnonzero(parts[number + 1][1] & Mark.TEXT)
+        if len(last) and len(head) and rules.runs_on(borders[number][0], borders[number + 1][1]):
+            parts[number][1][last[-1]] &= np.uint8(~(Mark.LINE_END | Mark.SENTENCE_END) & 0xFF)
+            parts[number + 1][1][head[0]] &= np.uint8(~Mark.SENTENCE_START & 0xFF)
