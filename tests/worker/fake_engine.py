@@ -1,0 +1,106 @@
+"""The engine's verbs with scripted tokens and no torch; runs in the real child. Questions steer it:
+
+"slow": rounds for ever, until cancelled; "die": SIGKILL of its own process after three rounds; "bug": an unexpected
+exception; "oom"; "numpy": yields what may not cross; "print": writes to stdout; "error": a TriForceError.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.documents.document import Document
+from triforce_core.errors import ContextTooLongError, ModelNotFoundError
+from triforce_core.events import (
+    DocumentFit,
+    DocumentOpened,
+    Event,
+    Finished,
+    LoadProgress,
+    ModelInfo,
+    PageSpan,
+    PrefillProgress,
+    RoundEvent,
+    TextDelta,
+    TierCount,
+    Turn,
+)
+from triforce_core.metrics import answer_stats
+
+
+class FakeEngine:
+    def __init__(self, config: EngineConfig) -> None:
+        self._config, self._document, self._cancelled = config, None, threading.Event()
+
+    def load(self) -> Iterator[Event]:
+        yield LoadProgress("weights", 0.5)
+        if self._config.model == "missing":
+            raise ModelNotFoundError("There is no model 'missing'", remedy="Give a folder.")
+        if self._config.model == "unloadable":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        assert "torch" not in sys.modules
+        yield ModelInfo(self._config.model, "none", "cpu", "", "cpu", "float32", 1000, 0, 0)
+
+    def measure(self, document: Document) -> DocumentFit:
+        tokens = tuple(len(page.text) for page in document.pages)
+        return DocumentFit(sum(tokens), 900, tokens)
+
+    def open_document(self, document: Document) -> Iterator[Event]:
+        self._cancelled.clear()
+        self._document = None
+        if not self.measure(document).fits:
+            raise ContextTooLongError("too long")
+        for done in range(1, 4):
+            if document.title == "slow":
+                while not self._cancelled.wait(0.01):
+                    yield PrefillProgress(0, 3, 1.0, None)
+            if self._cancelled.is_set():
+                return
+            yield PrefillProgress(done, 3, 1.0, None)
+        self._document = document
+        yield DocumentOpened(document.id, 3, (PageSpan("1", 0, 3),), 0.1, 0.1, False, 1000)
+
+    def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig) -> Iterator[Event]:
+        self._cancelled.clear()
+        if question == "print":
+            print("noise on stdout")
+            os.write(1, b"more noise\n")
+        if question == "error":
+            raise ContextTooLongError("The question is too long")
+        rounds: list[RoundEvent] = []
+        reason = "length"
+        words = f"{os.getpid()} {self._document.title if self._document else None} {len(history)}".split()
+        for i in range(10**9 if question == "slow" else 6):
+            if self._cancelled.is_set():
+                reason = "cancelled"
+                break
+            if question == "slow":
+                time.sleep(0.005)
+            if i == 3 and question == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if i == 3 and question == "bug":
+                raise RuntimeError("CUDA error: device-side assert triggered")
+            if i == 3 and question == "oom":
+                raise MemoryError
+            if i == 3 and question == "numpy":
+                import numpy
+
+                yield TextDelta(numpy.float32(1.0))  # type: ignore[arg-type]
+            rounds.append(RoundEvent(i, (i,), ("draft",), (TierCount("draft", 2, 1),), {"verify": 1.0}, None, i * 0.1))
+            yield rounds[-1]
+            yield TextDelta(words[i] + " " if i < len(words) else "x")
+        stats = answer_stats(rounds, prompt_tokens=1, reused_tokens=3, prefill_seconds=0.0, engine="triforce", why="")
+        yield Finished(reason, " ".join(words), tuple(range(len(rounds))), stats)  # type: ignore[arg-type]
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def close(self) -> None:
+        if self._config.draft_model == "stubborn":
+            time.sleep(60)

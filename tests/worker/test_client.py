@@ -1,0 +1,299 @@
+"""The client against a real child process that runs a scripted engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from triforce_core.config import EngineConfig
+from triforce_core.documents.document import Document, Page
+from triforce_core.errors import ContextTooLongError, EngineDiedError, ModelNotFoundError
+from triforce_core.events import (
+    DocumentOpened,
+    Finished,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    RoundEvent,
+    TextDelta,
+    Turn,
+)
+from triforce_core.worker.client import EngineClient
+from triforce_core.worker.job import Job
+
+ROOT = Path(__file__).parents[2]
+FACTORY = "tests.worker.fake_engine:FakeEngine"
+BOOK = Document("Book", "txt", (Page("1", "abc"),), "text")
+OTHER = Document("Other", "txt", (Page("1", "xyz"),), "text")
+
+
+def make_client(**settings: object) -> EngineClient:
+    return EngineClient(EngineConfig(**settings), factory=FACTORY)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def client() -> Iterator[EngineClient]:
+    with make_client() as client:
+        yield client
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def text_of(events: list) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def take(job: Job, kind: type, count: int) -> list:
+    """Events up to the count-th of a kind."""
+    events: list = []
+    for event in job:
+        events.append(event)
+        if sum(isinstance(event, kind) for event in events) == count:
+            break
+    return events
+
+
+def test_the_verbs(client: EngineClient) -> None:
+    assert client.status().state == "starting"
+    loaded = list(client.load())
+    assert isinstance(loaded[0], LoadProgress) and isinstance(loaded[-1], ModelInfo)
+    assert list(client.load()) == [loaded[-1]]  # already there
+    assert client.measure(BOOK).page_tokens == (3,)
+    opened = list(client.open_document(BOOK))
+    assert isinstance(opened[0], PrefillProgress) and isinstance(opened[-1], DocumentOpened)
+    answer = list(client.ask("what?", [Turn("a", (1,))]))
+    assert isinstance(answer[-1], Finished) and answer[-1].reason == "length"
+    assert text_of(answer).split()[1:] == ["Book", "1", "xxx"]
+    status = client.status()
+    assert (status.state, status.document_id, status.queue_length) == ("idle", BOOK.id, 0)
+    assert status.model == loaded[-1] and status.rss_bytes > 10**6 and psutil.pid_exists(status.pid)
+
+
+def test_an_ask_brings_everything_up_by_itself(client: EngineClient) -> None:
+    events = list(client.ask("what?", document=BOOK))
+    assert [type(event) for event in events[:4]] == [LoadProgress] + [PrefillProgress] * 3
+    assert not any(isinstance(event, (ModelInfo, DocumentOpened)) for event in events)
+    assert "Book" in text_of(events)
+
+
+def test_two_tabs_ask_about_two_documents(client: EngineClient) -> None:
+    list(client.open_document(BOOK))
+    list(client.open_document(OTHER))
+    assert "Book" in text_of(list(client.ask("what?", document=BOOK)))
+    assert "Book" in text_of(list(client.ask("what?")))
+    assert "Other" in text_of(list(client.ask("what?", document=OTHER)))
+
+
+def test_a_users_error_leaves_the_engine_as_it_was(client: EngineClient) -> None:
+    list(client.open_document(BOOK))
+    pid = client.status().pid
+    with pytest.raises(ContextTooLongError, match="question is too long"):
+        list(client.ask("error"))
+    with pytest.raises(ContextTooLongError):
+        list(client.open_document(Document("Long", "txt", (Page("1", "x" * 1000),), "text")))
+    assert "Book" in text_of(list(client.ask("what?")))  # the last document that could be opened
+    assert client.status().pid == pid
+
+
+def test_a_model_that_is_not_there() -> None:
+    with make_client(model="missing") as client:
+        for job in (client.load(), client.ask("what?"), client.load()):
+            with pytest.raises(ModelNotFoundError, match="Give a folder"):
+                list(job)
+        with pytest.raises(ModelNotFoundError):
+            client.measure(BOOK)
+
+
+def test_stop_in_the_middle_of_an_answer(client: EngineClient) -> None:
+    job = client.ask("slow")
+    take(job, RoundEvent, 3)
+    assert client.status().state == "busy" and job.position == 0
+    job.cancel()
+    rest = list(job)
+    assert rest[-1].reason == "cancelled" and len(rest) < 100
+    assert job.position is None
+    job.cancel()  # too late: of no effect, now or on the next
+    assert list(client.ask("what?"))[-1].reason == "length"
+
+
+def test_stop_without_a_job_means_the_running_one(client: EngineClient) -> None:
+    job = client.ask("slow")
+    take(job, RoundEvent, 1)
+    client.cancel()
+    assert list(job)[-1].reason == "cancelled"
+    client.cancel()
+
+
+def test_a_cancel_before_the_first_event_counts(client: EngineClient) -> None:
+    list(client.load())
+    for _ in range(20):
+        job = client.ask("slow")
+        job.cancel()
+        assert list(job)[-1].reason == "cancelled"
+
+
+def test_cancelled_reading(client: EngineClient) -> None:
+    list(client.open_document(BOOK))
+    job = client.open_document(Document("slow", "txt", (Page("1", "s"),), "text"))
+    take(job, PrefillProgress, 2)
+    job.cancel()
+    assert not any(isinstance(event, DocumentOpened) for event in job)
+    assert client.status().document_id is None
+    assert "Book" in text_of(list(client.ask("what?")))  # read again: it was the last one opened
+
+
+def test_the_queue_is_visible_and_fair(client: EngineClient) -> None:
+    first = client.ask("slow")
+    take(first, RoundEvent, 1)
+    second, third, fourth = client.ask("b"), client.ask("c"), client.ask("d")
+    assert [job.position for job in (first, second, third, fourth)] == [0, 1, 2, 3]
+    assert client.status().queue_length == 3
+    third.cancel()
+    events = list(third)
+    assert len(events) == 1 and events[0].reason == "cancelled" and events[0].stats.generated_tokens == 0
+    assert fourth.position == 2
+    first.cancel()
+    assert list(second)[-1].reason == list(fourth)[-1].reason == "length"
+
+
+def test_many_threads(client: EngineClient) -> None:
+    answers: list[str] = []
+    threads = [threading.Thread(target=lambda: answers.append(text_of(list(client.ask("q", document=BOOK)))))
+               for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(answers) == 8 and all("Book" in answer for answer in answers)
+
+
+def test_killed_in_the_middle_of_an_answer(client: EngineClient) -> None:
+    list(client.open_document(BOOK))
+    pid = client.status().pid
+    events = []
+    with pytest.raises(EngineDiedError, match=r"while answering.*signal 9 \(SIGKILL\).*memory"):
+        for event in client.ask("die"):
+            events.append(event)
+    assert len([event for event in events if isinstance(event, RoundEvent)]) == 3
+    assert text_of(events).split() == [str(pid), "Book", "0"]  # nothing that had arrived is lost
+    assert client.status().state == "dead" and "SIGKILL" in client.status().cause
+    events = list(client.ask("what?"))
+    assert isinstance(events[0], LoadProgress) and any(isinstance(event, PrefillProgress) for event in events)
+    assert "Book" in text_of(events) and str(pid) not in text_of(events)
+    assert client.status().state == "idle" and client.status().cause == ""
+
+
+@pytest.mark.parametrize("_", range(3))
+def test_killed_from_outside_while_idle_is_not_noticed_by_the_asker(client: EngineClient, _: int) -> None:
+    list(client.open_document(BOOK))
+    os.kill(client.status().pid, signal.SIGKILL)
+    assert "Book" in text_of(list(client.ask("what?")))
+
+
+@pytest.mark.parametrize(("question", "words"), [
+    ("bug", "CUDA error: device-side assert"), ("oom", "ran out of memory"), ("numpy", "may not cross"),
+])
+def test_what_nobody_foresaw_ends_the_child_only(client: EngineClient, question: str, words: str) -> None:
+    list(client.open_document(BOOK))
+    pid = client.status().pid
+    with pytest.raises(EngineDiedError, match=words):
+        list(client.ask(question))
+    wait_until(lambda: not psutil.pid_exists(pid))
+    assert "Book" in text_of(list(client.ask("what?")))
+
+
+def test_jobs_behind_a_fatal_one_are_served(client: EngineClient) -> None:
+    list(client.open_document(BOOK))
+    fatal, patient = client.ask("die"), client.ask("what?")
+    with pytest.raises(EngineDiedError):
+        list(fatal)
+    assert "Book" in text_of(list(patient))
+
+
+def test_a_child_that_cannot_start() -> None:
+    with make_client(model="unloadable") as client, pytest.raises(EngineDiedError, match="SIGSEGV"):
+        list(client.load())
+    with EngineClient(EngineConfig(), factory="no.such:Thing") as client, pytest.raises(EngineDiedError, match="no"):
+        list(client.load())
+
+
+def test_noise_on_stdout_is_no_message(client: EngineClient, capfd: pytest.CaptureFixture[str]) -> None:
+    assert list(client.ask("print"))[-1].reason == "length"
+    assert "more noise" in capfd.readouterr().err
+
+
+def test_ctrl_c_reaches_the_parent_only(client: EngineClient) -> None:
+    job = client.ask("slow")
+    take(job, RoundEvent, 1)
+    os.kill(client.status().pid, signal.SIGINT)
+    take(job, RoundEvent, 5)
+    job.cancel()
+    assert list(job)[-1].reason == "cancelled"
+
+
+def test_close_ends_child_and_jobs() -> None:
+    client = make_client()
+    running, waiting = client.ask("slow"), client.ask("what?")
+    take(running, RoundEvent, 1)
+    pid = client.status().pid
+    start = time.monotonic()
+    client.close()
+    assert time.monotonic() - start < 5 and not psutil.pid_exists(pid)
+    assert list(running)[-1].reason == list(waiting)[-1].reason == "cancelled"
+    assert client.status().state == "dead"
+    with pytest.raises(EngineDiedError, match="closed"):
+        client.ask("what?")
+    client.close()
+
+
+def test_close_does_not_wait_for_a_stubborn_child() -> None:
+    client = make_client(draft_model="stubborn")
+    list(client.load())
+    pid = client.status().pid
+    start = time.monotonic()
+    client.close()
+    assert time.monotonic() - start < 5 and not psutil.pid_exists(pid)
+
+
+@pytest.mark.parametrize("how", ["kill", "leave"])
+def test_no_orphans(how: str) -> None:
+    program = (
+        "import sys\nfrom tests.worker.test_client import *\n"
+        "client = make_client(); job = client.ask('slow'); take(job, RoundEvent, 1)\n"
+        "print(client.status().pid, flush=True)\n" + ("time.sleep(60)" if how == "kill" else "")
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT, text=True,
+                              env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    if how == "kill":
+        parent.kill()
+    assert parent.wait(20) == (-9 if how == "kill" else 0)
+    wait_until(lambda: not psutil.pid_exists(pid))
+
+
+def test_the_client_is_light_and_waits_without_spinning() -> None:
+    program = (
+        "import sys, time\nfrom tests.worker.test_client import *\n"
+        "client = make_client(); job = client.ask('slow'); take(job, RoundEvent, 1)\n"
+        "start = time.process_time(); time.sleep(1.0); spent = time.process_time() - start\n"
+        "job.cancel(); list(job); client.close()\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
+        "assert spent < 0.3, spent\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60,
+                   env={**os.environ, "PYTHONPATH": str(ROOT)})

@@ -1,0 +1,102 @@
+"""The parent's handle on the engine process: start it, talk to it, see how it ended. Knows no verbs and no queue."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..config import EngineConfig
+from .protocol import Close, Receiver, Sender
+
+_ROOT = Path(__file__).resolve().parents[2]
+ENGINE = "triforce_core.engine.engine:Engine"
+
+
+def environment(config: EngineConfig) -> dict[str, str]:
+    """What must be set before the child imports anything: no telemetry, no network unless allowed, threads."""
+    env = dict(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env |= {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if config.allow_download:
+        env.pop("HF_HUB_OFFLINE", None)
+        env.pop("TRANSFORMERS_OFFLINE", None)
+    else:
+        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if config.threads != "auto":
+        env |= {name: str(config.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    return env
+
+
+class Child:
+    """A running engine process. ``receive`` is for one thread; the rest for any."""
+
+    def __init__(self, config: EngineConfig, factory: str = ENGINE) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "triforce_core.worker.process", factory],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment(config),
+        )
+        self._sender = Sender(self._process.stdin)  # type: ignore[arg-type]
+        self._receiver = Receiver(self._process.stdout)  # type: ignore[arg-type]
+        with contextlib.suppress(OSError):  # already dead: the first request finds out
+            self._sender.send(config)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def rss_bytes(self) -> int:
+        """Memory in use, 0 when it cannot be known."""
+        import psutil
+
+        try:
+            return int(psutil.Process(self.pid).memory_info().rss) if self.alive else 0
+        except psutil.Error:
+            return 0
+
+    def send(self, message: object) -> None:
+        """Raises OSError when the child is gone."""
+        try:
+            self._sender.send(message)
+        except ValueError as error:  # the pipe is closed on our side
+            raise BrokenPipeError(str(error)) from error
+
+    def receive(self) -> Any:
+        """The next message, however long it takes. Raises EOFError when the child is gone."""
+        try:
+            return self._receiver.receive()
+        except (OSError, ValueError) as error:
+            raise EOFError from error
+
+    def end(self, grace: float = 3.0) -> None:
+        """Ask it to end, then make it: gone within ``grace`` + 1 seconds."""
+        with contextlib.suppress(OSError):
+            self.send(Close())
+        try:
+            self._process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+
+    def how_it_ended(self) -> str:
+        """In words. Ends it first, if it has only closed its pipe."""
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        if code >= 0:
+            return f"it ended with exit code {code}"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
+        why = {"SIGKILL": ", probably because memory ran out", "SIGSEGV": ", a fault in compiled code",
+               "SIGBUS": ", a fault in memory or on disk", "SIGILL": ", an instruction that this CPU does not have"}
+        return f"it was killed by signal {-code} ({name}){why.get(name, '')}"

@@ -1,0 +1,166 @@
+"""The child: owns the engine, does one request at a time, and ends when the parent does.
+
+    python -m triforce_core.worker.process MODULE:CLASS      (started by ``child``, which speaks ``protocol``)
+
+The main thread works. A reader thread takes messages meanwhile, so that a cancel is heard while a job streams,
+and ends the process at once when the parent's end of the pipe closes. Ctrl+C is ignored: the parent decides.
+Whatever is printed goes to stderr; stdout carries frames only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..config import EngineConfig
+from ..errors import TriForceError
+from ..events import DocumentFit, Event
+from .protocol import (
+    Accepted,
+    Ask,
+    Cancel,
+    Close,
+    Crashed,
+    Failed,
+    Load,
+    Measure,
+    OpenDocument,
+    Receiver,
+    Refused,
+    Request,
+    Returned,
+    Sender,
+    Yielded,
+)
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
+
+class Process:
+    """State of the child: the engine, the request in hand, and which requests are to be cancelled."""
+
+    def __init__(self, config: EngineConfig, factory: str, receiver: Receiver, sender: Sender) -> None:
+        self._config, self._factory, self._receiver, self._sender = config, factory, receiver, sender
+        self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._current = 0
+        self._cancelled: set[int] = set()
+        self._closing = False
+
+    def run(self) -> None:
+        threading.Thread(target=self._listen, name="listen", daemon=True).start()
+        while (request := self._inbox.get()) is not None:
+            self._answer(request)
+        if self._engine is not None:
+            self._engine.close()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                message = self._receiver.receive()
+            except (EOFError, OSError):
+                os._exit(0)  # the parent is gone: nobody wants the answer
+            if isinstance(message, Request):
+                self._inbox.put(message)
+            elif isinstance(message, Cancel):
+                self._cancel(message.number)
+            elif isinstance(message, Close):
+                self._closing = True
+                self._cancel(self._current)
+                self._inbox.put(None)
+
+    def _cancel(self, number: int) -> None:
+        with self._lock:
+            if number >= self._current:
+                self._cancelled.add(number)
+            if number == self._current and self._engine is not None:
+                self._engine.cancel()
+
+    def _answer(self, request: Request) -> None:
+        with self._lock:
+            self._current = request.number
+        self._sender.send(Accepted(request.number))
+        try:
+            value = self._perform(request)
+        except TriForceError as error:
+            self._sender.send(Failed(request.number, error))
+        except BaseException as error:
+            traceback.print_exc()
+            with contextlib.suppress(OSError):
+                self._sender.send(Crashed(request.number, _in_words(error)))
+            os._exit(1)
+        else:
+            self._sender.send(Returned(request.number, value))
+        finally:
+            with self._lock:
+                self._current = request.number + 1  # a late cancel of this request finds nothing to cancel
+                self._cancelled = {number for number in self._cancelled if number > request.number}
+
+    def _perform(self, request: Request) -> DocumentFit | None:
+        verb = request.verb
+        if isinstance(verb, Load):
+            engine = _engine_class(self._factory)(self._config)
+            for event in engine.load():
+                self._sender.send(Yielded(request.number, event))
+            self._engine = engine
+            return None
+        assert self._engine is not None, "Load comes first"
+        if isinstance(verb, Measure):
+            return self._engine.measure(verb.document)
+        if isinstance(verb, OpenDocument):
+            events: Iterator[Event] = self._engine.open_document(verb.document)
+        else:
+            assert isinstance(verb, Ask)
+            events = self._engine.ask(verb.question, verb.history, verb.sampling, verb.speculation)
+        for event in events:
+            self._sender.send(Yielded(request.number, event))
+            # A cancel may have come before the engine had begun (and cleared its flag): say it again.
+            if self._closing or request.number in self._cancelled:
+                self._engine.cancel()
+        return None
+
+
+def _engine_class(factory: str) -> Any:
+    module, _, name = factory.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _in_words(error: BaseException) -> str:
+    text = str(error).strip().split("\n")[0][:300]
+    if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text.lower():
+        return f"it ran out of memory ({type(error).__name__}: {text})"
+    if isinstance(error, Refused):
+        return f"it tried to send something that is not a value ({text})"
+    return f"an unexpected error ({type(error).__name__}: {text})"
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    commands = io.FileIO(os.dup(0), "rb")
+    answers = io.FileIO(os.dup(1), "wb")
+    os.dup2(2, 1)  # a library that prints must not write into our frames
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    receiver = Receiver(commands)
+    try:
+        config = receiver.receive()
+    except EOFError:
+        return
+    Process(config, sys.argv[1], receiver, Sender(answers)).run()
+    sys.stderr.flush()
+    os._exit(0)  # the reader thread still waits on its pipe
+
+
+if __name__ == "__main__":
+    main()
