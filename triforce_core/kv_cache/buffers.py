@@ -47,10 +47,21 @@ class LayerBuffers:
         self.keys[:, target:stop] = self.keys.index_select(1, source)
         self.values[:, target:stop] = self.values.index_select(1, source)
 
+    def gather(self, source: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
+        """Chunks of ``source`` (int64 [H, k], in chunks of ``chunk_size`` slots) to slots [0, k * chunk_size)."""
+        heads, k = chunks.shape
+        dim = self.keys.shape[-1]
+        whole = source.slots // chunk_size  # chunks per head; a ragged end is never selected
+        for own, other in ((self.keys, source.keys), (self.values, source.values)):
+            for head in range(heads):
+                table = other[head, : whole * chunk_size].view(whole, chunk_size * dim)
+                torch.index_select(table, 0, chunks[head], out=own[head, : k * chunk_size].view(k, chunk_size * dim))
+
 
 def _zeros(heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     try:
-        return torch.zeros(heads, slots, dim, dtype=dtype, device=device)
+        with torch.inference_mode(False):  # also when growing inside a pass: anyone may write to a buffer
+            return torch.zeros(heads, slots, dim, dtype=dtype, device=device)
     except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
         megabytes = heads * slots * dim * dtype.itemsize / 2**20
         raise NotEnoughMemoryError(f"No {megabytes:.0f} MiB of memory for {slots} tokens of keys in one layer",

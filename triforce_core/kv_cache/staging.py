@@ -22,8 +22,7 @@ class StagingCache(KVCache):
                  device: torch.device | str = "cpu") -> None:
         self.num_layers, self.num_kv_heads, self.head_dim = num_layers, num_kv_heads, head_dim
         self.dtype, self.device = dtype, torch.device(device)
-        with torch.inference_mode():
-            self.layers = [LayerBuffers(num_kv_heads, slots, head_dim, dtype, self.device) for _ in range(num_layers)]
+        self.layers = [LayerBuffers(num_kv_heads, slots, head_dim, dtype, self.device) for _ in range(num_layers)]
         self.num_committed = 0
         self.length = 0
         self._filled = 0

@@ -1,0 +1,137 @@
+"""The part of a full cache that matters now: chunks chosen per layer and KV head, in contiguous buffers of their own.
+
+TriForce (arXiv 2404.11912, 4.1) with two changes: a window of the newest tokens is always held, and the choice may
+follow the attention mass of the last full verification (as in Vegas, arXiv 2602.07223) instead of chunk means.
+Keys are the full cache's, rotated at absolute positions; order within the buffer does not matter to attention.
+
+Slots: [chunk 0 | selected chunks | newest tokens, exactly | staged]. The full cache is the truth: what its outer rounds
+commit is copied over by ``sync``; this cache's own staged tokens never outlive that.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .full import FullCache
+from .staging import StagingCache
+
+
+class RetrievalCache(StagingCache):
+    """``budget`` tokens of ``full`` per layer and KV head, at the last selection; then those committed since."""
+
+    def __init__(self, full: FullCache, *, budget: int, chunk_size: int = 8, recent: int = 64, slack: int = 64) -> None:
+        """recent: newest tokens held at least, within the budget. slack: room for staged tokens and those committed
+        since the last selection, before buffers grow. Holds what ``full`` has committed already."""
+        assert chunk_size >= 1 and recent >= 0 and slack >= 1
+        assert budget >= recent + 2 * chunk_size, (budget, recent, chunk_size)
+        super().__init__(full.num_layers, full.num_kv_heads, full.head_dim, slots=budget + slack, dtype=full.dtype,
+                         device=full.device)
+        self.full, self.budget, self.chunk_size, self.recent, self.slack = full, budget, chunk_size, recent, slack
+        self._selected = 0  # slots of selected chunks (chunk 0 included)
+        self._tail_start = 0  # context position of the first token after them
+        self.selection: Tensor | None = None  # int64 [layers, H, k] chunk numbers, or None: everything is held
+        self.sync()
+
+    @property
+    def num_chunks(self) -> int:
+        """Whole chunks in the full cache's committed tokens."""
+        return self.full.num_committed // self.chunk_size
+
+    def sync(self) -> None:
+        """Be level with the full cache: drop staged tokens, copy the keys and values it has committed since.
+
+        Without a selection, everything is held while it fits the budget; then the newest tokens and chunk 0,
+        until the first ``select``."""
+        target = self.full.num_committed
+        if target < self.num_committed:
+            self.truncate(target)
+        self.length = self.num_committed
+        if self.selection is None and target > self.budget:
+            self._choose(None)
+            return
+        with torch.inference_mode():
+            self._make_room(target - self.num_committed)
+            self._copy_tail(self.num_committed, target)
+        self.num_committed = self.length = target
+        self._filled = self._selected + target - self._tail_start
+
+    def select(self, mass: Tensor) -> None:
+        """Hold the chunks with the most ``mass`` [layers, H, chunks] (fewer chunks than there are: the rest count
+        nothing), chunk 0 and the newest tokens; be level with the full cache. Drops staged tokens."""
+        assert mass.shape[:2] == (self.num_layers, self.num_kv_heads), mass.shape
+        self._choose(mass)
+
+    @torch.inference_mode()
+    def _choose(self, mass: Tensor | None) -> None:
+        total, size = self.full.num_committed, self.chunk_size
+        if total <= self.budget:
+            self._hold_all()
+            return
+        tail_start = (total - self.recent) // size * size  # the tail has recent to recent + size - 1 tokens
+        wanted = (self.budget - (total - tail_start)) // size - 1  # beside chunk 0
+        candidates = tail_start // size
+        if mass is None:  # nothing known yet: a plain recent window
+            tail_start -= wanted * size
+            chosen = torch.zeros(self.num_layers, self.num_kv_heads, 0, dtype=torch.int64, device=self.device)
+        else:
+            scores = mass[:, :, 1:candidates].to(self.device)
+            if scores.shape[-1] < wanted:
+                scores = torch.nn.functional.pad(scores, (0, min(wanted, candidates - 1) - scores.shape[-1]))
+            chosen = scores.topk(wanted, dim=-1, sorted=False).indices + 1
+        first = torch.zeros_like(chosen[:, :, :1]) if chosen.shape[-1] else chosen.new_zeros(*chosen.shape[:2], 1)
+        self.selection = torch.cat((first, chosen), -1)
+        self._selected, self._tail_start = self.selection.shape[-1] * size, tail_start
+        self.num_committed = self.length = self._filled = 0
+        needed = self._selected + total - tail_start + self.slack
+        for layer, buffers in enumerate(self.layers):
+            if buffers.slots < needed or buffers.slots > self.budget + self.slack:
+                buffers.resize(max(needed, self.budget + self.slack), 0)
+            buffers.gather(self.full.layers[layer], self.selection[layer], size)
+        self._copy_tail(tail_start, total)
+        self.num_committed = self.length = total
+        self._filled = self._selected + total - tail_start
+
+    def _hold_all(self) -> None:
+        self.selection, self._selected, self._tail_start = None, 0, 0
+        total = self.full.num_committed
+        self.num_committed = self.length = self._filled = 0
+        self._make_room(total)
+        self._copy_tail(0, total)
+        self.num_committed = self.length = self._filled = total
+
+    def _copy_tail(self, start: int, stop: int) -> None:
+        """Tokens [start, stop) of the full cache to their slots behind the selection."""
+        at = self._selected + start - self._tail_start
+        for buffers, source in zip(self.layers, self.full.layers, strict=True):
+            buffers.keys[:, at : at + stop - start] = source.keys[:, start:stop]
+            buffers.values[:, at : at + stop - start] = source.values[:, start:stop]
+
+    def _make_room(self, n: int) -> None:
+        needed = self._filled + self.num_staged + n
+        if needed > self.slots:
+            for buffers in self.layers:
+                buffers.resize(needed + self.slack, self._filled + self.num_staged)
+
+    def commit(self) -> None:
+        """The full cache commits, this one follows: see ``sync``."""
+        self.sync()
+
+    def _committed(self, added: int) -> None:
+        raise AssertionError("sync replaces the common commit")
+
+    def truncate(self, length: int) -> None:
+        """Raises ValueError if ``length`` cuts into the selection; select again (or reset) after such a cut."""
+        assert 0 <= length <= self.length, (length, self.length)
+        if length == 0:
+            self.selection, self._selected, self._tail_start = None, 0, 0
+        elif length < self._tail_start:
+            raise ValueError(f"tokens after {self._tail_start} are held whole; {length} needs a new selection")
+        self.length = length
+        self.num_committed = min(self.num_committed, length)
+        self._filled = self._selected + self.num_committed - self._tail_start
+
+    def check_integrity(self) -> None:
+        super().check_integrity()
+        assert self._filled == self._selected + self.num_committed - self._tail_start
+        assert self.num_committed <= self.full.num_committed
