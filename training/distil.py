@@ -1,0 +1,124 @@
+"""Trains the draft against the target: `torchrun --nproc-per-node N -m training.distil --data DIR --target T --out FILE`.
+
+First plain language modelling, then the target's own distribution: Kullback-Leibler divergence plus, growing, the share of
+probability that does not overlap, which is the share of draft tokens that speculative decoding rejects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from training import schedule
+from training.loader import Loader
+from training.model import DRAFT, Llama, ModelShape
+from training.optimiser import Optimiser
+from training.quantise import load_model, save_checkpoint
+from training.train import Clock, Place, Step, log
+
+
+def distances(
+    x: Tensor, norm: Tensor, embedding: Tensor, other: Tensor, other_norm: Tensor, other_embedding: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Divergence from the target and probability that does not overlap, token by token."""
+    mine = F.linear(F.rms_norm(x, x.shape[-1:], norm, epsilon), embedding).float().log_softmax(-1)
+    wanted = F.linear(F.rms_norm(other, other.shape[-1:], other_norm, epsilon), other_embedding).float().log_softmax(-1)
+    share = wanted.exp()
+    divergence = (share * (wanted - mine)).sum(-1)
+    apart = 0.5 * (share - mine.exp()).abs().sum(-1)
+    return divergence.flatten(), apart.flatten()
+
+
+def distil(options: argparse.Namespace) -> None:
+    """Language modelling for a share of the time, then the target's distribution."""
+    kinds = schedule.SMALL_DRAFT_KINDS if options.small else schedule.DRAFT_KINDS
+    (name,) = kinds
+    rank = int(os.environ.get("RANK", 0))
+    loader = Loader(options.data, str(options.tokenizer), kinds, 50 + rank, options.workers)
+    place = Place.find()
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    target = load_model(options.target).to(place.device).requires_grad_(False)
+    draft = load_model(options.source).train() if options.source else Llama(ModelShape(64, 1, 1, 96) if options.small else DRAFT)
+    draft.to(place.device)
+    step, optimiser = Step(draft, place), Optimiser(draft, options.decay)
+    Step(target, place)
+    measure = torch.compile(distances, dynamic=False) if place.device.type == "cuda" else distances
+    parameters, trunk, other = list(draft.parameters()), draft.model, target.model
+    clock, fraction, count, seen, tokens = Clock(place, options.seconds), 0.0, 0, [], 0
+    compiled = {"plain": False, "distil": False}
+    begun = time.time()
+    clock.resume()
+    while fraction < 1:
+        kind = "plain" if fraction < options.plain else "distil"
+        if not compiled[kind]:  # the first step of a kind compiles, outside the clock
+            clock.pause()
+        batch = loader.get(name)
+        if kind == "plain":
+            loss, losses, _ = step(batch)
+            apart = losses.new_zeros(())
+        else:
+            ids, weights, positions = step.tensors(batch)
+            weights = weights[:, 1:].flatten().clamp(max=1.0)
+            with place.autocast():
+                inputs = ids[:, :-1].contiguous()
+                with torch.no_grad():
+                    wanted = target.hidden(inputs, positions)
+                divergence, missed = measure(
+                    draft.hidden(inputs, positions), trunk.norm.weight, trunk.embed_tokens.weight,
+                    wanted, other.norm.weight, other.embed_tokens.weight, trunk.norm.eps,
+                )  # fmt: skip
+            growing = (fraction - options.plain) / (1 - options.plain)
+            losses = (1 - 0.7 * growing) * divergence + 2.0 * growing * missed
+            loss = (losses * weights).sum() / weights.sum()
+            apart = (missed.detach() * weights).sum() / weights.sum()
+        loss.backward()
+        place.average(parameters)
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimiser.step(options.rate * schedule.rate_factor(fraction, count, flat=0.35))
+        seen.append(torch.stack((loss.detach(), apart.detach())).float())
+        count, tokens = count + 1, tokens + losses.numel() * place.world
+        if not compiled[kind]:
+            compiled[kind] = True
+            clock.resume()
+        if count % 5 == 0:
+            fraction = clock.fraction()
+        if count % options.every == 0 and place.rank == 0:
+            mean = " ".join(f"{value:.3f}" for value in torch.stack(seen).mean(0).tolist())
+            log(f"{kind} step {count} loss, rejected: {mean} | {tokens / (time.time() - begun) / 1e3:.0f}k tok/s at {fraction:.2f}")
+            seen = []
+    loader.close()
+    if place.rank == 0:
+        save_checkpoint(draft, options.out)
+        log(f"done: {count} steps, {tokens / 1e6:.0f} M tokens")
+    if place.world > 1:
+        dist.destroy_process_group()
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="what training.data wrote")
+    parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
+    parser.add_argument("--target", type=Path, required=True, help="checkpoint or int8 folder")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--from", dest="source", type=Path)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--plain", type=float, default=0.25, help="share of the time in plain language modelling")
+    parser.add_argument("--rate", type=float, default=4e-3)
+    parser.add_argument("--decay", type=float, default=0.05)
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--every", type=int, default=100)
+    parser.add_argument("--small", action="store_true", help="a trial on a CPU")
+    distil(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

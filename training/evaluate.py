@@ -1,0 +1,183 @@
+"""Measures a target: right sentences on unseen questions at several lengths, and loss on unseen books.
+
+`python -m training.evaluate --corpus DIR --model assets/builtin/target` prints a table and one line of JSON. Questions are
+the extractive ones of qa-dev with answers under 120 characters and contexts under 3,000; a document is shuffled paragraphs
+up to a length in tokens, cut into pages between paragraphs; all questions about its paragraphs are asked, each alone. The
+sentence counts as right when its first 40 characters stand in the answer. Decoding is greedy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from training.decode import Verbatim, answer, prefill
+from training.model import Llama
+from training.quantise import load_model
+from training.text import Encoder, gold_sentences, normalise, read_records
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with the sentences that answer it."""
+
+    text: str
+    gold: str
+    answer: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Unit:
+    """An encoded paragraph with its questions."""
+
+    ids: list[int]
+    sentences: np.ndarray
+    questions: list[Question]
+
+
+def load_units(corpus: Path, encoder: Encoder) -> list[Unit]:
+    """All paragraphs that are asked about."""
+    by_context: dict[str, list[dict]] = {}
+    for record in read_records(corpus / "qa-dev.jsonl.zst"):
+        if record["type"] == "extractive" and len(record["answer"]) < 120 and len(record["context"]) < 3000:
+            by_context.setdefault(record["context"], []).append(record)
+    units = []
+    for context, records in by_context.items():
+        encoded = encoder.lines(context)
+        questions = []
+        for record in records:
+            span = gold_sentences(encoded, record["answer_start"], len(record["answer"]))
+            if span:
+                gold = encoder.decode(encoded.ids[slice(*span)].tolist())
+                questions.append(Question(record["question"].strip(), gold, record["answer"], record["source"]))
+        if questions:
+            units.append(Unit(encoded.ids.tolist(), encoded.sentences, questions))
+    return units
+
+
+def build_document(units: list[Unit], length: int, encoder: Encoder, page: int) -> tuple[list[int], np.ndarray, list[Unit]]:
+    """Paragraphs taken from the end of the list until the document is full; pages of about `page` tokens."""
+    ids, spans, used, number, since = [encoder.doc], [], [], 0, page
+    while units:
+        unit = units[-1]
+        if len(ids) + len(unit.ids) > length - 8:
+            break
+        if page and since >= page:
+            number, since = number + 1, 0
+            ids += encoder.page_mark(str(number))
+        spans.append(unit.sentences + len(ids))
+        ids += unit.ids
+        since += len(unit.ids)
+        used.append(units.pop())
+    return [*ids, encoder.end_doc], np.concatenate(spans) if spans else np.empty((0, 2), np.int64), used
+
+
+def ask_all(
+    model: Llama, units: list[Unit], encoder: Encoder, length: int, wanted: int, page: int, group: int, examples: int
+) -> dict:
+    """Counts for one length, free and verbatim."""
+    left = list(units)
+    Random(length).shuffle(left)
+    device = model.model.norm.weight.device
+    stops = (encoder.newline, encoder.user, encoder.end)
+    counts: Counter = Counter()
+    started = time.time()
+    while left and counts["n"] < wanted:
+        ids, spans, used = build_document(left, length, encoder, page)
+        if not used:
+            left.pop()
+            continue
+        cache, _ = prefill(model, torch.tensor(ids, device=device))
+        questions = [question for unit in used for question in unit.questions]
+        Random(2).shuffle(questions)
+        questions = questions[: max(1, wanted - counts["n"])]
+        verbatim = Verbatim(ids, spans, encoder)
+        for start in range(0, len(questions), group):
+            part = questions[start : start + group]
+            prompts = [encoder.question(normalise(question.text)) for question in part]
+            free = answer(model, cache, prompts, stops)
+            held = answer(model, cache, [[*prompt, encoder.open_quote] for prompt in prompts], stops, verbatim)
+            for question, first, second in zip(part, free, held, strict=True):
+                counts["n"] += 1
+                counts[f"n {question.source}"] += 1
+                for name, out in (("free", first), ("verbatim", second)):
+                    text = encoder.decode(out).lower()
+                    right = question.gold[:40].lower() in text
+                    counts[name] += right
+                    counts[f"{name} answer"] += question.answer.lower() in text
+                    counts[f"{name} short"] += question.answer.lower() in text.rpartition("”")[2]
+                    if name == "verbatim":
+                        counts[f"v {question.source}"] += right
+                if counts["shown"] < examples:
+                    counts["shown"] += 1
+                    print(f"    Q {question.text}\n      gold {question.gold[:90]} [{question.answer}]"
+                          f"\n      free {encoder.decode(first)[:160]}\n      held {encoder.decode(second)[:160]}")
+    total = max(1, counts["n"])
+    shares = ("free", "verbatim", "free answer", "verbatim answer", "free short", "verbatim short")
+    result = {name: round(counts[name] / total, 3) for name in shares}
+    sources = {key[2:]: f"{counts['v ' + key[2:]]}/{counts[key]}" for key in counts if key.startswith("n ")}
+    return {"length": length, "n": counts["n"], **result, "by source": sources, "seconds": round(time.time() - started, 1)}
+
+
+@torch.no_grad()
+def book_loss(model: Llama, corpus: Path, encoder: Encoder, length: int, books: int) -> dict:
+    """Nats a token and a byte in the middle of unseen books."""
+    device = model.model.norm.weight.device
+    nats = tokens = octets = 0.0
+    for record in read_records(corpus / "books-dev.jsonl.zst")[:books]:
+        text = normalise(record["text"])
+        middle = text.find("\n", len(text) // 2) + 1
+        ids = [encoder.doc, *encoder.lines(text[middle : middle + 8 * length]).ids.tolist()][:length]
+        inputs = torch.tensor(ids, device=device)
+        _, x = prefill(model, inputs)
+        for start in range(0, length - 1, 4096):
+            end = min(start + 4096, length - 1)
+            scores = model.logits(x[start:end]).float()
+            nats += float(F.cross_entropy(scores, inputs[start + 1 : end + 1], reduction="sum"))
+        tokens += length - 1
+        octets += len(encoder.pieces.decode(ids[1:]).encode())
+    return {"length": length, "per token": round(nats / tokens, 3), "per byte": round(nats / octets, 3)}
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--model", type=Path, default=Path("assets/builtin/target"), help="int8 folder or checkpoint")
+    parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
+    parser.add_argument("--lengths", type=int, nargs="*", default=[2048, 8192, 30000])
+    parser.add_argument("--questions", type=int, default=240, help="at each length")
+    parser.add_argument("--page", type=int, default=400, help="tokens to a page; 0 for no pages")
+    parser.add_argument("--books", type=int, default=8)
+    parser.add_argument("--book-lengths", type=int, nargs="*", default=[2048, 16384])
+    parser.add_argument("--group", type=int, default=32, help="questions answered side by side")
+    parser.add_argument("--examples", type=int, default=0)
+    options = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, encoder = load_model(options.model).to(device), Encoder(options.tokenizer)
+    units = load_units(options.corpus, encoder)
+    asked = []
+    print("tokens  questions  free   verbatim  answer in it  short answer right")
+    for length in options.lengths:
+        row = ask_all(model, units, encoder, length, options.questions, options.page, options.group, options.examples)
+        asked.append(row)
+        print(f"{length:6d}  {row['n']:9d}  {row['free']:.3f}  {row['verbatim']:.3f}     {row['verbatim answer']:.3f}"
+              f"         {row['verbatim short']:.3f}", flush=True)
+    books = [book_loss(model, options.corpus, encoder, n, options.books) for n in options.book_lengths if options.books]
+    for row in books:
+        print(f"books at {row['length']} tokens: {row['per token']} nats a token, {row['per byte']} a byte", flush=True)
+    print(json.dumps({"model": str(options.model), "device": device.type, "page": options.page, "questions": asked, "books": books}))
+
+
+if __name__ == "__main__":
+    main()
