@@ -62,7 +62,7 @@ def mark_page(
     # A sentence starts with the token that holds the space before it, or at its first character where none does.
     tight, exact = _at(begins, np.array(starts))
     loose, before = _at(begins, np.array(starts) - 1)
-    before &= spaced[loose]
+    before &= spaced[loose] & inside[loose]
     first = np.where(before, loose, tight)[before | exact]
     view[first[inside[first]]] |= np.uint8(Mark.SENTENCE_START)
     last, exact = _at(ends, np.array(stops))
