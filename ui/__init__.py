@@ -1,0 +1,25 @@
+"""The page. Imports ``triforce_core`` by its top name only; ``launch`` brings Gradio in, nothing else here does.
+
+``import ui`` stays cheap (``python app.py --help`` must answer at once), so the heavy half loads on first use.
+"""
+
+from __future__ import annotations
+
+from .arguments import parse
+
+
+def launch(arguments) -> int:
+    """Run the app until it is told to stop; returns the exit status."""
+    from .server import serve
+
+    return serve(arguments)
+
+
+def check(arguments) -> int:
+    """Print what this machine can run and why; 1 if it can run nothing."""
+    from .preflight import check as report
+
+    return report(arguments)
+
+
+__all__ = ["check", "launch", "parse"]

@@ -1,0 +1,81 @@
+"""The command line: flags -> Arguments. Imports neither Gradio nor torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import strings
+
+VERSION = "0.1.0"
+DEFAULT_PORT = 7860
+ENGINES = ("triforce", "autoregressive", "fake")
+MODES = ("auto", "cpu", "on-chip", "offload")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What was asked for on the command line. port None: the default one, or the next free."""
+
+    files: tuple[Path, ...] = ()
+    host: str = "127.0.0.1"
+    port: int | None = None
+    allow_host: tuple[str, ...] = ()
+    browser: bool = True
+    model: str = "builtin"
+    draft_model: str = "auto"
+    mode: str = "auto"
+    dtype: str | None = None  # None: what the settings page says
+    device: str = "auto"
+    max_context: int | None = None
+    data_dir: Path | None = None
+    allow_download: bool = False
+    engine: str = "triforce"
+    auth_file: Path | None = None
+    log_level: str = "warning"
+    check: bool = False
+
+
+def parse(argv: Sequence[str] | None = None) -> Arguments:
+    """Read the command line; ends the process for --help, --version and mistakes (exit 2), as argparse does."""
+    say = strings.FLAGS
+    parser = argparse.ArgumentParser(
+        prog="app.py", description=strings.COMMAND, epilog=strings.COMMAND_MORE,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=say["files"])
+    parser.add_argument("--host", default="127.0.0.1", help=say["host"])
+    parser.add_argument("--port", type=_port, help=say["port"])
+    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help=say["allow_host"])
+    parser.add_argument("--no-browser", action="store_true", help=say["no_browser"])
+    parser.add_argument("--model", default="builtin", metavar="MODEL", help=say["model"])
+    parser.add_argument("--draft-model", default="auto", metavar="MODEL", help=say["draft_model"])
+    parser.add_argument("--mode", choices=MODES, default="auto", help=say["mode"])
+    parser.add_argument("--dtype", choices=DTYPES, help=say["dtype"])
+    parser.add_argument("--device", default="auto", help=say["device"])
+    parser.add_argument("--max-context", type=int, metavar="TOKENS", help=say["max_context"])
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help=say["data_dir"])
+    network = parser.add_mutually_exclusive_group()
+    network.add_argument("--offline", action="store_true", help=say["offline"])
+    network.add_argument("--allow-download", action="store_true", help=say["allow_download"])
+    parser.add_argument("--engine", choices=ENGINES, default="triforce", help=say["engine"])
+    parser.add_argument("--auth-file", type=Path, metavar="FILE", help=say["auth_file"])
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help=say["log_level"])
+    parser.add_argument("--check", action="store_true", help=say["check"])
+    parser.add_argument("--version", action="version", version=f"TriForce Chat {VERSION}")
+    given = parser.parse_args(argv)
+    return Arguments(
+        files=tuple(given.files), host=given.host, port=given.port, allow_host=tuple(given.allow_host),
+        browser=not given.no_browser, model=given.model, draft_model=given.draft_model, mode=given.mode,
+        dtype=given.dtype, device=given.device, max_context=given.max_context, data_dir=given.data_dir,
+        allow_download=given.allow_download, engine=given.engine, auth_file=given.auth_file,
+        log_level=given.log_level, check=given.check)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (1-65535)")
+    return int(text)

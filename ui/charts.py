@@ -1,0 +1,143 @@
+"""Figures -> HTML: meters, the tier bar, the strip of the document. Pure; every tier has a colour and a pattern."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from math import sqrt
+
+from . import figures as fmt
+from . import strings
+from .runs import Figures
+
+TIERS = ("quote", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
+
+
+def esc(text: object) -> str:
+    return html.escape(str(text), quote=True)
+
+
+def tile(value: str, unit: str, label: str, help_text: str = "") -> str:
+    """One large figure with its unit and name."""
+    return (f'<div class="tf-tile" title="{esc(help_text)}"><div class="tf-tile-value">{esc(value)}'
+            f'<span class="tf-unit">{esc(unit)}</span></div><div class="tf-tile-label">{esc(label)}</div></div>')
+
+
+def meter(fraction: float, css: str = "", label: str = "") -> str:
+    """A thin bar, filled to ``fraction``."""
+    filled = max(0.0, min(1.0, fraction))
+    return (f'<div class="tf-meter {css}" role="meter" aria-label="{esc(label)}" aria-valuemin="0" aria-valuemax="100" '
+            f'aria-valuenow="{filled * 100:.0f}"><span style="width:{filled * 100:.1f}%"></span></div>')
+
+
+def tier_class(tier: str) -> str:
+    return f"tf-tier-{tier}" if tier in TIERS else "tf-tier-other"
+
+
+def tier_name(tier: str) -> str:
+    return strings.TIERS.get(tier, (tier, ""))[0]
+
+
+def tier_bar(origins: Mapping[str, int]) -> str:
+    """Who wrote the tokens: one stacked bar and its legend."""
+    total = sum(origins.values())
+    if not total:
+        return ""
+    order = [tier for tier in TIERS if origins.get(tier)] + sorted(set(origins) - set(TIERS))
+    parts = "".join(
+        f'<span class="{tier_class(tier)}" style="flex-grow:{origins[tier]}" '
+        f'title="{esc(tier_name(tier))}: {fmt.count(origins[tier])}"></span>' for tier in order)
+    legend = "".join(
+        f'<li title="{esc(strings.TIERS.get(tier, ("", ""))[1])}"><i class="{tier_class(tier)}"></i>'
+        f'{esc(tier_name(tier))} <b>{fmt.count(origins[tier])}</b></li>' for tier in order)
+    return (f'<div class="tf-stack" role="img" aria-label="{esc(strings.WHO_WROTE)}">{parts}</div>'
+            f'<ul class="tf-legend">{legend}</ul>')
+
+
+def acceptance(tiers: Mapping[str, tuple[int, int]]) -> str:
+    """Accepted / tested, tier by tier."""
+    rows = []
+    for tier, (tested, accepted) in tiers.items():
+        rows.append(
+            f'<div class="tf-accept"><span class="tf-accept-name"><i class="{tier_class(tier)}"></i>'
+            f'{esc(strings.TIER_TESTED.get(tier, tier))}</span>{meter(accepted / tested if tested else 0, tier_class(tier))}'
+            f'<span class="tf-accept-rate"><b>{fmt.percent(accepted, tested)}</b> '
+            f'{fmt.count(accepted)} / {fmt.count(tested)}</span></div>')
+    return "".join(rows)
+
+
+def speculation_badge(figures: Figures) -> str:
+    """TriForce on or off, and why: never blank."""
+    if not figures.engine:
+        return f'<span class="tf-badge tf-badge-wait">{esc(strings.SPECULATION_PENDING)}</span>'
+    on = figures.engine == "triforce"
+    word = strings.SPECULATION_ON if on else strings.SPECULATION_OFF
+    why = f'<span class="tf-why">{esc(figures.why)}</span>' if figures.why else ""
+    return f'<span class="tf-badge {"tf-badge-on" if on else "tf-badge-off"}">{esc(word)}</span>{why}'
+
+
+def figures_card(figures: Figures, title: str) -> str:
+    """Everything about one answer, for the side panel."""
+    tiles = "".join((
+        tile(fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–", "tok/s", strings.SPEED,
+             strings.SPEED_HELP),
+        tile(fmt.seconds(figures.time_to_first_token) if figures.full_passes else "–", "", strings.FIRST_TOKEN,
+             strings.FIRST_TOKEN_HELP),
+        tile(f"{figures.tokens_per_full_pass:.2f}" if figures.full_passes else "–", "", strings.PER_PASS,
+             strings.PER_PASS_HELP),
+        tile(fmt.count(figures.tokens), "", strings.TOKENS)))
+    parts = [f'<h3 class="tf-h">{esc(title)}</h3><div class="tf-tiles">{tiles}</div>',
+             f'<div class="tf-spec">{speculation_badge(figures)}</div>']
+    if figures.acceptance:
+        parts.append(f'<h4 class="tf-h4" title="{esc(strings.ACCEPTANCE_HELP)}">{esc(strings.ACCEPTANCE)}</h4>'
+                     f"{acceptance(figures.acceptance)}")
+    if figures.origins:
+        parts.append(f'<h4 class="tf-h4">{esc(strings.WHO_WROTE)}</h4>{tier_bar(figures.origins)}')
+    if figures.reused_tokens or figures.prompt_tokens:
+        parts.append(f'<p class="tf-note">{esc(strings.REUSED.format(reused=fmt.count(figures.reused_tokens), new=fmt.count(figures.prompt_tokens)))}</p>')
+    return "".join(parts)
+
+
+def figures_line(figures: Figures) -> str:
+    """The permanent line below an answer: the same figures in one row, the rest behind a click."""
+    items = [f"<b>{fmt.rate(figures.tokens_per_second)}</b> tok/s" if figures.tokens_per_second else "",
+             f"{esc(strings.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
+             f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(strings.PER_PASS_SHORT)}",
+             f"<b>{fmt.count(figures.tokens)}</b> {esc(strings.TOKENS_SHORT)}"]
+    accepted = [f'<span class="tf-nowrap"><i class="{tier_class(tier)}"></i>{esc(tier_name(tier))} '
+                f"<b>{fmt.percent(good, tested)}</b> ({fmt.count(good)}/{fmt.count(tested)})</span>"
+                for tier, (tested, good) in figures.acceptance.items()]
+    row = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)
+    more = (f'<div class="tf-line-accept">{esc(strings.ACCEPTED)} {" · ".join(accepted)}</div>' if accepted else "")
+    bar = f'<div class="tf-line-bar">{tier_bar(figures.origins)}</div>' if figures.origins else ""
+    return (f'<details class="tf-line"><summary><span class="tf-line-row">{row}</span>'
+            f'<span class="tf-line-badge">{speculation_badge(figures)}</span></summary>{more}{bar}</details>')
+
+
+def intensity(share: float, top: float) -> float:
+    """Height of a page in the strip: square root, so that small shares stay visible beside one large."""
+    return sqrt(share / top) if top > 0 and share > 0 else 0.0
+
+
+def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
+          read: tuple[int, int] | None = None) -> str:
+    """The whole document, page by page. shares[0] belongs to page ``first_page``; pages outside ``read`` are hatched.
+
+    The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
+    top = max(shares, default=0.0)
+    low, high = read or (1, len(labels))
+    cells = []
+    for number, label in enumerate(labels, start=1):
+        index = number - first_page
+        share = shares[index] if 0 <= index < len(shares) else 0.0
+        outside = not low <= number <= high
+        title = strings.STRIP_PAGE.format(label=label) + (
+            f" · {strings.NOT_READ}" if outside else f" · {share * 100:.1f} %" if shares else "")
+        css = " tf-out" if outside else ""
+        css += " tf-selected" if number == selected else ""
+        stop = "0" if number == (selected or 1) else "-1"
+        cells.append(f'<button type="button" class="tf-page{css}" data-action="page" data-page="{number}" '
+                     f'tabindex="{stop}" style="--i:{intensity(share, top):.3f}" title="{esc(title)}" '
+                     f'aria-label="{esc(title)}"></button>')
+    density = "tf-few" if len(labels) <= 30 else "tf-many" if len(labels) > 240 else ""
+    return f'<div class="tf-strip {density}" role="group" aria-label="{esc(strings.STRIP)}">{"".join(cells)}</div>'

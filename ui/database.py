@@ -1,0 +1,63 @@
+"""SQLite in WAL mode: one connection behind a lock, and the tables. Knows rows, not their meaning."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SCHEMA = """
+create table if not exists documents (
+    id text primary key, name text not null, extension text not null, bytes integer not null,
+    added_at real not null, opened_at real, state text not null, error text not null default '',
+    title text not null default '', kind text not null default '', pages integer not null default 0,
+    characters integer not null default 0, warnings text not null default '[]',
+    first_page integer, last_page integer, tokens integer, read_seconds real);
+create table if not exists conversations (
+    id text primary key, document text not null references documents(id) on delete cascade,
+    title text not null, created_at real not null, updated_at real not null);
+create table if not exists answers (
+    id text primary key, conversation text not null references conversations(id) on delete cascade,
+    created_at real not null, question text not null, text text not null default '',
+    token_ids text not null default '[]', state text not null, error text not null default '',
+    result text not null default '{}');
+create table if not exists races (
+    document text primary key references documents(id) on delete cascade,
+    created_at real not null, question text not null, result text not null);
+create index if not exists answers_in_order on answers (conversation, created_at);
+"""
+
+
+class Database:
+    """Thread-safe. Every write is committed when the call returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, check_same_thread=False)
+        os.chmod(path, 0o600)
+        self._connection.row_factory = sqlite3.Row
+        with self._lock:
+            self._connection.execute("pragma journal_mode = wal")
+            self._connection.execute("pragma synchronous = normal")
+            self._connection.execute("pragma foreign_keys = on")
+            self._connection.executescript(SCHEMA)
+
+    def write(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Run one statement and commit; the number of rows it touched."""
+        with self._lock, self._connection:
+            return self._connection.execute(statement, values).rowcount
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        with self._lock:
+            return self._connection.execute(statement, values).fetchall()
+
+    def row(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
+        found = self.rows(statement, values)
+        return found[0] if found else None
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()

@@ -1,0 +1,354 @@
+"""The engine's desk: one thread that owns the engine and does one job after another; the page only leaves notes.
+
+Gradio's own ``cancels=`` frees a queue slot while the work goes on; here the work has one owner, and Stop is
+confirmed only when that owner has stopped. Nothing in this file knows of Gradio or HTML.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from triforce_core import (
+    Document,
+    DocumentFit,
+    DocumentOpened,
+    EngineConfig,
+    EngineDiedError,
+    Event,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    SamplingParams,
+    SpeculationConfig,
+    TriForceError,
+    Turn,
+)
+
+from . import race, strings
+from .conversations import Conversations
+from .library import Library, selection
+from .runs import Fold, Run, RunStore
+from .settings import Dials
+
+log = logging.getLogger(__name__)
+SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
+POLL_EVERY = 2.0
+
+
+class Engine(Protocol):
+    """What the desk needs of an engine: ``triforce_core.EngineClient``, or the fake."""
+
+    def load(self) -> Iterator[LoadProgress | ModelInfo]: ...
+    def measure(self, document: Document) -> DocumentFit: ...
+    def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]: ...
+    def ask(self, question: str, history: Sequence[Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig) -> Iterator[Event]: ...
+    def cancel(self) -> None: ...
+    def status(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class Reading:
+    """A document on its way into the cache. stage: waiting, loading, read, restore or save."""
+
+    document: str
+    stage: str = "waiting"
+    progress: PrefillProgress | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+class Stopped(Exception):
+    """The person cancelled; not an error."""
+
+
+class TooLong(Exception):
+    """The chosen pages do not fit; the page asks for a range."""
+
+
+class Desk:
+    """Public attributes are read by the page at any time; ``version`` grows whenever one changes."""
+
+    def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library,
+                 conversations: Conversations, runs: RunStore) -> None:
+        self._make_engine, self.config = make_engine, config
+        self._library, self._conversations, self._runs = library, conversations, runs
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._engine: Engine | None = None
+        self._thread = threading.Thread(target=self._work, name="engine-desk", daemon=True)
+        self._closing = threading.Event()
+        self._current: threading.Event | None = None  # the cancel flag of what the engine is doing now
+        self.version = 0
+        self.state = "starting"  # starting, ready, failed
+        self.load_progress: LoadProgress | None = None
+        self.model: ModelInfo | None = None
+        self.status: Any = None
+        self.problem = ""
+        self.open_key: tuple[str, int, int] | None = None
+        self.opened: dict[str, DocumentOpened] = {}
+        self.fits: dict[str, DocumentFit] = {}
+        self.readings: dict[str, Reading] = {}
+        self.problems: dict[str, str] = {}
+
+    # -- notes from the page ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+        threading.Thread(target=self._poll, name="engine-status", daemon=True).start()
+        self._jobs.put(self._load_quietly)
+
+    def read(self, document: str) -> None:
+        """Put a document into the cache, unless that is under way."""
+        if document in self.readings:
+            return
+        reading = self.readings[document] = Reading(document)
+        self.problems.pop(document, None)
+        self._changed()
+        self._jobs.put(lambda: self._read_job(reading))
+
+    def ask(self, run: Run, dials: Dials) -> Run:
+        """Queue a question; its answer appears in the run store."""
+        self._runs.add(run)
+        self._conversations.begin(run.id, run.conversation, run.question)
+        self._changed()
+        self._jobs.put(lambda: self._ask_job(run, dials))
+        return run
+
+    def race(self, run: Run, dials: Dials) -> Run:
+        self._runs.add(run)
+        self._changed()
+        self._jobs.put(lambda: self._race_job(run, dials))
+        return run
+
+    def stop(self, run: Run) -> None:
+        """Ask for a stop. The run is ``stopping`` until the engine has stopped."""
+        if not run.ended:
+            self._cancel(run.cancelled)
+
+    def cancel_reading(self, document: str) -> None:
+        reading = self.readings.get(document)
+        if reading:
+            self._cancel(reading.cancelled)
+
+    def reconfigure(self, config: EngineConfig) -> None:
+        """Start the engine anew with another configuration, after the jobs that are already queued."""
+        if config != self.config:
+            self._jobs.put(lambda: self._reconfigure(config))
+
+    @property
+    def waiting(self) -> int:
+        return self._jobs.qsize()
+
+    def close(self, patience: float = 3.0) -> None:
+        """Stop what is running, keep what there is, end the engine."""
+        self._closing.set()
+        if self._current:
+            self._cancel(self._current)
+        self._jobs.put(None)
+        self._thread.join(patience)
+        if self._engine:
+            self._engine.close()
+
+    # -- the one thread -----------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None and not self._closing.is_set():
+            try:
+                job()
+            except Exception:  # the desk must outlive every job
+                log.exception("a job of the engine desk failed")
+            self._changed()
+
+    def _load_quietly(self) -> None:
+        try:
+            self._ensure_engine()
+        except TriForceError:
+            pass  # shown in the engine panel; the next question tries again
+
+    def _ensure_engine(self) -> Engine:
+        """A loaded engine, starting one if there is none."""
+        if self._engine is not None and self.state == "ready":
+            return self._engine
+        self.state, self.problem = "starting", ""
+        try:
+            self._engine = self._engine or self._make_engine(self.config)
+            for event in self._engine.load():
+                if isinstance(event, ModelInfo):
+                    self.model = event
+                else:
+                    self.load_progress = event
+                self._changed()
+        except TriForceError as error:
+            self.state, self.problem = "failed", str(error)
+            raise
+        self.state = "ready"
+        self._changed()
+        return self._engine
+
+    def _reconfigure(self, config: EngineConfig) -> None:
+        if self._engine:
+            self._engine.close()
+        self._engine, self.config, self.model = None, config, None
+        self.open_key, self.state = None, "starting"
+        self.opened.clear()
+        self.fits.clear()
+        self._load_quietly()
+
+    def _open(self, reading: Reading) -> None:
+        """Make sure that the reading's document is in the cache. Raises Stopped, TooLong or TriForceError."""
+        entry, document = self._library.get(reading.document), self._library.document(reading.document)
+        if entry is None or document is None:
+            raise TriForceError(strings.DOCUMENT_GONE)
+        key = (entry.id, *entry.selected_pages)
+        if key == self.open_key:
+            return
+        reading.stage = "loading"
+        self._changed()
+        engine = self._ensure_engine()
+        if reading.cancelled.is_set():
+            raise Stopped
+        if entry.id not in self.fits:
+            self.fits[entry.id] = engine.measure(document)
+        chosen = selection(entry, document)
+        if not (self.fits[entry.id] if chosen is document else engine.measure(chosen)).fits:
+            raise TooLong
+        self.open_key, opened = None, None
+        for event in engine.open_document(chosen):
+            if isinstance(event, DocumentOpened):
+                opened = event
+            else:
+                reading.progress, reading.stage = event, event.stage
+            if reading.cancelled.is_set():
+                engine.cancel()  # again: the first call may have come before there was something to cancel
+            self._changed()
+        if opened is None:
+            raise Stopped
+        self.opened[entry.id], self.open_key = opened, key
+        self._library.update(entry.id, tokens=opened.tokens, read_seconds=opened.read_seconds)
+
+    def _read_job(self, reading: Reading) -> None:
+        self._current = reading.cancelled
+        try:
+            if reading.cancelled.is_set():
+                raise Stopped
+            self._open(reading)
+        except Stopped:
+            self.problems[reading.document] = strings.READING_CANCELLED
+        except TooLong:
+            pass  # the page shows the choice, from ``fits``
+        except Exception as error:
+            self.problems[reading.document] = self._explain(error)
+        finally:
+            self._current = None
+            self.readings.pop(reading.document, None)
+            self._changed()
+
+    def _ask_job(self, run: Run, dials: Dials) -> None:
+        history = self._conversations.history(run.conversation)
+        last_saved = time.monotonic()
+
+        def keep(fold: Fold) -> None:
+            nonlocal last_saved
+            if time.monotonic() - last_saved > SAVE_EVERY:
+                last_saved = time.monotonic()
+                self._keep(run, "running")
+
+        self._serve(run, lambda: self._leg(run, history, dials.sampling(), dials.speculation(), keep))
+        self._keep(run, run.state)
+
+    def _race_job(self, run: Run, dials: Dials) -> None:
+        def both() -> None:
+            for engine in ("autoregressive", "triforce"):
+                if engine == "triforce":
+                    run.legs.append(Fold())
+                self._leg(run, (), dials.sampling(), dials.speculation(engine=engine, verifier="coupled"))
+            run.outcome = race.compare(run.legs, self.model)
+            self._conversations.save_race(run.document, run.question, run.outcome)
+
+        self._serve(run, both)
+
+    def _serve(self, run: Run, work: Callable[[], None]) -> None:
+        """Run ``work`` with the run's document open; whatever happens, the run ends in one of its end states."""
+        self._current = run.cancelled
+        state, reading = "done", Reading(run.document, cancelled=run.cancelled)
+        try:
+            if run.cancelled.is_set():
+                raise Stopped
+            run.state = "preparing"
+            self.readings.setdefault(run.document, reading)
+            self._open(reading)
+            self.readings.pop(run.document, None)
+            work()
+        except Stopped:
+            state = "stopped"
+        except TooLong:
+            state, run.error = "failed", strings.CHOOSE_PAGES_FIRST
+        except Exception as error:
+            state, run.error = "failed", self._explain(error)
+        finally:
+            self._current = None
+            if self.readings.get(run.document) is reading:
+                del self.readings[run.document]
+            run.ended_at = time.time()
+            run.state = state
+            self._changed()
+
+    def _leg(self, run: Run, history: Sequence[Turn], sampling: SamplingParams, speculation: SpeculationConfig,
+             keep: Callable[[Fold], None] = lambda fold: None) -> None:
+        if run.cancelled.is_set():
+            raise Stopped
+        assert self._engine is not None
+        fold = run.fold
+        run.state = "answering"
+        for event in self._engine.ask(run.question, history, sampling, speculation):
+            fold.add(event)
+            keep(fold)
+            if run.cancelled.is_set():
+                self._engine.cancel()
+        if fold.finished is None or fold.finished.reason == "cancelled":
+            raise Stopped
+
+    def _keep(self, run: Run, state: str) -> None:
+        result = run.fold.result() | {"first_page": run.first_page}
+        self._conversations.save(run.id, text=run.fold.text, token_ids=tuple(run.fold.token_ids), state=state,
+                                 error=run.error, result=result)
+
+    def _explain(self, error: Exception) -> str:
+        """One sentence to show. A dead engine is forgotten, so that the next job starts a new one."""
+        if isinstance(error, EngineDiedError):
+            self.state, self.open_key = "starting", None
+            return f"{error} {strings.ENGINE_DIED_MORE}"
+        if isinstance(error, TriForceError):
+            return str(error)
+        log.exception("unexpected error", exc_info=error)
+        return strings.UNEXPECTED.format(kind=type(error).__name__)
+
+    def _cancel(self, flag: threading.Event) -> None:
+        flag.set()
+        if flag is self._current and self._engine:
+            self._engine.cancel()
+        self._changed()
+
+    def _poll(self) -> None:
+        while not self._closing.wait(POLL_EVERY):
+            if self._engine:
+                try:
+                    status = self._engine.status()
+                except Exception as error:  # only a display: never worth stopping for
+                    log.debug("status: %s", type(error).__name__)
+                    continue
+                if status != self.status:
+                    self.status = status
+                    self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+
+
+__all__ = ["Desk", "Engine", "Reading"]

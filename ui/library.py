@@ -1,0 +1,184 @@
+"""The documents a person added: files stored by content, their text beside them, one row each in the database.
+
+``<library>/<sha256>/original.<ext>`` and ``document.json``. A file's name is for display only and never part of a
+path. Reading the files is ``reading``'s work, done elsewhere; this module stores what came of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from triforce_core import Document, Page, TriForceError
+
+from . import strings
+from .database import Database
+
+EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".html", ".htm", ".docx", ".epub")
+STATES = ("new", "extracting", "locked", "failed", "ready")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One document of the library. first_page/last_page: the pages chosen to be read (None: all of them)."""
+
+    id: str
+    name: str
+    extension: str
+    bytes: int
+    added_at: float
+    opened_at: float | None
+    state: str
+    error: str
+    title: str
+    kind: str
+    pages: int
+    characters: int
+    warnings: tuple[str, ...]
+    first_page: int | None
+    last_page: int | None
+    tokens: int | None
+    read_seconds: float | None
+
+    @property
+    def selected_pages(self) -> tuple[int, int]:
+        return (self.first_page or 1, self.last_page or self.pages)
+
+
+class Library:
+    """Adds, lists and forgets documents. ``version`` grows with every change, so that a screen knows when to redraw."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self._database, self._folder = database, folder
+        self._lock = threading.Lock()
+        self._read: dict[str, Document] = {}  # the few most recently used texts
+        self._cached: list[Entry] = []
+        self._cached_version = -1
+        self.version = 0
+        database.write("update documents set state = 'new' where state = 'extracting'")
+
+    def add(self, path: Path, name: str | None = None) -> Entry:
+        """Copy a file in (the same content is the same entry). Raises TriForceError for what cannot be a document."""
+        name = (name or path.name).strip() or "document"
+        extension = Path(name).suffix.lower()
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise TriForceError(strings.FILE_MISSING.format(name=name)) from error
+        if not path.is_file():
+            raise TriForceError(strings.FILE_MISSING.format(name=name))
+        if not size:
+            raise TriForceError(strings.FILE_EMPTY.format(name=name))
+        with open(path, "rb") as file:
+            key = hashlib.file_digest(file, "sha256").hexdigest()
+        if self.get(key) is None:
+            target = self._folder / key
+            target.mkdir(mode=0o700, exist_ok=True)
+            stored = target / f"original{extension if extension in EXTENSIONS else '.bin'}"
+            shutil.copyfile(path, stored)
+            os.chmod(stored, 0o600)
+            self._database.write(
+                "insert or ignore into documents (id, name, extension, bytes, added_at, state) values (?,?,?,?,?,'new')",
+                (key, name, stored.suffix, size, time.time()))
+            self.version += 1
+        entry = self.get(key)
+        assert entry is not None
+        return entry
+
+    def entries(self) -> list[Entry]:
+        """All documents, the most recently used first."""
+        with self._lock:
+            if self._cached_version != self.version:
+                version = self.version
+                found = self._database.rows(
+                    "select * from documents order by max(coalesce(opened_at, 0), added_at) desc, name")
+                self._cached = [Entry(**(dict(row) | {"warnings": tuple(json.loads(row["warnings"]))})) for row in found]
+                self._cached_version = version
+            return list(self._cached)
+
+    def get(self, key: str | None) -> Entry | None:
+        return next((entry for entry in self.entries() if entry.id == key), None)
+
+    def file(self, entry: Entry) -> Path:
+        """Where the original is stored; contained in the library whatever the row says."""
+        path = (self._folder / entry.id / f"original{entry.extension}").resolve()
+        assert path.is_relative_to(self._folder.resolve()), path
+        return path
+
+    def update(self, key: str, **values: object) -> None:
+        """Change columns of one document."""
+        if "warnings" in values:
+            values["warnings"] = json.dumps(values["warnings"])
+        assignments = ", ".join(f"{column} = ?" for column in values)
+        self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key))
+        self.version += 1
+
+    def store(self, key: str, document: Document) -> None:
+        """Keep what was read from the file, and mark it ready."""
+        content = {"title": document.title, "kind": document.kind, "reader": document.reader,
+                   "warnings": document.warnings, "pages": [[page.label, page.text] for page in document.pages]}
+        target = self._folder / key / "document.json"
+        partial = target.with_suffix(".partial")
+        partial.write_text(json.dumps(content), encoding="utf-8")
+        os.chmod(partial, 0o600)
+        os.replace(partial, target)
+        self._remember(key, document)
+        self.update(key, state="ready", error="", title=document.title, kind=document.kind,
+                    pages=len(document.pages), characters=document.characters, warnings=list(document.warnings))
+
+    def document(self, key: str) -> Document | None:
+        """The text of a ready document, or None if it has to be extracted (again)."""
+        if key in self._read:
+            return self._read[key]
+        try:
+            content = json.loads((self._folder / key / "document.json").read_text(encoding="utf-8"))
+            pages = tuple(Page(label, text) for label, text in content["pages"])
+        except (OSError, ValueError, KeyError):
+            return None
+        document = Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]))
+        self._remember(key, document)
+        return document
+
+    def delete(self, key: str) -> None:
+        """Forget a document, its text and its conversations."""
+        self._database.write("delete from documents where id = ?", (key,))
+        self._read.pop(key, None)
+        folder = (self._folder / key).resolve()
+        if folder.parent == self._folder.resolve():
+            shutil.rmtree(folder, ignore_errors=True)
+        self.version += 1
+
+    def touch(self, key: str) -> None:
+        self.update(key, opened_at=time.time())
+
+    def _remember(self, key: str, document: Document) -> None:
+        self._read[key] = document
+        while len(self._read) > 4:
+            self._read.pop(next(iter(self._read)))
+
+
+def selection(entry: Entry, document: Document) -> Document:
+    """The pages of a document that are to be read."""
+    first, last = entry.selected_pages
+    return document if (first, last) == (1, len(document.pages)) else document.select(first, last)
+
+
+def add_all(library: Library, paths: Iterable[Path]) -> tuple[list[Entry], list[str]]:
+    """Add several files; what could not be added comes back as sentences."""
+    added, problems = [], []
+    for path in paths:
+        try:
+            added.append(library.add(path))
+        except TriForceError as error:
+            problems.append(str(error))
+    return added, problems
+
+
+__all__ = ["EXTENSIONS", "Entry", "Library", "add_all", "selection"]

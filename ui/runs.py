@@ -1,0 +1,204 @@
+"""What is being answered, independent of any browser tab: id -> text, figures, state.
+
+The engine thread writes, any number of tabs read; reload, a second tab and a closed lid change nothing here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from triforce_core import AnswerStats, Event, Finished, PrefillProgress, RoundEvent, TextDelta
+
+RunState = Literal["queued", "preparing", "answering", "done", "stopped", "failed"]
+ENDED = ("done", "stopped", "failed")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The numbers of one answer, live or final, in plain types that SQLite and the page both take.
+
+    acceptance: tier -> (tested, accepted). why: why speculation was on or off ("" until the engine said)."""
+
+    tokens: int = 0
+    tokens_per_second: float = 0.0
+    time_to_first_token: float = 0.0
+    full_passes: int = 0
+    tokens_per_full_pass: float = 0.0
+    acceptance: dict[str, tuple[int, int]] = field(default_factory=dict)
+    origins: dict[str, int] = field(default_factory=dict)
+    engine: str = ""
+    why: str = ""
+    verifier: str = ""
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    prefill_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, stats: AnswerStats) -> Figures:
+        """The engine's own figures, which settle every doubt once the answer is complete."""
+        return cls(
+            stats.generated_tokens, stats.decode_tokens_per_second, stats.time_to_first_token, stats.full_passes,
+            stats.tokens_per_full_pass, {tier: (n.tested, n.accepted) for tier, n in stats.acceptance.items()},
+            dict(stats.tokens_by_origin), stats.engine, stats.why, stats.verifier, stats.prompt_tokens,
+            stats.reused_tokens, stats.prefill_seconds)
+
+
+class Fold:
+    """Folds one answer's events as they come: text, tokens, figures, attention. Constant work per event.
+
+    Page shares are the mean over the rounds that measured them, so early and late parts of the answer weigh alike.
+    marks: (seconds, characters so far), what a replay in real time needs.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.text = ""
+        self.token_ids: list[int] = []
+        self.marks: list[tuple[float, int]] = []
+        self.finished: Finished | None = None
+        self.prefill: PrefillProgress | None = None
+        self.version = 0
+        self._origins: Counter[str] = Counter()
+        self._tested: Counter[str] = Counter()
+        self._accepted: Counter[str] = Counter()
+        self._passes = 0
+        self._first = self._last = 0.0
+        self._first_tokens = 0
+        self._shares: list[float] = []
+        self._measured = 0
+
+    def add(self, event: Event) -> None:
+        with self._lock:
+            match event:
+                case TextDelta():
+                    self.text += event.text
+                    self.marks.append((event.elapsed, len(self.text)))
+                case RoundEvent():
+                    self._round(event)
+                case Finished():
+                    self.finished, self.text, self.token_ids = event, event.text, list(event.token_ids)
+                case PrefillProgress():
+                    self.prefill = event
+            self.version += 1
+
+    def _round(self, event: RoundEvent) -> None:
+        self.token_ids.extend(event.token_ids)
+        self._origins.update(event.origins)
+        for tier in event.tiers:
+            self._tested[tier.tier] += tier.tested
+            self._accepted[tier.tier] += tier.accepted
+        if not self._passes:
+            self._first, self._first_tokens = event.elapsed, len(event.token_ids)
+        self._passes += 1
+        self._last = event.elapsed
+        if event.page_shares is not None:
+            if len(self._shares) != len(event.page_shares):
+                self._shares, self._measured = [0.0] * len(event.page_shares), 0
+            self._shares = [total + share for total, share in zip(self._shares, event.page_shares, strict=True)]
+            self._measured += 1
+
+    def figures(self) -> Figures:
+        with self._lock:
+            if self.finished is not None:
+                return Figures.of(self.finished.stats)
+            tokens, seconds = len(self.token_ids), self._last - self._first
+            return Figures(
+                tokens, (tokens - self._first_tokens) / seconds if seconds > 0 else 0.0, self._first, self._passes,
+                tokens / self._passes if self._passes else 0.0,
+                {tier: (n, self._accepted[tier]) for tier, n in self._tested.items()}, dict(self._origins))
+
+    def page_shares(self) -> tuple[float, ...]:
+        with self._lock:
+            if self.finished is not None and self.finished.page_shares:
+                return self.finished.page_shares
+            return tuple(total / self._measured for total in self._shares) if self._measured else ()
+
+    def result(self) -> dict[str, Any]:
+        """Everything worth keeping but the text and the tokens, as plain JSON."""
+        figures, chunks = self.figures(), self.finished.chunks if self.finished else ()
+        return {
+            "figures": asdict(figures),
+            "reason": self.finished.reason if self.finished else "",
+            "page_shares": [round(share, 6) for share in self.page_shares()],
+            "passages": [{"page": chunk.page, "share": chunk.share, "text": chunk.text, "start": chunk.start,
+                          "end": chunk.end} for chunk in chunks],
+        }
+
+
+@dataclass
+class Run:
+    """One answer (one leg) or one race (two) on its way. Only the engine thread changes state, save for cancelling.
+
+    first_page: the document page that page_shares[0] stands for (a chosen page range may begin later)."""
+
+    document: str
+    question: str
+    conversation: str = ""
+    first_page: int = 1
+    race: bool = False
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    state: RunState = "queued"
+    error: str = ""
+    legs: list[Fold] = field(default_factory=lambda: [Fold()])
+    started_at: float = field(default_factory=time.time)
+    ended_at: float = 0.0
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    outcome: dict[str, Any] = field(default_factory=dict)  # of a race, once both legs are in
+
+    @property
+    def fold(self) -> Fold:
+        """The leg that is being written."""
+        return self.legs[-1]
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def stopping(self) -> bool:
+        """A stop was asked for and is not confirmed yet."""
+        return self.cancelled.is_set() and not self.ended
+
+    @property
+    def version(self) -> tuple[Any, ...]:
+        return (self.id, self.state, self.stopping, len(self.legs), self.fold.version)
+
+
+class RunStore:
+    """Runs by id; the last ``keep`` ended ones stay for tabs that come late. Answers live on in the database."""
+
+    def __init__(self, keep: int = 20) -> None:
+        self._runs: dict[str, Run] = {}
+        self._lock = threading.Lock()
+        self._keep = keep
+
+    def add(self, run: Run) -> Run:
+        with self._lock:
+            self._runs[run.id] = run
+            ended = [run.id for run in self._runs.values() if run.ended]
+            for key in ended[: max(0, len(ended) - self._keep)]:
+                del self._runs[key]
+        return run
+
+    def get(self, key: str) -> Run | None:
+        with self._lock:
+            return self._runs.get(key)
+
+    def active(self) -> list[Run]:
+        with self._lock:
+            return [run for run in self._runs.values() if not run.ended]
+
+    def of_conversation(self, conversation: str | None) -> Run | None:
+        """The unfinished answer of a conversation, if there is one."""
+        return next((run for run in self.active() if not run.race and run.conversation == conversation), None)
+
+    def race_of(self, document: str | None) -> Run | None:
+        """A document's newest race, running or ended."""
+        with self._lock:
+            races = [run for run in self._runs.values() if run.race and run.document == document]
+        return races[-1] if races else None

@@ -1,0 +1,124 @@
+"""What a person can turn on the settings tab: checked, kept in a file, and handed to the engine as its own values."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from triforce_core import ConfigError, SamplingParams, SpeculationConfig
+
+from . import strings
+
+ENGINES = ("auto", "triforce", "autoregressive")
+DTYPES = ("auto", "float32")
+AUTO_OR_WHOLE = ("gamma1", "gamma2", "budget")
+WHOLE = ("max_new_tokens", "seed", "chunk_size")
+
+
+@dataclass(frozen=True)
+class Dials:
+    """Every setting of the page. Checked on creation by the values of ``triforce_core`` that they become."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_new_tokens: int = 256
+    seed: int = 0
+    engine: str = "auto"
+    gamma1: int | str = "auto"
+    gamma2: int | str = "auto"
+    budget: int | str = "auto"
+    chunk_size: int = 8
+    refresh: str = "attention"
+    quotes: str = "auto"
+    dtype: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ConfigError(f"engine is {self.engine!r}", allowed=", ".join(ENGINES))
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"dtype is {self.dtype!r}", allowed=", ".join(DTYPES))
+        self.sampling()
+        self.speculation()
+
+    def sampling(self) -> SamplingParams:
+        return SamplingParams(temperature=self.temperature, top_p=self.top_p, seed=self.seed,
+                              max_new_tokens=self.max_new_tokens)
+
+    def speculation(self, *, engine: str | None = None, verifier: str = "rejection") -> SpeculationConfig:
+        """auto means TriForce: the engine itself says on every answer whether it helped."""
+        chosen = engine or self.engine
+        return SpeculationConfig(
+            engine="triforce" if chosen == "auto" else chosen, verifier=verifier, gamma1=self.gamma1,
+            gamma2=self.gamma2, budget=self.budget, chunk_size=self.chunk_size, refresh=self.refresh,
+            quotes=self.quotes)
+
+
+def from_form(values: Mapping[str, Any]) -> Dials:
+    """What stands in the form -> Dials. Raises ConfigError, one sentence that names the setting."""
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        label = strings.SETTINGS[name][0]
+        if name in AUTO_OR_WHOLE:
+            made[name] = _auto_or_whole(label, value)
+        elif name in WHOLE:
+            made[name] = _whole(label, value)
+        elif name in ("temperature", "top_p"):
+            made[name] = _number(label, value)
+        else:
+            made[name] = value
+    return Dials(**made)
+
+
+def load(path: Path) -> Dials:
+    """The kept settings; one that is unknown or no longer allowed falls back to its default."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return Dials()
+    known = {field.name for field in fields(Dials)}
+    good: dict[str, Any] = {}
+    for name, value in kept.items() if isinstance(kept, dict) else ():
+        if name in known:
+            try:
+                Dials(**(good | {name: value}))
+            except (ConfigError, TypeError):
+                continue
+            good[name] = value
+    return Dials(**good)
+
+
+def save(path: Path, dials: Dials) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(asdict(dials), indent=2), encoding="utf-8")
+    os.chmod(partial, 0o600)
+    os.replace(partial, path)
+
+
+def _auto_or_whole(label: str, value: Any) -> int | str:
+    text = str(value).strip().lower()
+    return "auto" if text in ("auto", "") else _whole(label, text, " " + strings.OR_AUTO)
+
+
+def _whole(label: str, value: Any, more: str = "") -> int:
+    try:
+        number = float(value)
+        if number != int(number):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{label} is {_shown(value)}", allowed=strings.A_WHOLE_NUMBER + more) from error
+    return int(number)
+
+
+def _number(label: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{label} is {_shown(value)}", allowed=strings.A_NUMBER) from error
+
+
+def _shown(value: Any) -> str:
+    return strings.NOTHING if value is None or value == "" else repr(value)

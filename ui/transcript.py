@@ -1,0 +1,83 @@
+"""Questions and answers -> HTML. Pure. The live answer is drawn apart, so that its cost never grows with the chat."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+from . import charts, markdown, strings
+from .conversations import Answer
+from .runs import Figures, Run
+
+esc = charts.esc
+
+
+def figures_of(result: dict[str, Any]) -> Figures:
+    """The kept figures of an answer; what an older version did not write keeps its default."""
+    kept = result.get("figures") or {}
+    known = {name: value for name, value in kept.items() if name in Figures.__dataclass_fields__}
+    known["acceptance"] = {tier: tuple(pair) for tier, pair in known.get("acceptance", {}).items()}
+    return Figures(**known)
+
+
+def question(text: str) -> str:
+    return f'<div class="tf-question"><div class="tf-bubble">{html.escape(text)}</div></div>'
+
+
+def card(kind: str, title: str, text: str, *, action: str = "") -> str:
+    """A notice in place: what happened and what to do. kind: error, warn or info."""
+    role = "alert" if kind == "error" else "status"
+    return (f'<div class="tf-card tf-card-{kind}" role="{role}"><strong>{esc(title)}</strong>'
+            f"<span>{esc(text)}</span>{action}</div>")
+
+
+def button(label: str, action: str, *, css: str = "", **data: object) -> str:
+    """A button that reports to Python: ``action`` and the data travel with the click."""
+    extra = "".join(f' data-{key.replace("_", "-")}="{esc(value)}"' for key, value in data.items())
+    return f'<button type="button" class="tf-btn {css}" data-action="{action}"{extra}>{esc(label)}</button>'
+
+
+def answer(item: Answer) -> str:
+    """One finished exchange with its permanent figures."""
+    parts = [question(item.question), '<div class="tf-answer">']
+    if item.text:
+        parts.append(f'<div class="tf-prose">{markdown.render(item.text)}</div>')
+    if item.state == "stopped":
+        parts.append(f'<p class="tf-ended">{esc(strings.STOPPED if item.text else strings.STOPPED_EMPTY)}</p>')
+    elif item.result.get("reason") in strings.ENDED_BECAUSE:
+        parts.append(f'<p class="tf-ended">{esc(strings.ENDED_BECAUSE[item.result["reason"]])}</p>')
+    if item.error:
+        title = strings.ANSWER_BROKE_OFF if item.text else strings.ANSWER_FAILED
+        parts.append(card("error", title, item.error))
+    figures = figures_of(item.result)
+    if figures.tokens:
+        parts.append('<div class="tf-foot">' + charts.figures_line(figures)
+                     + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(strings.COPY)}">'
+                       f"{esc(strings.COPY)}</button></div>")
+    parts.append("</div>")
+    return "".join(parts)
+
+
+def transcript(answers: Sequence[Answer]) -> str:
+    """All finished exchanges of a conversation."""
+    return "".join(answer(item) for item in answers if item.state != "running")
+
+
+def live(run: Run, ahead: int = 0) -> str:
+    """The exchange that is being written: question, text so far, one line of state."""
+    figures = run.fold.figures()
+    if run.stopping:
+        state = strings.STOPPING
+    elif run.state == "queued":
+        state = strings.QUEUED.format(ahead=ahead) if ahead else strings.QUEUED_NEXT
+    elif run.state == "preparing":
+        state = strings.PREPARING
+    elif not run.fold.text:
+        state = strings.THINKING
+    else:
+        state = strings.WRITING.format(rate=charts.fmt.rate(figures.tokens_per_second), tokens=figures.tokens)
+    text = f'<div class="tf-prose tf-streaming">{markdown.render(run.fold.text)}</div>' if run.fold.text else ""
+    return (f'{question(run.question)}<div class="tf-answer" aria-busy="true">{text}'
+            f'<p class="tf-state"><span class="tf-dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(state)}</p>'
+            "</div>")
