@@ -1,0 +1,55 @@
+"""TriForce Chat's engine: whole long documents in a language model's context, decoded losslessly by a hierarchy.
+
+This is the only door for the app, scripts and examples. Names are loaded on first use, so importing the package
+costs nothing and brings no torch:
+
+    from triforce_core import EngineClient, EngineConfig, read_document
+
+    with EngineClient(EngineConfig()) as engine:
+        for event in engine.ask("What is the main claim?", document=read_document("paper.pdf")):
+            ...
+
+``metrics`` is a module of pure folds over the events.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "config": ("BUILTIN", "EngineConfig", "SamplingParams", "SpeculationConfig"),
+    "documents": ("read_document",),
+    "documents.document": ("Document", "Page"),
+    "errors": (
+        "ConfigError", "ContextTooLongError", "DamagedDocumentError", "DamagedWeightsError", "DocumentError",
+        "DocumentTooLargeError", "EmptyDocumentError", "EncryptedDocumentError", "EngineBusyError", "EngineDiedError",
+        "ModelError", "ModelNotFoundError", "NotEnoughDiskError", "NotEnoughMemoryError", "PageRangeError",
+        "ScannedDocumentError", "TokenizerMismatchError", "TriForceError", "UnknownFormatError",
+        "UnsupportedModelError",
+    ),
+    "events": (
+        "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "Event", "FinishReason", "Finished",
+        "LoadProgress", "ModelInfo", "PageSpan", "PrefillProgress", "RoundEvent", "TextDelta", "TierCount", "Turn",
+    ),
+    "kv_cache.saved": ("SavedInfo", "SavedReadings"),
+    "metrics": ("metrics",),
+    "worker.client": ("EngineClient", "EngineStatus"),
+    "worker.job": ("Job",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f".{_MODULE_OF[name]}", __name__)
+    value = module if name == _MODULE_OF[name] else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

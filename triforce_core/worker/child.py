@@ -17,28 +17,25 @@ _ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "triforce_core.engine.engine:Engine"
 
 
-def environment(config: EngineConfig) -> dict[str, str]:
-    """What must be set before the child imports anything: no telemetry, no network unless allowed, threads."""
-    env = dict(os.environ)
-    env["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [env.get("PYTHONPATH")])])
-    env |= {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if config.allow_download:
-        env.pop("HF_HUB_OFFLINE", None)
-        env.pop("TRANSFORMERS_OFFLINE", None)
-    else:
-        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+def engine_environment(config: EngineConfig) -> dict[str, str]:
+    """What must be set before a process imports the engine: no telemetry, no network unless allowed, threads."""
+    offline = "0" if config.allow_download else "1"
+    settings = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false",
+                "HF_HUB_OFFLINE": offline, "TRANSFORMERS_OFFLINE": offline}
     if config.threads != "auto":
-        env |= {name: str(config.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    return env
+        settings |= {name: str(config.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    return settings
 
 
 class Child:
     """A running engine process. ``receive`` is for one thread; the rest for any."""
 
     def __init__(self, config: EngineConfig, factory: str = ENGINE) -> None:
+        path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "triforce_core.worker.process", factory],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment(config),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+            env=os.environ | engine_environment(config) | {"PYTHONPATH": path},
         )
         self._sender = Sender(self._process.stdin)  # type: ignore[arg-type]
         self._receiver = Receiver(self._process.stdout)  # type: ignore[arg-type]

@@ -1,0 +1,207 @@
+"""``python -m triforce_core ask``: streams, exit statuses and the JSON object, with a scripted engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triforce_core import __main__ as cli
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.documents.document import Document
+from triforce_core.events import (
+    AttendedChunk,
+    DocumentFit,
+    DocumentOpened,
+    Event,
+    Finished,
+    LoadProgress,
+    ModelInfo,
+    PageSpan,
+    PrefillProgress,
+    RoundEvent,
+    TextDelta,
+    TierCount,
+)
+from triforce_core.metrics import answer_stats
+
+ROOT = Path(__file__).parents[1]
+WORDS = ["Forty", "-two", ", he said", "."]
+
+
+class Scripted:
+    """An engine that says WORDS, one round each, and holds 2,000 tokens (characters, here)."""
+
+    asked: dict[str, Any]
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config, self.cancelled, self.closed = config, False, False
+        Scripted.asked = {"config": config, "engine": self}
+
+    def load(self) -> Iterator[Event]:
+        yield LoadProgress("weights", 1.0)
+        yield ModelInfo("m", "d", "cpu", "", "cpu", "float32", 2000, 0, 0)
+
+    def measure(self, document: Document) -> DocumentFit:
+        tokens = tuple(len(page.text) for page in document.pages)
+        return DocumentFit(sum(tokens), 2000, tokens)
+
+    def open_document(self, document: Document) -> Iterator[Event]:
+        Scripted.asked["document"] = document
+        yield PrefillProgress(1, 2, 100.0, 1.0)
+        spans, at = [], 0
+        for page in document.pages:
+            spans.append(PageSpan(page.label, at, at + len(page.text)))
+            at += len(page.text)
+        yield DocumentOpened(document.id, at, tuple(spans), 2.0, 2.0, False, 2000)
+
+    def ask(self, question: str, history: tuple, sampling: SamplingParams,
+            speculation: SpeculationConfig) -> Iterator[Event]:
+        Scripted.asked |= {"question": question, "history": history, "sampling": sampling, "speculation": speculation}
+        rounds, text = [], ""
+        for i in range(10**6 if question == "forever" else len(WORDS)):
+            if self.cancelled:
+                break
+            if question == "forever":
+                time.sleep(0.01)
+            rounds.append(RoundEvent(i, (i,), ("bonus",), (TierCount("draft", 4, 3),), {}, None, 1.0 + i))
+            yield rounds[-1]
+            text += WORDS[i % len(WORDS)]
+            yield TextDelta(WORDS[i % len(WORDS)])
+        stats = answer_stats(rounds, prompt_tokens=5, reused_tokens=7, prefill_seconds=0.5, engine="triforce", why="on")
+        yield Finished("cancelled" if self.cancelled else "stop", text, tuple(range(len(rounds))), stats,
+                       (AttendedChunk("1", 8, 16, 0.25, "some words"),))
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    """Three pages of text, of about 3,000 characters each once read."""
+    path = tmp_path / "book.txt"
+    path.write_text("\n\n".join(f"Sentence {i} of this small book stands here." for i in range(200)))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cli, "_make_engine", Scripted)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.txt"
+    path.write_text("The answer is forty-two, he said. That was all.")
+    return path
+
+
+def test_the_answer_to_stdout_the_rest_to_stderr(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ask", str(small), "What is the answer?"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "Forty-two, he said.\n"
+    assert "47 tokens read in 2.0 s" in err and "1.0 tokens/s" in err and "draft 12/16 (75%)" in err
+    assert Scripted.asked["engine"].closed
+
+
+def test_the_json_object(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ask", str(small), "What is the answer?", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    answer = json.loads(out)
+    assert answer["answer"] == "Forty-two, he said." and answer["token_ids"] == [0, 1, 2, 3]
+    assert answer["document_tokens"] == 47 and answer["finish_reason"] == "stop"
+    assert [(page["start"], page["end"]) for page in answer["pages"]] == [(0, 47)]
+    stats = answer["stats"]
+    assert stats["prefill_seconds"] == 2.5 and stats["time_to_first_token"] == 1.0
+    assert stats["decode_tokens_per_second"] == 1.0 and stats["tokens_per_full_pass"] == 1.0
+    assert stats["acceptance"] == {"draft": {"tested": 16, "accepted": 12}}
+    assert answer["chunks"] == [{"page": "1", "start": 8, "end": 16, "share": 0.25, "text": "some words"}]
+
+
+def test_flags_become_settings(small: Path, tmp_path: Path) -> None:
+    flags = ("--temperature 0.6 --top-p 0.9 --top-k 40 --seed 7 --max-new-tokens 9 --engine autoregressive --verifier"
+             " coupled --gamma1 3 --gamma2 5 --budget 512 --chunk-size 16 --quotes off --dtype float32 --mode cpu"
+             f" --max-context 4096 --threads 2 --model M --draft-model D --data-dir {tmp_path}")
+    assert cli.main(["ask", str(small), "why?", *flags.split()]) == 0
+    assert Scripted.asked["sampling"] == SamplingParams(0.6, 0.9, 40, 7, 9)
+    assert Scripted.asked["speculation"] == SpeculationConfig(
+        "autoregressive", "coupled", gamma1=3, gamma2=5, budget=512, chunk_size=16, quotes="off")
+    assert Scripted.asked["config"] == EngineConfig(
+        "M", "D", "cpu", "float32", max_context=4096, threads=2, saved_readings=tmp_path / "cache" / "readings")
+    assert cli.main(["ask", str(small), "why?", "--no-save"]) == 0
+    assert Scripted.asked["config"].saved_readings is None
+
+
+def test_a_document_that_does_not_fit_is_refused_with_the_pages_that_do(
+    book: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["ask", str(book), "why?", "--max-new-tokens", "5"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "2,000 fit" in err and err.count("\n") == 1
+    assert "document" not in Scripted.asked
+
+
+@pytest.mark.parametrize(("lengths", "pages"), [((900, 900, 900), "--pages 1-2"), ((2001, 5), "Not even page 1")])
+def test_the_advice_on_pages(lengths: tuple[int, ...], pages: str) -> None:
+    from triforce_core.documents.document import Page
+    from triforce_core.errors import ContextTooLongError
+
+    document = Document("t", "txt", tuple(Page(str(i), "x" * n) for i, n in enumerate(lengths, 1)), "text")
+    with pytest.raises(ContextTooLongError, match=pages):
+        cli._refuse_if_too_long(Scripted(EngineConfig()), document, 1, len(lengths))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arguments", [
+    ["ask"], ["ask", "{small}"], ["nonsense"], [], ["ask", "{small}", "why?", "--no-such-flag"],
+    ["ask", "{small}", "why?", "--temperature", "-1"], ["ask", "{small}", "why?", "--temperature", "warm"],
+    ["ask", "{small}", "why?", "--gamma1", "many"], ["ask", "{small}", "why?", "--gamma1", "1000"],
+    ["ask", "{small}", "why?", "--pages", "5-2"], ["ask", "{small}", "why?", "--pages", "9-9"],
+    ["ask", "{small}", "why?", "--max-new-tokens", "0"], ["ask", "{small}", " "], ["ask", "/no/such/file.pdf", "why?"],
+    ["ask", "{small}", "why?", "--verifier", "hope"],
+])
+def test_a_mistake_is_one_line_and_exit_2(
+    arguments: list[str], small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = cli.main([argument.format(small=small) for argument in arguments])
+    except SystemExit as exit_:
+        status = exit_.code
+    out, err = capsys.readouterr()
+    assert status == 2 and out == "" and err.count("\n") == 1 and len(err) > 20
+
+
+def test_ctrl_c_keeps_what_was_written(small: Path) -> None:
+    program = ("import sys; sys.path.insert(0, 'tests'); import test_cli; from triforce_core import __main__ as cli\n"
+               "cli._make_engine = test_cli.Scripted\nsys.exit(cli.main(sys.argv[1:]))")
+    process = subprocess.Popen([sys.executable, "-c", program, "ask", str(small), "forever", "--no-save"], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert process.stdout is not None
+    start = process.stdout.read(30)
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert start.startswith("Forty-two") and rest.endswith("\n") and "(cancelled)" in err
+
+
+def test_help_is_quick_and_brings_no_torch() -> None:
+    program = ("import sys\nfrom triforce_core.__main__ import main\n"
+               "try: main(['ask', '--help'])\nexcept SystemExit as end: assert end.code == 0\n"
+               "assert 'torch' not in sys.modules and 'numpy' not in sys.modules")
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert time.monotonic() - start < 1.0
+    assert "--pages A-B" in done.stdout

@@ -1,0 +1,259 @@
+"""python -m triforce_core ask FILE QUESTION: one question about one document, in this process.
+
+The answer streams to stdout; progress and figures go to stderr. Exit status: 0, 2 after a mistake that the person
+can mend (one line on stderr), 130 after Ctrl+C (what was written until then is printed).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from argparse import Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import flags
+from .errors import ContextTooLongError, TriForceError
+from .events import DocumentFit, DocumentOpened, Finished, LoadProgress, PrefillProgress, TextDelta
+from .metrics import acceptance_rate
+
+if TYPE_CHECKING:
+    from .documents.document import Document
+    from .engine.engine import Engine
+
+_EPILOG = """\
+example:
+  python -m triforce_core ask book.pdf "What is the main claim?" --pages 1-40 --json
+
+--json prints one object: answer, token_ids, document_tokens, pages [{label, start, end}] (what was read, in tokens),
+finish_reason (stop, length, context, cancelled), stats {document_seconds, restored, prefill_seconds (reading or
+restoring the document, and the question), time_to_first_token, decode_tokens_per_second, tokens_per_full_pass,
+acceptance {tier: {tested, accepted}}, ...}, chunks [{page, start, end, share, text}] (most attended first).
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(argv)
+    try:
+        return _ask(given)
+    except TriForceError as error:
+        print(f"triforce_core: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nCancelled.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever read our output has left; do not complain again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parser() -> flags.Parser:
+    parser = flags.Parser(prog="python -m triforce_core", description="TriForce: chat with whole long documents.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    ask = commands.add_parser(
+        "ask", help="answer one question about one document", epilog=_EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        description="Answer one question with the whole document in the model's context. "
+                    "(Speed figures: python -m triforce_core.bench --help)")
+    ask.add_argument("file", type=Path, metavar="FILE", help="PDF, TXT, Markdown, HTML, DOCX or EPUB")
+    ask.add_argument("question", metavar="QUESTION")
+    ask.add_argument("--pages", type=flags.page_range, metavar="A-B", help="read only these pages, counted from 1")
+    ask.add_argument("--password", help="of an encrypted PDF")
+    ask.add_argument("--engine", choices=("triforce", "autoregressive"), default="triforce")
+    ask.add_argument("--max-new-tokens", type=int, default=512, metavar="N")
+    ask.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
+    flags.add_sampling_flags(ask)
+    flags.add_speculation_flags(ask)
+    flags.add_engine_flags(ask)
+    saving = ask.add_argument_group("saved readings").add_mutually_exclusive_group()
+    saving.add_argument("--no-save", action="store_true", help="neither use nor keep a saved reading")
+    saving.add_argument("--data-dir", type=Path, metavar="DIR", help="where the app keeps everything")
+    return parser
+
+
+def _ask(given: Namespace) -> int:
+    sampling = flags.sampling_params(given, given.max_new_tokens)
+    speculation = flags.speculation_config(given, given.engine)
+    config = flags.engine_config(given, None if given.no_save else _saved_readings(given.data_dir))
+    if not given.question.strip():
+        raise TriForceError("The question is empty", remedy="Type a question about the document.")
+    say = _Progress()
+
+    from .documents import read_document
+
+    document = read_document(given.file, given.password)
+    for warning in document.warnings:
+        say.line(warning)
+    first, last = given.pages or (1, len(document.pages))
+    chosen = document.select(first, last)
+
+    engine = _make_engine(config)
+    try:
+        for event in engine.load():
+            say.event(event)
+        with _ctrl_c_cancels(engine):
+            _refuse_if_too_long(engine, document, first, last)
+            opened = None
+            for event in engine.open_document(chosen):
+                say.event(event)
+                opened = event if isinstance(event, DocumentOpened) else None
+            if opened is None:
+                raise KeyboardInterrupt
+            say.opened(opened, chosen)
+            finished = None
+            for event in engine.ask(given.question, (), sampling, speculation):
+                say.event(event)
+                if isinstance(event, TextDelta) and not given.json:
+                    sys.stdout.write(event.text)
+                    sys.stdout.flush()
+                if isinstance(event, Finished):
+                    finished = event
+            assert finished is not None, "an answer ends with Finished"
+    finally:
+        engine.close()
+    print(json.dumps(_as_json(opened, finished), ensure_ascii=False) if given.json else "", flush=True)
+    say.finished(finished)
+    return 130 if finished.reason == "cancelled" else 0
+
+
+def _make_engine(config: Any) -> Engine:
+    from .worker.child import engine_environment
+
+    os.environ.update(engine_environment(config))
+    from .engine.engine import Engine
+
+    return Engine(config)
+
+
+def _saved_readings(data_dir: Path | None) -> Path:
+    """Where the app keeps them too, so that what one has read the other restores."""
+    if data_dir is not None:
+        return data_dir.expanduser().resolve() / "cache" / "readings"
+    from platformdirs import PlatformDirs
+
+    return PlatformDirs("triforce-chat", appauthor=False).user_cache_path / "readings"
+
+
+def _refuse_if_too_long(engine: Engine, document: Document, first: int, last: int) -> None:
+    """Nothing is cut silently: say how long it is, what fits, and the flag that chooses it."""
+    fit = engine.measure(document.select(first, last))
+    if fit.fits:
+        return
+    count = pages_that_fit(fit)
+    while count and not engine.measure(document.select(first, first + count - 1)).fits:
+        count -= 1
+    what = "The document" if (first, last) == (1, len(document.pages)) else f"Pages {first}-{last}"
+    raise ContextTooLongError(
+        f"{what} ({last - first + 1} pages) would take {fit.tokens:,} tokens, and {fit.max_tokens:,} fit",
+        remedy=f"Choose pages, for example --pages {first}-{first + count - 1}." if count else
+        f"Not even page {first} fits: use a model with a longer context.")
+
+
+def pages_that_fit(fit: DocumentFit) -> int:
+    """How many pages from the first, by their own tokens."""
+    total = 0
+    for count, tokens in enumerate(fit.page_tokens):
+        total += tokens
+        if total > fit.max_tokens:
+            return count
+    return len(fit.page_tokens)
+
+
+class _ctrl_c_cancels:
+    """The first Ctrl+C ends the verb in hand in good order, the second ends the program."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._before = engine, signal.getsignal(signal.SIGINT)
+
+    def __enter__(self) -> None:
+        signal.signal(signal.SIGINT, self._first)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _first(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        self._engine.cancel()
+
+
+class _Progress:
+    """Progress and figures on stderr: one line rewritten on a terminal, else only what stays true."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._open = False
+
+    def event(self, event: object) -> None:
+        if isinstance(event, LoadProgress):
+            share = "" if event.fraction is None else f" {event.fraction:.0%}"
+            self._rewrite(f"Loading: {event.stage}{share}")
+        elif isinstance(event, PrefillProgress):
+            eta = "" if event.eta_seconds is None else f", {event.eta_seconds:.0f} s left"
+            doing = {"read": "Reading", "restore": "Restoring", "save": "Saving"}[event.stage]
+            self._rewrite(f"{doing}: {event.tokens_done:,} of {event.tokens_total:,} tokens, "
+                          f"{event.tokens_per_second:,.0f} tokens/s{eta}")
+        elif isinstance(event, TextDelta):
+            self._end_line()
+
+    def opened(self, opened: DocumentOpened, document: Document) -> None:
+        how = f"restored (reading it took {opened.read_seconds:.1f} s)" if opened.restored else "read"
+        self.line(f"{document.title}: {len(opened.pages)} pages, {opened.tokens:,} tokens {how} "
+                  f"in {opened.seconds:.1f} s")
+
+    def finished(self, finished: Finished) -> None:
+        stats = finished.stats
+        tiers = "".join(f" · {tier} {count.accepted}/{count.tested} ({acceptance_rate(count):.0%})"
+                        for tier, count in stats.acceptance.items())
+        self.line(f"{stats.generated_tokens} tokens ({finished.reason}) · {stats.decode_tokens_per_second:.1f} tokens/s"
+                  f" · first after {stats.time_to_first_token:.2f} s · {stats.tokens_per_full_pass:.2f} per full pass"
+                  f"{tiers} · {stats.engine}: {stats.why}")
+
+    def line(self, text: str) -> None:
+        self._end_line()
+        print(text, file=sys.stderr, flush=True)
+
+    def _rewrite(self, text: str) -> None:
+        if self._live:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            self._open = True
+
+    def _end_line(self) -> None:
+        if self._open:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._open = False
+
+
+def _as_json(opened: DocumentOpened, finished: Finished) -> dict[str, Any]:
+    stats = finished.stats
+    return {
+        "answer": finished.text,
+        "token_ids": list(finished.token_ids),
+        "document_tokens": opened.tokens,
+        "pages": [{"label": page.label, "start": page.start, "end": page.end} for page in opened.pages],
+        "finish_reason": finished.reason,
+        "stats": {
+            "document_seconds": opened.seconds,
+            "restored": opened.restored,
+            "prefill_seconds": opened.seconds + stats.prefill_seconds,
+            "time_to_first_token": stats.time_to_first_token,
+            "decode_tokens_per_second": stats.decode_tokens_per_second,
+            "tokens_per_full_pass": stats.tokens_per_full_pass,
+            "acceptance": {tier: {"tested": count.tested, "accepted": count.accepted}
+                           for tier, count in stats.acceptance.items()},
+            "generated_tokens": stats.generated_tokens,
+            "full_passes": stats.full_passes,
+            "tokens_by_origin": dict(stats.tokens_by_origin),
+            "engine": stats.engine,
+            "verifier": stats.verifier,
+            "why": stats.why,
+        },
+        "chunks": [{"page": chunk.page, "start": chunk.start, "end": chunk.end, "share": chunk.share,
+                    "text": chunk.text} for chunk in finished.chunks],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Command-line flags that become settings: the same names, defaults and checks in every command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from .config import BUILTIN, EngineConfig, SamplingParams, SpeculationConfig
+
+_SAMPLING, _SPECULATION = SamplingParams(), SpeculationConfig()
+
+
+class Parser(argparse.ArgumentParser):
+    """A mistake is one line on stderr and exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {' '.join(message.split())} (--help lists the flags)", file=sys.stderr)
+        sys.exit(2)
+
+
+def add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model and machine")
+    group.add_argument("--model", default=BUILTIN, metavar="DIR",
+                       help="a checkpoint folder or a cached Hugging Face repo id (default: the built-in model)")
+    group.add_argument("--draft-model", default="auto", metavar="DIR",
+                       help="the small model that drafts; 'none' for no draft model (default: auto)")
+    group.add_argument("--mode", choices=("auto", "cpu", "on-chip", "offload"), default="auto")
+    group.add_argument("--device", default="auto")
+    group.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
+    group.add_argument("--threads", type=auto_or_whole, default="auto", metavar="N")
+    group.add_argument("--max-context", type=auto_or_whole, default="auto", metavar="N",
+                       help="tokens of document, conversation and answer together (default: what the model can)")
+    group.add_argument("--prefill-chunk", type=auto_or_whole, default="auto", metavar="N")
+    group.add_argument("--allow-download", action="store_true", help="fetch a model that is not on this machine")
+
+
+def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--temperature", type=float, default=_SAMPLING.temperature, metavar="T", help="0: greedy")
+    group.add_argument("--top-p", type=float, default=_SAMPLING.top_p, metavar="P")
+    group.add_argument("--top-k", type=int, default=_SAMPLING.top_k, metavar="K", help="0: all tokens")
+    group.add_argument("--seed", type=int, default=_SAMPLING.seed, metavar="N")
+
+
+def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("speculation (changes the speed, never the distribution of the text)")
+    group.add_argument("--verifier", choices=("rejection", "coupled"), default=_SPECULATION.verifier)
+    group.add_argument("--gamma1", type=auto_or_whole, default="auto", metavar="N",
+                       help="tokens that the small model drafts per retrieval pass")
+    group.add_argument("--gamma2", type=auto_or_whole, default="auto", metavar="N",
+                       help="tokens gathered per full pass")
+    group.add_argument("--budget", type=auto_or_whole, default="auto", metavar="N",
+                       help="tokens of the document that the retrieval cache holds")
+    group.add_argument("--chunk-size", type=int, default=_SPECULATION.chunk_size, metavar="N")
+    group.add_argument("--refresh", choices=("attention", "chunk-means"), default=_SPECULATION.refresh)
+    group.add_argument("--refresh-every", type=auto_or_whole, default="auto", metavar="N")
+    group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
+    group.add_argument("--quotes", choices=("auto", "on", "off"), default=_SPECULATION.quotes,
+                       help="hold quotations to the document's words")
+
+
+def engine_config(given: argparse.Namespace, saved_readings: Path | None = None) -> EngineConfig:
+    return EngineConfig(
+        model=given.model, draft_model=given.draft_model, mode=given.mode, dtype=given.dtype, device=given.device,
+        max_context=given.max_context, prefill_chunk=given.prefill_chunk, threads=given.threads,
+        allow_download=given.allow_download, saved_readings=saved_readings,
+    )
+
+
+def sampling_params(given: argparse.Namespace, max_new_tokens: int) -> SamplingParams:
+    return SamplingParams(given.temperature, given.top_p, given.top_k, given.seed, max_new_tokens)
+
+
+def speculation_config(given: argparse.Namespace, engine: str) -> SpeculationConfig:
+    return SpeculationConfig(
+        engine=engine, verifier=given.verifier, gamma1=given.gamma1, gamma2=given.gamma2,  # type: ignore[arg-type]
+        budget=given.budget, chunk_size=given.chunk_size, refresh=given.refresh, refresh_every=given.refresh_every,
+        window=given.window, quotes=given.quotes,
+    )
+
+
+def auto_or_whole(text: str) -> int | str:
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor 'auto'") from None
+
+
+def page_range(text: str) -> tuple[int, int]:
+    """ "12" or "3-40", counted from 1."""
+    first, _, last = text.partition("-")
+    if not first.isdigit() or not (last or first).isdigit() or not 1 <= int(first) <= int(last or first):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a page range such as 3-40 or 12")
+    return int(first), int(last or first)
