@@ -65,8 +65,9 @@ class Sampler:
     """One answer's way of choosing tokens, shared by every tier so that all speak of the same distributions."""
 
     def __init__(self, params: SamplingParams, *, verifier: str = "rejection", masks: Masks | None = None,
-                 chance: Chance | None = None) -> None:
-        self.params = params
+                 chance: Chance | None = None, stop: frozenset[int] = frozenset()) -> None:
+        """stop: tokens that end the answer; no tier need draft beyond one."""
+        self.params, self.stop = params, stop
         self.masks = masks
         self.by_draws = params.temperature == 0 or verifier == "coupled"
         self.chance: Chance = chance or SeededChance(params.seed)

@@ -122,6 +122,11 @@ class PromptBuilder:
     def stop_token_ids(self) -> frozenset[int]:
         return self.tokenizer.stop_token_ids
 
+    @property
+    def tail_length(self) -> int:
+        """Tokens behind the last page that end the document: leave them off to go on with its text."""
+        return len(self._layout.tail)
+
     def document(self, document: Document) -> DocumentPrompt:
         """The fixed prefix of every conversation about this document. The last one made is remembered."""
         key = document.id

@@ -81,19 +81,45 @@ class ModelOnCache:
         self._staged.clear()
 
 
-class ModelDrafter(Drafter):
-    """Lets a model write a chain of tokens, one pass each."""
+QUOTE = "quote"  # origin of tokens that the document forces: no model was asked
+MAX_FORCED = 32  # of them in one draft; a verification is not free per token
 
-    def __init__(self, model: ModelOnCache, *, tier: str = "draft", stop: frozenset[int] = frozenset()) -> None:
-        self.model, self.tier, self.stop = model, tier, stop
+
+class ModelDrafter(Drafter):
+    """Lets a model write a chain of tokens, one pass each; forced ones come without a pass."""
+
+    def __init__(self, model: ModelOnCache, *, tier: str = "draft") -> None:
+        self.model, self.tier = model, tier
         self._seconds = 0.0
+
+    def start(self, context: Sequence[int], sinks: int, window: int) -> None:
+        """Forget all, and read the first ``sinks`` and the last ``window`` tokens of ``context`` but its last one.
+
+        A streaming cache would have evicted what lies between. Keys of the window are computed without it, which
+        changes guesses, never the output, and makes opening a document free for this tier."""
+        self.model.reset()
+        seen = context[: len(context) - 1]
+        if len(seen) > sinks + window:
+            self.model.skipped = len(seen) - sinks - window
+            seen = [*seen[:sinks], *seen[len(seen) - window :]]
+        if seen:
+            self.model.feed(seen, 0)
+            self.model.commit()
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         started = perf_counter()
         tokens: list[int] = []
         laws: list[Tensor | None] = []
+        origins: list[str] = []
         grown = list(context)
-        while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in self.stop):
+        while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in sampler.stop):
+            forced = sampler.forced(grown, MAX_FORCED)
+            if forced:
+                tokens += forced
+                grown += forced
+                laws += [None] * len(forced)
+                origins += [QUOTE] * len(forced)
+                continue
             logits = self.model.logits(grown, ())
             if sampler.by_draws:
                 token, law = sampler.draws(logits, grown)[0], None
@@ -103,8 +129,9 @@ class ModelDrafter(Drafter):
             laws.append(law)
             tokens.append(token)
             grown.append(token)
+            origins.append(self.tier)
         self._seconds += perf_counter() - started
-        return Draft(tokens, laws, [self.tier] * len(tokens))
+        return Draft(tokens, laws, origins)
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         self.model.agree(context)

@@ -17,25 +17,22 @@ from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 from ..speculation.round import speculate
-from .chain import ModelOnCache
-
-QUOTE = "quote"
+from .chain import MAX_FORCED, QUOTE, ModelOnCache
 
 
 class HierarchicalDrafter(Drafter):
     """Rounds of ``drafter`` verified by ``model`` until enough tokens are gathered
     (a few more than asked for, as the last block may overshoot).
 
-    max_forced: tokens that the document forces (verbatim quoting) are appended without asking any model,
-    up to this many in one draft: their distribution is one-hot at every tier.
+    Tokens that the document forces (verbatim quoting) are appended without asking any model: their
+    distribution is one-hot at every tier.
     after_commit: called once the full cache has committed (the retrieval cache catches up and may choose anew).
     """
 
     def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
-                 max_forced: int = 32, stop: frozenset[int] = frozenset(),
                  after_commit: Callable[[], None] | None = None) -> None:
         self.model, self.drafter, self.gamma1, self.tier = model, drafter, gamma1, tier
-        self.max_forced, self.stop, self.after_commit = max_forced, stop, after_commit
+        self.after_commit = after_commit
         self._tested = self._accepted = 0
         self._seconds = 0.0
 
@@ -43,8 +40,8 @@ class HierarchicalDrafter(Drafter):
         grown = list(context)
         laws: list[Tensor | None] = []
         origins: list[str] = []
-        while len(origins) < num_draft_tokens and not (origins and grown[-1] in self.stop):
-            forced = sampler.forced(grown, self.max_forced)
+        while len(origins) < num_draft_tokens and not (origins and grown[-1] in sampler.stop):
+            forced = sampler.forced(grown, MAX_FORCED)
             if forced:
                 grown.extend(forced)
                 laws.extend([None] * len(forced))

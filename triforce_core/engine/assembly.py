@@ -1,0 +1,221 @@
+"""The only file that names concrete kinds: which model, which caches, which drafters, on which device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..config import BUILTIN, EngineConfig, SpeculationConfig
+from ..drafters.chain import ModelDrafter, ModelOnCache
+from ..drafters.hierarchical import HierarchicalDrafter
+from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, TokenizerMismatchError
+from ..events import LoadProgress, ModelInfo
+from ..kv_cache.full import FullCache
+from ..kv_cache.retrieval import RetrievalCache
+from ..kv_cache.saved import fingerprint_files
+from ..kv_cache.streaming import StreamingCache
+from ..model import Llama, find_model, load_model
+from ..speculation.drafter import Drafter, NoDrafter
+from ..tokenizer import Tokenizer
+from .attention_map import AttentionMass
+from .dials import Dials
+
+BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
+_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A target, perhaps a draft model, their tokenizer, and where they run."""
+
+    target: Llama
+    draft: Llama | None
+    tokenizer: Tokenizer
+    info: ModelInfo
+    fingerprint: str  # of the target's files: part of a saved reading's key
+
+
+def load(config: EngineConfig) -> Iterator[LoadProgress | Loaded]:
+    """Progress, then the Loaded. Raises ModelError kinds, ConfigError, NotEnoughMemoryError."""
+    device, mode, why_mode = _place(config)
+    dtype, why_dtype = _dtype(config, device)
+    if device.type == "cpu":
+        _set_threads(config)
+    yield LoadProgress("Finding the model", 0.0)
+    builtin = config.model == BUILTIN
+    folder = _folder(config.model, "target", config)
+    tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder)
+    yield LoadProgress("Loading the model", 0.1)
+    target = load_model(folder, device=device, dtype=dtype)
+    draft = None
+    wanted = config.draft_model
+    if wanted != "none" and (builtin or wanted != "auto"):
+        yield LoadProgress("Loading the draft model", 0.8)
+        own = wanted in ("auto", BUILTIN)
+        draft_folder = _folder(BUILTIN if own else wanted, "draft", config)
+        if not (builtin and own):
+            _same_vocabulary(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
+        draft = load_model(draft_folder, device=device, dtype=dtype)
+    max_context = _context(config, target)
+    c = target.config
+    per_token = 2 * c.num_layers * c.num_kv_heads * c.head_dim * dtype.itemsize
+    info = ModelInfo(
+        name="built-in" if builtin else Path(config.model).name,
+        draft_name="none" if draft is None else "built-in draft" if wanted in ("auto", BUILTIN) else Path(wanted).name,
+        mode=mode, why=f"{why_mode}; {why_dtype}", device=_device_name(device), dtype=str(dtype).removeprefix("torch."),
+        max_context=max_context, model_bytes=sum(f.stat().st_size for f in _weight_files(folder)),
+        kv_bytes_per_token=per_token)
+    yield LoadProgress("Ready", 1.0)
+    yield Loaded(target, draft, tokenizer, info, fingerprint_files(_weight_files(folder)))
+
+
+def full_cache(loaded: Loaded, tokens: int) -> ModelOnCache:
+    """The target over its full cache, with room for ``tokens``. Raises NotEnoughMemoryError naming need and have."""
+    c = loaded.target.config
+    need, have = tokens * loaded.info.kv_bytes_per_token, _free_bytes(loaded.target.device)
+    if need > 0.95 * have:
+        raise NotEnoughMemoryError(
+            f"The cache of {tokens:,} tokens needs {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free",
+            remedy="Choose fewer pages, close other programs, or use a model with fewer KV heads.")
+    cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
+                      dtype=loaded.target.dtype, device=loaded.target.device, slots=min(tokens, loaded.info.max_context))
+    return ModelOnCache(loaded.target, cache, loaded.target.device)
+
+
+class Hierarchy:
+    """The drafters of one document's session, made once for its dials, and how each question starts them."""
+
+    def __init__(self, loaded: Loaded, full: ModelOnCache, dials: Dials, observer: AttentionMass) -> None:
+        assert isinstance(full.cache, FullCache)
+        self.dials, self._full, self._observer = dials, full.cache, observer
+        self._small = self._retrieval = None
+        self._rounds = 0
+        self.drafter: Drafter = NoDrafter()
+        if loaded.draft is not None and dials.small_model:
+            c = loaded.draft.config
+            cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=dials.sinks, window=dials.window,
+                                   frequencies=loaded.draft.rope.frequencies, dtype=loaded.draft.dtype,
+                                   device=loaded.draft.device)
+            self.drafter = self._small = ModelDrafter(ModelOnCache(loaded.draft, cache, loaded.draft.device))
+        if dials.retrieval:
+            self._retrieval = RetrievalCache(full.cache, budget=dials.budget, chunk_size=dials.chunk_size,
+                                             recent=dials.recent)
+            self.drafter = HierarchicalDrafter(ModelOnCache(loaded.target, self._retrieval, loaded.target.device),
+                                               self.drafter, dials.gamma1, after_commit=self._after_commit)
+
+    def start(self, context: list[int]) -> None:
+        """Before the first round of a question: its prompt but for the last token is in the full cache."""
+        self.drafter.reset()
+        self._rounds = 0
+        if self._small is not None:
+            self._small.start(context, self.dials.sinks, self.dials.window)
+        if self._retrieval is not None:
+            self._choose()
+
+    @property
+    def measures_next_round(self) -> bool:
+        """Whether the next full pass should report attention mass."""
+        return (self._rounds + 1) % self.dials.refresh_every == 0
+
+    def _after_commit(self) -> None:
+        self._rounds += 1
+        if self._rounds % self.dials.refresh_every == 0:
+            self._choose()
+
+    def _choose(self) -> None:
+        assert self._retrieval is not None
+        mass = self._observer.latest
+        if mass is not None:
+            self._retrieval.select(mass)
+
+
+def _place(config: EngineConfig) -> tuple[torch.device, str, str]:
+    if config.mode == "offload":
+        raise ConfigError("mode is 'offload'", allowed="auto, cpu, on-chip",
+                          remedy="Keeping the cache in host memory beside a GPU is not part of this version.")
+    has_gpu = torch.cuda.is_available()
+    if config.mode == "on-chip" and not has_gpu:
+        raise ConfigError("mode is 'on-chip' and torch sees no GPU", allowed="auto, cpu",
+                          remedy="Install a CUDA build of torch, or use --mode cpu.")
+    if config.device != "auto":
+        try:
+            device = torch.device(config.device)
+        except RuntimeError as error:
+            raise ConfigError(f"device is {config.device!r}", allowed="auto, cpu, cuda, cuda:N") from error
+        if device.type == "cuda" and not has_gpu:
+            raise ConfigError(f"device is {config.device!r} and torch sees no GPU", allowed="auto, cpu")
+        return device, "on-chip" if device.type == "cuda" else "cpu", "chosen with --device"
+    if has_gpu and config.mode != "cpu":
+        return torch.device("cuda"), "on-chip", "a GPU is present" if config.mode == "auto" else "chosen with --mode"
+    return torch.device("cpu"), "cpu", "no GPU was found" if config.mode == "auto" else "chosen with --mode"
+
+
+def _dtype(config: EngineConfig, device: torch.device) -> tuple[torch.dtype, str]:
+    if config.dtype != "auto":
+        return getattr(torch, config.dtype), f"{config.dtype} was chosen"
+    from ..device.capability import choose_dtype
+
+    name, why = choose_dtype(device.type)
+    return getattr(torch, name), why
+
+
+def _set_threads(config: EngineConfig) -> None:
+    if config.threads != "auto":
+        torch.set_num_threads(config.threads)
+        return
+    from ..device.capability import choose_threads
+
+    torch.set_num_threads(choose_threads())
+
+
+def _folder(name: str, role: str, config: EngineConfig) -> Path:
+    if name == BUILTIN:
+        folder = BUILTIN_FOLDER / role
+        if not (folder / "model.safetensors").is_file():
+            raise ModelNotFoundError(f"The built-in {role} model is missing from {folder}",
+                                     remedy="Get a complete copy of this program, or name a model with --model.")
+        return folder
+    return find_model(name, allow_download=config.allow_download)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.suffix in _WEIGHT_SUFFIXES]
+
+
+def _same_vocabulary(target: Tokenizer, draft: Tokenizer, name: str) -> None:
+    if not target.same_vocabulary(draft):
+        raise TokenizerMismatchError(f"The draft model {name!r} has another vocabulary than the model",
+                                     remedy="Choose a smaller model of the same family, or --draft-model none.")
+
+
+def _context(config: EngineConfig, target: Llama) -> int:
+    longest = min(target.config.max_context, target.config.sliding_window or target.config.max_context)
+    if config.max_context == "auto":
+        return longest
+    if config.max_context > longest:
+        raise ConfigError(f"max_context is {config.max_context}", allowed=f"at most {longest} with this model",
+                          remedy="Choose a model with a longer context.")
+    return config.max_context
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    import psutil
+
+    return psutil.virtual_memory().available
+
+
+def dials_for(loaded: Loaded, speculation: SpeculationConfig, context_tokens: int) -> Dials:
+    """Settings with every "auto" decided for this model, machine and context."""
+    return Dials.decide(speculation, context_tokens=context_tokens, has_draft=loaded.draft is not None,
+                        on_gpu=loaded.target.device.type == "cuda")

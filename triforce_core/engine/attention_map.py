@@ -1,0 +1,77 @@
+"""Attention mass of full-cache passes: what chooses the retrieved chunks, and what the page strip shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..events import PageSpan
+
+
+class AttentionMass:
+    """An ``AttentionObserver``: collects each layer's mass over the chunks of the committed prefix.
+
+    mass_rows: newest rows of a pass that count (the last row of a pass asks the next token's question).
+    """
+
+    def __init__(self, chunk_size: int, mass_rows: int) -> None:
+        self.chunk_size, self.mass_rows = chunk_size, mass_rows
+        self._layers: dict[int, Tensor] = {}
+        self._latest: Tensor | None = None
+
+    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
+        if layer == 0:
+            self._layers.clear()
+            self._latest = None
+        if mass is not None:
+            self._layers[layer] = mass
+
+    @property
+    def latest(self) -> Tensor | None:
+        """fp32 [layers, H, chunks] of the newest observed pass; None before the first."""
+        if self._latest is None and self._layers:
+            self._latest = torch.stack([self._layers[layer] for layer in sorted(self._layers)])
+        return self._latest
+
+
+class AttendedMap:
+    """Folds mass over a document's chunks: page shares now, and the most attended chunks of a whole answer.
+
+    The first chunk is left out: it is an attention sink (StreamingLLM, arXiv 2309.17453), attended for being first.
+    """
+
+    def __init__(self, pages: Sequence[PageSpan], document_tokens: int, chunk_size: int) -> None:
+        self.chunk_size = chunk_size
+        self.num_chunks = document_tokens // chunk_size
+        middles = np.arange(self.num_chunks) * chunk_size + chunk_size // 2
+        self._page_of = np.searchsorted([page.start for page in pages], middles, side="right") - 1
+        self._num_pages = len(pages)
+        self.total = np.zeros(self.num_chunks)
+
+    def add(self, mass: Tensor) -> tuple[float, ...]:
+        """mass [layers, H, chunks] of one pass -> its share per page (sums to 1; zeros if there is none)."""
+        chunks = mass.sum((0, 1))[: self.num_chunks].double().cpu().numpy()
+        chunks[:1] = 0.0
+        chunks /= max(chunks.sum(), 1e-30)
+        self.total[: len(chunks)] += chunks
+        return self._pages(chunks)
+
+    @property
+    def page_shares(self) -> tuple[float, ...]:
+        """Per page over the whole answer; empty if nothing was observed."""
+        return self._pages(self.total / self.total.sum()) if self.total.any() else ()
+
+    def top(self, count: int) -> list[tuple[int, int, float]]:
+        """The most attended chunks: (page index, chunk number, share of the document's mass), heaviest first."""
+        if not self.total.any():
+            return []
+        order = np.argsort(self.total)[::-1][:count]
+        whole = self.total.sum()
+        return [(int(self._page_of[c]), int(c), float(self.total[c] / whole)) for c in order if self.total[c] > 0]
+
+    def _pages(self, chunks: np.ndarray) -> tuple[float, ...]:
+        shares = np.bincount(self._page_of[: len(chunks)], weights=chunks, minlength=self._num_pages)
+        return tuple(shares.tolist())

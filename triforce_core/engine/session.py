@@ -1,0 +1,219 @@
+"""One document in the cache, and questions about it: the only loop that emits tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+
+from ..config import SamplingParams, SpeculationConfig
+from ..documents.prompt import DocumentPrompt, PromptBuilder
+from ..drafters.chain import QUOTE, ModelOnCache
+from ..errors import ContextTooLongError
+from ..events import (
+    AttendedChunk,
+    Finished,
+    FinishReason,
+    PrefillProgress,
+    RoundEvent,
+    TextDelta,
+    TierCount,
+    Turn,
+)
+from ..metrics import answer_stats
+from ..sampling import Sampler
+from ..speculation.drafter import Drafter
+from ..speculation.round import Round, speculate
+from .assembly import Hierarchy, Loaded, dials_for
+from .attention_map import AttendedMap, AttentionMass
+from .dials import Dials
+from .prefill import prefill
+from .quoting import QuoteMasks
+
+# The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
+# and a question asked twice from the same cache takes the same passes.
+_OBSERVED = 16
+_MASS_ROWS = 4
+_TOP_CHUNKS = 16
+
+AnswerEvent = PrefillProgress | RoundEvent | TextDelta | Finished
+
+
+class Session:
+    """A document that has been read into ``full``. Holds no conversation: each question brings its history."""
+
+    def __init__(self, loaded: Loaded, builder: PromptBuilder, prompt: DocumentPrompt, full: ModelOnCache,
+                 prefill_chunk: int) -> None:
+        self.loaded, self.builder, self.prompt, self.full = loaded, builder, prompt, full
+        self._chunk = prefill_chunk
+        self._document = prompt.token_ids.tolist()
+        self._read = list(self._document[: full.length])  # ids behind the cache, in order
+        self._hierarchy: Hierarchy | None = None
+        self._observer: AttentionMass | None = None
+
+    def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig, cancelled: Callable[[], bool]) -> Iterator[AnswerEvent]:
+        """Answer, round by round; ``question`` None goes on with the document's own text.
+
+        Raises ContextTooLongError, ConfigError (an empty question). Closing the generator is safe."""
+        started = perf_counter()
+        context = self._context(question, history)
+        room = self.loaded.info.max_context - len(context)
+        if room < 1:
+            raise ContextTooLongError(
+                f"Document, conversation and question take {len(context):,} tokens",
+                allowed=f"{self.loaded.info.max_context - 1:,}", remedy="Start a new conversation or choose fewer pages.")
+        reused = self._rewind(context)
+        dials = dials_for(self.loaded, speculation, len(context))
+        observer, drafter, hierarchy = self._prepare(dials)
+        yield from self._prefill(context, observer, cancelled)
+        if self.full.length < len(context) - 1:
+            yield self._finished("cancelled", [], [], None, dials, len(context) - reused, reused, started, started)
+            return
+        attended = AttendedMap(self.prompt.pages, len(self._document), dials.chunk_size)
+        shares = attended.add(observer.latest) if observer.latest is not None else None
+        if hierarchy is not None:
+            hierarchy.start(context)
+        prefilled = perf_counter()
+        sampler = self._sampler(question, sampling, speculation, len(context))
+        answer_start, limit = len(context), min(sampling.max_new_tokens, room)
+        decoder = self.builder.tokenizer.stream_decoder()
+        rounds: list[RoundEvent] = []
+        texts: list[str] = []
+        reason: FinishReason | None = None
+        while reason is None:
+            if cancelled():
+                reason = "cancelled"
+                break
+            left = limit - (len(context) - answer_start)
+            began = perf_counter()
+            measured = hierarchy is not None and hierarchy.measures_next_round
+            self.full.observer = observer if measured else None
+            done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler)
+            tokens, reason = self._cut(done.verdict.token_ids, sampler.stop, left)
+            if reason == "length" and room < sampling.max_new_tokens:
+                reason = "context"
+            context.extend(tokens)
+            self.full.keep(min(len(context), self.full.length))
+            self.full.commit()
+            drafter.settle(context, committed=True)
+            self._read = context[: self.full.length]
+            if measured and observer.latest is not None:
+                shares = attended.add(observer.latest)
+            event = self._event(len(rounds), done, tokens, drafter, shares, began, started)
+            shares = None
+            rounds.append(event)
+            yield event
+            shown = tokens[:-1] if reason == "stop" else tokens
+            text = "".join(decoder.feed(token) for token in shown)
+            if text:
+                texts.append(text)
+                yield TextDelta(text, event.elapsed)
+        tail = decoder.flush()
+        if tail:
+            texts.append(tail)
+            yield TextDelta(tail, perf_counter() - started)
+        yield self._finished(reason, context[answer_start:], rounds, attended, dials, answer_start - reused, reused,
+                             started, prefilled, "".join(texts))
+
+    def _context(self, question: str | None, history: Sequence[Turn]) -> list[int]:
+        ids = list(self._document)
+        if question is None:
+            return ids[: len(ids) - self.builder.tail_length]
+        for number, turn in enumerate(history):
+            ids += self.builder.question(turn.question, first=number == 0)
+            ids += turn.answer_token_ids
+            ids += self.builder.after_answer(turn.answer_token_ids)
+        return ids + self.builder.question(question, first=not history)
+
+    def _rewind(self, context: list[int]) -> int:
+        """Truncate the cache to what it shares with ``context``; how many tokens that is."""
+        common = 0
+        for mine, wanted in zip(self._read, context, strict=False):
+            if mine != wanted:
+                break
+            common += 1
+        common = max(0, min(common, len(context) - 1 - _OBSERVED))
+        self.full.truncate(common)
+        self._read = context[:common]
+        return common
+
+    def _prepare(self, dials: Dials) -> tuple[AttentionMass, Drafter, Hierarchy | None]:
+        """Drafters for these dials; caches are made anew only when a dial changed."""
+        if self._observer is None or self._observer.chunk_size != dials.chunk_size:
+            self._observer = AttentionMass(dials.chunk_size, _MASS_ROWS)
+            self._hierarchy = None
+        if dials.engine == "autoregressive":
+            from ..speculation.drafter import NoDrafter
+
+            return self._observer, NoDrafter(), None
+        if self._hierarchy is None or self._hierarchy.dials != dials:
+            self._hierarchy = None  # its caches go before the new ones come
+            self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer)
+        return self._observer, self._hierarchy.drafter, self._hierarchy
+
+    def _prefill(self, context: list[int], observer: AttentionMass,
+                 cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+        """All but the last token, whose logits the first round asks for."""
+        wanted = context[: len(context) - 1]
+        last = max(self.full.length, len(wanted) - _OBSERVED)
+        self.full.observer = None
+        for progress in prefill(self.full, wanted[self.full.length : last], self._chunk, cancelled, len(wanted)):
+            self._read = context[: self.full.length]
+            yield progress
+        if self.full.length == last and not cancelled():
+            self.full.observer = observer
+            yield from prefill(self.full, wanted[last:], _OBSERVED, cancelled)
+            self._read = context[: self.full.length]
+
+    def _sampler(self, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig,
+                 answer_start: int) -> Sampler:
+        if sampling.stop_token_ids is not None:
+            stop = frozenset(sampling.stop_token_ids)
+        else:
+            stop = frozenset() if question is None else self.builder.stop_token_ids
+        masks = None
+        if question is not None and speculation.quotes != "off":
+            constraint = self.builder.quote_constraint(self.prompt)
+            masks = QuoteMasks(constraint, answer_start, stop) if constraint else None
+        return Sampler(sampling, verifier=speculation.verifier, masks=masks, stop=stop)
+
+    @staticmethod
+    def _cut(tokens: list[int], stop: frozenset[int], left: int) -> tuple[list[int], FinishReason | None]:
+        """What of a round's tokens belongs to the answer, and whether the answer ends there."""
+        for count, token in enumerate(tokens[:left], start=1):
+            if token in stop:
+                return tokens[:count], "stop"
+        return tokens[:left], "length" if len(tokens) >= left else None
+
+    def _event(self, index: int, done: Round, tokens: list[int], drafter: Drafter, shares: tuple[float, ...] | None,
+               began: float, started: float) -> RoundEvent:
+        now = perf_counter()
+        spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds}
+        spent["other"] = max(0.0, (now - began) * 1e3 - sum(spent.values()))
+        return RoundEvent(index, tuple(tokens), tuple(done.origins[: len(tokens)]),
+                          tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started)
+
+    def _finished(self, reason: FinishReason, token_ids: Sequence[int], rounds: list[RoundEvent],
+                  attended: AttendedMap | None, dials: Dials, prompt_tokens: int, reused: int, started: float,
+                  prefilled: float, text: str = "") -> Finished:
+        stats = answer_stats(rounds, prompt_tokens=prompt_tokens, reused_tokens=reused,
+                             prefill_seconds=prefilled - started, engine=dials.engine, why=dials.why,
+                             verifier=dials.verifier)
+        chunks: list[AttendedChunk] = []
+        for page, chunk, share in attended.top(_TOP_CHUNKS) if attended else []:
+            start = chunk * dials.chunk_size
+            ids = self._document[start : start + dials.chunk_size]
+            chunks.append(AttendedChunk(self.prompt.pages[page].label, start, start + len(ids), share,
+                                        self.builder.tokenizer.decode(ids)))
+        return Finished(reason, text, tuple(token_ids), stats, tuple(chunks),
+                        attended.page_shares if attended else ())
+
+
+def _tested(done: Round, tier: str) -> list[TierCount]:
+    """What the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
+    counts: dict[str, list[int]] = {}
+    for i, origin in enumerate(done.draft.origins[: done.verdict.num_tested]):
+        count = counts.setdefault(QUOTE if origin == QUOTE else tier, [0, 0])
+        count[0] += 1
+        count[1] += i < done.verdict.num_accepted
+    return [TierCount(name, tested, accepted) for name, (tested, accepted) in counts.items()]
