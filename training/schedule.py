@@ -35,10 +35,10 @@ class Phase:
 
 
 TARGET_PHASES = (
-    Phase(("1k",), 0.36),
-    Phase(("4k",), 0.20),
-    Phase(("16k",), 0.15),
-    Phase(("32k",), 0.17),
+    Phase(("1k",), 0.28),
+    Phase(("4k",), 0.22),
+    Phase(("16k",), 0.18),
+    Phase(("32k",), 0.20),
     Phase(("4k-late", "32k-late", "1k-late"), 0.12),
 )
 CONTINUE_PHASES = (
