@@ -1,6 +1,6 @@
 """The decoder's ops: one specification, fast twins, one place that chooses."""
 
-from .dispatch import CPU, REFERENCE, AttentionObserver, Kernels, choose_kernels
+from .dispatch import REFERENCE, AttentionObserver, Kernels, choose_kernels, values_transposed
 from .reference import Linear
 
-__all__ = ["CPU", "REFERENCE", "AttentionObserver", "Kernels", "Linear", "choose_kernels"]
+__all__ = ["REFERENCE", "AttentionObserver", "Kernels", "Linear", "choose_kernels", "values_transposed"]

@@ -43,9 +43,15 @@ class Kernels:
 
 REFERENCE = Kernels("reference", reference.rms_norm, reference.rotate, reference.swiglu, reference.make_linear,
                     reference.attention)
-CPU = Kernels("cpu", cpu.rms_norm, cpu.rotate, cpu.swiglu, cpu.make_linear, cpu.attention)
 
 
 def choose_kernels(device: torch.device) -> Kernels:
-    """The fastest implementation for ``device``: ``cpu`` on CPUs, plain torch elsewhere."""
-    return CPU if device.type == "cpu" else REFERENCE
+    """The fastest implementation for ``device``: ``cpu`` on CPUs (with scratch memory of its own), plain torch elsewhere."""
+    if device.type == "cpu":
+        return Kernels("cpu", cpu.rms_norm, cpu.rotate, cpu.swiglu, cpu.make_linear, cpu.Attention())
+    return REFERENCE
+
+
+def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether ``attention`` reads values faster from memory laid out [H, D, C] (seen through a transposed view)."""
+    return device.type == "cpu" and dtype == torch.bfloat16

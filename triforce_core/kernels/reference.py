@@ -22,10 +22,11 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding, half-split pairs: x [n, heads, D], cos and sin [n, D] -> fp32 [n, heads, D]."""
+    """Rotary embedding, half-split pairs: x [n, heads, D] -> fp32 [n, heads, D].
+
+    cos and sin [n, 1, D]; the first half of sin is negated, so that a swap of halves is all the mixing there is."""
     x = x.float()
-    first, second = x.chunk(2, dim=-1)
-    return x * cos[:, None] + torch.cat((-second, first), dim=-1) * sin[:, None]
+    return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
 
 def swiglu(gate_up: Tensor) -> Tensor:

@@ -10,17 +10,19 @@ import torch
 from torch import Tensor
 
 from ..errors import NotEnoughMemoryError
+from ..kernels import values_transposed
 
 
 class LayerBuffers:
-    """keys and values [H, C, D]; slots are what the owner says they are."""
+    """keys and values [H, C, D]; slots are what the owner says they are.
+
+    values may be a transposed view of memory laid out [H, D, C], where attention reads that faster."""
 
     __slots__ = ("keys", "values")
 
     def __init__(self, heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
         """Raises NotEnoughMemoryError."""
-        self.keys = _zeros(heads, slots, dim, dtype, device)
-        self.values = _zeros(heads, slots, dim, dtype, device)
+        self.keys, self.values = _pair(heads, slots, dim, dtype, device)
 
     @property
     def slots(self) -> int:
@@ -29,11 +31,10 @@ class LayerBuffers:
     def resize(self, slots: int, keep: int) -> None:
         """New buffers of ``slots`` slots with the first ``keep`` copied. Raises NotEnoughMemoryError, nothing changed."""
         heads, _, dim = self.keys.shape
-        fresh_keys = _zeros(heads, slots, dim, self.keys.dtype, self.keys.device)
-        fresh_values = _zeros(heads, slots, dim, self.keys.dtype, self.keys.device)
-        fresh_keys[:, :keep] = self.keys[:, :keep]
-        fresh_values[:, :keep] = self.values[:, :keep]
-        self.keys, self.values = fresh_keys, fresh_values
+        keys, values = _pair(heads, slots, dim, self.keys.dtype, self.keys.device)
+        keys[:, :keep] = self.keys[:, :keep]
+        values[:, :keep] = self.values[:, :keep]
+        self.keys, self.values = keys, values
 
     def write(self, start: int, k: Tensor, v: Tensor) -> None:
         """k, v [n, H, D] into slots [start, start + n)."""
@@ -41,28 +42,58 @@ class LayerBuffers:
         self.keys[:, start : start + n] = k.transpose(0, 1)
         self.values[:, start : start + n] = v.transpose(0, 1)
 
+    def copy(self, start: int, source: LayerBuffers, first: int, stop: int) -> None:
+        """Slots [first, stop) of ``source`` to slots [start, start + stop - first)."""
+        end = start + stop - first
+        self.keys[:, start:end] = source.keys[:, first:stop]
+        self.values[:, start:end] = source.values[:, first:stop]
+
     def move(self, source: Tensor, target: int) -> None:
-        """Slots ``source`` (int64 [m], ascending) to [target, target + m); target <= source[0]."""
+        """Slots ``source`` (int64 [m], ascending) to [target, target + m)."""
         stop = target + source.numel()
         self.keys[:, target:stop] = self.keys.index_select(1, source)
         self.values[:, target:stop] = self.values.index_select(1, source)
 
     def gather(self, source: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
-        """Chunks of ``source`` (int64 [H, k], in chunks of ``chunk_size`` slots) to slots [0, k * chunk_size)."""
-        heads, k = chunks.shape
-        dim = self.keys.shape[-1]
-        whole = source.slots // chunk_size  # chunks per head; a ragged end is never selected
-        for own, other in ((self.keys, source.keys), (self.values, source.values)):
-            for head in range(heads):
-                table = other[head, : whole * chunk_size].view(whole, chunk_size * dim)
-                torch.index_select(table, 0, chunks[head], out=own[head, : k * chunk_size].view(k, chunk_size * dim))
+        """Chunks of ``source`` (int64 [H, k], numbered in chunks of ``chunk_size`` slots) to slots [0, k * chunk_size)."""
+        _gather_rows(self.keys, source.keys, chunks, chunk_size)
+        if self.values.is_contiguous() and source.values.is_contiguous():
+            _gather_rows(self.values, source.values, chunks, chunk_size)
+        else:
+            _gather_columns(self.values.transpose(1, 2), source.values.transpose(1, 2), chunks, chunk_size)
 
 
-def _zeros(heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _gather_rows(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -> None:
+    """[H, C, D]: a chunk of one head is one run of memory."""
+    heads, k = chunks.shape
+    whole, run = source.shape[1] // chunk_size, chunk_size * source.shape[2]
+    for head in range(heads):
+        table = source[head, : whole * chunk_size].view(whole, run)
+        torch.index_select(table, 0, chunks[head], out=own[head, : k * chunk_size].view(k, run))
+
+
+def _gather_columns(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -> None:
+    """[H, D, C]: a chunk is a few bytes in each of D rows, moved as one wide number where there is one that size."""
+    heads, k = chunks.shape
+    size = k * chunk_size
+    wide = {4: torch.int32, 8: torch.int64, 16: torch.complex128}.get(chunk_size * source.element_size())
+    if wide is not None and source.shape[2] % chunk_size == 0 and own.shape[2] % chunk_size == 0:
+        index = chunks[:, None].expand(heads, source.shape[1], k)
+        own.view(wide)[:, :, :k] = source.view(wide).gather(2, index)
+        return
+    steps = torch.arange(chunk_size, device=chunks.device)
+    slots = (chunks[:, :, None] * chunk_size + steps).view(heads, 1, size).expand(heads, source.shape[1], size)
+    own[:, :, :size] = source.gather(2, slots)
+
+
+def _pair(heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    turned = values_transposed(device, dtype)
     try:
         with torch.inference_mode(False):  # also when growing inside a pass: anyone may write to a buffer
-            return torch.zeros(heads, slots, dim, dtype=dtype, device=device)
+            keys = torch.zeros(heads, slots, dim, dtype=dtype, device=device)
+            values = torch.zeros(*((heads, dim, slots) if turned else (heads, slots, dim)), dtype=dtype, device=device)
     except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
-        megabytes = heads * slots * dim * dtype.itemsize / 2**20
-        raise NotEnoughMemoryError(f"No {megabytes:.0f} MiB of memory for {slots} tokens of keys in one layer",
+        megabytes = 2 * heads * slots * dim * dtype.itemsize / 2**20
+        raise NotEnoughMemoryError(f"No {megabytes:.0f} MiB of memory for {slots} tokens of keys and values in a layer",
                                    remedy="Choose fewer pages, or a smaller --max-context.") from error
+    return keys, values.transpose(1, 2) if turned else values

@@ -104,8 +104,7 @@ class RetrievalCache(StagingCache):
         """Tokens [start, stop) of the full cache to their slots behind the selection."""
         at = self._selected + start - self._tail_start
         for buffers, source in zip(self.layers, self.full.layers, strict=True):
-            buffers.keys[:, at : at + stop - start] = source.keys[:, start:stop]
-            buffers.values[:, at : at + stop - start] = source.values[:, start:stop]
+            buffers.copy(at, source, start, stop)
 
     def _make_room(self, n: int) -> None:
         needed = self._filled + self.num_staged + n

@@ -92,7 +92,7 @@ class StagingCache(KVCache):
         assert len(self.layers) == self.num_layers
         for buffers in self.layers:
             assert buffers.keys.shape == buffers.values.shape == (self.num_kv_heads, self.slots, self.head_dim)
-            assert bool(torch.isfinite(buffers.values).all())
+            assert bool(torch.isfinite(buffers.keys).all() and torch.isfinite(buffers.values).all())
 
     @abstractmethod
     def _make_room(self, n: int) -> None:

@@ -142,17 +142,17 @@ class RotaryTable:
     def __init__(self, rope: RopeConfig, head_dim: int, device: torch.device) -> None:
         self.frequencies = inverse_frequencies(rope, head_dim).to(device)
         self._factor = rope.attention_factor
-        self._cos = self._sin = torch.empty(0, head_dim, device=device)
+        self._cos = self._sin = torch.empty(0, 1, head_dim, device=device)
 
     def rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """positions int64 [n] -> cos, sin fp32 [n, head_dim]; both halves of a head share their angles."""
-        highest = int(positions[-1]) if positions.numel() == 1 else int(positions.max())
+        """positions int64 [n] -> cos, sin fp32 [n, 1, head_dim], as ``kernels.rotate`` wants them."""
+        highest = int(positions.max())
         if highest >= self._cos.shape[0]:
             self._extend(max(1024, highest + highest // 4 + 1))
         return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
 
     def _extend(self, count: int) -> None:
         steps = torch.arange(count, dtype=torch.float32, device=self.frequencies.device)
-        angles = steps[:, None] * self.frequencies[None, :]
-        angles = torch.cat((angles, angles), dim=-1)
-        self._cos, self._sin = angles.cos() * self._factor, angles.sin() * self._factor
+        angles = steps[:, None, None] * self.frequencies
+        cos, sin = angles.cos() * self._factor, angles.sin() * self._factor
+        self._cos, self._sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
