@@ -16,7 +16,7 @@ import pytest
 
 from triforce_core.config import EngineConfig
 from triforce_core.documents.document import Document, Page
-from triforce_core.errors import ContextTooLongError, EngineDiedError, ModelNotFoundError
+from triforce_core.errors import ContextTooLongError, DocumentError, EngineDiedError, ModelNotFoundError
 from triforce_core.events import (
     DocumentOpened,
     Finished,
@@ -109,9 +109,14 @@ def test_a_users_error_leaves_the_engine_as_it_was(client: EngineClient) -> None
     assert client.status().pid == pid
 
 
+def test_a_question_about_nothing(client: EngineClient) -> None:
+    with pytest.raises(DocumentError, match="No document is open"):
+        list(client.ask("what?"))
+
+
 def test_a_model_that_is_not_there() -> None:
     with make_client(model="missing") as client:
-        for job in (client.load(), client.ask("what?"), client.load()):
+        for job in (client.load(), client.ask("what?", document=BOOK), client.load()):
             with pytest.raises(ModelNotFoundError, match="Give a folder"):
                 list(job)
         with pytest.raises(ModelNotFoundError):
@@ -119,7 +124,7 @@ def test_a_model_that_is_not_there() -> None:
 
 
 def test_stop_in_the_middle_of_an_answer(client: EngineClient) -> None:
-    job = client.ask("slow")
+    job = client.ask("slow", document=BOOK)
     take(job, RoundEvent, 3)
     assert client.status().state == "busy" and job.position == 0
     job.cancel()
@@ -131,7 +136,7 @@ def test_stop_in_the_middle_of_an_answer(client: EngineClient) -> None:
 
 
 def test_stop_without_a_job_means_the_running_one(client: EngineClient) -> None:
-    job = client.ask("slow")
+    job = client.ask("slow", document=BOOK)
     take(job, RoundEvent, 1)
     client.cancel()
     assert list(job)[-1].reason == "cancelled"
@@ -141,7 +146,7 @@ def test_stop_without_a_job_means_the_running_one(client: EngineClient) -> None:
 def test_a_cancel_before_the_first_event_counts(client: EngineClient) -> None:
     list(client.load())
     for _ in range(20):
-        job = client.ask("slow")
+        job = client.ask("slow", document=BOOK)
         job.cancel()
         assert list(job)[-1].reason == "cancelled"
 
@@ -157,9 +162,9 @@ def test_cancelled_reading(client: EngineClient) -> None:
 
 
 def test_the_queue_is_visible_and_fair(client: EngineClient) -> None:
-    first = client.ask("slow")
+    first = client.ask("slow", document=BOOK)
     take(first, RoundEvent, 1)
-    second, third, fourth = client.ask("b"), client.ask("c"), client.ask("d")
+    second, third, fourth = (client.ask(q, document=BOOK) for q in "bcd")
     assert [job.position for job in (first, second, third, fourth)] == [0, 1, 2, 3]
     assert client.status().queue_length == 3
     third.cancel()
@@ -232,12 +237,12 @@ def test_a_child_that_cannot_start() -> None:
 
 
 def test_noise_on_stdout_is_no_message(client: EngineClient, capfd: pytest.CaptureFixture[str]) -> None:
-    assert list(client.ask("print"))[-1].reason == "length"
+    assert list(client.ask("print", document=BOOK))[-1].reason == "length"
     assert "more noise" in capfd.readouterr().err
 
 
 def test_ctrl_c_reaches_the_parent_only(client: EngineClient) -> None:
-    job = client.ask("slow")
+    job = client.ask("slow", document=BOOK)
     take(job, RoundEvent, 1)
     os.kill(client.status().pid, signal.SIGINT)
     take(job, RoundEvent, 5)
@@ -247,7 +252,7 @@ def test_ctrl_c_reaches_the_parent_only(client: EngineClient) -> None:
 
 def test_close_ends_child_and_jobs() -> None:
     client = make_client()
-    running, waiting = client.ask("slow"), client.ask("what?")
+    running, waiting = client.ask("slow", document=BOOK), client.ask("what?", document=BOOK)
     take(running, RoundEvent, 1)
     pid = client.status().pid
     start = time.monotonic()
@@ -273,7 +278,7 @@ def test_close_does_not_wait_for_a_stubborn_child() -> None:
 def test_no_orphans(how: str) -> None:
     program = (
         "import sys\nfrom tests.worker.test_client import *\n"
-        "client = make_client(); job = client.ask('slow'); take(job, RoundEvent, 1)\n"
+        "client = make_client(); job = client.ask('slow', document=BOOK); take(job, RoundEvent, 1)\n"
         "print(client.status().pid, flush=True)\n" + ("time.sleep(60)" if how == "kill" else "")
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT, text=True,
@@ -289,7 +294,7 @@ def test_no_orphans(how: str) -> None:
 def test_the_client_is_light_and_waits_without_spinning() -> None:
     program = (
         "import sys, time\nfrom tests.worker.test_client import *\n"
-        "client = make_client(); job = client.ask('slow'); take(job, RoundEvent, 1)\n"
+        "client = make_client(); job = client.ask('slow', document=BOOK); take(job, RoundEvent, 1)\n"
         "start = time.process_time(); time.sleep(1.0); spent = time.process_time() - start\n"
         "job.cancel(); list(job); client.close()\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"

@@ -17,7 +17,7 @@ from typing import Literal
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents.document import Document
-from ..errors import EngineDiedError
+from ..errors import DocumentError, EngineDiedError
 from ..events import (
     DocumentFit,
     DocumentOpened,
@@ -132,9 +132,11 @@ class EngineClient:
         verb = Ask(question, tuple(history), sampling or SamplingParams(), speculation or SpeculationConfig())
 
         def run(job: Job) -> None:
-            self._bring_up(job)
             wanted = document or self._document
-            if wanted is not None and wanted.id != self._in_cache:
+            if wanted is None:
+                raise DocumentError("No document is open", remedy="Open one first.")
+            self._bring_up(job)
+            if wanted.id != self._in_cache:
                 self._open(job, wanted, _only(job, PrefillProgress))
                 if self._in_cache is None:
                     raise _Cancelled
