@@ -48,7 +48,7 @@ class StreamingCache(StagingCache):
         if surplus < self.slack:
             return
         if self._sink_keys is None:
-            self._sink_keys = [buffers.keys[:, : self.sinks].float() for buffers in self.layers]
+            self._sink_keys = [buffers.keys[:, : self.sinks].clone().float() for buffers in self.layers]
         self._evicted += surplus
         self._filled -= surplus
         source = torch.arange(self.sinks, self._filled, device=self.device) + surplus

@@ -1,0 +1,283 @@
+"""One contract over every kind of cache: random stage / keep / commit / truncate / reset against a naive model.
+
+The model under test is one decoder on the cache; the naive model recomputes everything from the token list.
+Streaming drops tokens, so its naive twin keeps a list of what is held and recomputes with slot-relative positions
+(one layer only: with more, what evicted tokens left in later layers' keys cannot be recomputed)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from tests.model.tiny import VOCAB, tiny_llama
+from triforce_core.errors import ContextTooLongError
+from triforce_core.kv_cache.base import KVCache
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.kv_cache.retrieval import RetrievalCache
+from triforce_core.kv_cache.streaming import StreamingCache
+from triforce_core.model import Llama
+
+MODEL = tiny_llama(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+ONE_LAYER = tiny_llama(num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2)
+
+
+def full_cache(model: Llama = MODEL, max_tokens: int = 400, slots: int = 8) -> FullCache:
+    c = model.config
+    return FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=model.dtype, slots=slots)
+
+
+def streaming_cache(model: Llama, window: int = 300, sinks: int = 4, slack: int = 4) -> StreamingCache:
+    c = model.config
+    return StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window, slack=slack,
+                          frequencies=model.rope.frequencies, dtype=model.dtype)
+
+
+def fresh_logits(model: Llama, tokens: list[int]) -> torch.Tensor:
+    return model.forward(torch.tensor(tokens), full_cache(model), logits_rows=1)[0]
+
+
+def assert_like_recomputed(model: Llama, cache: KVCache, kept: list[int]) -> None:
+    """One more token on the cache gives what a fresh recomputation gives; then it is forgotten."""
+    staged = cache.length - cache.num_committed
+    logits = model.forward(torch.tensor([7]), cache, logits_rows=1)[0]
+    torch.testing.assert_close(logits, fresh_logits(model, [*kept, 7]), atol=1e-4, rtol=1e-3)
+    cache.keep(range(staged))
+
+
+@pytest.mark.parametrize("kind", ["full", "streaming"])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_life(kind: str, seed: int) -> None:
+    """While nothing is evicted every kind is exact."""
+    rng = random.Random(seed)
+    cache = full_cache() if kind == "full" else streaming_cache(MODEL)
+    committed: list[int] = []
+    staged: list[int] = []
+    for _ in range(30):
+        action = rng.choice(["stage", "stage", "stage", "keep", "commit", "truncate", "reset"])
+        if action == "stage" and len(committed) + len(staged) < 250:
+            new = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 9]))]
+            logits = MODEL.forward(torch.tensor(new), cache, logits_rows=len(new))
+            staged += new
+            torch.testing.assert_close(logits[-1], fresh_logits(MODEL, committed + staged), atol=1e-4, rtol=1e-3)
+        elif action == "keep":
+            count = rng.randint(0, len(staged))
+            cache.keep(range(count))
+            staged = staged[:count]
+        elif action == "commit":
+            cache.commit()
+            committed, staged = committed + staged, []
+        elif action == "truncate":
+            length = rng.randint(0, len(committed))
+            cache.truncate(length)
+            committed, staged = committed[:length], []
+        elif action == "reset" and rng.random() < 0.3:
+            cache.reset()
+            committed, staged = [], []
+        cache.check_integrity()
+        assert (cache.num_committed, cache.length) == (len(committed), len(committed) + len(staged))
+        assert_like_recomputed(MODEL, cache, committed + staged)
+
+
+@pytest.mark.parametrize("kind", ["full", "streaming", "retrieval"])
+def test_tree_of_staged_tokens(kind: str) -> None:
+    """Two branches staged in one pass; the second survives, moved next to its ancestors."""
+    prefix = [1, 2, 3, 4, 5]
+    full = full_cache()
+    MODEL.forward(torch.tensor(prefix), full, logits_rows=0)
+    full.commit()
+    cache: KVCache = full
+    if kind == "retrieval":
+        cache = RetrievalCache(full, budget=64, recent=16)
+    if kind == "streaming":
+        cache = streaming_cache(MODEL)
+        MODEL.forward(torch.tensor(prefix), cache, logits_rows=0)
+        cache.commit()
+    # root 10; its children 11 and 12; 13 under 12
+    mask = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]], dtype=torch.bool)
+    logits = MODEL.forward(torch.tensor([10, 11, 12, 13]), cache, logits_rows=4, depths=[0, 1, 1, 2], staged_mask=mask)
+    torch.testing.assert_close(logits[1], fresh_logits(MODEL, [*prefix, 10, 11]), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(logits[3], fresh_logits(MODEL, [*prefix, 10, 12, 13]), atol=1e-4, rtol=1e-3)
+    cache.keep([0, 2, 3])
+    assert_like_recomputed(MODEL, cache, [*prefix, 10, 12, 13])
+    cache.check_integrity()
+
+
+def test_a_pass_that_failed_half_way_leaves_no_trace() -> None:
+    cache = full_cache()
+    MODEL.forward(torch.tensor([1, 2, 3]), cache, logits_rows=0)
+    cache.commit()
+    cache.begin(2)
+    k = torch.randn(2, 2, MODEL.config.head_dim)
+    cache.stage(0, k, k)
+    assert cache.length == 3
+    assert_like_recomputed(MODEL, cache, [1, 2, 3])
+
+
+def test_full_refuses_what_exceeds_it() -> None:
+    cache = full_cache(max_tokens=10)
+    MODEL.forward(torch.arange(8), cache, logits_rows=0)
+    cache.commit()
+    with pytest.raises(ContextTooLongError, match="up to 10"):
+        MODEL.forward(torch.arange(3), cache, logits_rows=1)
+    cache.check_integrity()
+    assert_like_recomputed(MODEL, cache, list(range(8)))
+
+
+def test_full_saved_and_restored() -> None:
+    tokens = list(range(40))
+    cache = full_cache()
+    MODEL.forward(torch.tensor(tokens), cache, logits_rows=0)
+    cache.commit()
+    saved = [tuple(part.clone() for part in cache.read(layer)) for layer in range(2)]
+    again = full_cache()
+    MODEL.forward(torch.tensor([3, 1]), again, logits_rows=0)
+    for (k, v), (saved_k, saved_v) in zip(again.restore(40), saved, strict=True):
+        k.copy_(saved_k)
+        v.copy_(saved_v)
+    assert again.num_committed == again.length == 40
+    assert_like_recomputed(MODEL, again, tokens)
+
+
+# --- streaming -------------------------------------------------------------------------------------------------------
+
+
+def held(length: int, evicted: int, sinks: int) -> list[int]:
+    return [*range(min(sinks, length)), *range(sinks + evicted, length)] if evicted else list(range(length))
+
+
+@pytest.mark.parametrize("sinks", [0, 1, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_streaming_is_slot_relative(sinks: int, seed: int) -> None:
+    """With one layer, decoding on the cache equals a fresh pass over exactly the held tokens at positions 0, 1, 2..."""
+    rng = random.Random(seed)
+    cache = streaming_cache(ONE_LAYER, window=12, sinks=sinks, slack=3)
+    tokens: list[int] = []
+    evictions = 0
+    for _ in range(40):
+        staged: list[int] = []
+        for _ in range(rng.choice([1, 2])):  # inner rounds stage and keep without committing
+            new = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 3, 6]))]
+            ONE_LAYER.forward(torch.tensor(new), cache, logits_rows=len(new))
+            staged += new
+            count = rng.randint(0, len(staged))
+            cache.keep(range(count))
+            staged = staged[:count]
+        before = cache.num_evicted
+        cache.commit()
+        cache.check_integrity()
+        evictions += cache.num_evicted > before
+        tokens += staged
+        assert cache.num_committed == len(tokens)
+        slots = held(len(tokens), cache.num_evicted, sinks)
+        assert len(slots) <= sinks + 12 + 3
+        assert_like_recomputed(ONE_LAYER, cache, [tokens[i] for i in slots])
+    assert evictions > 3
+    with pytest.raises(ValueError, match="evicted"):
+        cache.truncate(sinks + 1)
+    cache.reset()
+    assert_like_recomputed(ONE_LAYER, cache, [])
+
+
+def test_streaming_prefill_in_long_passes_shrinks_again() -> None:
+    cache = streaming_cache(ONE_LAYER, window=12, slack=3)
+    normal = cache.slots
+    for _ in range(3):
+        ONE_LAYER.forward(torch.arange(50), cache, logits_rows=0)
+        cache.commit()
+        cache.check_integrity()
+    assert cache.slots == normal and cache.num_evicted == 150 - 4 - 12
+    expected = [0, 1, 2, 3, *range(38, 50)]
+    assert_like_recomputed(ONE_LAYER, cache, expected)
+
+
+# --- retrieval -------------------------------------------------------------------------------------------------------
+
+
+def prefilled(model: Llama, count: int) -> FullCache:
+    full = full_cache(model)
+    model.forward(torch.arange(count) % VOCAB, full, logits_rows=0)
+    full.commit()
+    return full
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_retrieval_that_holds_everything_is_exact(seed: int) -> None:
+    rng = random.Random(seed)
+    full = full_cache()
+    cache = RetrievalCache(full, budget=256, recent=16)
+    tokens: list[int] = []
+    for _ in range(12):
+        new = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 4, 9]))]
+        MODEL.forward(torch.tensor(new), cache, logits_rows=1)  # inner rounds
+        cache.keep(range(rng.randint(0, len(new))))
+        MODEL.forward(torch.tensor(new), full, logits_rows=1)  # the outer round decides
+        full.keep(range(rng.randint(0, len(new))))
+        tokens += new[: full.num_staged]
+        full.commit()
+        cache.sync()
+        if rng.random() < 0.3:
+            length = rng.randint(0, len(tokens))
+            full.truncate(length)
+            cache.sync()
+            tokens = tokens[:length]
+        cache.check_integrity()
+        assert cache.num_committed == full.num_committed == len(tokens)
+        assert_like_recomputed(MODEL, cache, tokens)
+
+
+def expected_slots(cache: RetrievalCache, chosen: list[int], size: int, total: int) -> list[int]:
+    chunks = [0, *chosen]
+    return [chunk * size + i for chunk in chunks for i in range(size)] + list(range(cache._tail_start, total))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [4, 5, 8])
+def test_retrieval_holds_chunk_zero_the_chosen_and_the_newest(dtype: torch.dtype, size: int) -> None:
+    model = tiny_llama(dtype=dtype, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+    full = prefilled(model, 203)
+    cache = RetrievalCache(full, budget=64, recent=17, chunk_size=size)
+    mass = torch.rand(2, 2, cache.num_chunks, generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        cache.select(mass)
+        cache.check_integrity()
+        assert cache.num_committed == cache.length == full.num_committed
+        wanted = (64 - (full.num_committed - cache._tail_start)) // size - 1
+        for layer in range(2):
+            for head in range(2):
+                limit = cache._tail_start // size
+                best = set((mass[layer, head, 1:limit].topk(wanted).indices + 1).tolist())
+                assert set(cache.selection[layer, head].tolist()) == best | {0}
+                slots = expected_slots(cache, cache.selection[layer, head, 1:].tolist(), size, full.num_committed)
+                assert 64 - size < len(slots) <= 64
+                for own, other in ((cache.layers[layer].keys, full.layers[layer].keys),
+                                   (cache.layers[layer].values, full.layers[layer].values)):
+                    assert torch.equal(own[head, : len(slots)], other[head, slots])
+        # the full cache goes on; the retrieval cache follows exactly
+        model.forward(torch.arange(30), cache, logits_rows=1)
+        model.forward(torch.arange(30), full, logits_rows=1)
+        full.keep(range(29))
+        full.commit()
+        cache.commit()
+        cache.check_integrity()
+        filled = cache._filled
+        assert torch.equal(cache.layers[1].values[:, filled - 29 : filled],
+                           full.layers[1].values[:, full.num_committed - 29 : full.num_committed])
+    with pytest.raises(ValueError, match="needs a new selection"):
+        cache.truncate(20)
+    full.truncate(30)
+    cache.reset()
+    cache.sync()
+    assert cache.num_committed == 30
+    cache.check_integrity()
+
+
+def test_retrieval_before_any_selection_is_a_recent_window() -> None:
+    full = prefilled(MODEL, 200)
+    cache = RetrievalCache(full, budget=64, recent=17)
+    assert cache.num_committed == 200
+    cache.check_integrity()
+    assert cache._tail_start <= 200 - 64 + 8 + 8
+    logits = MODEL.forward(torch.tensor([3]), cache, logits_rows=1)
+    assert bool(torch.isfinite(logits).all())
