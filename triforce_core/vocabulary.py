@@ -163,7 +163,7 @@ class HuggingFace(Vocabulary):
     def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool) -> str | None:
         if not self._outer.chat_template:
             return None
-        rendered = self._outer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=generate)
+        rendered = self._outer.apply_chat_template([dict(m) for m in messages], tokenize=False, add_generation_prompt=generate)
         return str(rendered)
 
 

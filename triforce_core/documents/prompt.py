@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..events import PageSpan
 from ..tokenizer import Tokenizer
-from ..verbatim import Mark, QuoteConstraint, QuoteIndex
+from ..verbatim import Mark, QuoteConstraint, QuoteIndex, Unit
 from .chat_layout import ChatLayout
 from .document import Document
 from .layout import Layout
@@ -90,7 +90,7 @@ class QuoteFormat:
 
     open_id: int
     close_id: int
-    unit: str
+    unit: Unit
     must_open: bool
 
 
@@ -113,7 +113,7 @@ class PromptBuilder:
             self.quote_format = QuoteFormat(
                 tokenizer.token_id(opening),
                 tokenizer.token_id(closing),
-                settings.get("quote_unit", "sentence"),
+                "word" if settings.get("quote_unit") == "word" else "sentence",
                 settings.get("answer_prefix") == opening,
             )
         self._last: tuple[str, DocumentPrompt] | None = None
@@ -182,8 +182,7 @@ class PromptBuilder:
         form = self.quote_format
         if form is None:
             return None
-        unit = "word" if form.unit == "word" else "sentence"
-        return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, unit, form.must_open)
+        return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, form.unit, form.must_open)
 
     def places(self, document: Document, start: int, end: int) -> list[tuple[int, int, int]]:
         """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text."""

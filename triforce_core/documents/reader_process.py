@@ -1,0 +1,119 @@
+"""The child that reads one file: ``python -m triforce_core.documents.reader_process``, request on stdin, frames out.
+
+Limits itself before it touches the file (memory, CPU, no files written, no core dump). Says ``at`` before each page, so
+that the parent knows which page killed it; then sends the finished pages one by one. Imports no torch, no numpy."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import DocumentError, DocumentTooLargeError
+from .finish import finish
+from .frames import write_frame
+from .limits import ReadLimits
+from .readers.source import Raw, Source
+
+
+def main() -> None:
+    """Read the request, answer in frames. The exit status is 0 whenever a last frame was sent."""
+    request = json.loads(sys.stdin.buffer.readline())
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries that print must not spoil the stream
+    limits = ReadLimits(**request["limits"])
+    _restrict(limits)
+    spare = bytearray(8 << 20)  # given back to word the error when memory runs out
+    try:
+        _answer(request, limits, out)
+    except MemoryError:
+        del spare
+        write_frame(out, _error(_too_much_memory(request["name"], limits)))
+    except DocumentError as problem:
+        write_frame(out, _error(problem))
+    out.close()
+    os._exit(0)  # libraries' own tear-down of a hostile file is not worth the risk
+
+
+def _answer(request: dict[str, Any], limits: ReadLimits, out: BinaryIO) -> None:
+    def at_page(page: int, pages: int) -> None:
+        write_frame(out, {"at": page, "pages": pages})
+
+    name = request["name"]
+    source = Source(Path(request["path"]), name, limits, request["password"], frozenset(request["skip"]), at_page)
+    read = _reader(request["kind"], request["reader"])
+    try:
+        raw = read(source)
+    except RecursionError as problem:
+        raise DocumentTooLargeError(
+            f"{name} is nested too deeply", remedy="Get the file in another format."
+        ) from problem
+    write_frame(out, {"extracted": len(raw.pages)})
+    source.check_pages(len(raw.pages))
+    pages, warnings = finish(raw, name)
+    write_frame(out, {"kind": raw.kind, "reader": raw.reader, "title": raw.title[:2000], "warnings": warnings})
+    for label, text in pages:
+        write_frame(out, {"label": label, "text": text})
+    write_frame(out, {"done": len(pages)})
+
+
+def _reader(kind: str, reader: str) -> Callable[[Source], Raw]:
+    """Only what this file needs is imported."""
+    if kind == "pdf":
+        from .readers import pdf
+
+        return pdf.read_with_pypdf if reader == "pypdf" else pdf.read_with_pdfium
+    if kind in ("txt", "markdown"):
+        from .readers import plain_text
+
+        return plain_text.read_markdown if kind == "markdown" else plain_text.read_text
+    if kind == "html":
+        from .readers.html import read_html
+
+        return read_html
+    if kind == "docx":
+        from .readers.docx import read_docx
+
+        return read_docx
+    from .readers.epub import read_epub
+
+    return read_epub
+
+
+def _restrict(limits: ReadLimits) -> None:
+    """Where the system knows such limits (not on Windows; there the parent's clock is the only one)."""
+    try:
+        import resource
+    except ImportError:
+        return
+    seconds = int(limits.seconds_for(limits.pages)) + 1
+    for kind, value in (
+        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+    ):
+        try:
+            resource.setrlimit(kind, (value, value))
+        except (ValueError, OSError):
+            continue  # a lower limit is already in force
+
+
+def _too_much_memory(name: str, limits: ReadLimits) -> DocumentTooLargeError:
+    return DocumentTooLargeError(
+        f"{name} needs more than {limits.memory_bytes >> 20:,} MB of memory to read",
+        remedy="Split it, or save it anew in another format.",
+    )
+
+
+def _error(problem: DocumentError) -> dict[str, Any]:
+    return {"error": type(problem).__name__} | {
+        part: getattr(problem, part) for part in ("message", "allowed", "remedy")
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The zip and XML floor of DOCX and EPUB, guarded: sizes are checked before unpacking and while unpacking."""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+import zlib
+from collections.abc import Callable
+from xml.parsers import expat
+
+from ...errors import DamagedDocumentError, DocumentTooLargeError, EncryptedDocumentError
+from .source import Source
+
+_SMALL = 1 << 20  # below this, a high ratio is harmless
+
+
+def damaged(source: Source, why: str) -> DamagedDocumentError:
+    return DamagedDocumentError(
+        f"{source.name} is damaged: {why}", remedy="Get the file again, or save it anew in the program that made it."
+    )
+
+
+class GuardedZip:
+    """A zip file within the limits of ``source``; every violation is an error of its own."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        try:
+            self._zip = zipfile.ZipFile(source.path)
+            entries = self._zip.infolist()
+        except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, ValueError, NotImplementedError) as problem:
+            raise damaged(source, "its zip directory cannot be read (a cut-off download?)") from problem
+        limits = source.limits
+        if len(entries) > limits.zip_entries:
+            raise self._bomb(f"{len(entries):,} parts", f"up to {limits.zip_entries:,}")
+        if sum(entry.file_size for entry in entries) > limits.zip_bytes:
+            raise self._bomb("too much data when unpacked", f"up to {limits.zip_bytes >> 20:,} MB")
+        for entry in entries:
+            parts = entry.filename.replace("\\", "/").split("/")
+            if parts[0] == "" or ".." in parts or ":" in parts[0] or "\0" in entry.filename:
+                raise DamagedDocumentError(
+                    f"{source.name} holds a part with the forbidden name {entry.filename[:80]!r}",
+                    remedy="Do not trust this file.",
+                )
+            if entry.file_size > _SMALL and entry.file_size > limits.zip_ratio * max(entry.compress_size, 1):
+                raise self._bomb("a part packed suspiciously small", f"a ratio of up to {limits.zip_ratio}")
+        self.names = frozenset(entry.filename for entry in entries)
+
+    def read(self, name: str) -> bytes:
+        """One part. The directory's sizes may lie, so unpacking stops at the limit too."""
+        source = self._source
+        try:
+            entry = self._zip.getinfo(name)
+            if entry.flag_bits & 1:
+                raise EncryptedDocumentError(f"{source.name} is encrypted", remedy="Save it without a password.")
+            with self._zip.open(entry) as stream:
+                data = stream.read(entry.file_size + 1)
+        except KeyError as problem:
+            raise damaged(source, f"its part {name} is missing") from problem
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as problem:
+            raise damaged(source, f"its part {name} cannot be unpacked") from problem
+        if len(data) > entry.file_size:
+            raise self._bomb("a part larger than it says", "honest sizes")
+        return data
+
+    def _bomb(self, what: str, allowed: str) -> DocumentTooLargeError:
+        return DocumentTooLargeError(
+            f"{self._source.name} holds {what} (a zip bomb?)", allowed=allowed, remedy="Do not trust this file."
+        )
+
+
+def parse_xml(
+    data: bytes,
+    source: Source,
+    start: Callable[[str, dict[str, str]], None],
+    end: Callable[[str], None] | None = None,
+    text: Callable[[str], None] | None = None,
+) -> None:
+    """Calls back for every element; names are "namespace local". No document types, so no entities; limited depth."""
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+    depth = 0
+
+    def forbid(*_: object) -> None:
+        raise DamagedDocumentError(
+            f"{source.name} declares a document type in its XML, which no normal file does",
+            remedy="Do not trust this file; save it anew in the program that made it.",
+        )
+
+    def opened(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > source.limits.xml_depth:
+            raise DocumentTooLargeError(f"{source.name} nests its XML deeper than {source.limits.xml_depth} levels")
+        start(name, attributes)
+
+    def closed(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        if end is not None:
+            end(name)
+
+    parser.StartDoctypeDeclHandler = forbid
+    parser.EntityDeclHandler = forbid
+    parser.StartElementHandler = opened
+    parser.EndElementHandler = closed
+    if text is not None:
+        parser.CharacterDataHandler = text
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as problem:
+        raise damaged(source, "its XML is malformed") from problem
+
+
+def resolve(folder: str, reference: str) -> str:
+    """A part's name from a reference inside a part in ``folder``; "" when it leads outside."""
+    path = posixpath.normpath(posixpath.join(folder, reference))
+    return "" if path.startswith(("..", "/")) else path

@@ -1,0 +1,129 @@
+"""DOCX: the main text of word/document.xml, page by page where Word left its page breaks."""
+
+from __future__ import annotations
+
+from ..sections import split_sections
+from .archive import GuardedZip, parse_xml
+from .plain_text import numbered
+from .source import Raw, Source
+
+_BREAK = "\f"
+
+
+def read_docx(source: Source) -> Raw:
+    archive = GuardedZip(source)
+    body = _Body()
+    data = archive.read("word/document.xml")
+    parse_xml(data, source, body.start, body.end, body.text)
+    text = "".join(body.out)
+    source.check_characters(len(text))
+    title = _title(archive, source)
+    parts = [part.strip("\n") for part in text.split(_BREAK)]
+    if len([part for part in parts if part.strip()]) > 1:
+        return Raw("docx", "docx", title, numbered(parts[:-1] if not parts[-1].strip() else parts))
+    return Raw("docx", "docx", title, numbered(split_sections(text.replace(_BREAK, ""))))
+
+
+class _Body:
+    """Collects text; tables become lines with cells apart by " | "."""
+
+    def __init__(self) -> None:
+        self.out: list[str] = []
+        self._in_text = False
+        self._skip = 0  # inside mc:Fallback, which repeats a text box
+        self._cells = 0
+        self._tables = 0
+        self._paragraph = 0  # where in out the current paragraph starts
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        local = name.rpartition(" ")[2]
+        if local == "Fallback" or self._skip:
+            self._skip += 1
+            return
+        if local == "p":
+            self._paragraph = len(self.out)
+        elif local == "t":
+            self._in_text = True
+        elif local in ("tab", "ptab"):
+            self.out.append(" ")
+        elif local == "noBreakHyphen":
+            self.out.append("-")
+        elif local == "br":
+            page = _attribute(attributes, "type") == "page"
+            self.out.append(_BREAK if page and not self._tables else "\n")
+        elif local == "cr":
+            self.out.append("\n")
+        elif local == "lastRenderedPageBreak":
+            if not self._tables and self._written_since_break():
+                self.out.append(_BREAK)
+        elif local == "pageBreakBefore":
+            if _attribute(attributes, "val") not in ("0", "false") and self._written_since_break():
+                self.out.append(_BREAK)
+        elif local == "numPr":
+            self.out.append("- ")
+        elif local == "tbl":
+            self._tables += 1
+        elif local == "tr":
+            self._cells = 0
+        elif local == "tc":
+            if self._cells:
+                self.out.append(" | ")
+            self._cells += 1
+
+    def end(self, name: str) -> None:
+        if self._skip:
+            self._skip -= 1
+            return
+        local = name.rpartition(" ")[2]
+        if local == "t":
+            self._in_text = False
+        elif local == "p":
+            written = "".join(self.out[self._paragraph :])
+            if self._tables:
+                self.out.append(" " if written.strip() else "")
+            elif written.startswith("- "):
+                self.out.append("\n")
+            else:
+                self.out.append("\n\n")
+        elif local == "tr":
+            self.out.append("\n")
+        elif local == "tbl":
+            self._tables -= 1
+            self.out.append("\n")
+
+    def text(self, data: str) -> None:
+        if self._in_text and not self._skip:
+            self.out.append(data.replace(_BREAK, " "))
+
+    def _written_since_break(self) -> bool:
+        """Whether there is text after the last page break: Word marks one break twice."""
+        for piece in reversed(self.out):
+            if piece == _BREAK:
+                return False
+            if piece.strip() and piece != "- ":
+                return True
+        return False
+
+
+def _attribute(attributes: dict[str, str], wanted: str) -> str:
+    return next((value for name, value in attributes.items() if name.rpartition(" ")[2] == wanted), "")
+
+
+def _title(archive: GuardedZip, source: Source) -> str:
+    if "docProps/core.xml" not in archive.names:
+        return ""
+    words: list[str] = []
+    inside = False
+
+    def start(name: str, _: dict[str, str]) -> None:
+        nonlocal inside
+        inside = name == "http://purl.org/dc/elements/1.1/ title"
+
+    def end(_: str) -> None:
+        nonlocal inside
+        inside = False
+
+    parse_xml(
+        archive.read("docProps/core.xml"), source, start, end, lambda data: words.append(data) if inside else None
+    )
+    return "".join(words).strip()

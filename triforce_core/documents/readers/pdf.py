@@ -1,0 +1,180 @@
+"""PDF by two libraries: PDFium (fast, repairs more) and pypdf (slow, careful). One of the two per document."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
+from ..cleanup import letters, one_line
+from .source import Raw, RawPage, Source
+
+FEW_LETTERS = 16  # a page with fewer and a picture is a scan
+_NO_TITLE = re.compile(r"untitled|microsoft word|\.(docx?|tex|dvi|pdf|indd|qxd)\b|^\W*$", re.IGNORECASE)
+_PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
+
+
+class ReaderMissingError(Exception):
+    """The library is not installed."""
+
+
+def damaged(source: Source) -> DamagedDocumentError:
+    return DamagedDocumentError(
+        f"{source.name} is damaged or incomplete and cannot be opened as a PDF",
+        remedy="Get the file again, or print it to a new PDF in a PDF viewer.",
+    )
+
+
+def encrypted(source: Source) -> EncryptedDocumentError:
+    if source.password:
+        return EncryptedDocumentError(f"The password for {source.name} is not right", remedy="Give the right password.")
+    return EncryptedDocumentError(f"{source.name} is encrypted", remedy="Give its password.")
+
+
+def empty(source: Source) -> EmptyDocumentError:
+    return EmptyDocumentError(f"{source.name} has no pages", remedy="Choose another file.")
+
+
+def read_with_pdfium(source: Source) -> Raw:
+    """Raises ReaderMissingError, or EncryptedDocumentError, Damaged..., Empty... or DocumentTooLargeError."""
+    try:
+        import pypdfium2 as pdfium
+        from pypdfium2 import raw as c
+    except ImportError as problem:
+        raise ReaderMissingError("pypdfium2") from problem
+    try:
+        pdf = pdfium.PdfDocument(str(source.path), password=source.password)
+        count = len(pdf)
+    except pdfium.PdfiumError as problem:
+        if getattr(problem, "err_code", None) == _PASSWORD_ERROR or "password" in str(problem).lower():
+            raise encrypted(source) from problem
+        raise damaged(source) from problem
+    if count == 0:
+        raise empty(source)
+    source.check_pages(count)
+    pages: list[RawPage] = []
+    size = 0
+    for index in range(count):
+        source.at_page(index, count)
+        page = RawPage(_label(pdf, index), "", failed=index in source.skip)
+        pages.append(page)
+        if page.failed:
+            continue
+        try:
+            page.text, page.picture = _pdfium_text(pdf, index, c)
+        except pdfium.PdfiumError:
+            page.failed = True
+        size += len(page.text)
+        source.check_characters(size)
+    if all(page.failed for page in pages):
+        raise damaged(source)
+    try:
+        title = pdf.get_metadata_value("Title")
+    except pdfium.PdfiumError:
+        title = ""
+    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, lines=True)
+
+
+def _pdfium_text(pdf: Any, index: int, c: Any) -> tuple[str, bool]:
+    page = pdf[index]
+    try:
+        text_page = page.get_textpage()
+        text = text_page.get_text_range()
+        text_page.close()
+        picture = False
+        if letters(text) < FEW_LETTERS:
+            picture = next(iter(page.get_objects(filter=[c.FPDF_PAGEOBJ_IMAGE], max_depth=3)), None) is not None
+        return text, picture
+    finally:
+        page.close()
+
+
+def _label(pdf: Any, index: int) -> str:
+    try:
+        label = pdf.get_page_label(index)
+    except Exception:  # a broken label tree must not cost the page
+        label = ""
+    return one_line(label, 40) or str(index + 1)
+
+
+def read_with_pypdf(source: Source) -> Raw:
+    """Raises the same errors as ``read_with_pdfium``; its own limits end bombs as DocumentTooLargeError."""
+    try:
+        import pypdf
+        from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
+    except ImportError as problem:
+        raise ReaderMissingError("pypdf") from problem
+    bomb = DocumentTooLargeError(
+        f"{source.name} unpacks to more data than any real document (a PDF bomb?)",
+        remedy="Do not trust this file; print it to a new PDF if you must.",
+    )
+    try:
+        pdf = pypdf.PdfReader(str(source.path))
+        if pdf.is_encrypted and not pdf.decrypt(source.password or ""):
+            raise encrypted(source)
+        count = len(pdf.pages)
+        source.check_pages(count)
+        labels = list(pdf.page_labels) if count else []
+    except LimitReachedError as problem:
+        raise bomb from problem
+    except DependencyError as problem:
+        raise EncryptedDocumentError(
+            f"{source.name} is encrypted in a way that needs another package", remedy="Run: pip install 'pypdf[crypto]'"
+        ) from problem
+    except (
+        PyPdfError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        OSError,
+    ) as problem:
+        raise damaged(source) from problem
+    if count == 0:
+        raise empty(source)
+    pages: list[RawPage] = []
+    size = 0
+    limited = False
+    for index in range(count):
+        source.at_page(index, count)
+        label = one_line(labels[index], 40) if index < len(labels) else ""
+        page = RawPage(label or str(index + 1), "", failed=index in source.skip)
+        pages.append(page)
+        if page.failed:
+            continue
+        try:
+            page.text = pdf.pages[index].extract_text() or ""
+            page.picture = letters(page.text) < FEW_LETTERS and _has_picture(pdf.pages[index])
+        except MemoryError:
+            raise
+        except Exception as problem:  # the library raises many kinds for a broken page
+            page.failed = True
+            limited = limited or isinstance(problem, LimitReachedError)
+        size += len(page.text)
+        source.check_characters(size)
+    if all(page.failed for page in pages):
+        raise bomb if limited else damaged(source)
+    try:
+        title = str((pdf.metadata or {}).get("/Title") or "")
+    except Exception:  # a broken information dictionary is no reason to fail
+        title = ""
+    return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, lines=True)
+
+
+def _has_picture(page: Any) -> bool:
+    resources = page.get("/Resources")
+    objects = resources.get_object().get("/XObject") if resources is not None else None
+    if objects is None:
+        return False
+    return any(entry.get_object().get("/Subtype") == "/Image" for entry in objects.get_object().values())
+
+
+def _title(text: str) -> str:
+    title = one_line(text)
+    return "" if len(title) < 3 or _NO_TITLE.search(title) else title
+
+
+def _version(pdfium: Any) -> str:
+    return str(getattr(getattr(pdfium, "PYPDFIUM_INFO", None), "version", getattr(pdfium, "__version__", "")))

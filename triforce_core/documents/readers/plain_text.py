@@ -1,0 +1,129 @@
+"""TXT and Markdown, in whatever encoding they come."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+from ...errors import UnknownFormatError
+from ..reflow import reflow, usual_width
+from ..sections import split_sections
+from .source import Raw, RawPage, Source
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_FENCE = re.compile(r"\s*(```|~~~)")
+_FRONT_MATTER = re.compile(r"\A---\n(?:.{0,2000}\n){0,200}?---\n")
+_HEADING = re.compile(r" {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
+_RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}$|\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
+_LIST = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s")
+_IMAGE = re.compile(r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)")
+_LINK = re.compile(r"\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)")
+_STRONG = re.compile(r"(\*\*|__|~~)(?=\S)([^\n]{1,500}?)(?<=\S)\1")
+_EMPHASIS = re.compile(r"(?<![\w*_])([*_])(?=\S)([^\n*_]{1,500})(?<=\S)\1(?![\w*_])")
+_TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,500}>|<!--.{0,2000}?-->")
+
+
+def decode_text(data: bytes, name: str) -> tuple[str, str]:
+    """Text and a warning ("" when the encoding is certain). Raises UnknownFormatError for what is no text."""
+    for bom, encoding in _BOMS:
+        if data.startswith(bom):
+            return data.decode(encoding, "replace"), ""
+    if data[:4096].count(0):
+        even, odd = data[0:4096:2].count(0), data[1:4096:2].count(0)
+        half = len(data[:4096]) * 0.2
+        if max(even, odd) > half and min(even, odd) < half / 4:
+            encoding = "utf-16-le" if odd > even else "utf-16-be"
+            return data.decode(encoding, "replace"), f"{name} has no byte order mark: read as {encoding.upper()}."
+        raise _binary(name)
+    try:
+        text = data.decode("utf-8")
+        warning = ""
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "replace")
+        broken = text.count("\ufffd")
+        if broken * 500 < len(text):
+            warning = f"{name}: {broken} broken bytes were replaced by \ufffd."
+        else:
+            text = data.decode("cp1252", "replace")
+            warning = f"{name} is not UTF-8: read as Windows-1252, so that accented letters may be wrong."
+    sample = text[:65536]
+    if len(_CONTROLS.findall(sample)) * 10 > len(sample):
+        raise _binary(name)
+    return text, warning
+
+
+def _binary(name: str) -> UnknownFormatError:
+    return UnknownFormatError(
+        f"{name} is not text",
+        allowed="PDF, TXT, Markdown, HTML, DOCX, EPUB",
+        remedy="Save or export the document in one of these formats.",
+    )
+
+
+def read_text(source: Source) -> Raw:
+    text, warning = decode_text(source.path.read_bytes(), source.name)
+    source.check_characters(len(text))
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    sections = [piece for part in text.split("\f") for piece in split_sections(_unwrapped(part))]
+    return Raw("txt", "text", "", numbered(sections), warnings=[warning] if warning else [])
+
+
+def _unwrapped(text: str) -> str:
+    """Paragraphs on one line each, if the file is wrapped by hand; otherwise as it is."""
+    lines = text.split("\n")
+    filled = [line for line in lines if line.strip()]
+    width = usual_width(filled)
+    if len(filled) < 8 or not 40 <= width <= 100 or max(map(len, filled)) > 2 * width:
+        return "\n".join("" if not line.strip() else line for line in lines)
+    return "\n\n".join(reflow(block.split("\n"), width) for block in re.split(r"\n(?:[ \t]*\n)+", text.strip("\n")))
+
+
+def read_markdown(source: Source) -> Raw:
+    text, warning = decode_text(source.path.read_bytes(), source.name)
+    source.check_characters(len(text))
+    title, body = markdown_text(text.replace("\r\n", "\n").replace("\r", "\n"))
+    pages = numbered(split_sections(body))
+    return Raw("markdown", "markdown", title, pages, warnings=[warning] if warning else [])
+
+
+def markdown_text(text: str) -> tuple[str, str]:
+    """The first heading and the text as read: no marks, links as their words, paragraphs on one line each."""
+    text = _FRONT_MATTER.sub("", text, count=1)
+    title = ""
+    blocks: list[str] = []
+    open_block = fenced = False
+    for line in text.split("\n"):
+        if _FENCE.match(line):
+            fenced, open_block = not fenced, False
+            blocks.append("")
+        elif fenced:
+            blocks.append(line)
+        elif not line.strip() or _RULE.match(line):
+            open_block = False
+            blocks.append("")
+        elif heading := _HEADING.match(line):
+            words = _inline(heading[1])
+            title = title or words
+            blocks += ["", words, ""]
+            open_block = False
+        elif open_block and not _LIST.match(line) and not line.lstrip().startswith(("|", ">")):
+            blocks[-1] += " " + _inline(line.strip())
+        else:
+            blocks.append(_inline(line.strip().removeprefix(">").strip().strip("|")))
+            open_block = not line.lstrip().startswith("|")
+    return title, "\n".join(blocks)
+
+
+def _inline(text: str) -> str:
+    text = _LINK.sub(r"\1", _IMAGE.sub(r"\1", text))
+    for _ in range(2):
+        text = _EMPHASIS.sub(r"\2", _STRONG.sub(r"\2", text))
+    return _TAG.sub("", text).replace("`", "")
+
+
+def numbered(sections: list[str]) -> list[RawPage]:
+    return [RawPage(str(number + 1), text) for number, text in enumerate(sections)]

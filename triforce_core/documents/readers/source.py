@@ -1,0 +1,59 @@
+"""What every reader takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...errors import DocumentTooLargeError
+from ..limits import ReadLimits
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to read. name: what to call it in messages; skip: pages (from 0) that killed an earlier attempt."""
+
+    path: Path
+    name: str
+    limits: ReadLimits
+    password: str | None = None
+    skip: frozenset[int] = frozenset()
+    at_page: Callable[[int, int], None] = lambda page, pages: None  # called before each page
+
+    def check_pages(self, pages: int) -> None:
+        if pages > self.limits.pages:
+            raise DocumentTooLargeError(
+                f"{self.name} says that it has {pages:,} pages",
+                allowed=f"up to {self.limits.pages:,} pages",
+                remedy="Split it into smaller files.",
+            )
+
+    def check_characters(self, characters: int) -> None:
+        if characters > self.limits.characters:
+            raise DocumentTooLargeError(
+                f"{self.name} holds more than {self.limits.characters:,} characters of text",
+                remedy="Split it into smaller files.",
+            )
+
+
+@dataclass
+class RawPage:
+    """A page as extracted. failed: it could not be read; picture: it holds an image."""
+
+    label: str
+    text: str
+    picture: bool = False
+    failed: bool = False
+
+
+@dataclass
+class Raw:
+    """A file as extracted. lines: text is hard-wrapped line by line and has running headers (PDF)."""
+
+    kind: str
+    reader: str
+    title: str
+    pages: list[RawPage]
+    lines: bool = False
+    warnings: list[str] = field(default_factory=list)
