@@ -19,7 +19,7 @@ from typing import Any
 
 _HOME = {
     "config": ("BUILTIN", "EngineConfig", "SamplingParams", "SpeculationConfig"),
-    "documents": ("read_document",),
+    "documents": ("ReadCancelled", "ReadLimits", "read_document"),
     "documents.document": ("Document", "Page"),
     "errors": (
         "ConfigError", "ContextTooLongError", "DamagedDocumentError", "DamagedWeightsError", "DocumentError",

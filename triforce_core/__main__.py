@@ -84,7 +84,7 @@ def _ask(given: Namespace) -> int:
 
     from .documents import read_document
 
-    document = read_document(given.file, given.password)
+    document = read_document(given.file, given.password, progress=say.pages)
     for warning in document.warnings:
         say.line(warning)
     first, last = given.pages or (1, len(document.pages))
@@ -197,6 +197,9 @@ class _Progress:
                           f"{event.tokens_per_second:,.0f} tokens/s{eta}")
         elif isinstance(event, TextDelta):
             self._end_line()
+
+    def pages(self, done: int, total: int) -> None:
+        self._rewrite(f"Extracting the text: page {done:,} of {total:,}")
 
     def opened(self, opened: DocumentOpened, document: Document) -> None:
         how = f"restored (reading it took {opened.read_seconds:.1f} s)" if opened.restored else "read"
