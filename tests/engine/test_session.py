@@ -1,0 +1,195 @@
+"""The engine's verbs on a tiny random pair: same words with and without speculation, prefixes reused, nothing lost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from engine.tiny import document, write_model
+
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.engine.engine import Engine
+from triforce_core.errors import ConfigError, ContextTooLongError
+from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, TextDelta, Turn
+
+DIALS = {"budget": 128, "recent": 48, "window": 32}
+PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
+TRIFORCE = SpeculationConfig(verifier="coupled", **DIALS)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("pair")
+    return write_model(root / "target", layers=3, heads=4, seed=1), write_model(root / "draft", layers=1, heads=2, seed=2)
+
+
+def config(folders, **changes) -> EngineConfig:
+    return EngineConfig(**{"model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "float32", "threads": 1,
+                           "mode": "cpu", **changes})
+
+
+@pytest.fixture(scope="module")
+def engine(folders):
+    engine = Engine(config(folders))
+    list(engine.load())
+    list(engine.open_document(document()))
+    return engine
+
+
+def answer(engine, speculation, *, question="Who found the lamp?", history=(), temperature=0.0, seed=0, tokens=48,
+           stop=()) -> tuple[Finished, list]:
+    sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=tokens, stop_token_ids=stop)
+    events = list(engine.ask(question, history, sampling, speculation))
+    assert isinstance(events[-1], Finished)
+    return events[-1], events
+
+
+@pytest.mark.parametrize("quotes", ["off", "on"])
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+def test_same_words_with_and_without_speculation(engine, temperature, quotes):
+    for seed in range(3):
+        fast, _ = answer(engine, SpeculationConfig(verifier="coupled", quotes=quotes, **DIALS),
+                         temperature=temperature, seed=seed)
+        plain, _ = answer(engine, SpeculationConfig(engine="autoregressive", verifier="coupled", quotes=quotes),
+                          temperature=temperature, seed=seed)
+        assert fast.token_ids == plain.token_ids
+        assert fast.text == plain.text
+        assert plain.stats.tokens_per_full_pass == 1
+
+
+@pytest.mark.parametrize(("gamma1", "gamma2", "every"), [(0, 4, 1), (1, 1, 1), (3, 12, 4)])
+def test_dials_change_the_speed_never_the_words(engine, gamma1, gamma2, every):
+    dials = SpeculationConfig(verifier="coupled", gamma1=gamma1, gamma2=gamma2, refresh_every=every, chunk_size=4, **DIALS)
+    assert answer(engine, dials, temperature=0.8)[0].token_ids == answer(engine, PLAIN, temperature=0.8)[0].token_ids
+
+
+def test_tiers_are_really_at_work(engine):
+    done, events = answer(engine, SpeculationConfig(**DIALS), temperature=0.7, tokens=64)
+    stats = done.stats
+    assert stats.acceptance["retrieval"].tested > 0 and stats.acceptance["draft"].tested > 0
+    assert sum(stats.tokens_by_origin.values()) == stats.generated_tokens == len(done.token_ids) == 64
+    rounds = [event for event in events if isinstance(event, RoundEvent)]
+    assert len(rounds) == stats.full_passes
+    assert [t for event in rounds for t in event.token_ids] == list(done.token_ids)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == done.text
+    measured = [event.page_shares for event in rounds if event.page_shares]
+    assert measured and all(sum(shares) == pytest.approx(1) and len(shares) == 11 for shares in measured)
+    assert done.chunks and all(chunk.end - chunk.start == 8 for chunk in done.chunks)
+
+
+def test_a_follow_up_reads_only_itself_and_a_new_conversation_is_as_fresh(engine):
+    first, _ = answer(engine, TRIFORCE)
+    history = (Turn("Who found the lamp?", first.token_ids),)
+    second, events = answer(engine, TRIFORCE, question="And who sold it?", history=history)
+    assert second.stats.prompt_tokens < 60 < second.stats.reused_tokens
+    assert sum(isinstance(event, PrefillProgress) for event in events) <= 2
+    again, _ = answer(engine, TRIFORCE)
+    assert again.token_ids == first.token_ids
+    plain, _ = answer(engine, PLAIN, question="And who sold it?", history=history)
+    assert plain.token_ids == second.token_ids
+
+
+def test_a_follow_up_equals_reading_everything_anew(engine, folders):
+    first, _ = answer(engine, PLAIN)
+    history = (Turn("Who found the lamp?", first.token_ids),)
+    warm, _ = answer(engine, PLAIN, question="And who sold it?", history=history)
+    fresh = Engine(config(folders))
+    list(fresh.load())
+    list(fresh.open_document(document()))
+    cold, _ = answer(fresh, PLAIN, question="And who sold it?", history=history)
+    assert warm.token_ids == cold.token_ids
+
+
+def test_stop_tokens_end_the_answer_inside_a_round(engine):
+    whole, _ = answer(engine, PLAIN, tokens=30)
+    stop = whole.token_ids[17]
+    cut = whole.token_ids[: whole.token_ids.index(stop) + 1]
+    for speculation in (PLAIN, TRIFORCE):
+        done, _ = answer(engine, speculation, tokens=30, stop=(stop,))
+        assert (done.reason, done.token_ids) == ("stop", cut)
+        assert answer(engine, speculation, tokens=30)[0].token_ids == whole.token_ids  # the cache is sound after it
+
+
+def test_cancel_ends_within_a_round_and_keeps_the_partial_answer(engine):
+    stream = engine.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=400, stop_token_ids=()), TRIFORCE)
+    seen = []
+    for event in stream:
+        seen.append(event)
+        if sum(isinstance(e, RoundEvent) for e in seen) == 3:
+            engine.cancel()
+    assert seen[-1].reason == "cancelled" and len(seen[-1].token_ids) == sum(
+        len(e.token_ids) for e in seen if isinstance(e, RoundEvent))
+    assert sum(isinstance(e, RoundEvent) for e in seen) == 3
+    assert answer(engine, TRIFORCE)[0].token_ids == answer(engine, PLAIN)[0].token_ids
+
+
+def test_closing_the_stream_leaves_the_session_usable(engine):
+    before, _ = answer(engine, TRIFORCE)
+    stream = engine.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=100, stop_token_ids=()), TRIFORCE)
+    while not isinstance(next(stream), RoundEvent):
+        pass
+    stream.close()
+    assert answer(engine, TRIFORCE)[0].token_ids == before.token_ids
+
+
+def test_reading_can_be_cancelled_between_chunks(folders):
+    engine = Engine(config(folders, prefill_chunk=64))
+    list(engine.load())
+    stream = engine.open_document(document())
+    assert next(stream).tokens_done == 64
+    engine.cancel()
+    assert not any(isinstance(event, DocumentOpened) for event in stream)
+    assert isinstance(list(engine.open_document(document()))[-1], DocumentOpened)
+
+
+def test_a_saved_reading_gives_the_same_answer_and_a_changed_document_is_read_again(folders, tmp_path):
+    def opened(doc):
+        engine = Engine(config(folders, saved_readings=tmp_path))
+        list(engine.load())
+        return engine, list(engine.open_document(doc))[-1]
+
+    first, opening = opened(document())
+    assert not opening.restored
+    second, reopening = opened(document())
+    assert reopening.restored and reopening.read_seconds == opening.read_seconds
+    assert answer(second, TRIFORCE)[0].token_ids == answer(first, TRIFORCE)[0].token_ids
+    assert not opened(document(seed=1))[1].restored
+
+
+def test_a_document_that_does_not_fit_is_refused_with_what_fits(engine):
+    long = document(sentences=900)
+    fit = engine.measure(long)
+    assert not fit.fits and len(fit.page_tokens) == 45 and sum(fit.page_tokens) == fit.tokens
+    with pytest.raises(ContextTooLongError, match="pages 1-"):
+        list(engine.open_document(long))
+    assert answer(engine, TRIFORCE)[0].token_ids  # the open document is still there
+
+
+def test_an_empty_question_is_an_error_and_the_answer_ends_where_the_context_does(engine, folders):
+    with pytest.raises(ConfigError, match="empty"):
+        list(engine.ask("  ", (), SamplingParams(), TRIFORCE))
+    small = Engine(config(folders, max_context=1000))
+    list(small.load())
+    opened = list(small.open_document(document(sentences=40)))[-1]
+    done, _ = answer(small, TRIFORCE, tokens=3000)
+    assert done.reason == "context"
+    assert opened.tokens + done.stats.prompt_tokens + len(done.token_ids) >= 1000
+
+
+def test_without_a_draft_model_the_retrieved_part_drafts_alone(folders):
+    engine = Engine(config(folders, draft_model="none"))
+    list(engine.load())
+    list(engine.open_document(document()))
+    fast, _ = answer(engine, TRIFORCE, temperature=0.9)
+    assert "draft" not in fast.stats.acceptance and fast.stats.acceptance["retrieval"].tested > 0
+    assert fast.token_ids == answer(engine, PLAIN, temperature=0.9)[0].token_ids
+
+
+def test_a_short_context_is_drafted_by_the_small_model_alone(engine, folders):
+    engine = Engine(config(folders))
+    list(engine.load())
+    list(engine.open_document(document(sentences=20)))
+    fast, _ = answer(engine, TRIFORCE, temperature=0.9)
+    assert set(fast.stats.acceptance) <= {"draft", "quote"}
+    assert "short" in fast.stats.why
+    assert fast.token_ids == answer(engine, PLAIN, temperature=0.9)[0].token_ids
