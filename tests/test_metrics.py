@@ -26,8 +26,8 @@ def test_an_answer() -> None:
     assert (stats.generated_tokens, stats.full_passes) == (8, 3)
     assert stats.tokens_per_full_pass == pytest.approx(8 / 3)
     assert stats.time_to_first_token == 1.0
-    assert stats.decode_seconds == 1.0
-    assert stats.decode_tokens_per_second == 7.0  # the first round's token is not decoded in that second
+    assert stats.decode_seconds == pytest.approx(1.1)  # prefill ended at 0.9
+    assert stats.decode_tokens_per_second == pytest.approx(8 / 1.1)
     assert stats.acceptance == {"draft": TierCount("draft", 8, 7), "retrieval": TierCount("retrieval", 7, 5)}
     assert stats.tokens_by_origin == {"bonus": 3, "draft": 5}
 
@@ -36,8 +36,15 @@ def test_nothing_yet() -> None:
     stats = metrics.answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine="triforce", why="")
     assert stats.generated_tokens == stats.full_passes == 0
     assert stats.decode_tokens_per_second == stats.tokens_per_full_pass == 0.0
+    assert metrics.decode_rate(ROUNDS) == 7.0
     assert metrics.rolling_rate([]) == metrics.rolling_rate(ROUNDS[:1]) == metrics.decode_rate(ROUNDS[:1]) == 0.0
     assert metrics.page_shares([]) == ()
+
+
+def test_an_answer_of_one_round_has_a_rate() -> None:
+    stats = metrics.answer_stats([make_round(0, 30, 1.5)], prompt_tokens=0, reused_tokens=0, prefill_seconds=0.5,
+                                 engine="triforce", why="")
+    assert stats.decode_tokens_per_second == 30.0
 
 
 def test_rolling_rate_forgets_the_past() -> None:

@@ -1,6 +1,8 @@
 """Pure folds of events into figures. A screen, a log and a benchmark all call these, so they all agree.
 
-A rate never contains prefill: decoding starts when the first round has delivered, and counts the tokens after it.
+A rate never contains prefill. An answer's rate is all its tokens over the time from the end of its prefill to its last
+token: a round may write thirty tokens at once, so leaving the first round out would misstate a short answer. While
+an answer runs and its prefill is not known yet, rates count from the first round's delivery.
 """
 
 from __future__ import annotations
@@ -42,14 +44,9 @@ def tokens_per_full_pass(rounds: Sequence[RoundEvent]) -> float:
     return generated_tokens(rounds) / len(rounds) if rounds else 0.0
 
 
-def decode_seconds(rounds: Sequence[RoundEvent]) -> float:
-    """From the first round's delivery to the last one's."""
-    return rounds[-1].elapsed - rounds[0].elapsed if rounds else 0.0
-
-
 def decode_rate(rounds: Sequence[RoundEvent]) -> float:
-    """Tokens per second after the first round; 0 with fewer than two rounds."""
-    seconds = decode_seconds(rounds)
+    """Tokens per second after the first round, for a live display; 0 with fewer than two rounds."""
+    seconds = rounds[-1].elapsed - rounds[0].elapsed if rounds else 0.0
     return (generated_tokens(rounds) - len(rounds[0].token_ids)) / seconds if seconds > 0 else 0.0
 
 
@@ -81,15 +78,17 @@ def answer_stats(
     engine: str, why: str, verifier: str = "rejection",
 ) -> AnswerStats:
     """Figures of one answer from its rounds (none: it ended before the first)."""
+    tokens = generated_tokens(rounds)
+    seconds = max(0.0, rounds[-1].elapsed - prefill_seconds) if rounds else 0.0
     return AnswerStats(
         prompt_tokens=prompt_tokens,
         reused_tokens=reused_tokens,
-        generated_tokens=generated_tokens(rounds),
+        generated_tokens=tokens,
         full_passes=len(rounds),
         prefill_seconds=prefill_seconds,
         time_to_first_token=rounds[0].elapsed if rounds else 0.0,
-        decode_seconds=decode_seconds(rounds),
-        decode_tokens_per_second=decode_rate(rounds),
+        decode_seconds=seconds,
+        decode_tokens_per_second=tokens / seconds if seconds else 0.0,
         tokens_per_full_pass=tokens_per_full_pass(rounds),
         acceptance=acceptance(rounds),
         tokens_by_origin=tokens_by_origin(rounds),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from triforce_core.bench import __main__ as bench
-from triforce_core.bench.measure import FAST, PLAIN, Pair, answer_rate, measure_document
+from triforce_core.bench.measure import FAST, PLAIN, Pair, measure_document
 from triforce_core.bench.report import summary, table
 from triforce_core.bench.workload import cut, questions_about, read_questions
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
@@ -105,11 +105,9 @@ def test_both_are_warmed_up_and_alternate() -> None:
     assert [name for _, name, _ in engine.log[2:]] == [PLAIN, FAST, FAST, PLAIN, FAST, PLAIN, PLAIN, FAST]
 
 
-def test_a_single_long_round_counts_its_own_time() -> None:
-    stats = answer_stats([RoundEvent(0, tuple(range(10)), ("bonus",) * 10, (), {}, None, 1.5)], prompt_tokens=1,
-                         reused_tokens=0, prefill_seconds=0.5, engine=FAST, why="")
-    assert stats.decode_tokens_per_second == 0.0 and answer_rate(stats) == 10.0
-    assert Pair(None, (stats,), (stats,), {PLAIN: (1, 2, 3), FAST: (1, 2, 4)}).same_tokens == 2
+def test_where_two_answers_part() -> None:
+    assert Pair(None, (), (), {PLAIN: (1, 2, 3), FAST: (1, 2, 4)}).same_tokens == 2
+    assert Pair(None, (), (), {PLAIN: (1, 2), FAST: (1, 2, 4)}).same_tokens == 2
 
 
 @pytest.mark.parametrize("tokens", [100, 1000, 5000])

@@ -291,6 +291,12 @@ def test_no_orphans(how: str) -> None:
     wait_until(lambda: not psutil.pid_exists(pid))
 
 
+@pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="Linux")
+def test_the_kernel_would_rather_end_the_engine_than_the_page(client: EngineClient) -> None:
+    list(client.load())
+    assert Path(f"/proc/{client.status().pid}/oom_score_adj").read_text().strip() == "500"
+
+
 def test_the_client_is_light_and_waits_without_spinning() -> None:
     program = (
         "import sys, time\nfrom tests.worker.test_client import *\n"

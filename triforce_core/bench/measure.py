@@ -1,8 +1,4 @@
-"""Run plain decoding and TriForce against each other on one open document. Knows only the engine's verbs.
-
-Rate of an answer: all its tokens over the time from the end of the prompt's prefill to the last token. (The live
-display leaves the first round out; here that would hide the cost of a round that writes many tokens at once.)
-"""
+"""Run plain decoding and TriForce against each other on one open document. Knows only the engine's verbs."""
 
 from __future__ import annotations
 
@@ -48,7 +44,7 @@ class Pair:
         return min(map(len, self.token_ids.values())) >= SHORTEST
 
     def rate(self, engine: str) -> float:
-        return median(answer_rate(stats) for stats in (self.plain if engine == PLAIN else self.fast))
+        return median(stats.decode_tokens_per_second for stats in (self.plain if engine == PLAIN else self.fast))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +63,6 @@ class DocumentResult:
     @property
     def speedup(self) -> float:
         return self.rate(FAST) / self.rate(PLAIN) if self.rate(PLAIN) else 0.0
-
-
-def answer_rate(stats: AnswerStats) -> float:
-    """Tokens per second from the end of the prompt's prefill to the last token."""
-    seconds = stats.time_to_first_token - stats.prefill_seconds + stats.decode_seconds
-    return stats.generated_tokens / seconds if seconds > 0 else 0.0
 
 
 def median_of(values: Sequence[float]) -> float:
