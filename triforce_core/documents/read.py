@@ -74,7 +74,7 @@ def read_document(
         except DocumentError as problem:
             if isinstance(problem, DocumentTooLargeError) and attempt.out_of_time:
                 raise
-            better = isinstance(problem, DocumentTooLargeError)
+            better = not isinstance(problem, DamagedDocumentError)
             first_problem = problem if first_problem is None or better else first_problem
     assert first_problem is not None
     raise first_problem

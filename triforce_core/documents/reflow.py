@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_SLACK = 0.82  # proportional type: a full line may have that share of the usual characters
+_FULL = 0.8  # proportional type: a full line may have that share of the usual characters ...
+_FULL_SENTENCE = 0.95  # ... and, where it ends a sentence and the next begins one, this share
 _NARROWEST = 28  # no paragraph is set narrower: below it, lines are a list or a table
 _ITEM = re.compile(r"(?:[•◦▪‣●○*·–—-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])\s")
 _END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
@@ -45,7 +46,8 @@ def reflow(lines: Sequence[str], document_width: int = 0) -> str:
     text = []
     for at, paragraph in enumerate(paragraphs):
         if at:
-            apart = blank_before[at] or wrapped[at] or wrapped[at - 1]
+            said = _END.search(paragraphs[at - 1]) is not None and paragraph[0] in "\"“‘'"
+            apart = blank_before[at] or wrapped[at] or wrapped[at - 1] or said
             text.append("\n\n" if apart else "\n")
         text.append(paragraph)
     return "".join(text)
@@ -57,7 +59,8 @@ def _continues(last: str, line: str, width: int) -> bool:
         return False
     if _HYPHEN.search(last) and line[0].islower():
         return True
-    if len(last) + 1 + len(line.split(None, 1)[0]) > _SLACK * width:
+    share = _FULL_SENTENCE if _END.search(last) and not line[0].islower() else _FULL
+    if len(last) + 1 + len(line.split(None, 1)[0]) > share * width:
         return True
     return line[0].islower() and not _END.search(last) and len(last) > width // 2
 

@@ -35,6 +35,8 @@ def read_epub(source: Source) -> Raw:
         chapter += bool(sections)
         for part, text in enumerate(sections):
             pages.append(RawPage(f"{chapter}.{part + 1}" if len(sections) > 1 else str(chapter), text))
+    if missing and not pages:
+        raise damaged(source, "its chapters are missing")
     warnings = [f"{len(missing)} chapters named in {source.name} are missing from it."] if missing else []
     return Raw("epub", "epub", title, pages, warnings=warnings)
 

@@ -104,7 +104,8 @@ class TextExtractor(HTMLParser):
 
     def _break(self, tag: str) -> None:
         if tag in _BLOCKS:
-            self._out.append("\n\n")
+            if self._out and self._out[-1] != "\n\n":
+                self._out.append("\n\n")
             self._space = False
         elif tag in _LINES:
             self._out.append("\n")

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
 from ..cleanup import letters, one_line
+from .pdf_lines import with_paragraph_gaps
 from .source import Raw, RawPage, Source
 
 FEW_LETTERS = 16  # a page with fewer and a picture is a scan
@@ -79,7 +80,7 @@ def _pdfium_text(pdf: Any, index: int, c: Any) -> tuple[str, bool]:
     page = pdf[index]
     try:
         text_page = page.get_textpage()
-        text = text_page.get_text_range()
+        text = with_paragraph_gaps(text_page.get_text_range(), text_page)
         text_page.close()
         picture = False
         if letters(text) < FEW_LETTERS:
