@@ -58,11 +58,12 @@ def acceptance(tiers: Mapping[str, tuple[int, int]]) -> str:
     """Accepted / tested, tier by tier."""
     rows = []
     for tier, (tested, accepted) in tiers.items():
+        name, css = tier_name(tier), tier_class(tier)
         rows.append(
-            f'<div class="tf-accept"><span class="tf-accept-name"><i class="{tier_class(tier)}"></i>'
-            f'{esc(strings.TIER_TESTED.get(tier, tier))}</span>{meter(accepted / tested if tested else 0, tier_class(tier))}'
-            f'<span class="tf-accept-rate"><b>{fmt.percent(accepted, tested)}</b> '
-            f'{fmt.count(accepted)} / {fmt.count(tested)}</span></div>')
+            f'<div class="tf-accept" title="{esc(strings.TIER_TESTED.get(tier, tier))}">'
+            f'<span class="tf-accept-name"><i class="{css}"></i>{esc(name)}</span>'
+            f'{meter(accepted / max(1, tested), css, name)}<span class="tf-accept-rate">'
+            f"<b>{fmt.percent(accepted, tested)}</b> {fmt.count(accepted)} / {fmt.count(tested)}</span></div>")
     return "".join(rows)
 
 
@@ -94,7 +95,8 @@ def figures_card(figures: Figures, title: str) -> str:
     if figures.origins:
         parts.append(f'<h4 class="tf-h4">{esc(strings.WHO_WROTE)}</h4>{tier_bar(figures.origins)}')
     if figures.reused_tokens or figures.prompt_tokens:
-        parts.append(f'<p class="tf-note">{esc(strings.REUSED.format(reused=fmt.count(figures.reused_tokens), new=fmt.count(figures.prompt_tokens)))}</p>')
+        words = strings.REUSED.format(reused=fmt.count(figures.reused_tokens), new=fmt.count(figures.prompt_tokens))
+        parts.append(f'<p class="tf-note">{esc(words)}</p>')
     return "".join(parts)
 
 

@@ -95,6 +95,7 @@ class Desk:
         self.fits: dict[str, DocumentFit] = {}
         self.readings: dict[str, Reading] = {}
         self.problems: dict[str, str] = {}
+        self.too_long: set[str] = set()
 
     # -- notes from the page ------------------------------------------------------------------------------------
 
@@ -209,6 +210,7 @@ class Desk:
         if key == self.open_key:
             return
         reading.stage = "loading"
+        self.too_long.discard(entry.id)
         self._changed()
         engine = self._ensure_engine()
         if reading.cancelled.is_set():
@@ -217,6 +219,7 @@ class Desk:
             self.fits[entry.id] = engine.measure(document)
         chosen = selection(entry, document)
         if not (self.fits[entry.id] if chosen is document else engine.measure(chosen)).fits:
+            self.too_long.add(entry.id)
             raise TooLong
         self.open_key, opened = None, None
         for event in engine.open_document(chosen):

@@ -65,8 +65,8 @@ class FakeEngine:
         self.script = script or FakeScript()
         context = self.script.max_context if config.max_context == "auto" else config.max_context
         dtype = "float32" if config.dtype == "auto" else config.dtype
-        self._model = ModelInfo("Fake target", "Fake draft", "cpu", "scripted answers: no model is loaded", "cpu", dtype,
-                                context, 12_000_000, 4096)
+        self._model = ModelInfo("Fake target", "Fake draft", "cpu", "scripted answers: no model is loaded", "cpu",
+                                dtype, context, 12_000_000, 4096)
         self._loaded = False
         self._state = "starting"
         self._document: Document | None = None

@@ -85,7 +85,8 @@ class Library:
             shutil.copyfile(path, stored)
             os.chmod(stored, 0o600)
             self._database.write(
-                "insert or ignore into documents (id, name, extension, bytes, added_at, state) values (?,?,?,?,?,'new')",
+                "insert or ignore into documents (id, name, extension, bytes, added_at, state)"
+                " values (?,?,?,?,?,'new')",
                 (key, name, stored.suffix, size, time.time()))
             self.version += 1
         entry = self.get(key)
@@ -99,7 +100,8 @@ class Library:
                 version = self.version
                 found = self._database.rows(
                     "select * from documents order by max(coalesce(opened_at, 0), added_at) desc, name")
-                self._cached = [Entry(**(dict(row) | {"warnings": tuple(json.loads(row["warnings"]))})) for row in found]
+                self._cached = [Entry(**(dict(row) | {"warnings": tuple(json.loads(row["warnings"]))}))
+                                for row in found]
                 self._cached_version = version
             return list(self._cached)
 

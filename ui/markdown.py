@@ -13,6 +13,8 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
+from . import strings
+
 
 def _allowed(url: str) -> bool:
     try:
@@ -25,7 +27,8 @@ def _allowed(url: str) -> bool:
 def _link_open(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
     href = str(tokens[index].attrGet("href") or "")
     env.setdefault("hosts", []).append(urlsplit(href).hostname or urlsplit(href).scheme)
-    return f'<a href="{html.escape(href)}" target="_blank" rel="noopener noreferrer nofollow" title="{html.escape(href)}">'
+    safe = html.escape(href)
+    return f'<a href="{safe}" title="{safe}" target="_blank" rel="noopener noreferrer nofollow">'
 
 
 def _link_close(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
@@ -34,7 +37,8 @@ def _link_close(renderer: RendererHTML, tokens: list[Token], index: int, options
 
 def _code(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
     code = html.escape(tokens[index].content)
-    return f'<div class="tf-code"><button type="button" class="tf-copy" data-copy="code"></button><pre><code>{code}</code></pre></div>\n'
+    copy = f'<button type="button" class="tf-copy" data-copy="code">{html.escape(strings.COPY)}</button>'
+    return f'<div class="tf-code">{copy}<pre><code>{code}</code></pre></div>\n'
 
 
 def _make() -> MarkdownIt:

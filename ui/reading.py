@@ -12,7 +12,7 @@ from pathlib import Path
 from triforce_core import Document, EncryptedDocumentError, TriForceError
 
 from . import strings
-from .library import Library
+from .library import Entry, Library
 
 log = logging.getLogger(__name__)
 Reader = Callable[..., Document]
@@ -67,22 +67,23 @@ class ReadingRoom:
             extraction.pages_done, extraction.pages_total = done, total
             self.version += 1
 
+        if entry is None:
+            return
+        path: Path = self._library.file(entry)
         try:
-            if entry is None:
-                return
-            path: Path = self._library.file(entry)
-            document = self._read(path, password, progress=progress, cancel=extraction.cancelled.is_set)
-            if extraction.cancelled.is_set():
-                raise TriForceError(strings.READING_CANCELLED)
+            document = self._read(path, password, progress=progress, cancel=extraction.cancelled)
             self._library.store(key, titled(document, entry.name))
         except EncryptedDocumentError as error:
-            self._library.update(key, state="locked", error=str(error) if password else "")
-        except TriForceError as error:
-            text = strings.READING_CANCELLED if extraction.cancelled.is_set() else str(error)
-            self._library.update(key, state="failed", error=text)
+            self._library.update(key, state="locked", error=_named(error, path, entry) if password else "")
         except Exception as error:
-            log.exception("extraction failed")
-            self._library.update(key, state="failed", error=strings.UNEXPECTED.format(kind=type(error).__name__))
+            if extraction.cancelled.is_set():
+                text = strings.READING_CANCELLED
+            elif isinstance(error, TriForceError):
+                text = _named(error, path, entry)
+            else:
+                log.exception("extraction failed")
+                text = strings.UNEXPECTED.format(kind=type(error).__name__)
+            self._library.update(key, state="failed", error=text)
         finally:
             self.extractions.pop(key, None)
             self.version += 1
@@ -91,6 +92,11 @@ class ReadingRoom:
             entry = self._library.get(key)
             if entry and entry.state == "ready":
                 self._then(key)
+
+
+def _named(error: TriForceError, path: Path, entry: Entry) -> str:
+    """The error under the name that the person knows the file by."""
+    return str(error).replace(path.name, entry.name)
 
 
 def titled(document: Document, name: str) -> Document:

@@ -45,8 +45,8 @@ CANNOT_RUN = "This machine cannot run the built-in model: {why}"
 
 # -- library --------------------------------------------------------------------------------------------------------
 LIBRARY = "Library"
-DROP_HERE = "Add documents"
-DROP_HELP = "PDF, TXT, Markdown, HTML, DOCX, EPUB"
+DROP_HERE = "Drop documents here, or click"
+DROP_HELP = "PDF, text, Markdown, HTML,\nWord or EPUB"
 LIBRARY_EMPTY = "No documents yet. Drop one above."
 DELETE = "Delete"
 DELETE_SURE = "Really delete?"
@@ -288,3 +288,17 @@ CHOICES = {
 # -- narrow screens -------------------------------------------------------------------------------------------------
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
 DISMISS = "Dismiss"
+
+# -- --check --------------------------------------------------------------------------------------------------------
+CHECK_APP = "App"
+CHECK_CPU = "CPU"
+CHECK_CORES = "{cores} cores, {name}"
+CHECK_MEMORY = "Memory"
+CHECK_DISK = "Disk"
+CHECK_FREE = "{free} free of {total}"
+CHECK_PACKAGES = "Packages"
+CHECK_FOLDERS = "Folders"
+CHECK_NETWORK = "Network"
+CHECK_OFFLINE = "off (models are only taken from this machine)"
+CHECK_DOWNLOAD = "a model named by repo id may be downloaded"
+CHECK_MISSING = "not installed"

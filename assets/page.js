@@ -1,0 +1,137 @@
+/* The page's own behaviour: keys, panes on narrow screens, staying at the end of the chat, copying, the race's replay.
+   Everything that is data comes from Python; everything here works on what is already on the screen. */
+(() => {
+  'use strict';
+  const byId = id => document.getElementById(id);
+  const shown = element => element && element.offsetParent !== null;
+
+  // -- keys ---------------------------------------------------------------------------------------------------------
+  document.addEventListener('keydown', event => {
+    const target = event.target;
+    if (event.key === 'Enter' && !event.isComposing && target.matches?.('#question textarea, #race-question textarea')) {
+      if (event.shiftKey) { event.stopPropagation(); return; }  // a new line, whatever Gradio makes of it
+      event.preventDefault();
+      event.stopPropagation();
+      byId(target.closest('#question') ? 'send' : 'race-start')?.click();
+    } else if (event.key === 'Escape') {
+      const stop = [byId('stop'), byId('race-stop')].find(shown);
+      if (stop && !stop.disabled) stop.click();
+    } else if (target.classList?.contains('tf-page')) {
+      turnPage(event, target);
+    }
+  }, true);
+
+  function turnPage(event, cell) {  // the strip is one tab stop; arrows move inside it
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 };
+    const cells = [...cell.parentElement.children];
+    const here = cells.indexOf(cell);
+    let next = event.key in steps ? here + steps[event.key] : event.key === 'Home' ? 0
+      : event.key === 'End' ? cells.length - 1 : null;
+    if (next === null) return;
+    event.preventDefault();
+    next = Math.max(0, Math.min(cells.length - 1, next));
+    cell.tabIndex = -1;
+    cells[next].tabIndex = 0;
+    cells[next].focus();
+  }
+
+  // -- clicks -------------------------------------------------------------------------------------------------------
+  document.addEventListener('click', event => {
+    const copy = event.target.closest('[data-copy]');
+    if (copy) copyFrom(copy);
+    const replay = event.target.closest('[data-replay]');
+    if (replay) play(document.querySelector('[data-race]'));
+    const pane = event.target.closest('[data-pane]');
+    if (pane) showPane(pane.dataset.pane);
+    if (event.target.closest('[data-action="open"], [data-action="conversation"], [data-action="new-conversation"]')) {
+      showPane('center');
+    }
+    if (event.target.closest('[data-action="page"]') && event.target.closest('#center')) showPane('side');
+  });
+
+  function showPane(name) {
+    document.body.dataset.pane = name;
+    document.querySelectorAll('[data-pane]').forEach(button => {
+      if (button !== document.body) button.setAttribute('aria-pressed', String(button.dataset.pane === name));
+    });
+  }
+
+  async function copyFrom(button) {
+    const source = button.dataset.copy === 'code' ? button.parentElement.querySelector('code')
+      : button.closest('.tf-answer').querySelector('.tf-prose');
+    const text = source ? source.innerText : '';
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = Object.assign(document.createElement('textarea'), { value: text });
+      document.body.append(area);
+      area.select();
+      document.execCommand('copy');
+      area.remove();
+    }
+    button.textContent = TF_WORDS.copied;
+    setTimeout(() => { button.textContent = TF_WORDS.copy; }, 1500);
+  }
+
+  // -- staying at the end of the chat, unless the person scrolled up --------------------------------------------------
+  let pinned = true;
+  function watchChat() {
+    const box = byId('chat-scroll');
+    if (!box) { setTimeout(watchChat, 100); return; }
+    box.addEventListener('scroll', () => { pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80; });
+    new MutationObserver(() => { if (pinned) box.scrollTop = box.scrollHeight; })
+      .observe(box, { childList: true, subtree: true, characterData: true });
+  }
+
+  // -- the race's replay ----------------------------------------------------------------------------------------------
+  const played = new Set();
+  let turn = 0;
+  function watchRace() {
+    const board = byId('race-board');
+    if (!board) { setTimeout(watchRace, 100); return; }
+    new MutationObserver(() => {
+      const race = board.querySelector('[data-race]');
+      if (race && race.dataset.fresh === '1' && !played.has(race.dataset.race)) {
+        played.add(race.dataset.race);
+        play(race);
+      }
+    }).observe(board, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-race'] });
+  }
+
+  function play(race) {
+    if (!race) return;
+    const mine = ++turn;
+    const lanes = [...race.querySelectorAll('[data-marks]')].map(lane => {
+      const box = lane.querySelector('.tf-lane-text');
+      const full = box.dataset.full ?? (box.dataset.full = box.textContent);
+      return { lane, box, full, letters: Array.from(full), marks: JSON.parse(lane.dataset.marks), at: 0,
+        bar: lane.querySelector('.tf-lane-bar span'), clock: lane.querySelector('.tf-lane-clock') };
+    });
+    const started = performance.now();
+    const step = () => {
+      if (mine !== turn || !race.isConnected) return;
+      const now = (performance.now() - started) / 1000;
+      let going = false;
+      for (const lane of lanes) {
+        while (lane.at < lane.marks.length && lane.marks[lane.at][0] <= now) lane.at += 1;
+        const chars = lane.at ? lane.marks[lane.at - 1][1] : 0;
+        const done = lane.at >= lane.marks.length;
+        going ||= !done;
+        lane.lane.classList.toggle('tf-done', done);
+        const text = done ? lane.full : lane.letters.slice(0, chars).join('');
+        if (lane.box.textContent !== text) {
+          lane.box.textContent = text;
+          lane.box.scrollTop = lane.box.scrollHeight;
+        }
+        const end = lane.marks.length ? lane.marks[lane.marks.length - 1][0] : 0;
+        lane.bar.style.width = `${lane.full ? 100 * chars / lane.letters.length : 100}%`;
+        lane.clock.textContent = `${Math.min(now, end).toFixed(1)} s`;
+      }
+      if (going) requestAnimationFrame(step);
+    };
+    step();
+  }
+
+  document.addEventListener('DOMContentLoaded', () => { showPane('center'); watchChat(); watchRace(); });
+  if (document.readyState !== 'loading') { showPane('center'); watchChat(); watchRace(); }
+})();

@@ -1,0 +1,265 @@
+"""Places the panels and wires their events; nothing else.
+
+Handlers change a tab's view (or leave a note at the engine's desk) and mostly return nothing: one loop per tab,
+``live``, sends whatever has changed, at most ten times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from triforce_core import TriForceError
+
+from . import strings
+from .charts import esc
+from .painter import Painter, Panel
+from .panels import chat, head, html, library, race, settings, side
+from .services import Services, View
+from .settings import Dials
+
+TICK = 0.1
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+
+
+class Tabs:
+    """The views of all open browser tabs, by Gradio's session id."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._views: dict[str, View] = {}
+
+    def open(self, session: str, remembered: Any) -> View:
+        """The view of a tab that was just loaded: what this browser showed last, if it still exists."""
+        view, known = self.get(session), remembered if isinstance(remembered, dict) else {}
+        document = known.get("document")
+        if self._services.opening and known.get("start") != self._services.start_id:
+            document = self._services.opening
+        entry = self._services.library.get(document)
+        if entry is not None:
+            view.document = entry.id
+            talk = self._services.conversations.get(known.get("conversation"))
+            newest = self._services.conversations.of(entry.id)
+            kept = talk.id if talk and talk.document == entry.id else None
+            view.conversation = kept or (newest[0].id if newest and known.get("conversation") else None)
+        return view
+
+    def get(self, session: str | None) -> View:
+        return self._views.setdefault(session or "", View())
+
+    def close(self, session: str) -> None:
+        self._views.pop(session, None)
+
+
+def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
+    """The whole page. uploads: the only folder from which a dropped file is taken."""
+    tabs = Tabs(services)
+    with gr.Blocks(title=strings.APP, fill_height=True, fill_width=True, analytics_enabled=False,
+                   delete_cache=(3600, 86400)) as page:
+        memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)
+        html("bar", _bar())
+        with gr.Row(elem_id="shell", equal_height=False):
+            with gr.Column(elem_id="library", scale=0, min_width=200):
+                upload, documents = library.build()
+            with gr.Column(elem_id="center", scale=1, min_width=200):
+                head_html, notice = head.build_head()
+                dialogs = head.build_dialogs()
+                with gr.Tabs(elem_id="tabs") as tab_bar:
+                    with gr.Tab(strings.CHAT, id="chat", elem_id="tab-chat"):
+                        talk = chat.build()
+                    with gr.Tab(strings.RACE, id="race", elem_id="tab-race"):
+                        lanes = race.build()
+                    with gr.Tab(strings.SETTINGS_TAB, id="settings", elem_id="tab-settings"):
+                        form = settings.build(services.dials)
+            with gr.Column(elem_id="side", scale=0, min_width=200):
+                figures, strip, page_text, engine = side.build()
+
+        outputs = {
+            "documents": documents, "head": head_html, "notice": notice, "locked": dialogs.locked,
+            "locked_text": dialogs.password_text, "choice": dialogs.choice, "choice_text": dialogs.choice_text,
+            "range_text": dialogs.range_text, "first": dialogs.first, "last": dialogs.last,
+            "transcript": talk.transcript, "live": talk.live, "stop": talk.stop, "figures": figures, "strip": strip,
+            "page": page_text, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop, "memory": memory,
+        }
+        panels = [*library.panels(services), *head.panels(services), *chat.panels(services), *side.panels(services),
+                  *race.panels(services), _memory(services)]
+        assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
+        page.load(_live(tabs, panels, list(outputs)), [memory], list(outputs.values()), concurrency_limit=None,
+                  **PRIVATE)
+        page.load(lambda: settings.values(services.dials), None, list(form.fields.values()), queue=False, **PRIVATE)
+
+        act = _act(services, tabs)
+        for source in (documents, head_html, notice, talk.transcript, strip, page_text, lanes.board):
+            source.click(act, None, None, queue=False, **PRIVATE)
+        _wire_documents(services, tabs, upload, dialogs, uploads)
+        _wire_questions(services, tabs, talk, lanes, tab_bar)
+        _wire_settings(services, form)
+    return page
+
+
+def _bar() -> str:
+    """The top bar: name, and on narrow screens the choice of what to show."""
+    buttons = "".join(f'<button type="button" data-pane="{name}">{esc(label)}</button>'
+                      for name, label in strings.PANES)
+    return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{esc(strings.APP)}</b>'
+            f'<span class="tf-tagline">{esc(strings.TAGLINE)}</span><nav class="tf-panes">{buttons}</nav></div>')
+
+
+def _memory(services: Services) -> Panel:
+    """What the browser remembers: ids only, no words."""
+    def what(view: View) -> dict[str, Any]:
+        return {"document": view.document, "conversation": view.conversation, "start": services.start_id}
+
+    return Panel("memory", lambda view: (view.document, view.conversation), what)
+
+
+def _live(tabs: Tabs, panels: list[Panel], names: list[str]) -> Callable[..., AsyncIterator[list[Any]]]:
+    async def live(remembered: Any, request: gr.Request) -> AsyncIterator[list[Any]]:
+        session = request.session_hash or ""
+        painter = Painter(panels, tabs.open(session, remembered))
+        try:
+            while True:
+                changed = await asyncio.to_thread(painter.changes)
+                if changed:
+                    yield [changed.get(name, gr.skip()) for name in names]
+                await asyncio.sleep(TICK)
+        finally:
+            tabs.close(session)
+
+    return live
+
+
+def _safely(view: View, work: Callable[[], Any]) -> Any:
+    """Do it, or put a card on the page that says why not."""
+    try:
+        return work()
+    except TriForceError as error:
+        view.notice = ("error", error.message.rstrip("."), " ".join(
+            part for part in (error.allowed, error.remedy) if part))
+        return None
+
+
+def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
+    """Clicks inside HTML panels: the action's name and its data -> a verb."""
+    def new_conversation(view: View, data: dict[str, str]) -> None:
+        view.conversation, view.page = None, None
+
+    def conversation(view: View, data: dict[str, str]) -> None:
+        view.conversation = data.get("conversation")
+
+    def delete_conversation(view: View, data: dict[str, str]) -> None:
+        run = services.runs.of_conversation(data.get("conversation"))
+        if run:
+            services.desk.stop(run)
+        services.conversations.delete(data.get("conversation", ""))
+        if view.conversation == data.get("conversation"):
+            view.conversation = None
+
+    def turn_page(view: View, data: dict[str, str]) -> None:
+        view.page = int(data["page"]) if data.get("page", "").isdigit() else None
+
+    def choose_pages(view: View, data: dict[str, str]) -> None:
+        entry = services.library.get(view.document)
+        view.choosing = services.suggestion(entry) if entry else None
+
+    def dismiss(view: View, data: dict[str, str]) -> None:
+        view.notice = None
+
+    actions: dict[str, Callable[[View, dict[str, str]], Any]] = {
+        "open": lambda view, data: services.open(view, data.get("document", "")),
+        "read": lambda view, data: services.read(view.document or ""),
+        "cancel-reading": lambda view, data: services.cancel_reading(view.document or ""),
+        "delete-document": lambda view, data: services.delete(view, data.get("document", "")),
+        "new-conversation": new_conversation, "conversation": conversation,
+        "delete-conversation": delete_conversation, "page": turn_page, "choose-pages": choose_pages,
+        "dismiss": dismiss,
+    }
+
+    def act(event: gr.EventData, request: gr.Request) -> None:
+        data = event._data if isinstance(event._data, dict) else {}
+        view = tabs.get(request.session_hash)
+        action = actions.get(str(data.get("action")))
+        if action:
+            _safely(view, lambda: action(view, data))
+
+    return act
+
+
+def _wire_documents(services: Services, tabs: Tabs, upload: gr.File, dialogs: head.Dialogs, uploads: Path) -> None:
+    def add(files: list[str] | None, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        paths = [Path(file).resolve() for file in files or ()]
+        if not all(path.is_relative_to(uploads.resolve()) for path in paths):
+            view.notice = ("error", strings.NOT_ADDED, strings.UPLOAD_REFUSED)
+            return
+        _safely(view, lambda: services.add(view, [(path, path.name) for path in paths]))
+        for path in paths:  # the library has its own copy
+            path.unlink(missing_ok=True)
+
+    def unlock(password: str, request: gr.Request) -> str:
+        services.unlock(tabs.get(request.session_hash), password)
+        return ""
+
+    def typed(first: float | None, last: float | None, request: gr.Request) -> None:
+        tabs.get(request.session_hash).choosing = (first, last)
+
+    def read(first: float | None, last: float | None, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        _safely(view, lambda: services.choose_pages(view, first, last))
+
+    def leave(request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        entry = services.library.get(view.document)
+        view.choosing = None
+        if entry and entry.id in services.desk.too_long:
+            view.document = view.conversation = None
+
+    added = upload.upload(add, [upload], None, queue=False, **PRIVATE)
+    added.then(lambda: None, None, [upload], queue=False, **PRIVATE)
+    for event in (dialogs.unlock.click, dialogs.password.submit):
+        event(unlock, [dialogs.password], [dialogs.password], queue=False, **PRIVATE)
+    for number in (dialogs.first, dialogs.last):
+        number.input(typed, [dialogs.first, dialogs.last], None, queue=False, **PRIVATE)
+    dialogs.read.click(read, [dialogs.first, dialogs.last], None, queue=False, **PRIVATE)
+    dialogs.leave.click(leave, None, None, queue=False, **PRIVATE)
+
+
+def _wire_questions(services: Services, tabs: Tabs, talk: chat.Chat, lanes: race.Race, tab_bar: gr.Tabs) -> None:
+    def ask(question: str, request: gr.Request) -> str:
+        view = tabs.get(request.session_hash)
+        return "" if _safely(view, lambda: services.ask(view, question)) else question
+
+    def stop(request: gr.Request) -> None:
+        services.stop(tabs.get(request.session_hash))
+
+    def start_race(question: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        _safely(view, lambda: services.race(view, question))
+
+    def race_from_chat(question: str, request: gr.Request) -> tuple[Any, Any, str]:
+        """Race the typed question, or the conversation's last one; show the race only if there is one."""
+        view = tabs.get(request.session_hash)
+        answers = services.conversations.answers(view.conversation) if view.conversation else []
+        words = question.strip() or (answers[-1].question if answers else "")
+        started = _safely(view, lambda: services.race(view, words))
+        return (gr.Tabs(selected="race") if started else gr.skip(), words or gr.skip(), "" if started else question)
+
+    for event in (talk.send.click, talk.question.submit):
+        event(ask, [talk.question], [talk.question], queue=False, **PRIVATE)
+    talk.stop.click(stop, None, None, queue=False, **PRIVATE)
+    talk.race.click(race_from_chat, [talk.question], [tab_bar, lanes.question, talk.question], queue=False, **PRIVATE)
+    for event in (lanes.start.click, lanes.question.submit):
+        event(start_race, [lanes.question], None, queue=False, **PRIVATE)
+    lanes.stop.click(stop, None, None, queue=False, **PRIVATE)
+
+
+def _wire_settings(services: Services, form: settings.SettingsForm) -> None:
+    fields = list(form.fields.values())
+    form.save.click(lambda *values: settings.keep(services, values), fields, [form.result], queue=False, **PRIVATE)
+    form.reset.click(lambda: settings.values(Dials()), None, fields, queue=False, **PRIVATE)
+
+

@@ -1,0 +1,89 @@
+"""The middle: finished exchanges, the one being written, and the line to ask in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gradio as gr
+
+from .. import strings, transcript
+from ..charts import esc
+from ..painter import Panel
+from ..services import Services, View
+from ..transcript import button
+from . import html
+
+
+@dataclass(frozen=True)
+class Chat:
+    transcript: gr.HTML
+    live: gr.HTML
+    question: gr.Textbox
+    send: gr.Button
+    stop: gr.Button
+    race: gr.Button
+
+
+def build() -> Chat:
+    with gr.Column(elem_id="chat-scroll"):
+        finished = html("transcript", clicks=True)
+        live = html("live")
+    with gr.Column(elem_id="composer"):
+        question = gr.Textbox(placeholder=strings.ASK_PLACEHOLDER, label=strings.ASK_PLACEHOLDER, show_label=False,
+                              container=False, lines=1, max_lines=7, elem_id="question")
+        with gr.Row(elem_id="composer-row"):
+            html("keys", f'<span class="tf-keys">{esc(strings.KEYS)}</span>')
+            race = gr.Button(strings.RACE, elem_id="race-now", size="sm", min_width=74)
+            stop = gr.Button(strings.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
+            send = gr.Button(strings.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
+    return Chat(finished, live, question, send, stop, race)
+
+
+def welcome(sample: str | None) -> str:
+    """Nothing is open yet."""
+    action = button(strings.OPEN_SAMPLE, "open", css="tf-primary", document=sample) if sample else ""
+    return (f'<div class="tf-welcome"><h1>{esc(strings.WELCOME)}</h1><p>{esc(strings.WELCOME_MORE)}</p>{action}</div>')
+
+
+def begin() -> str:
+    """A document is open and nothing has been asked."""
+    return (f'<div class="tf-welcome tf-small"><h2>{esc(strings.START_HERE)}</h2>'
+            f"<p>{esc(strings.START_MORE)}</p></div>")
+
+
+def panels(services: Services) -> list[Panel]:
+    runs, conversations = services.runs, services.conversations
+
+    def running(view: View):
+        return runs.of_conversation(view.conversation) if view.conversation else None
+
+    def draw_transcript(view: View) -> str:
+        if view.document is None:
+            sample = next((entry.id for entry in services.library.entries() if entry.name == strings.SAMPLE_NAME), None)
+            return welcome(sample)
+        answers = conversations.answers(view.conversation) if view.conversation else []
+        return transcript.transcript(answers) if answers else begin()
+
+    def live_key(view: View) -> object:
+        run = running(view)
+        return run and (run.version, services.desk.waiting)
+
+    def draw_live(view: View) -> str:
+        run = running(view)
+        return transcript.live(run, services.desk.waiting) if run else ""
+
+    def stop_state(view: View) -> tuple[bool, bool]:
+        run = services.active_run(view)
+        return run is not None, bool(run and run.stopping)
+
+    def draw_stop(view: View) -> dict:
+        shown, stopping = stop_state(view)
+        return gr.update(visible=shown, interactive=not stopping,
+                         value=strings.STOPPING if stopping else strings.STOP)
+
+    return [
+        Panel("transcript", lambda view: (view.document, view.conversation, conversations.version,
+                                          view.document is None and services.library.version), draw_transcript),
+        Panel("live", live_key, draw_live),
+        Panel("stop", stop_state, draw_stop),
+    ]

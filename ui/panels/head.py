@@ -1,0 +1,222 @@
+"""Above the chat: which document, how far its reading is, what is wrong with it, and the two dialogs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gradio as gr
+
+from triforce_core import DocumentFit, DocumentOpened, LoadProgress
+
+from .. import figures as fmt
+from .. import strings
+from ..charts import esc, meter
+from ..desk import Reading
+from ..library import Entry
+from ..painter import Panel
+from ..reading import Extraction
+from ..services import Services, View, whole_range
+from ..transcript import button, card
+from . import html
+from .library import pages
+
+
+@dataclass(frozen=True)
+class Dialogs:
+    """The password box and the page choice; hidden until they are needed."""
+
+    locked: gr.Group
+    password_text: gr.HTML
+    password: gr.Textbox
+    unlock: gr.Button
+    choice: gr.Group
+    choice_text: gr.HTML
+    first: gr.Number
+    last: gr.Number
+    range_text: gr.HTML
+    read: gr.Button
+    leave: gr.Button
+
+
+def build_head() -> tuple[gr.HTML, gr.HTML]:
+    return html("head", clicks=True), html("notice", clicks=True)
+
+
+def build_dialogs() -> Dialogs:
+    with gr.Group(visible=False, elem_id="locked", elem_classes="tf-dialog") as locked:
+        password_text = html("locked-text")
+        with gr.Row(equal_height=True):
+            password = gr.Textbox(type="password", label=strings.PASSWORD, elem_id="password", scale=3)
+            unlock = gr.Button(strings.UNLOCK, variant="primary", elem_id="unlock", scale=1, min_width=110)
+    with gr.Group(visible=False, elem_id="choice", elem_classes="tf-dialog") as choice:
+        choice_text = html("choice-text")
+        with gr.Row():
+            first = gr.Number(label=strings.FIRST_PAGE, precision=None, elem_id="first-page", min_width=90)
+            last = gr.Number(label=strings.LAST_PAGE, precision=None, elem_id="last-page", min_width=90)
+        range_text = html("range-text")
+        with gr.Row():
+            read = gr.Button(strings.READ_PAGES, variant="primary", elem_id="read-pages", min_width=140)
+            leave = gr.Button(strings.KEEP_AS_IS, elem_id="leave-pages", min_width=100)
+    return Dialogs(locked, password_text, password, unlock, choice, choice_text, first, last, range_text, read, leave)
+
+
+def reading_line(reading: Reading, load: LoadProgress | None) -> tuple[str, float, str]:
+    """What a reading says, how far it is (0 to 1), and its figures."""
+    progress = reading.progress
+    if reading.stage == "waiting":
+        return strings.READING_WAIT, 0.0, ""
+    if reading.stage == "loading" or progress is None:
+        text = strings.READING_LOAD_STAGE.format(stage=load.stage) if load else strings.READING_LOAD
+        return text, (load.fraction or 0.0) if load else 0.0, ""
+    fraction = progress.tokens_done / max(1, progress.tokens_total)
+    if progress.stage == "restore":
+        return strings.READING_SAVED, fraction, ""
+    if progress.stage == "save":
+        return strings.READING_SAVE, fraction, ""
+    text = strings.READING.format(done=fmt.count(progress.tokens_done), total=fmt.count(progress.tokens_total))
+    figures = []
+    if progress.tokens_per_second:
+        figures.append(strings.READING_RATE.format(rate=fmt.rate(progress.tokens_per_second)))
+    if progress.eta_seconds is not None and progress.tokens_done:
+        figures.append(strings.READING_ETA.format(eta=fmt.seconds(progress.eta_seconds)))
+    return text, fraction, " · ".join(figures)
+
+
+def progress(text: str, fraction: float, figures: str, cancelling: bool) -> str:
+    cancel = button(strings.CANCELLING if cancelling else strings.CANCEL, "cancel-reading", css="tf-quiet")
+    if cancelling:
+        cancel = cancel.replace("<button ", "<button disabled ")
+    return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'
+            f'<span class="tf-muted">{esc(figures)}</span>{cancel}</div>{meter(fraction, "tf-meter-big", text)}</div>')
+
+
+def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
+    """'4,213 tokens in context ...; read in 41 s, reopened in 0.8 s'."""
+    tokens = fmt.count(opened.tokens if opened else entry.tokens or 0)
+    first, last = entry.selected_pages
+    if (first, last) == (1, entry.pages):
+        text = strings.IN_CONTEXT.format(tokens=tokens, pages=pages(entry.pages))
+    else:
+        text = strings.IN_CONTEXT_RANGE.format(tokens=tokens, first=first, last=last, pages=fmt.count(entry.pages))
+    if opened and opened.restored:
+        words = strings.REOPENED_IN.format(seconds=fmt.seconds(opened.read_seconds), again=fmt.seconds(opened.seconds))
+        return f"{text} · {words}"
+    return f"{text} · {strings.READ_IN.format(seconds=fmt.seconds(opened.read_seconds))}" if opened else text
+
+
+def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, reading: Reading | None = None,
+         load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "") -> str:
+    """The open document: its name, and one line (or bar, or card) about where it stands."""
+    if entry is None:
+        return ""
+    body = ""
+    choose = button(strings.CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
+    if phase == "extracting":
+        total = extraction.pages_total if extraction else 0
+        text = (strings.EXTRACTING.format(done=extraction.pages_done, total=total) if extraction and total
+                else strings.EXTRACTING_START)
+        done = extraction.pages_done / total if extraction and total else 0.0
+        body = progress(text, done, "", bool(extraction and extraction.cancelled.is_set()))
+    elif phase == "failed":
+        body = card("error", strings.PHASES["failed"], entry.error,
+                    action=button(strings.READ_AGAIN, "read", css="tf-quiet"))
+    elif reading is not None:
+        body = progress(*reading_line(reading, load), reading.cancelled.is_set())
+    elif phase == "problem":
+        body = card("warn", strings.PHASES["problem"], problem, action=button(strings.READ_NOW, "read"))
+    elif phase == "ready":
+        body = f'<p class="tf-muted tf-fact"><i class="tf-dot-ok"></i>{esc(in_context(entry, opened))} {choose}</p>'
+    elif phase in ("closed", "resting"):
+        words = strings.RESTING if phase == "resting" else strings.NOT_READ_YET
+        read = button(strings.READ_NOW, "read", css="tf-quiet")
+        body = f'<p class="tf-muted tf-fact">{esc(words)} {read} {choose}</p>'
+    warnings = "".join(card("warn", strings.WARNINGS, text) for text in entry.warnings)
+    return f'<h1 class="tf-title">{esc(entry.title or entry.name)}</h1>{body}{warnings}'
+
+
+def choice_words(entry: Entry, fit: DocumentFit | None) -> str:
+    if fit is None:
+        title, text = strings.CHOOSE_TITLE, strings.CHOOSE_UNKNOWN.format(pages=pages(entry.pages))
+    else:
+        title = strings.CHOOSE_TITLE if fit.fits else strings.TOO_LONG_TITLE
+        text = (strings.CHOOSE if fit.fits else strings.TOO_LONG).format(
+            tokens=fmt.count(fit.tokens), pages=pages(entry.pages), most=fmt.count(fit.max_tokens))
+    return f"<h2>{esc(title)}</h2><p>{esc(text)}</p>"
+
+
+def range_words(entry: Entry, fit: DocumentFit | None, chosen: tuple[float | None, float | None]) -> str:
+    """Whether the pages typed so far fit."""
+    whole = whole_range(*chosen, entry.pages)
+    if whole is None:
+        return f'<p class="tf-bad">{esc(strings.RANGE_BAD.format(pages=entry.pages))}</p>'
+    if fit is None:
+        return ""
+    tokens = sum(fit.page_tokens[whole[0] - 1 : whole[1]])
+    if tokens > fit.max_tokens:
+        text = strings.RANGE_TOO_LONG.format(first=whole[0], last=whole[1], tokens=fmt.count(tokens),
+                                             over=fmt.count(tokens - fit.max_tokens))
+        return f'<p class="tf-bad">{esc(text)}</p>'
+    text = strings.RANGE_FITS.format(first=whole[0], last=whole[1], tokens=fmt.count(tokens),
+                                     percent=fmt.percent(tokens, fit.max_tokens))
+    return f'<p class="tf-good">{esc(text)}</p>'
+
+
+def panels(services: Services) -> list[Panel]:
+    desk, room, library = services.desk, services.room, services.library
+
+    def phase(view: View) -> tuple[Entry | None, str]:
+        entry = library.get(view.document)
+        return entry, services.phase(entry) if entry else ""
+
+    def key(view: View) -> tuple[object, ...]:
+        return view.document, phase(view)[1], desk.version, room.version, library.version
+
+    def draw(view: View) -> str:
+        entry, now = phase(view)
+        document = view.document or ""
+        return head(entry, now, extraction=room.extractions.get(document), reading=desk.readings.get(document),
+                    load=desk.load_progress, opened=desk.opened.get(document), problem=desk.problems.get(document, ""))
+
+    def choosing(view: View) -> tuple[Entry, DocumentFit | None] | None:
+        entry, now = phase(view)
+        if entry is None or not (now == "too_long" or view.choosing is not None) or entry.state != "ready":
+            return None
+        return entry, desk.fits.get(entry.id)
+
+    def draw_choice(view: View) -> str:
+        shown = choosing(view)
+        return choice_words(*shown) if shown else ""
+
+    def draw_range(view: View) -> str:
+        shown = choosing(view)
+        return range_words(*shown, view.choosing or services.suggestion(shown[0])) if shown else ""
+
+    def number(side: int):
+        def draw_number(view: View) -> dict:
+            shown = choosing(view)
+            return gr.update(value=services.suggestion(shown[0])[side]) if shown else gr.update()
+
+        return Panel(("first", "last")[side], lambda view: (view.document, choosing(view) is not None), draw_number)
+
+    def draw_notice(view: View) -> str:
+        if view.notice is None:
+            return ""
+        return card(*view.notice, action=button(strings.DISMISS, "dismiss", css="tf-quiet"))
+
+    def draw_locked(view: View) -> str:
+        entry, now = phase(view)
+        wrong = f'<p class="tf-bad">{esc(entry.error)}</p>' if entry and now == "locked" and entry.error else ""
+        return f"<h2>{esc(strings.PASSWORD_TITLE)}</h2><p>{esc(strings.PASSWORD_HELP)}</p>{wrong}"
+
+    return [
+        Panel("head", key, draw),
+        Panel("notice", lambda view: view.notice, draw_notice),
+        Panel("locked", lambda view: phase(view)[1] == "locked",
+              lambda view: gr.update(visible=phase(view)[1] == "locked")),
+        Panel("locked_text", lambda view: (phase(view), library.version), draw_locked),
+        Panel("choice", lambda view: choosing(view) is not None,
+              lambda view: gr.update(visible=choosing(view) is not None)),
+        Panel("choice_text", lambda view: (choosing(view) is not None, view.document), draw_choice),
+        Panel("range_text", lambda view: (choosing(view) is not None, view.document, view.choosing), draw_range),
+        number(0), number(1),
+    ]

@@ -1,0 +1,152 @@
+"""Race: the question, the two lanes, the verdict. The replay runs in the browser from recorded times (page.js)."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from .. import charts, strings
+from .. import figures as fmt
+from ..charts import esc
+from ..painter import Panel
+from ..runs import Run
+from ..services import Services, View
+from ..transcript import card, figures_of
+from . import html
+
+EVEN = 0.03  # a difference smaller than this is no difference
+FRESH = 20.0  # seconds during which a finished race starts its replay by itself
+
+
+@dataclass(frozen=True)
+class Race:
+    question: gr.Textbox
+    start: gr.Button
+    stop: gr.Button
+    board: gr.HTML
+
+
+def build() -> Race:
+    html("race-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(strings.RACE_TITLE)}</h2>'
+         f'<p class="tf-note">{esc(strings.RACE_HELP)}</p></div>')
+    with gr.Row(equal_height=True, elem_id="race-form"):
+        question = gr.Textbox(label=strings.RACE_QUESTION, lines=1, max_lines=4, elem_id="race-question", scale=5)
+        start = gr.Button(strings.RACE_START, variant="primary", elem_id="race-start", scale=1, min_width=130)
+        stop = gr.Button(strings.STOP, variant="stop", elem_id="race-stop", scale=1, min_width=90, visible=False)
+    board = html("race-board", clicks=True)
+    return Race(question, start, stop, board)
+
+
+def lane(name: str, state: str, text: str, css: str = "") -> str:
+    return (f'<section class="tf-lane {css}"><header><h3>{esc(name)}</h3>'
+            f'<span class="tf-lane-state">{esc(state)}</span></header>'
+            f'<div class="tf-lane-text">{esc(text)}</div></section>')
+
+
+def recording(run: Run) -> str:
+    """The race while it is being recorded, one leg after the other."""
+    lanes = []
+    for index, name in enumerate(strings.RACE_LANES):
+        if index >= len(run.legs):
+            lanes.append(lane(name, strings.RACE_WAITS, "", "tf-lane-wait"))
+            continue
+        fold = run.legs[index]
+        figures = fold.figures()
+        words = strings.RACE_DONE if fold.finished else strings.RACE_RECORDING
+        state = words.format(tokens=fmt.count(figures.tokens), rate=fmt.rate(figures.tokens_per_second))
+        if run.stopping:
+            state = strings.STOPPING
+        elif run.state in ("queued", "preparing"):
+            state = strings.PREPARING
+        lanes.append(lane(name, state, fold.text))
+    return f'<p class="tf-race-question">{esc(run.question)}</p><div class="tf-lanes">{"".join(lanes)}</div>'
+
+
+def verdict(outcome: dict[str, Any]) -> str:
+    """Faster, even or slower; same words or not, and why."""
+    factor, fast = outcome["speedup"], figures_of(outcome["lanes"][1])
+    if factor is None:
+        speed, css, why = strings.RACE_UNMEASURED, "", ""
+    elif abs(factor - 1) < EVEN:
+        speed, css, why = strings.RACE_EVEN.format(factor=factor), "", ""
+    elif factor > 1:
+        speed, css, why = strings.RACE_FASTER.format(factor=factor), "tf-win", ""
+    else:
+        speed, css = strings.RACE_SLOWER.format(factor=factor), "tf-lose"
+        why = strings.RACE_SLOWER_WHY.format(per_pass=fast.tokens_per_full_pass)
+    if outcome["same"]:
+        words = (f'<p class="tf-same" id="same-words"><b>{esc(strings.RACE_SAME)}</b> '
+                 f"{esc(strings.RACE_SAME_MORE.format(tokens=fmt.count(fast.tokens)))}</p>")
+    else:
+        parts = outcome["difference"]
+        words = (f'<p class="tf-different" id="same-words"><b>{esc(strings.RACE_DIFFERENT)}</b> '
+                 f'{esc(strings.RACE_DIFFERENT_MORE.format(token=fmt.count(parts["token"])))} {esc(parts["why"])}</p>'
+                 f'<dl class="tf-parts"><dt>{esc(strings.RACE_LANES[0])}</dt><dd>…{esc(parts["before"])}'
+                 f'<mark>{esc(parts["plain"])}</mark></dd><dt>{esc(strings.RACE_LANES[1])}</dt>'
+                 f'<dd>…{esc(parts["before"])}<mark>{esc(parts["fast"])}</mark></dd></dl>')
+    reason = f'<p class="tf-note">{esc(why)}</p>' if why else ""
+    return f'<div class="tf-verdict {css}"><p class="tf-speedup">{esc(speed)}</p>{reason}{words}</div>'
+
+
+def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> str:
+    """The recorded race: verdict, two lanes with their times for the replay, figures of both."""
+    lanes = []
+    for name, recorded in zip(strings.RACE_LANES, outcome["lanes"], strict=True):
+        figures = figures_of(recorded)
+        marks = json.dumps(recorded["marks"], separators=(",", ":"))
+        detail = charts.figures_line(figures)
+        lanes.append(
+            f'<section class="tf-lane" data-marks="{esc(marks)}" data-rate="{figures.tokens_per_second:.2f}">'
+            f'<header><h3>{esc(name)}</h3><span class="tf-lane-state">'
+            f"<b>{fmt.rate(figures.tokens_per_second)}</b> tok/s</span></header>"
+            '<div class="tf-lane-bar"><span></span></div><div class="tf-lane-clock" aria-hidden="true"></div>'
+            f'<div class="tf-lane-text">{esc(recorded["text"])}</div>'
+            f'{detail}</section>')
+    again = f'<button type="button" class="tf-btn" data-replay="{esc(key)}">{esc(strings.RACE_AGAIN)}</button>'
+    recorded_on = strings.RACE_RECORDED.format(model=outcome["model"], dtype=outcome["dtype"], device=outcome["device"])
+    return (f'<p class="tf-race-question">{esc(question)}</p>{verdict(outcome)}'
+            f'<div class="tf-lanes" data-race="{esc(key)}" data-fresh="{int(fresh)}">{"".join(lanes)}</div>'
+            f'<div class="tf-race-foot">{again}<span class="tf-note">{esc(recorded_on)}</span></div>')
+
+
+def board(run: Run | None, kept: dict[str, Any] | None, now: float) -> str:
+    """What the race tab shows: a running race, its result, the last kept one, or nothing yet."""
+    if run is not None and not run.ended:
+        return recording(run)
+    if run is not None and run.state == "done":
+        return replay(run.outcome, run.question, key=run.id, fresh=now - run.ended_at < FRESH)
+    problem = ""
+    if run is not None:
+        problem = (card("error", strings.RACE_FAILED, run.error) if run.state == "failed"
+                   else card("info", strings.RACE, strings.RACE_STOPPED))
+    if kept is not None:
+        return problem + replay(kept, kept["question"], key="kept", fresh=False)
+    return problem or f'<p class="tf-note tf-pad">{esc(strings.RACE_EMPTY)}</p>'
+
+
+def panels(services: Services) -> list[Panel]:
+    runs = services.runs
+
+    def draw(view: View) -> str:
+        run = runs.race_of(view.document)
+        running = run is not None and not run.ended
+        kept = None if running or not view.document else services.conversations.race(view.document)
+        return board(run, kept, time.time())
+
+    def key(view: View) -> object:
+        run = runs.race_of(view.document)
+        return view.document, run and run.version
+
+    def stop_state(view: View) -> tuple[bool, bool]:
+        run = runs.race_of(view.document)
+        return run is not None and not run.ended, bool(run and run.stopping)
+
+    def draw_stop(view: View) -> dict:
+        shown, stopping = stop_state(view)
+        return gr.update(visible=shown, interactive=not stopping, value=strings.STOPPING if stopping else strings.STOP)
+
+    return [Panel("race_board", key, draw, 0.15), Panel("race_stop", stop_state, draw_stop)]

@@ -1,0 +1,80 @@
+"""Settings: every dial with help in plain words; kept only when all of them are allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from triforce_core import TriForceError
+
+from .. import strings
+from ..charts import esc
+from ..services import Services
+from ..settings import Dials, from_form
+from ..transcript import card
+from . import html
+
+GROUPS = (
+    (strings.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes")),
+    (strings.SPECULATION_GROUP, strings.SPECULATION_GROUP_HELP,
+     ("engine", "gamma1", "gamma2", "budget", "chunk_size", "refresh")),
+    (strings.ENGINE_GROUP, "", ("dtype",)),
+)
+ORDER = tuple(name for _, _, names in GROUPS for name in names)
+
+
+@dataclass(frozen=True)
+class SettingsForm:
+    fields: dict[str, gr.components.Component]
+    save: gr.Button
+    reset: gr.Button
+    result: gr.HTML
+
+
+def field(name: str, value: Any) -> gr.components.Component:
+    """The component of one setting."""
+    label, info = strings.SETTINGS[name]
+    common = {"label": label, "info": info, "value": value, "elem_id": f"set-{name.replace('_', '-')}",
+              "interactive": True}
+    if name in strings.CHOICES:
+        return gr.Radio(list(strings.CHOICES[name]), **common)
+    if name == "temperature":
+        return gr.Slider(0, 2, step=0.05, **common)
+    if name == "top_p":
+        return gr.Slider(0.05, 1, step=0.05, **common)
+    if name in ("max_new_tokens", "seed", "chunk_size"):
+        return gr.Number(**common)
+    return gr.Textbox(**common | {"value": str(value)}, max_lines=1)
+
+
+def build(dials: Dials) -> SettingsForm:
+    fields: dict[str, gr.components.Component] = {}
+    with gr.Column(elem_id="settings"):
+        for number, (title, help_text, names) in enumerate(GROUPS):
+            note = f'<p class="tf-note">{esc(help_text)}</p>' if help_text else ""
+            html(f"settings-group-{number}", f'<h2 class="tf-h tf-group">{esc(title)}</h2>{note}')
+            with gr.Row(elem_classes="tf-fields"):
+                for name in names:
+                    fields[name] = field(name, getattr(dials, name))
+        result = html("settings-result")
+        with gr.Row(elem_id="settings-buttons"):
+            save = gr.Button(strings.SETTINGS_SAVE, variant="primary", elem_id="settings-save", min_width=140)
+            reset = gr.Button(strings.SETTINGS_RESET, elem_id="settings-reset", min_width=140)
+    return SettingsForm({name: fields[name] for name in ORDER}, save, reset, result)
+
+
+def keep(services: Services, values: tuple[Any, ...]) -> str:
+    """Keep what the form says; the card to show about it."""
+    try:
+        restarts = services.keep(from_form(dict(zip(ORDER, values, strict=True))))
+    except TriForceError as error:
+        return card("error", strings.SETTINGS_BAD, str(error))
+    return card("info", strings.SETTINGS_TAB, strings.SETTINGS_ENGINE if restarts else strings.SETTINGS_KEPT)
+
+
+def values(dials: Dials) -> list[Any]:
+    """The form's content for some settings."""
+    return [str(getattr(dials, name)) if name in ("gamma1", "gamma2", "budget") else getattr(dials, name)
+            for name in ORDER]

@@ -1,0 +1,148 @@
+"""Right: figures of the answer, the strip of the document, one page's text, the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from triforce_core import Document, LoadProgress, ModelInfo
+
+from .. import charts, strings
+from .. import figures as fmt
+from ..charts import esc
+from ..painter import Panel
+from ..services import Services, View
+from ..transcript import card, figures_of
+from . import html
+
+
+def build() -> tuple[gr.HTML, gr.HTML, gr.HTML, gr.HTML]:
+    return html("figures"), html("strip", clicks=True), html("page", clicks=True), html("engine")
+
+
+def strip_section(document: Document, shares: Sequence[float], passages: Sequence[dict[str, Any]], *, first_page: int,
+                  selected: int | None, read: tuple[int, int]) -> str:
+    """The strip, what it means, and the passages that got most of the attention."""
+    labels = [page.label for page in document.pages]
+    drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read)
+    lines = [f'<h3 class="tf-h">{esc(strings.STRIP)}</h3>{drawn}',
+             f'<p class="tf-note">{esc(strings.STRIP_HELP if shares else strings.STRIP_EMPTY)}</p>']
+    found = []
+    for passage in passages[:3]:
+        number = labels.index(passage["page"]) + 1 if passage["page"] in labels else None
+        if number and passage.get("text"):
+            found.append(
+                f'<li><button type="button" class="tf-passage" data-action="page" data-page="{number}">'
+                f'<b>{esc(strings.STRIP_PAGE.format(label=passage["page"]))}</b> '
+                f'<span class="tf-muted">{passage["share"] * 100:.1f} %</span> {esc(passage["text"].strip())}'
+                "</button></li>")
+    if found:
+        lines.append(f'<h4 class="tf-h4">{esc(strings.PASSAGES)}</h4><ul class="tf-passages">{"".join(found)}</ul>')
+    return "".join(lines)
+
+
+def page_section(document: Document, number: int | None, passages: Sequence[dict[str, Any]] = ()) -> str:
+    """One page's text, the attended passages marked where they occur word for word (and nowhere else)."""
+    if number is None or not 1 <= number <= len(document.pages):
+        return f'<p class="tf-note">{esc(strings.NO_PAGE)}</p>'
+    page = document.pages[number - 1]
+    text = esc(page.text) if page.text.strip() else f'<em>{esc(strings.PAGE_EMPTY)}</em>'
+    for passage in passages:
+        words = esc(str(passage.get("text", "")).strip())
+        if passage.get("page") == page.label and len(words) >= 12:
+            text = text.replace(words, f"<mark>{words}</mark>", 1)
+
+    def turn(target: int, label: str, sign: str) -> str:
+        off = "" if 1 <= target <= len(document.pages) else " disabled"
+        return (f'<button type="button" class="tf-turn" data-action="page" data-page="{target}" '
+                f'aria-label="{esc(label)}"{off}>{sign}</button>')
+
+    return (f'<div class="tf-page-head"><h3 class="tf-h">{esc(strings.PAGE_TEXT.format(label=page.label))}</h3>'
+            f'{turn(number - 1, strings.PREVIOUS, "‹")}<span class="tf-muted">'
+            f"{esc(strings.PAGE_OF.format(number=number, pages=len(document.pages)))}</span>"
+            f'{turn(number + 1, strings.NEXT, "›")}</div><div class="tf-page-text" tabindex="0">{text}</div>')
+
+
+def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | None, problem: str, status: Any,
+                   waiting: int, busy: bool) -> str:
+    """The engine: what runs where and why, memory, queue."""
+    word = strings.ENGINE_BUSY if busy and state == "ready" else strings.ENGINE_STATES[state]
+    dot = {"ready": "tf-dot-ok", "failed": "tf-dot-bad"}.get(state, "tf-dot-wait")
+    parts = [f'<h3 class="tf-h">{esc(strings.ENGINE)} '
+             f'<span class="tf-state-word"><i class="{dot}"></i>{esc(word)}</span></h3>']
+    if state == "failed":
+        parts.append(card("error", strings.ENGINE_FAILED, problem))
+    elif state == "starting" and load:
+        parts.append(f'<p class="tf-note">{esc(load.stage)}</p>{charts.meter(load.fraction or 0.0, "", load.stage)}')
+    if model:
+        rss = getattr(status, "rss_bytes", 0)
+        weights = fmt.size(model.model_bytes)
+        rows = [
+            (strings.MODEL, model.name), (strings.DRAFT, model.draft_name or strings.NO_DRAFT),
+            (strings.MODE, f"{model.mode} ({model.device})"), (strings.WHY, model.why), (strings.NUMBERS, model.dtype),
+            (strings.CONTEXT, strings.CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))),
+            (strings.MEMORY, strings.MEMORY_MODEL.format(rss=fmt.size(rss), model=weights) if rss
+             else strings.MEMORY_WEIGHTS.format(model=weights)),
+            (strings.QUEUE, strings.QUEUE_LENGTH.format(waiting=waiting) if waiting else strings.QUEUE_EMPTY),
+        ]
+        if getattr(status, "pid", None):
+            rows.append((strings.PROCESS, str(status.pid)))
+        parts.append('<dl class="tf-facts">' + "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>"
+                                                       for name, value in rows) + "</dl>")
+    return "".join(parts)
+
+
+def panels(services: Services) -> list[Panel]:
+    desk, runs = services.desk, services.runs
+
+    def shown(view: View) -> tuple[Any, ...]:
+        """(figures, shares, passages, first page, title) of the answer this tab shows: the live one or the last."""
+        run = runs.of_conversation(view.conversation) if view.conversation else None
+        if run:
+            return run.fold.figures(), run.fold.page_shares(), (), run.first_page, strings.THIS_ANSWER
+        answers = services.conversations.answers(view.conversation) if view.conversation else []
+        if not answers:
+            return None, (), (), 1, ""
+        result = answers[-1].result
+        return (figures_of(result), result.get("page_shares", ()), result.get("passages", ()),
+                result.get("first_page", 1), strings.LAST_ANSWER)
+
+    def answer_key(view: View) -> tuple[object, ...]:
+        run = runs.of_conversation(view.conversation) if view.conversation else None
+        return view.document, view.conversation, services.conversations.version, run and run.version
+
+    def draw_figures(view: View) -> str:
+        figures, *_, title = shown(view)
+        if figures is None:
+            return f'<h3 class="tf-h">{esc(strings.THIS_ANSWER)}</h3><p class="tf-note">{esc(strings.NO_ANSWER)}</p>'
+        return charts.figures_card(figures, title)
+
+    def text(view: View) -> Document | None:
+        entry = services.library.get(view.document)
+        return services.library.document(entry.id) if entry and entry.state == "ready" else None
+
+    def draw_strip(view: View) -> str:
+        document, entry = text(view), services.library.get(view.document)
+        if document is None or entry is None:
+            return ""
+        _, shares, passages, first_page, _ = shown(view)
+        return strip_section(document, shares, passages, first_page=first_page, selected=view.page,
+                             read=entry.selected_pages)
+
+    def draw_page(view: View) -> str:
+        document = text(view)
+        return "" if document is None else page_section(document, view.page, shown(view)[2])
+
+    def draw_engine(view: View) -> str:
+        return engine_section(desk.state, desk.model, desk.load_progress, desk.problem, desk.status, desk.waiting,
+                              bool(runs.active() or desk.readings))
+
+    return [
+        Panel("figures", answer_key, draw_figures, 0.25),
+        Panel("strip", lambda view: (answer_key(view), view.page, services.library.version), draw_strip, 0.4),
+        Panel("page", lambda view: (view.document, view.page, view.conversation, services.library.version,
+                                    services.conversations.version), draw_page),
+        Panel("engine", lambda view: (desk.version, desk.waiting, len(runs.active())), draw_engine, 0.5),
+    ]

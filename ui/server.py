@@ -1,0 +1,171 @@
+"""Starts the page and ends it: environment, port, guard, signals. Gradio is imported here and only after the checks."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from triforce_core import ConfigError, EngineClient, EngineConfig, read_document
+
+from . import folders as places
+from . import strings
+from .arguments import DEFAULT_PORT, Arguments
+from .guard import Guard, allowed_hosts, is_loopback, read_users
+from .services import Services
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+SAMPLE = ASSETS / "sample" / "how-it-works.md"
+PORTS_TRIED = 100
+MAX_UPLOAD = "500mb"
+LEAVE_WITHIN = 4.5  # seconds from the signal to the end, whatever hangs
+
+
+def serve(arguments: Arguments) -> int:
+    """The whole life of the app."""
+    logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    if "GRADIO_VIBE_MODE" in os.environ:
+        raise ConfigError(strings.VIBE_MODE, remedy=strings.VIBE_MODE_REMEDY)
+    users = read_users(arguments.auth_file) if arguments.auth_file else None
+    if not is_loopback(arguments.host) and users is None:
+        raise ConfigError(strings.NEEDS_AUTH.format(host=arguments.host), remedy=strings.NEEDS_AUTH_REMEDY)
+    port = free_port(arguments.host, arguments.port)
+    folders = places.make_folders(arguments.data_dir)
+    quiet_environment(folders.uploads)
+    services = make_services(arguments, folders)
+    leave = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leaver(leave))
+    problems = services.start(arguments.files, SAMPLE)
+    page = None
+    try:
+        page, url = launch(services, folders, host=arguments.host, port=port, users=users,
+                           allow_host=arguments.allow_host)
+        print(strings.RUNNING.format(url=url), flush=True)
+        for problem in problems:
+            print(problem, file=sys.stderr)
+        if arguments.browser and has_display():
+            webbrowser.open(url)
+        leave.wait()
+        print(strings.STOPPING_APP, flush=True)
+    finally:
+        _end_in_time()
+        services.close()
+        if page is not None:
+            page.close(verbose=False)
+    return 0
+
+
+def make_services(arguments: Arguments, folders: places.Folders) -> Services:
+    config = EngineConfig(
+        model=arguments.model, draft_model=arguments.draft_model, mode=arguments.mode, dtype=arguments.dtype or "auto",
+        device=arguments.device, max_context=arguments.max_context or "auto", allow_download=arguments.allow_download,
+        saved_readings=folders.saved_readings)
+    if not arguments.allow_download:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    make: Callable[[EngineConfig], Any] = EngineClient
+    if arguments.engine == "fake":
+        from .fake_engine import FakeEngine
+
+        make = FakeEngine
+    return Services(folders, make, config, read_document, fixed_dtype=arguments.dtype is not None,
+                    plain=arguments.engine == "autoregressive")
+
+
+def launch(services: Services, folders: places.Folders, *, host: str, port: int, users: dict[str, str] | None = None,
+           allow_host: tuple[str, ...] = ()) -> tuple[gr.Blocks, str]:
+    """Open the page (in a thread of Gradio's); returns it and its address. The environment must be quiet by now."""
+    from starlette.middleware import Middleware
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    from . import layout, theme
+
+    async def healthz(request: Any) -> JSONResponse:
+        return JSONResponse({"name": "triforce-chat", "status": "ok"})
+
+    page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
+    page.queue(max_size=64)
+    page.launch(
+        server_name=host, server_port=port, prevent_thread_lock=True, quiet=True, inbrowser=False, share=False,
+        show_error=True, allowed_paths=[], max_file_size=MAX_UPLOAD, footer_links=[], run_history=False,
+        enable_monitoring=False, strict_cors=True, ssr_mode=False, pwa=False, mcp_server=False,
+        auth=_login(users) if users else None, theme=theme.theme(), css_paths=[ASSETS / "style.css"], head=theme.head(),
+        favicon_path=ASSETS / "logo.svg",
+        app_kwargs={"routes": [Route("/healthz", healthz)],
+                    "middleware": [Middleware(Guard, hosts=allowed_hosts(host, allow_host))]})
+    shown = f"[{host}]" if ":" in host else host
+    return page, f"http://{shown}:{port}/"
+
+
+def quiet_environment(uploads: Path) -> None:
+    """Before Gradio is imported: no analytics, no version check, uploads in our own private folder."""
+    os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1",
+                      GRADIO_TEMP_DIR=str(uploads))
+
+
+def free_port(host: str, wanted: int | None) -> int:
+    """The wanted port, or the first free one from the default on. Raises ConfigError (busy, or none free)."""
+    if wanted is not None:
+        if not _is_free(host, wanted):
+            raise ConfigError(strings.PORT_BUSY.format(port=wanted), remedy=strings.PORT_REMEDY)
+        return wanted
+    last = DEFAULT_PORT + PORTS_TRIED
+    for port in range(DEFAULT_PORT, last):
+        if _is_free(host, port):
+            return port
+    raise ConfigError(strings.NO_PORT.format(first=DEFAULT_PORT, last=last), remedy=strings.PORT_REMEDY)
+
+
+def has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _login(users: dict[str, str]) -> Callable[[str, str], Any]:
+    async def login(user: str, password: str) -> bool:
+        good = hmac.compare_digest(users.get(user, "").encode(), password.encode()) and user in users
+        if not good:
+            await asyncio.sleep(1.0)  # guessing takes time
+        return good
+
+    return login
+
+
+def _leaver(leave: threading.Event) -> Callable[..., None]:
+    """First signal: leave in order. Second: now."""
+    def on_signal(number: int, frame: object) -> None:
+        if leave.is_set():
+            os._exit(128 + number)
+        leave.set()
+
+    return on_signal
+
+
+def _end_in_time() -> None:
+    """Whatever hangs on the way out, the process is gone in time."""
+    timer = threading.Timer(LEAVE_WITHIN, os._exit, (0,))
+    timer.daemon = True
+    timer.start()

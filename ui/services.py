@@ -1,0 +1,264 @@
+"""What a person can do, as verbs on one object: panels call these, tests too. Knows neither Gradio nor HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from triforce_core import EngineConfig, TriForceError
+
+from . import settings, strings
+from .conversations import Conversation, Conversations
+from .database import Database
+from .desk import Desk, Engine
+from .folders import Folders
+from .library import Entry, Library
+from .reading import Reader, ReadingRoom
+from .runs import Run, RunStore
+from .settings import Dials
+
+
+class Refusal(TriForceError):
+    """A wish that cannot be granted now; shown as a card."""
+
+
+@dataclass
+class View:
+    """What one browser tab looks at. Handlers change it, the tab's painter draws it.
+
+    choosing: the page range is being chosen, (first, last) as typed so far. notice: (kind, title, text)."""
+
+    document: str | None = None
+    conversation: str | None = None
+    page: int | None = None
+    choosing: tuple[float | None, float | None] | None = None
+    notice: tuple[str, str, str] | None = None
+    since: float = field(default_factory=time.monotonic)
+
+
+class Services:
+    """The whole app without a screen: documents in, questions in, runs out."""
+
+    def __init__(self, folders: Folders, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig,
+                 read: Reader, *, fixed_dtype: bool = False, plain: bool = False) -> None:
+        """fixed_dtype: the command line chose it, the settings tab cannot. plain: --engine autoregressive."""
+        self.folders, self._fixed_dtype, self._plain = folders, fixed_dtype, plain
+        self.database = Database(folders.database)
+        self.library = Library(self.database, folders.library)
+        self.conversations = Conversations(self.database)
+        self.conversations.interrupted(strings.APP_ENDED)
+        self.runs = RunStore()
+        self.dials = settings.load(folders.settings)
+        self.desk = Desk(make_engine, self._with_dtype(config), self.library, self.conversations, self.runs)
+        self.room = ReadingRoom(self.library, read, self.desk.read)
+        self.start_id = uuid.uuid4().hex
+        self.opening: str | None = None  # document that a first tab shows (from the command line)
+
+    def start(self, files: Sequence[Path], sample: Path | None = None) -> list[str]:
+        """Start the engine and add what was given; sentences about what could not be added."""
+        self.desk.start()
+        if sample and not self.folders.settings.exists() and not self.library.entries():
+            self.library.add(sample, strings.SAMPLE_NAME)
+            settings.save(self.folders.settings, self.dials)
+        problems = []
+        for path in files:
+            try:
+                entry = self.library.add(path)
+            except TriForceError as error:
+                problems.append(str(error))
+                continue
+            if self.opening is None:
+                self.opening = entry.id
+                self.read(entry.id)
+        for entry in self.library.entries():
+            if entry.state == "new" and entry.id != self.opening:
+                self.room.extract(entry.id)
+        return problems
+
+    def close(self) -> None:
+        self.room.close()
+        self.desk.close()
+        self.database.close()
+
+    # -- documents
+
+    def read(self, document: str) -> None:
+        """Take out the text if need be, then put the document into the cache."""
+        entry = self.library.get(document)
+        if entry is None:
+            return
+        if entry.state in ("new", "failed") or (entry.state == "ready" and self.library.document(document) is None):
+            self.room.extract(document, then_read=True)
+        elif entry.state == "ready":
+            self.desk.read(document)
+        elif entry.state == "extracting":
+            self.room.extract(document, then_read=True)
+
+    def open(self, view: View, document: str) -> None:
+        """Show a document and start reading it."""
+        if self.library.get(document) is None:
+            return
+        newest = self.conversations.of(document)
+        view.document, view.page, view.choosing, view.notice = document, None, None, None
+        view.conversation = newest[0].id if newest else None
+        self.library.touch(document)
+        self.read(document)
+
+    def add(self, view: View, paths: Sequence[tuple[Path, str]]) -> None:
+        """Take in uploaded files (path, name) and open the first."""
+        opened, problems = False, []
+        for path, name in paths:
+            try:
+                entry = self.library.add(path, name)
+            except TriForceError as error:
+                problems.append(str(error))
+                continue
+            if not opened:
+                self.open(view, entry.id)
+                opened = True
+            elif entry.state == "new":
+                self.room.extract(entry.id)
+        if problems:
+            view.notice = ("error", strings.NOT_ADDED, " ".join(problems))
+
+    def unlock(self, view: View, password: str) -> None:
+        if view.document and password:
+            self.room.extract(view.document, password=password, then_read=True)
+
+    def delete(self, view: View, document: str) -> None:
+        for run in self.runs.active():
+            if run.document == document:
+                self.desk.stop(run)
+        self.cancel_reading(document)
+        self.library.delete(document)
+        if view.document == document:
+            view.document = view.conversation = view.page = view.choosing = None
+
+    def cancel_reading(self, document: str) -> None:
+        self.room.cancel(document)
+        self.desk.cancel_reading(document)
+
+    def choose_pages(self, view: View, first: float | None, last: float | None) -> None:
+        """Read only these pages from now on. Raises PageRangeError or Refusal."""
+        entry = self.library.get(view.document)
+        if entry is None:
+            return
+        chosen = whole_range(first, last, entry.pages)
+        if chosen is None:
+            raise Refusal(strings.RANGE_BAD.format(pages=entry.pages))
+        whole = chosen == (1, entry.pages)
+        self.library.update(entry.id, first_page=None if whole else chosen[0], last_page=None if whole else chosen[1])
+        view.choosing = None
+        self.desk.read(entry.id)
+
+    def suggestion(self, entry: Entry) -> tuple[int, int]:
+        """The pages to offer: those chosen before, or as many from the start as fit."""
+        fit = self.desk.fits.get(entry.id)
+        if fit is None or fit.fits or entry.first_page:
+            return entry.selected_pages
+        total, last = 0, 0
+        for tokens in fit.page_tokens:
+            total += tokens
+            if total > fit.max_tokens - 64:
+                break
+            last += 1
+        return (1, max(1, last))
+
+    def phase(self, entry: Entry) -> str:
+        """Where a document stands: one of ``strings.PHASES``."""
+        if entry.id in self.room.extractions:
+            return "extracting"
+        if entry.state in ("locked", "failed"):
+            return entry.state
+        reading = self.desk.readings.get(entry.id)
+        if reading:
+            return reading.stage
+        if self.desk.open_key == (entry.id, *entry.selected_pages):
+            return "ready"
+        if entry.id in self.desk.too_long:
+            return "too_long"
+        if entry.id in self.desk.problems:
+            return "problem"
+        return "resting" if entry.read_seconds is not None else "closed"
+
+    # -- questions
+
+    def ask(self, view: View, question: str) -> Run | None:
+        """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
+        question = question.strip()
+        entry = self._ready(view)
+        if not question:
+            return None
+        if self.runs.of_conversation(view.conversation) is not None:
+            raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
+        conversation: Conversation | None = self.conversations.get(view.conversation)
+        if conversation is None or conversation.document != entry.id:
+            conversation = self.conversations.new(entry.id, question)
+            view.conversation = conversation.id
+        view.notice = None
+        run = Run(entry.id, question, conversation.id, first_page=entry.selected_pages[0])
+        return self.desk.ask(run, self._effective())
+
+    def race(self, view: View, question: str) -> Run:
+        entry = self._ready(view)
+        question = question.strip()
+        if not question:
+            raise Refusal(strings.RACE_NEEDS_QUESTION, remedy=strings.RACE_NEEDS_QUESTION_MORE)
+        running = self.runs.race_of(entry.id)
+        if running is not None and not running.ended:
+            raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
+        view.notice = None
+        return self.desk.race(Run(entry.id, question, first_page=entry.selected_pages[0], race=True), self.dials)
+
+    def stop(self, view: View) -> None:
+        """Stop the answer or the race that this view shows."""
+        run = self.active_run(view)
+        if run:
+            self.desk.stop(run)
+
+    def active_run(self, view: View) -> Run | None:
+        answer = self.runs.of_conversation(view.conversation) if view.conversation else None
+        if answer:
+            return answer
+        race = self.runs.race_of(view.document)
+        return race if race and not race.ended else None
+
+    # -- settings
+
+    def keep(self, dials: Dials) -> bool:
+        """Keep settings; True if the engine restarts for them."""
+        self.dials = dials
+        settings.save(self.folders.settings, dials)
+        config = self._with_dtype(self.desk.config)
+        restarts = config != self.desk.config
+        self.desk.reconfigure(config)
+        return restarts
+
+    def _effective(self) -> Dials:
+        if self._plain and self.dials.engine == "auto":
+            return dataclasses.replace(self.dials, engine="autoregressive")
+        return self.dials
+
+    def _with_dtype(self, config: EngineConfig) -> EngineConfig:
+        return config if self._fixed_dtype else dataclasses.replace(config, dtype=self.dials.dtype)
+
+    def _ready(self, view: View) -> Entry:
+        entry = self.library.get(view.document)
+        if entry is None:
+            raise Refusal(strings.OPEN_FIRST, remedy=strings.OPEN_FIRST_MORE)
+        if entry.state != "ready":
+            raise Refusal(strings.PHASES.get(entry.state, strings.PHASES["closed"]), remedy=entry.error)
+        return entry
+
+
+def whole_range(first: float | None, last: float | None, pages: int) -> tuple[int, int] | None:
+    """The page range as whole numbers, or None if it is not one."""
+    try:
+        low, high = int(first), int(last)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return (low, high) if (low, high) == (first, last) and 1 <= low <= high <= pages else None
