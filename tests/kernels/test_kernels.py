@@ -7,6 +7,7 @@ import torch
 
 from triforce_core.kernels import REFERENCE, choose_kernels, values_transposed
 from triforce_core.kernels import cpu as cpu_kernels
+from triforce_core.kernels import sdpa
 from triforce_core.kernels.reference import visible
 
 torch.set_num_threads(1)  # products this small only wait for each other
@@ -70,7 +71,7 @@ def random_view(dtype: torch.dtype, heads: int, slots: int, dim: int, g: torch.G
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("group", "n"), [(1, 1), (1, 9), (2, 1), (2, 5), (4, 3), (1, 40)])
+@pytest.mark.parametrize(("group", "n"), [(1, 1), (1, 9), (2, 1), (2, 5), (4, 3), (1, 40), (2, 70)])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("blocks", [False, True])
 def test_attention(dtype: torch.dtype, group: int, n: int, masked: bool, blocks: bool,
@@ -81,16 +82,17 @@ def test_attention(dtype: torch.dtype, group: int, n: int, masked: bool, blocks:
     keys, values = random_view(dtype, 2, 80, 16, g)
     queries = torch.randn(n, 2 * group, 16, generator=g)
     mask = (torch.rand(n, n, generator=g) < 0.5).tril() | torch.eye(n, dtype=torch.bool) if masked else None
-    for length in (n, 61, 80):
+    for length in (n, max(n, 61), 80):
         for mass_rows in (0, 1, 4, n):
             expected, expected_mass = REFERENCE.attention(queries, keys, values, length, mask, mass_rows, 8)
-            found, mass = CPU.attention(queries, keys, values, length, mask, mass_rows, 8)
-            assert_near(found, expected, DTYPES[dtype])
-            if mass_rows == 0:
-                assert mass is None and expected_mass is None
-            else:
-                assert mass.shape == (2, (length - n) // 8)
-                assert torch.allclose(mass, expected_mass, atol=DTYPES[dtype], rtol=DTYPES[dtype])
+            for attention in (CPU.attention, sdpa.attention):
+                found, mass = attention(queries, keys, values, length, mask, mass_rows, 8)
+                assert_near(found, expected, DTYPES[dtype])
+                if mass_rows == 0:
+                    assert mass is None and expected_mass is None
+                else:
+                    assert mass.shape == (2, (length - n) // 8)
+                    assert torch.allclose(mass, expected_mass, atol=DTYPES[dtype], rtol=DTYPES[dtype])
 
 
 def test_attention_written_out() -> None:

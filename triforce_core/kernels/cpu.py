@@ -14,11 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .reference import Linear, visible
+from . import sdpa
+from .reference import Linear, chunk_mass, visible
 
 _INT8_ROWS = 16  # up to here the int8 product is as fast as the bf16 one (it reads half the bytes)
-_TURNED_ROWS = range(6, 13)  # here keys x queries, then a transposing copy, beats queries x keys
-_BLOCK_SCORES = 1 << 23  # scores per block of query rows in wide passes
+_BLOCK_SCORES = 1 << 26  # scores per block of query rows in wide passes: larger is faster, 128 MiB is enough
+_FUSED_ROWS = 64  # float32: from here torch's fused attention wins (in bfloat16 it never does)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -67,18 +68,20 @@ def _padded(data: Tensor) -> Tensor:
 
 
 class Attention:
-    """See reference.attention. Unfilled slots must hold finite numbers (caches allocate zeros).
+    """See reference.attention; the result has the type of keys. Unfilled slots must hold finite numbers (caches allocate zeros).
 
     An object only for its scratch memory, which no result shares; one per model, not for two threads at once."""
 
     def __init__(self) -> None:
-        self._scratch: dict[tuple[str, torch.dtype], Tensor] = {}
+        self._scratch: dict[torch.dtype, Tensor] = {}
 
     def __call__(
         self, queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None = None,
         mass_rows: int = 0, chunk_size: int = 1,
     ) -> tuple[Tensor, Tensor | None]:
         n, num_heads, dim = queries.shape
+        if keys.dtype == torch.float32 and n >= _FUSED_ROWS:
+            return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
         heads, slots = keys.shape[:2]
         group = num_heads // heads
         scaled = (queries * dim**-0.5).to(keys.dtype).view(n, heads, group, dim)
@@ -89,7 +92,8 @@ class Attention:
             stop = min(n, start + rows)
             m = stop - start
             block = scaled[start:stop].permute(1, 2, 0, 3).reshape(heads, group * m, dim)
-            scores = self._scores(block, keys)
+            scores = self._room(heads, group * m, slots, keys.dtype)
+            torch.bmm(block, keys.transpose(1, 2), out=scores)
             by_head = scores.view(heads, group, m, slots)
             if length < slots:
                 by_head[..., length:] = float("-inf")
@@ -99,30 +103,15 @@ class Attention:
             mixed = torch.bmm(scores, values).view(heads, group, m, dim)
             outs.append(mixed.permute(2, 0, 1, 3).reshape(m, num_heads * dim))
             if mass_rows and stop > n - mass_rows:
-                part = _mass(by_head[:, :, max(0, n - mass_rows - start) :], (length - n) // chunk_size, chunk_size)
+                looked_at = by_head[:, :, max(0, n - mass_rows - start) :]
+                part = chunk_mass(looked_at, (length - n) // chunk_size, chunk_size)
                 mass = part if mass is None else mass + part
         return outs[0] if len(outs) == 1 else torch.cat(outs), mass
 
-    def _scores(self, block: Tensor, keys: Tensor) -> Tensor:
-        """block [H, r, D] times keys [H, C, D] -> [H, r, C] in scratch memory."""
-        heads, rows, _ = block.shape
-        slots = keys.shape[1]
-        scores = self._room("scores", heads * rows * slots, keys.dtype).view(heads, rows, slots)
-        if rows in _TURNED_ROWS and keys.dtype == torch.bfloat16:
-            turned = self._room("turned", heads * rows * slots, keys.dtype).view(heads, slots, rows)
-            torch.bmm(keys, block.transpose(1, 2), out=turned)
-            return scores.copy_(turned.transpose(1, 2))
-        return torch.bmm(block, keys.transpose(1, 2), out=scores)
-
-    def _room(self, name: str, size: int, dtype: torch.dtype) -> Tensor:
-        room = self._scratch.get((name, dtype))
+    def _room(self, heads: int, rows: int, slots: int, dtype: torch.dtype) -> Tensor:
+        size = heads * rows * slots
+        room = self._scratch.get(dtype)
         if room is None or room.numel() < size:
-            room = torch.empty(size + size // 8, dtype=dtype)
-            self._scratch[name, dtype] = room
-        return room[:size]
-
-
-def _mass(probs: Tensor, chunks: int, chunk_size: int) -> Tensor:
-    """probs [H, G, r, C] -> fp32 [H, chunks]. Rows first: the long axis stays vectorised."""
-    per_slot = probs[..., : chunks * chunk_size].sum((1, 2), dtype=torch.float32)
-    return per_slot.view(probs.shape[0], chunks, chunk_size).sum(-1)
+            self._scratch.pop(dtype, None)
+            room = self._scratch[dtype] = torch.empty(size + size // 8, dtype=dtype)
+        return room[:size].view(heads, rows, slots)

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from . import cpu, reference
+from . import cpu, reference, sdpa
 from .reference import Linear
 
 
@@ -46,10 +46,11 @@ REFERENCE = Kernels("reference", reference.rms_norm, reference.rotate, reference
 
 
 def choose_kernels(device: torch.device) -> Kernels:
-    """The fastest implementation for ``device``: ``cpu`` on CPUs (with scratch memory of its own), plain torch elsewhere."""
+    """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
         return Kernels("cpu", cpu.rms_norm, cpu.rotate, cpu.swiglu, cpu.make_linear, cpu.Attention())
-    return REFERENCE
+    return Kernels("torch", reference.rms_norm, reference.rotate, reference.swiglu, reference.make_linear,
+                   sdpa.attention)
 
 
 def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:

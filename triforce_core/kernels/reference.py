@@ -55,6 +55,25 @@ def visible(n: int, length: int, staged_mask: Tensor | None, device: torch.devic
     return seen
 
 
+def probabilities(queries: Tensor, keys: Tensor, length: int, staged_mask: Tensor | None, rows: int) -> Tensor:
+    """Softmax probabilities of the last ``rows`` of n queries [n, H * G, D] over slots [0, length): fp32 [H, G, rows, length]."""
+    n, num_heads, dim = queries.shape
+    heads = keys.shape[0]
+    assert num_heads % heads == 0 and length >= n >= rows, (queries.shape, keys.shape, length, rows)
+    grouped = queries[n - rows :].float().view(rows, heads, num_heads // heads, dim).permute(1, 2, 0, 3)
+    scores = grouped @ keys[:, None, :length].float().transpose(-1, -2) * dim**-0.5
+    seen = visible(n, length, staged_mask, queries.device)[n - rows :]
+    return scores.masked_fill(~seen, float("-inf")).softmax(-1)
+
+
+def chunk_mass(probs: Tensor, chunks: int, chunk_size: int) -> Tensor:
+    """probs [H, G, rows, C] summed over G, rows and the slots of each chunk -> fp32 [H, chunks].
+
+    Rows first: the long axis stays vectorised."""
+    per_slot = probs[..., : chunks * chunk_size].sum((1, 2), dtype=torch.float32)
+    return per_slot.view(probs.shape[0], chunks, chunk_size).sum(-1)
+
+
 def attention(
     queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None = None,
     mass_rows: int = 0, chunk_size: int = 1,
@@ -62,21 +81,13 @@ def attention(
     """Grouped-query attention over slots [0, length) of whole buffers, scaled by 1 / sqrt(D).
 
     queries [n, H * G, D] belong to the last n filled slots; keys, values [H, C, D].
-    Returns (fp32 [n, H * G * D], mass). mass, when mass_rows > 0: fp32 [H, chunks], the probabilities of the
-    last mass_rows rows summed over rows, the group's heads and the chunk_size slots of each chunk; chunks are the
-    whole ones among the slots before the staged tail.
+    Returns ([n, H * G * D] fp32 or the type of keys, mass). mass, when mass_rows > 0: fp32 [H, chunks], the
+    probabilities of the last mass_rows rows summed over rows, the group's heads and the chunk_size slots of each
+    chunk; chunks are the whole ones among the slots before the staged tail.
     """
     n, num_heads, dim = queries.shape
-    heads = keys.shape[0]
-    assert num_heads % heads == 0 and length >= n, (queries.shape, keys.shape, length)
-    grouped = queries.float().view(n, heads, num_heads // heads, dim).permute(1, 2, 0, 3)  # [H, G, n, D]
-    k, v = keys[:, None, :length].float(), values[:, None, :length].float()
-    scores = grouped @ k.transpose(-1, -2) * dim**-0.5
-    scores = scores.masked_fill(~visible(n, length, staged_mask, queries.device), float("-inf"))
-    probs = scores.softmax(-1)
-    out = (probs @ v).permute(2, 0, 1, 3).reshape(n, num_heads * dim)
+    probs = probabilities(queries, keys, length, staged_mask, n)
+    out = (probs @ values[:, None, :length].float()).permute(2, 0, 1, 3).reshape(n, num_heads * dim)
     if not mass_rows:
         return out, None
-    chunks = (length - n) // chunk_size
-    rows = probs[:, :, max(0, n - mass_rows) :, : chunks * chunk_size].sum((1, 2))
-    return out, rows.view(heads, chunks, chunk_size).sum(-1)
+    return out, chunk_mass(probs[:, :, max(0, n - mass_rows) :], (length - n) // chunk_size, chunk_size)

@@ -1,0 +1,53 @@
+"""What the machine has; choices are tested on machines that are not this one."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+from triforce_core.device.capability import (
+    Capability,
+    CudaDevice,
+    choose_dtype,
+    choose_threads,
+    describe,
+    read_capability,
+)
+
+GIB = 1024**3
+PLAIN = Capability("a CPU", 2, 4, 8 * GIB, 6 * GIB, frozenset({"avx2"}), "2.13.0", (), False)
+A100 = CudaDevice(0, "A100", (8, 0), 80 * GIB, 79 * GIB)
+T4 = CudaDevice(1, "T4", (7, 5), 16 * GIB, 15 * GIB)
+
+
+def test_this_machine() -> None:
+    machine = read_capability()
+    assert 1 <= machine.physical_cores <= machine.logical_cores
+    assert 0 < machine.free_memory <= machine.total_memory
+    assert choose_dtype(machine, "cpu") in ("float32", "bfloat16")
+    assert all(line.strip() for line in describe(machine))
+
+
+def test_dtype_follows_what_is_native() -> None:
+    assert choose_dtype(PLAIN, "cpu") == "float32"
+    native = dataclasses.replace(PLAIN, cpu_flags=frozenset({"avx512_bf16"}), cuda=(A100, T4))
+    assert choose_dtype(native, "cpu") == "bfloat16"
+    assert choose_dtype(native, "cuda") == choose_dtype(native, "cuda:0") == "bfloat16"
+    assert choose_dtype(native, "cuda:1") == "float16"
+
+
+def test_one_thread_per_core() -> None:
+    assert choose_threads(PLAIN) == 2
+
+
+def test_describe_names_gpus() -> None:
+    assert any("none" in line for line in describe(PLAIN))
+    lines = describe(dataclasses.replace(PLAIN, cuda=(A100, T4)))
+    assert any("A100" in line and "79.0 of 80.0 GiB" in line for line in lines)
+    assert any("flash_attn" in line for line in lines)
+
+
+def test_importing_it_imports_no_torch() -> None:
+    code = "import sys, triforce_core.device.capability; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,29 @@
+"""Attention through torch's own fused kernel: for GPUs, and for wide float32 passes on CPUs.
+
+It never shows its probabilities, so the mass of the last rows is computed again from queries and keys.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from .reference import chunk_mass, probabilities, visible
+
+
+def attention(
+    queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None = None,
+    mass_rows: int = 0, chunk_size: int = 1,
+) -> tuple[Tensor, Tensor | None]:
+    """See reference.attention; the result has the type of keys."""
+    n, num_heads, dim = queries.shape
+    heads = keys.shape[0]
+    seen = visible(n, length, staged_mask, queries.device) if n > 1 else None
+    out = F.scaled_dot_product_attention(
+        queries.to(keys.dtype).transpose(0, 1)[None], keys[None, :, :length], values[None, :, :length],
+        attn_mask=seen, enable_gqa=num_heads != heads,
+    )[0].transpose(0, 1).reshape(n, num_heads * dim)
+    if not mass_rows:
+        return out, None
+    probs = probabilities(queries, keys, length, staged_mask, min(n, mass_rows))
+    return out, chunk_mass(probs, (length - n) // chunk_size, chunk_size)
