@@ -197,6 +197,24 @@ def test_ctrl_c_keeps_what_was_written(small: Path) -> None:
     assert start.startswith("Forty-two") and rest.endswith("\n") and "(cancelled)" in err
 
 
+@pytest.mark.slow
+def test_with_the_real_engine(small: Path, tmp_path: Path) -> None:
+    from engine.tiny import write_model
+
+    write_model(tmp_path / "target", layers=2, heads=2, seed=1)
+    write_model(tmp_path / "draft", layers=1, heads=2, seed=2)
+    command = [sys.executable, "-m", "triforce_core", "ask", str(small), "What is the answer?", "--json", "--no-save",
+               "--model", str(tmp_path / "target"), "--draft-model", str(tmp_path / "draft"), "--dtype", "float32",
+               "--mode", "cpu", "--threads", "1", "--max-new-tokens", "24", "--verifier", "coupled", "--temperature",
+               "0.6", "--seed", "3"]
+    both = [json.loads(subprocess.run([*command, "--engine", engine], cwd=ROOT, check=True, capture_output=True,
+                                      text=True, timeout=120).stdout) for engine in ("triforce", "autoregressive")]
+    assert both[0]["token_ids"] == both[1]["token_ids"] and both[0]["answer"] == both[1]["answer"]
+    assert both[0]["document_tokens"] == both[0]["pages"][-1]["end"] > 10
+    assert both[0]["stats"]["decode_tokens_per_second"] > 0
+    assert both[1]["stats"]["tokens_per_full_pass"] == 1.0
+
+
 def test_help_is_quick_and_brings_no_torch() -> None:
     program = ("import sys\nfrom triforce_core.__main__ import main\n"
                "try: main(['ask', '--help'])\nexcept SystemExit as end: assert end.code == 0\n"

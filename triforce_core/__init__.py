@@ -19,6 +19,7 @@ from typing import Any
 
 _HOME = {
     "config": ("BUILTIN", "EngineConfig", "SamplingParams", "SpeculationConfig"),
+    "device.capability": ("Capability", "describe", "read_capability"),
     "documents": ("ReadCancelled", "ReadLimits", "read_document"),
     "documents.document": ("Document", "Page"),
     "errors": (

@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..config import SamplingParams
@@ -132,9 +131,12 @@ def describe_machine(device: str) -> dict[str, Any]:
     """Who measured, with what, and how busy the machine was."""
     import torch
 
+    from ..device.capability import read_capability
+
+    found = read_capability()
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     peak = torch.cuda.max_memory_allocated() if device.startswith("cuda") else peak_rss_bytes()
-    return {"machine": f"{cpu_name()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}",
+    return {"machine": f"{found.cpu_name}, {found.physical_cores} cores, {platform.system()} {platform.machine()}",
             "threads": torch.get_num_threads(), "versions": versions, "peak_memory_bytes": peak,
             "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None}
 
@@ -147,11 +149,3 @@ def peak_rss_bytes() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown CPU"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")

@@ -1,0 +1,63 @@
+"""The client and the real engine, on a tiny pair: a death, a new child, the saved reading, the same words."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from engine.tiny import document, write_model
+
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.errors import ContextTooLongError, EngineDiedError, ModelNotFoundError
+from triforce_core.events import DocumentOpened, Finished, RoundEvent, TextDelta
+from triforce_core.worker.client import EngineClient
+
+SAMPLING = SamplingParams(max_new_tokens=40, stop_token_ids=())
+SPECULATION = SpeculationConfig(budget=128, recent=48, window=32)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
+    root = tmp_path_factory.mktemp("pair")
+    write_model(root / "target", layers=2, heads=2, seed=1)
+    write_model(root / "draft", layers=1, heads=2, seed=2)
+    return EngineConfig(str(root / "target"), str(root / "draft"), "cpu", "float32", threads=1,
+                        saved_readings=root / "readings")
+
+
+@pytest.mark.slow
+def test_killed_while_answering_then_asked_again(config: EngineConfig) -> None:
+    book = document(sentences=220)
+    with EngineClient(config) as client:
+        *_, opened = client.open_document(book)
+        assert isinstance(opened, DocumentOpened) and not opened.restored
+        *_, whole = client.ask("Who found the lamp?", (), SAMPLING, SPECULATION)
+        assert isinstance(whole, Finished)
+        partial = ""
+        with pytest.raises(EngineDiedError, match="SIGKILL"):
+            for event in client.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=2000, stop_token_ids=()),
+                                    SpeculationConfig(engine="autoregressive")):
+                if isinstance(event, TextDelta):
+                    partial += event.text
+                if isinstance(event, RoundEvent) and event.index == 5:
+                    os.kill(client.status().pid or 0, signal.SIGKILL)
+        assert partial and whole.text.startswith(partial[:1])
+        *_, again = client.ask("Who found the lamp?", (), SAMPLING, SPECULATION)
+        assert isinstance(again, Finished) and again.token_ids == whole.token_ids
+        *_, reopened = client.open_document(book)
+        assert isinstance(reopened, DocumentOpened) and reopened.tokens == opened.tokens
+        with pytest.raises(ContextTooLongError):
+            list(client.open_document(document(sentences=2000)))
+        client.ask(None, (), SamplingParams(max_new_tokens=2000), SPECULATION).cancel()
+        *_, after = client.ask("Who found the lamp?", (), SAMPLING, SPECULATION)
+        assert isinstance(after, Finished) and after.token_ids == whole.token_ids
+
+
+@pytest.mark.slow
+def test_a_model_that_is_missing(config: EngineConfig, tmp_path: Path) -> None:
+    with EngineClient(EngineConfig(str(tmp_path / "none"), dtype="float32", threads=1)) as client:
+        with pytest.raises(ModelNotFoundError):
+            list(client.load())
+        assert client.status().state != "dead"
