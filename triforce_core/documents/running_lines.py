@@ -1,7 +1,7 @@
 """Running headers, footers and page numbers: lines that stand at the same edge of most pages.
 
-Only what repeats is taken: at least three pages, on more than 60 % of them (or of the left or right pages, which often
-differ). A line that stands in the middle of a page is never touched."""
+Only what repeats is taken: on at least three pages and on more than 60 % of them (or of the left or right pages, which
+often differ), word for word or with a number that counts up with the pages. The middle of a page is never touched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 SHARE = 0.6
 _FEWEST = 3
 _ROUNDS = 3  # a header may have several lines
-_NUMBER = re.compile(r"\d+")
+Key = tuple[str, int | None]
+_BARE = "#"
+_NUMBER = re.compile(r"[0-9]{1,6}")
 _ROMAN = re.compile(r"[ivxlc]{1,7}", re.IGNORECASE)
 _LONGEST = 120
 
@@ -28,34 +30,43 @@ def strip_running_lines(pages: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def _strip_once(pages: list[list[str]], edge: int) -> bool:
-    """Take the outermost line away where its pattern repeats; says whether any was."""
+    """Take the outermost line away where it repeats; says whether any was."""
     filled = [number for number, page in enumerate(pages) if page]
-    keys = {number: _pattern(pages[number][edge]) for number in filled}
-    repeated: set[tuple[str, int]] = set()
+    keys = {number: _keys(pages[number][edge], number) for number in filled}
+    repeated: set[tuple[Key, int]] = set()
     for side in (0, 1):  # left and right pages
         here = [number for number in filled if number % 2 == side]
-        for group, size in ((filled, len(filled)), (here, len(here))):
-            if size < _FEWEST:
-                continue
-            for key, count in Counter(keys[number] for number in group).items():
-                if key and count > SHARE * size and count >= _FEWEST:
-                    repeated.add((key, side))
+        for group in (filled, here):
+            counts = Counter(key for number in group for key in keys[number])
+            least = max(_FEWEST, SHARE * len(group))
+            repeated |= {
+                (key, side) for key, count in counts.items() if count > least or count == _FEWEST == len(group)
+            }
+    numbered = any(key[0] == _BARE and key[1] is not None for key, _ in repeated)
     found = False
     for number in filled:
-        if (keys[number], number % 2) in repeated and len(pages[number]) > 1:
+        running = any((key, number % 2) in repeated and key != (_BARE, None) for key in keys[number])
+        if (running or (numbered and (_BARE, None) in keys[number])) and len(pages[number]) > 1:
             line = 0 if edge == 0 else len(pages[number]) - 1
             pages[number] = _trimmed(pages[number][:line] + pages[number][line + 1 :])
             found = True
     return found
 
 
-def _pattern(line: str) -> str:
-    """What two running lines have in common: their words, any number counting as the same."""
+def _keys(line: str, page: int) -> set[Key]:
+    """What this line may share with its like on other pages: its words, or its words with a number that counts pages.
+
+    A bare number also has the key (_BARE, None), so that roman front matter goes where arabic numbers do."""
     line = line.strip().casefold()
-    if len(line) > _LONGEST:
-        return ""
+    if not line or len(line) > _LONGEST:
+        return set()
     bare = line.strip("-–—|[]() .")
-    return "#" if _ROMAN.fullmatch(bare) else _NUMBER.sub("#", bare)
+    if _ROMAN.fullmatch(bare):
+        return {(_BARE, None)}
+    pattern = _NUMBER.sub(_BARE, bare)
+    keys: set[Key] = {(pattern, None)} if pattern == _BARE else {(line, None)}
+    numbers = [int(digits) for digits in _NUMBER.findall(bare)]
+    return keys | {(pattern, value - page) for value in numbers[:1] + numbers[-1:]}
 
 
 def _trimmed(lines: Sequence[str]) -> list[str]:

@@ -1,0 +1,118 @@
+"""Clean-up and reflow by example: deterministic, and cautious."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from triforce_core.documents.cleanup import clean, letters
+from triforce_core.documents.reflow import reflow
+from triforce_core.documents.running_lines import strip_running_lines
+from triforce_core.documents.sections import split_sections
+from triforce_core.documents.sentences import SentenceRules
+from triforce_core.documents.typography import ascii_typography, find_quote
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("ﬁne oﬃce ﬂow", "fine office flow"),
+        ("cafe\u0301", "café"),
+        ("alpha\u0002\r\nbetic", "alphabetic"),
+        ("alpha\u0002betic", "alphabetic"),
+        ("a\u00a0 b\t\tc  ", "a b c"),
+        ("a\r\n\r\n\r\n\r\nb", "a\n\nb"),
+        ("soft\u00adhyphen", "softhyphen"),
+        ("bad\ud800surrogate", "bad\ufffdsurrogate"),
+        ("“Curly” — stays…", "“Curly” — stays…"),
+    ],
+)
+def test_clean(raw: str, expected: str) -> None:
+    assert clean(raw) == (expected, 0)
+    assert clean(expected) == (expected, 0)
+
+
+def test_hidden_characters_are_counted() -> None:
+    assert clean("a\u200bb\u202ec\U000e0041\u2066d") == ("abcd", 4)
+
+
+def test_a_garbled_layer_has_no_letters() -> None:
+    assert letters("\ufffd\ufffd \ue001\ue002 a") == 0 and letters("The whale") == 8
+
+
+def test_running_lines_go() -> None:
+    pages = [["MOBY DICK", f"{n} words", f"text {'x' * n}", f"more {'y' * n}", f"- {n} -"] for n in range(1, 9)]
+    pages[0][-1] = "ix"  # front matter is numbered in its own way
+    for number, page in enumerate(strip_running_lines(pages), 1):
+        assert page == [f"text {'x' * number}", f"more {'y' * number}"]
+    sides = [[("WHALES" if n % 2 else "OF SHIPS"), "word " * (n + 1), f"Page {n} of 10"] for n in range(10)]
+    assert all(page == ["word " * (n + 1)] for n, page in enumerate(strip_running_lines(sides)))
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [["Title", "a"], ["b", "c"], ["d", "e"], ["12", "f"]],
+        [["Same", "a"], ["Same", "b"]],
+        [["Only line"]] * 9,
+        [[f"Total {n * n} of {n}", f"words {'x' * n}", f"{n * n + 3}"] for n in range(9)],  # figures, not page numbers
+        [[]] * 3,
+    ],
+)
+def test_what_does_not_run_stays(pages: list[list[str]]) -> None:
+    assert strip_running_lines(pages) == pages
+
+
+def test_reflow_keeps_headings_lists_and_verse() -> None:
+    wrapped = [
+        "A HEADING",
+        "The whale is the largest animal that has ever lived on the earth, and",
+        "every sailor who has met one knows it well enough to keep away from alpha-",
+        "betic order when he tells of it, which is not often.",
+        "A second paragraph starts here and it also goes on for a good deal more",
+        "than one line.",
+        "- first item of a list",
+        "- second item",
+        "In Xanadu did Kubla Khan",
+        "A stately pleasure-dome decree:",
+    ]
+    assert reflow(wrapped) == (
+        "A HEADING\n\nThe whale is the largest animal that has ever lived on the earth, and every sailor who has met "
+        "one knows it well enough to keep away from alphabetic order when he tells of it, which is not often.\n\n"
+        "A second paragraph starts here and it also goes on for a good deal more than one line.\n\n"
+        "- first item of a list\n- second item\nIn Xanadu did Kubla Khan\nA stately pleasure-dome decree:"
+    )
+
+
+def test_sections_lose_nothing_and_stay_linear() -> None:
+    text = "\n\n".join(f"Paragraph {n}. " + "word " * (n % 300) for n in range(400))
+    sections = split_sections(text)
+    assert "".join("".join(sections).split()) == "".join(text.split())
+    assert max(map(len, sections)) <= 6000
+    begin = time.perf_counter()
+    split_sections("x" * 5_000_000)
+    assert time.perf_counter() - begin < 2
+
+
+def test_sentences() -> None:
+    line = 'Mr. A. Fox of the U.S. Navy came. "Did he?" she asked. He did (see Fig. 3). Yes! i.e. No.'
+    spans = list(SentenceRules().spans(line))
+    assert [line[a:b] for a, b in spans] == [
+        "Mr. A. Fox of the U.S. Navy came.", '"Did he?" she asked.', "He did (see Fig. 3).", "Yes! i.e. No.",
+    ]  # fmt: skip
+    rules = SentenceRules()
+    assert rules.runs_on("the sailor knows", "it well.") and not rules.runs_on("He knew.", "it")
+    assert not rules.runs_on("A HEADING", "The text") and not rules.runs_on("", "it")
+
+
+def test_typography_and_the_way_back() -> None:
+    page = "He said:\u00a0“It’s — 5–6 …  no” 😀.\nNext “line” and “line”"
+    plain = ascii_typography(page)
+    assert plain == 'He said: "It\'s -- 5-6 ... no" .\nNext "line" and "line"'
+    start, end = find_quote(page, '"It\'s -- 5-6 ... no"')
+    assert page[start:end] == "“It’s — 5–6 …  no”"
+    first, second = find_quote(page, '"line"'), find_quote(page, '"line"', nth=1)
+    assert first is not None and second is not None and first[0] < second[0] and page[slice(*second)] == "“line”"
+    assert find_quote(page, "nowhere") is None and find_quote(page, "") is None
+    assert ascii_typography(plain) == plain
