@@ -1,0 +1,73 @@
+"""Events fold into the same figures, live and final."""
+
+from little_books import make_document
+from triforce_core import EngineConfig, Finished, RoundEvent, SamplingParams, SpeculationConfig, TextDelta, TierCount
+from ui.fake_engine import FakeEngine, FakeScript
+from ui.runs import Fold, Run, RunStore
+
+
+def folded(*events) -> Fold:
+    fold = Fold()
+    for event in events:
+        fold.add(event)
+    return fold
+
+
+def test_rates_leave_the_first_round_out() -> None:
+    fold = folded(RoundEvent(0, (1, 2), ("draft", "bonus"), (TierCount("draft", 3, 1),), elapsed=1.0),
+                  RoundEvent(1, (3, 4, 5), ("draft", "draft", "recovered"), (TierCount("draft", 4, 2),), elapsed=2.5))
+    figures = fold.figures()
+    assert (figures.tokens, figures.full_passes, figures.time_to_first_token) == (5, 2, 1.0)
+    assert figures.tokens_per_second == 2.0
+    assert figures.tokens_per_full_pass == 2.5
+    assert figures.acceptance == {"draft": (7, 3)}
+    assert figures.origins == {"draft": 3, "bonus": 1, "recovered": 1}
+
+
+def test_shares_are_the_mean_over_the_rounds_that_measured() -> None:
+    fold = folded(RoundEvent(0, (1,), ("bonus",), (), page_shares=(1.0, 0.0)), RoundEvent(1, (1,), ("bonus",), ()),
+                  RoundEvent(2, (1,), ("bonus",), (), page_shares=(0.5, 0.5)))
+    assert fold.page_shares() == (0.75, 0.25)
+
+
+def test_nothing_happened_yet() -> None:
+    figures = Fold().figures()
+    assert figures.tokens_per_second == figures.tokens_per_full_pass == 0.0
+    assert Fold().page_shares() == ()
+
+
+def test_the_engine_s_own_figures_win_and_agree() -> None:
+    engine = FakeEngine(EngineConfig(), FakeScript(load_seconds=0, triforce_tokens_per_second=5000))
+    list(engine.open_document(make_document()))
+    fold = Fold()
+    for event in engine.ask("Where is the harbour?", (), SamplingParams(), SpeculationConfig()):
+        if isinstance(event, Finished):
+            live, marks = fold.figures(), fold.marks
+            fold.add(event)
+            final = fold.figures()
+            assert (live.tokens, live.full_passes, live.acceptance, live.origins) == (
+                final.tokens, final.full_passes, final.acceptance, final.origins)
+            assert abs(live.tokens_per_second - final.tokens_per_second) < 1e-6
+            assert marks[-1][1] == len(fold.text)
+        else:
+            fold.add(event)
+    assert final.engine == "triforce" and final.why
+    result = fold.result()
+    assert abs(sum(result["page_shares"]) - 1) < 1e-3 and result["passages"]
+
+
+def test_a_broken_off_answer_keeps_its_text_and_tokens() -> None:
+    fold = folded(RoundEvent(0, (7,), ("bonus",), ()), TextDelta("Half", 0.1))
+    assert (fold.text, fold.token_ids, fold.result()["reason"]) == ("Half", [7], "")
+
+
+def test_store_finds_what_runs_and_forgets_the_oldest() -> None:
+    store = RunStore(keep=2)
+    runs = [store.add(Run("doc", "q", f"talk{i}")) for i in range(4)]
+    assert store.of_conversation("talk2") is runs[2]
+    for run in runs:
+        run.state = "done"
+    store.add(Run("doc", "q", race=True))
+    assert store.get(runs[0].id) is None and store.get(runs[3].id) is runs[3]
+    assert store.of_conversation("talk2") is None
+    assert store.race_of("doc") is not None and store.race_of("other") is None

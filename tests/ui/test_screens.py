@@ -1,0 +1,148 @@
+"""Pure functions: values -> HTML. Every text from outside is escaped, every figure is where it belongs."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from little_books import make_document
+from triforce_core import DocumentFit, DocumentOpened, ModelInfo, PrefillProgress
+from ui import charts, figures, race, strings, transcript
+from ui.conversations import Answer
+from ui.desk import Reading
+from ui.library import Entry
+from ui.panels import head, library, side
+from ui.panels import race as race_panel
+from ui.runs import Figures, Fold, Run
+
+FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (55, 44)},
+                  {"draft": 80, "retrieval": 20, "bonus": 10, "recovered": 10}, "triforce", "long document", "rejection")
+EVIL = '<img src=x onerror=alert(1)>"\'{{x}}${y}'
+ENTRY = Entry("a" * 64, EVIL, ".txt", 1000, 1.0, None, "ready", "", EVIL, "txt", 6, 100, (EVIL,), None, None, 4213, 41.0)
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.84, "0.8 s"), (41.3, "41 s"), (130, "2 min 10 s"), (120, "2 min"),
+                                             (7300, "2 h 1 min")])
+def test_seconds(value: float, text: str) -> None:
+    assert figures.seconds(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(999, "999 B"), (1_400_000, "1.4 MB"), (2_100_000_000, "2.1 GB")])
+def test_size(value: int, text: str) -> None:
+    assert figures.size(value) == text
+
+
+def test_nothing_from_outside_is_live() -> None:
+    document = make_document()
+    evil = replace(document, title=EVIL, pages=(replace(document.pages[0], label=EVIL, text=EVIL), *document.pages[1:]))
+    passage = {"page": EVIL, "share": 0.5, "text": EVIL}
+    answer = Answer("1", "c", 0.0, EVIL, EVIL, (1,), "failed", EVIL, {"figures": {"tokens": 1, "why": EVIL}})
+    run = Run("d", EVIL)
+    run.fold.text = EVIL
+    screens = [
+        transcript.answer(answer), transcript.live(run), head.head(ENTRY, "ready"), head.head(ENTRY, "failed"),
+        library.listing([(ENTRY, "ready")], ENTRY.id, [], None), side.page_section(evil, 1, [passage]),
+        side.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=(1, 6)),
+        race_panel.recording(run), charts.figures_card(replace(FIGURES, why=EVIL), "x"),
+    ]
+    for html in screens:
+        assert "<img" not in html
+        assert "&lt;img" in html
+
+
+def test_figures_line_has_every_figure() -> None:
+    line = charts.figures_line(FIGURES)
+    for text in ("52", "0.8 s", "4.14", "120", "82 %", "55/67", "80 %", "44/55", strings.SPECULATION_ON, "long document"):
+        assert text in line
+
+
+def test_speculation_is_never_blank() -> None:
+    assert strings.SPECULATION_PENDING in charts.speculation_badge(Figures())
+    off = charts.speculation_badge(Figures(engine="autoregressive", why="no draft model"))
+    assert strings.SPECULATION_OFF in off and "no draft model" in off
+
+
+def test_an_unknown_tier_is_shown_too() -> None:
+    bar = charts.tier_bar({"ngram": 3, "draft": 1})
+    assert "ngram" in bar and "tf-tier-other" in bar
+
+
+def test_strip_maps_shares_to_pages() -> None:
+    html = charts.strip([str(i) for i in range(1, 9)], (0.1, 0.4), first_page=3, selected=4, read=(3, 4))
+    cells = re.findall(r'<button[^>]*data-page="(\d+)"[^>]*--i:([\d.]+)', html)
+    assert [cell for cell in cells if float(cell[1])] == [("3", "0.500"), ("4", "1.000")]
+    assert html.count("tf-out") == 6 and html.count('tabindex="0"') == 1
+    assert re.search(r'tf-selected" data-action="page" data-page="4"', html)
+
+
+def test_a_page_without_attention_is_empty_not_missing() -> None:
+    assert charts.strip(["i", "ii"], ()).count("<button") == 2
+    assert charts.intensity(0.0, 0.0) == 0.0
+
+
+def test_passages_are_marked_only_where_they_stand() -> None:
+    document = make_document(2)
+    words = document.pages[0].text[4:40]
+    here = side.page_section(document, 1, [{"page": "1", "share": 1.0, "text": words}])
+    there = side.page_section(document, 2, [{"page": "1", "share": 1.0, "text": words}])
+    assert here.count("<mark>") == 1 and "<mark>" not in there
+    assert "disabled" in here
+
+
+def test_reading_says_tokens_rate_and_time_left() -> None:
+    reading = Reading("d", "read", PrefillProgress(12_000, 31_204, 740.2, 26.0))
+    html = head.head(ENTRY, "read", reading=reading)
+    for text in ("12,000", "31,204", "740 tokens/s", "26 s left", strings.CANCEL):
+        assert text in html
+    reading.cancelled.set()
+    assert strings.CANCELLING in head.head(ENTRY, "read", reading=reading)
+
+
+def test_reopened_says_both_times() -> None:
+    opened = DocumentOpened("d", 4213, (), 0.8, 41.0, True, 32_768)
+    assert "read in 41 s, reopened in 0.8 s" in head.in_context(ENTRY, opened)
+    assert "pages 2 to 4" in head.in_context(replace(ENTRY, first_page=2, last_page=4), opened)
+
+
+def test_too_long_says_how_long_and_how_much_fits() -> None:
+    fit = DocumentFit(600, 350, (100,) * 6)
+    words = head.choice_words(ENTRY, fit)
+    assert "600 tokens" in words and "350 fit" in words and strings.TOO_LONG_TITLE in words
+    assert "Fits" in head.range_words(ENTRY, fit, (1, 3))
+    assert "50 too many" in head.range_words(ENTRY, fit, (1, 4))
+    for bad in ((0, 3), (3, 2), (1, 7), (1.5, 2), (None, 2), (1, 1e400)):
+        assert "tf-bad" in head.range_words(ENTRY, fit, bad)
+
+
+def leg(tokens: list[int], text: str) -> Fold:
+    fold = Fold()
+    fold.text, fold.token_ids, fold.marks = text, tokens, [(0.1 * i, i) for i in range(len(text) + 1)]
+    return fold
+
+
+def test_race_verdicts() -> None:
+    model = ModelInfo("m", "d", "cpu", "", "cpu", "bfloat16", 1024, 1, 1)
+    same = race.compare([leg([1, 2], "ab"), leg([1, 2], "ab")], model)
+    assert same["same"] and strings.RACE_SAME in race_panel.verdict(same)
+    parted = race.compare([leg([1, 2, 3], "a b c"), leg([1, 9], "a x")], model)
+    assert not parted["same"] and parted["difference"]["token"] == 2
+    html = race_panel.verdict(parted)
+    assert "bfloat16" in html and "<mark>b c</mark>" in html and "<mark>x</mark>" in html
+    exact = race.compare([leg([1], "a"), leg([2], "b")], replace(model, dtype="float32"))
+    assert exact["difference"]["why"] == strings.RACE_DIFFERS_EXACT
+    for speedup, words in ((2.0, "2.00 times as fast"), (0.7, "Speculation lost"), (1.01, "No difference"),
+                           (None, "Too short")):
+        assert words in race_panel.verdict(same | {"speedup": speedup})
+
+
+def test_replay_marks_are_thinned_but_complete() -> None:
+    marks = [(i * 0.01, i) for i in range(5000)]
+    kept = race.thin(marks)
+    assert len(kept) <= 601 and kept[-1][1] == 4999
+
+
+def test_engine_panel_says_why() -> None:
+    model = ModelInfo("Built-in", "", "cpu", "no GPU was found", "cpu", "bfloat16", 32_768, 30_000_000, 1)
+    html = side.engine_section("ready", model, None, "", None, 2, False)
+    for text in ("Built-in", "no GPU was found", "bfloat16", "32,768", "2 waiting", strings.NO_DRAFT):
+        assert text in html
+    assert "no weights" in side.engine_section("failed", None, None, "no weights", None, 0, False)

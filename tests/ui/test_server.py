@@ -1,0 +1,184 @@
+"""The served page from outside: headers, hosts, other sites, paths; and the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from ui import server
+from ui.guard import allowed_hosts, host_name, read_users
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_answer_carries_the_headers(served) -> None:
+    for path in ("/", "/healthz", "/config", "/nothing-here"):
+        answer = httpx.get(served.url + path.lstrip("/"))
+        assert "default-src 'self'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:7860", "127.0.0.1.evil.example", "", "[::2]"])
+def test_foreign_host_names_are_refused(served, host: str) -> None:
+    assert httpx.get(served.url, headers={"Host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost", "LOCALHOST:7860", "[::1]:7860"])
+def test_our_own_names_are_not(served, host: str) -> None:
+    assert httpx.get(served.url + "healthz", headers={"Host": host}).json()["status"] == "ok"
+
+
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
+                                     {"Origin": "http://evil.example"}, {"Origin": "null"}])
+def test_cross_site_requests_are_refused(served, headers: dict[str, str]) -> None:
+    files = {"files": ("x.txt", b"hello")}
+    answer = httpx.post(served.url + "gradio_api/upload", files=files, headers=headers)
+    assert answer.status_code == 403
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_the_page_s_own_upload_works(served) -> None:
+    answer = httpx.post(served.url + "gradio_api/upload", files={"files": ("x.txt", b"hello")},
+                        headers={"Sec-Fetch-Site": "same-origin"})
+    assert answer.status_code == 200
+    assert Path(answer.json()[0]).is_relative_to(served.services.folders.uploads)
+
+
+def file_handlers(served) -> list[dict]:
+    """Every event of the page that takes a file."""
+    config = httpx.get(served.url + "config").json()
+    kinds = {component["id"]: component["type"] for component in config["components"]}
+    return [event for event in config["dependencies"] if any(kinds[i] == "file" for i in event["inputs"])]
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../../../etc/passwd", str(ROOT / "app.py")])
+def test_no_client_can_name_a_file_to_read(served, path: str) -> None:
+    handlers = file_handlers(served)
+    assert handlers
+    before = len(served.services.library.entries())
+    for event in handlers:
+        file = {"path": path, "orig_name": "x.txt", "meta": {"_type": "gradio.FileData"}}
+        body = {"data": [[file]], "fn_index": event["id"], "session_hash": "probe"}
+        for target in (f"gradio_api/run/{event['api_name'] or 'predict'}", "gradio_api/run/predict",
+                       "gradio_api/queue/join", f"gradio_api/call/{event['api_name'] or 'predict'}"):
+            answer = httpx.post(served.url + target, json=body)
+            assert "root:" not in answer.text
+            if answer.status_code == 200 and "event_id" in answer.text and "call" in target:
+                result = httpx.get(served.url + f"{target}/{answer.json()['event_id']}")
+                assert "root:" not in result.text and "error" in result.text
+    time.sleep(0.2)
+    assert len(served.services.library.entries()) == before
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "data/triforce-chat.sqlite", "data/settings.json", "state/secret"])
+def test_our_files_are_not_served(served, path: str) -> None:
+    target = path if path.startswith("/") else str(served.services.folders.data.parent / path)
+    assert httpx.get(served.url + f"gradio_api/file={target}").status_code in (403, 404)
+
+
+def test_nothing_is_offered_as_a_public_api(served) -> None:
+    info = httpx.get(served.url + "gradio_api/info").json()
+    assert info["named_endpoints"] == {} and info["unnamed_endpoints"] == {}
+
+
+def test_folders_are_private(served) -> None:
+    folders = served.services.folders
+    for folder in (folders.data, folders.library, folders.uploads, folders.saved_readings):
+        assert folder.stat().st_mode & 0o077 == 0
+    assert folders.database.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("host", "name"), [("LOCALHOST:1", "localhost"), ("[::1]:7860", "::1"), ("a.b", "a.b"), ("", "")])
+def test_host_name(host: str, name: str) -> None:
+    assert host_name(host) == name
+
+
+def test_off_loopback_our_addresses_are_allowed_and_names_of_others_not() -> None:
+    assert socket.gethostname().lower() in allowed_hosts("0.0.0.0")
+    assert "evil.example" not in allowed_hosts("0.0.0.0")
+    assert "desk.lan" in allowed_hosts("0.0.0.0", ("desk.lan",))
+
+
+def test_auth_file(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text("# people\nana:long enough\nbob:short\n:nobody-at-all\n")
+    assert read_users(tmp_path / "users") == {"ana": "long enough"}
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+def app(*arguments: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "app.py", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                          **options)
+
+
+def test_help_is_quick_and_complete() -> None:
+    started = time.monotonic()
+    text = app("--help").stdout
+    assert time.monotonic() - started < 1.0
+    for flag in ("--host", "--port", "--no-browser", "--model", "--draft-model", "--mode", "--dtype", "--device",
+                 "--max-context", "--data-dir", "--offline", "--allow-download", "--engine", "--auth-file",
+                 "--log-level", "--version", "--check"):
+        assert flag in text
+
+
+def test_a_busy_port_is_one_line_and_exit_2(served, tmp_path: Path) -> None:
+    port = served.url.rstrip("/").rpartition(":")[2]
+    result = app("--port", port, "--no-browser", "--data-dir", str(tmp_path))
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1 and port in result.stderr and "--port" in result.stderr
+
+
+@pytest.mark.parametrize(("arguments", "words"), [(("--host", "0.0.0.0"), "--auth-file"),
+                                                  (("--auth-file", "/nonexistent"), "cannot be read"),
+                                                  (("--max-context", "5"), "max_context")])
+def test_refusals_before_anything_starts(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    result = app(*arguments, "--no-browser", "--data-dir", str(tmp_path))
+    assert result.returncode == 2 and words in result.stderr and "Traceback" not in result.stderr
+
+
+def test_vibe_mode_is_refused(tmp_path: Path) -> None:
+    result = app("--no-browser", "--data-dir", str(tmp_path), env=os.environ | {"GRADIO_VIBE_MODE": "1"})
+    assert result.returncode == 2 and "GRADIO_VIBE_MODE" in result.stderr
+
+
+def test_the_default_port_gives_way() -> None:
+    with socket.socket() as busy:
+        try:
+            busy.bind(("127.0.0.1", server.DEFAULT_PORT))
+        except OSError:
+            pass  # somebody else has it: just as good
+        assert server.free_port("127.0.0.1", None) > server.DEFAULT_PORT
+
+
+def test_check_reports_and_succeeds(tmp_path: Path) -> None:
+    result = app("--check", "--engine", "fake", "--data-dir", str(tmp_path))
+    assert result.returncode == 0 and "Engine" in result.stdout and "gradio 6" in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_start_and_leave(tmp_path: Path, number: int) -> None:
+    """The page is up within five seconds; a signal ends it within five, cleanly, without orphans."""
+    started = time.monotonic()
+    process = subprocess.Popen([sys.executable, "app.py", "--engine", "fake", "--no-browser", "--data-dir",
+                                str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert "running at" in line
+        url = line.split()[-1]
+        assert httpx.get(url).status_code == 200
+        opened = time.monotonic() - started
+        process.send_signal(number)
+        assert process.wait(5.0) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+    assert opened < 5.0 * float(os.environ.get("SLOW_MACHINE", "2"))
