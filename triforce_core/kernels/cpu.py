@@ -10,6 +10,8 @@ Norms, softmax sums and the residual stream are fp32: only inputs and outputs of
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -26,7 +28,12 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """See reference.rms_norm. hypot(|x|, sqrt(d eps)) / sqrt(d) is the root of mean square plus eps, in few calls."""
     width = x.shape[-1]
     norm = torch.linalg.vector_norm(x, 2, -1, True, dtype=torch.float32)
-    return (x / norm.hypot_(norm.new_tensor((width * eps) ** 0.5))).mul_(weight).mul_(width**0.5)
+    return (x / norm.hypot_(_number((width * eps) ** 0.5)).mul_(width**-0.5)).mul_(weight)
+
+
+@lru_cache(maxsize=64)
+def _number(value: float) -> Tensor:
+    return torch.tensor(value)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

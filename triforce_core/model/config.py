@@ -17,7 +17,8 @@ from ..errors import ModelError, ModelNotFoundError, UnsupportedModelError
 from .rope import RopeConfig, read_rope
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-_MODEL_TYPES = {"llama": 0, "mistral": 1, "qwen2": 2, "qwen3": 3}
+_BY_MODEL_TYPE = dict(zip(("llama", "mistral", "qwen2", "qwen3"), ARCHITECTURES, strict=True))
+_DEFAULT_POSITIONS = dict(zip(ARCHITECTURES, (2048, 131072, 32768, 32768), strict=True))  # as transformers
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,7 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
         raise ModelError(f"config.json: num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
     if head_dim % 2:
         raise ModelError(f"config.json: head_dim is {head_dim}", allowed="an even number")
-    qwen2 = architecture == "Qwen2ForCausalLM"
-    max_context = _size(raw, "max_position_embeddings", 4096 * 8 if architecture != "LlamaForCausalLM" else 2048)
+    max_context = _size(raw, "max_position_embeddings", _DEFAULT_POSITIONS[architecture])
     rope = read_rope(raw, head_dim, max_context)
     return ModelConfig(
         architecture=architecture,
@@ -107,7 +107,7 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
         head_dim=head_dim,
         rms_norm_eps=_number(raw, "rms_norm_eps", 1e-6),
         tied_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        qkv_bias=qwen2 or (architecture == "Qwen3ForCausalLM" and bool(raw.get("attention_bias", False))),
+        qkv_bias=architecture == "Qwen2ForCausalLM",
         qk_norm=architecture == "Qwen3ForCausalLM",
         max_context=max(max_context, rope.extended_context),
         rope=rope,
@@ -120,8 +120,8 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
 def _architecture(raw: Mapping[str, Any]) -> str:
     given = raw.get("architectures") or [None]
     name = given[0] if isinstance(given, list) else given
-    if name is None and raw.get("model_type") in _MODEL_TYPES:
-        return ARCHITECTURES[_MODEL_TYPES[raw["model_type"]]]
+    if name is None and raw.get("model_type") in _BY_MODEL_TYPE:
+        return _BY_MODEL_TYPE[raw["model_type"]]
     if name not in ARCHITECTURES:
         raise UnsupportedModelError(
             f"The architecture {name or raw.get('model_type') or 'of this config.json'} is not supported",
@@ -137,13 +137,11 @@ def _refuse_unsupported(raw: Mapping[str, Any], architecture: str) -> None:
         refused.append(f"hidden_act {raw['hidden_act']!r}")
     if raw.get("num_local_experts") or raw.get("num_experts") or raw.get("moe_intermediate_size"):
         refused.append("a mixture of experts")
-    if raw.get("attention_bias") and architecture in ("LlamaForCausalLM", "MistralForCausalLM"):
-        refused.append("attention_bias (a bias on the output projection)")
-    if raw.get("attention_bias") and architecture == "Qwen3ForCausalLM":
-        refused.append("attention_bias in Qwen3")
+    if raw.get("attention_bias") and architecture != "Qwen2ForCausalLM":
+        refused.append("attention_bias (a bias on the output projection too)")
     if raw.get("mlp_bias"):
         refused.append("mlp_bias")
-    if float(raw.get("partial_rotary_factor") or 1.0) != 1.0:
+    if _number(raw, "partial_rotary_factor", 1.0) != 1.0:
         refused.append(f"partial_rotary_factor {raw['partial_rotary_factor']}")
     if raw.get("quantization_config"):
         kind = raw["quantization_config"]
@@ -180,7 +178,7 @@ def _size(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
 
 
 def _number(raw: Mapping[str, Any], name: str, default: float) -> float:
-    value = raw.get(name, default)
+    value = default if raw.get(name) is None else raw[name]
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
         raise ModelError(f"config.json: {name} is {value!r}", allowed="a number above 0")
     return float(value)

@@ -50,7 +50,7 @@ def read_rope(raw: Mapping[str, Any], head_dim: int, max_context: int) -> RopeCo
     kind = given.get("rope_type", given.get("type", "default")) or "default"
     if kind not in KINDS:
         raise UnsupportedModelError(f"The rope kind {kind!r} is not supported", allowed=", ".join(KINDS))
-    if float(given.get("partial_rotary_factor") or 1.0) != 1.0:
+    if _positive(given, "partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModelError("A rope over part of each head (partial_rotary_factor) is not supported")
     theta = _positive(given, "rope_theta", _positive(raw, "rope_theta", 10000.0))
     if kind == "default":
@@ -121,7 +121,7 @@ def _yarn_attention(given: Mapping[str, Any], factor: float) -> float:
     if given.get("attention_factor") is not None:
         return _positive(given, "attention_factor", None)
     if given.get("mscale") and given.get("mscale_all_dim"):
-        return temperature(float(given["mscale"])) / temperature(float(given["mscale_all_dim"]))
+        return temperature(_positive(given, "mscale", None)) / temperature(_positive(given, "mscale_all_dim", None))
     return temperature(1.0)
 
 

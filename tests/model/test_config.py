@@ -1,0 +1,82 @@
+"""config.json: what is read, what is refused and by what name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.model.tiny import tiny_config
+from triforce_core.errors import ModelError, UnsupportedModelError
+from triforce_core.model import parse_config
+
+
+def test_sizes_and_ids() -> None:
+    config = parse_config(tiny_config(num_key_value_heads=2, eos_token_id=[2, 5], bos_token_id=1))
+    assert (config.head_dim, config.group_size) == (8, 2)
+    assert config.eos_token_ids == (2, 5) and config.bos_token_id == 1
+    assert config.kv_bytes_per_token(2) == 2 * 2 * 2 * 8 * 2
+
+
+@pytest.mark.parametrize(("changes", "named"), [
+    ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM"),
+    ({"architectures": None, "model_type": "gemma"}, "gemma"),
+    ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+    ({"num_local_experts": 8}, "mixture of experts"),
+    ({"attention_bias": True}, "attention_bias"),
+    ({"mlp_bias": True}, "mlp_bias"),
+    ({"quantization_config": {"quant_method": "gptq"}}, "gptq"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ({"rope_scaling": {"type": "longrope", "factor": 4.0}}, "'longrope'"),
+    ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "'dynamic'"),
+    ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "each kind of layer"),
+])
+def test_unsupported_is_named(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=named):
+        parse_config(tiny_config(**changes))
+
+
+@pytest.mark.parametrize(("changes", "named"), [
+    ({"hidden_size": None}, "hidden_size"),
+    ({"hidden_size": "32"}, "hidden_size"),
+    ({"num_hidden_layers": 0}, "num_hidden_layers"),
+    ({"num_attention_heads": True}, "num_attention_heads"),
+    ({"num_key_value_heads": 3}, "not a multiple"),
+    ({"head_dim": 7}, "head_dim"),
+    ({"rms_norm_eps": -1}, "rms_norm_eps"),
+    ({"rope_theta": "big"}, "rope_theta"),
+    ({"rope_scaling": "linear"}, "rope_scaling"),
+    ({"rope_scaling": {"type": "linear"}}, "factor"),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor"),
+    ({"partial_rotary_factor": "half"}, "partial_rotary_factor"),
+    ({"architectures": "LlamaForCausalLM", "vocab_size": 1.5}, "vocab_size"),
+])
+def test_malformed_is_named(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ModelError, match=named):
+        parse_config(tiny_config(**changes))
+
+
+def test_model_type_stands_in_for_architectures() -> None:
+    raw = tiny_config(model_type="qwen2")
+    del raw["architectures"]
+    assert parse_config(raw).qkv_bias
+
+
+def test_sliding_window_limits_the_context() -> None:
+    mistral = parse_config(tiny_config(architectures=["MistralForCausalLM"], sliding_window=128))
+    mistral.check_context(128)
+    with pytest.raises(UnsupportedModelError, match="window of 128"):
+        mistral.check_context(129)
+    parse_config(tiny_config(architectures=["MistralForCausalLM"], sliding_window=None)).check_context(100_000)
+    unused = parse_config(tiny_config(architectures=["Qwen2ForCausalLM"], sliding_window=128, use_sliding_window=False))
+    unused.check_context(100_000)
+    used = parse_config(tiny_config(architectures=["Qwen2ForCausalLM"], sliding_window=128, use_sliding_window=True))
+    assert used.sliding_window == 128
+
+
+def test_yarn_llama_2_128k() -> None:
+    """The rope part of NousResearch/Yarn-Llama-2-7b-128k's config.json."""
+    config = parse_config(tiny_config(max_position_embeddings=131072, rope_scaling={
+        "factor": 32.0, "original_max_position_embeddings": 4096, "type": "yarn", "finetuned": True}))
+    assert config.max_context == 131072 and config.rope.kind == "yarn"
+    assert config.rope.attention_factor == pytest.approx(1.3465736)
