@@ -56,7 +56,9 @@ def test_running_lines_go() -> None:
         [["Title", "a"], ["b", "c"], ["d", "e"], ["12", "f"]],
         [["Same", "a"], ["Same", "b"]],
         [["Only line"]] * 9,
-        [[f"Total {n * n} of {n}", f"words {'x' * n}", f"{n * n + 3}"] for n in range(9)],  # figures, not page numbers
+        [
+            [f"Total {n * n} of {n * 7}", f"words {'x' * n}", f"{n * n + 3}"] for n in range(9)
+        ],  # figures, not page numbers
         [[]] * 3,
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 _LENGTH = struct.Struct(">I")
 LONGEST = 256 << 20
@@ -14,14 +14,14 @@ class BrokenFrameError(Exception):
     """The stream ended inside a message, or what came is none."""
 
 
-def write_frame(stream: BinaryIO, message: dict[str, Any]) -> None:
+def write_frame(stream: IO[bytes], message: dict[str, Any]) -> None:
     data = json.dumps(message, ensure_ascii=True).encode()
     assert len(data) <= LONGEST
     stream.write(_LENGTH.pack(len(data)) + data)
     stream.flush()
 
 
-def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
+def read_frame(stream: IO[bytes]) -> dict[str, Any] | None:
     """The next message, None at the end of the stream."""
     head = stream.read(_LENGTH.size)
     if not head:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from ..errors import DocumentError, DocumentTooLargeError
 from .finish import finish
@@ -38,7 +38,7 @@ def main() -> None:
     os._exit(0)  # libraries' own tear-down of a hostile file is not worth the risk
 
 
-def _answer(request: dict[str, Any], limits: ReadLimits, out: BinaryIO) -> None:
+def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None:
     def at_page(page: int, pages: int) -> None:
         write_frame(out, {"at": page, "pages": pages})
 

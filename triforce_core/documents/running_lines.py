@@ -38,9 +38,8 @@ def _strip_once(pages: list[list[str]], edge: int) -> bool:
         here = [number for number in filled if number % 2 == side]
         for group in (filled, here):
             counts = Counter(key for number in group for key in keys[number])
-            least = max(_FEWEST, SHARE * len(group))
             repeated |= {
-                (key, side) for key, count in counts.items() if count > least or count == _FEWEST == len(group)
+                (key, side) for key, count in counts.items() if count >= _FEWEST and count > SHARE * len(group)
             }
     numbered = any(key[0] == _BARE and key[1] is not None for key, _ in repeated)
     found = False

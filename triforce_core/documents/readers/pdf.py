@@ -39,7 +39,7 @@ def empty(source: Source) -> EmptyDocumentError:
 def read_with_pdfium(source: Source) -> Raw:
     """Raises ReaderMissingError, or EncryptedDocumentError, Damaged..., Empty... or DocumentTooLargeError."""
     try:
-        import pypdfium2 as pdfium
+        import pypdfium2 as pdfium  # type: ignore[import-untyped]
         from pypdfium2 import raw as c
     except ImportError as problem:
         raise ReaderMissingError("pypdfium2") from problem
@@ -158,7 +158,7 @@ def read_with_pypdf(source: Source) -> Raw:
     if all(page.failed for page in pages):
         raise bomb if limited else damaged(source)
     try:
-        title = str((pdf.metadata or {}).get("/Title") or "")
+        title = str(pdf.metadata.title or "") if pdf.metadata else ""
     except Exception:  # a broken information dictionary is no reason to fail
         title = ""
     return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, lines=True)

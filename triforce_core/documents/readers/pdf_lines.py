@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -35,7 +36,7 @@ def _box(text_page: Any, index: int) -> tuple[float, float, float]:
 
 def _paragraph_starts(lines: Sequence[str], boxes: Sequence[tuple[float, float, float] | None]) -> set[int]:
     filled = [(number, box) for number, box in enumerate(boxes) if box is not None]
-    pairs = list(zip(filled, filled[1:], strict=False))
+    pairs = list(pairwise(filled))
     gaps = [upper[1] - lower[1] for (_, upper), (_, lower) in pairs if upper[1] > lower[1]]
     if len(gaps) < 2:
         return set()
