@@ -92,14 +92,14 @@ def _ask(given: Namespace) -> int:
 
     engine = _make_engine(config)
     try:
-        for event in engine.load():
-            say.event(event)
+        for step in engine.load():
+            say.event(step)
         with _ctrl_c_cancels(engine):
             _refuse_if_too_long(engine, document, first, last)
             opened = None
-            for event in engine.open_document(chosen):
-                say.event(event)
-                opened = event if isinstance(event, DocumentOpened) else None
+            for progress in engine.open_document(chosen):
+                say.event(progress)
+                opened = progress if isinstance(progress, DocumentOpened) else None
             if opened is None:
                 raise KeyboardInterrupt
             say.opened(opened, chosen)

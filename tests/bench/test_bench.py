@@ -59,7 +59,8 @@ class Steady:
         for i, start in enumerate(range(0, len(ids), per_round)):
             part = tuple(ids[start : start + per_round])
             tiers = (TierCount("draft", 4, 3),) if fast else ()
-            rounds.append(RoundEvent(i, part, ("bonus",) * len(part), tiers, {}, None, 0.5 + (i + 1) * seconds))
+            at = 0.5 + (i + 1) * seconds
+            rounds.append(RoundEvent(i, part, ("bonus",) * len(part), tiers, {"verify": 2.0}, None, at))
             yield rounds[-1]
         stats = answer_stats(rounds, prompt_tokens=1, reused_tokens=1, prefill_seconds=0.5,
                              engine=speculation.engine, why="because")
@@ -83,6 +84,7 @@ def test_rates_speedup_and_identity() -> None:
     assert found["tokens_per_full_pass"] == 4 and found["identical_text"] is True
     assert found["prefill_tokens_per_second"] == 500.0
     assert found["acceptance"] == {"draft": {"tested": 32, "accepted": 24, "rate": 0.75}}
+    assert found["triforce_milliseconds_per_pass"] == {"verify": 2.0}
     assert "2.00x" in table(found) and "1 of 1" in table(found)
 
 

@@ -61,6 +61,8 @@ def _parser() -> flags.Parser:
     parser.add_argument("--context", type=int, default=30_000, metavar="N", help="tokens of document (default: 30000)")
     parser.add_argument("--new-tokens", type=int, default=256, metavar="N", help="per answer, at most (default: 256)")
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="of every answer (default: 1)")
+    parser.add_argument("--saved-readings", type=Path, metavar="DIR",
+                        help="keep the documents' KV here, to measure decoding again without reading again")
     parser.add_argument("--peer", choices=("transformers",))
     parser.add_argument("--peer-new-tokens", type=int, default=48, metavar="N")
     flags.add_sampling_flags(parser)
@@ -75,7 +77,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
             raise ConfigError(f"{name.replace('_', '-')} is {getattr(given, name)}", allowed=f"at least {low}")
     sampling = flags.sampling_params(given, given.new_tokens)
     speculation = flags.speculation_config(given, "triforce")
-    config = flags.engine_config(given)
+    config = flags.engine_config(given, given.saved_readings)
     paths = given.document or sorted(path for path in _SAMPLES.glob("*") if path.suffix in (".md", ".txt", ".pdf"))
     if not paths:
         raise ConfigError("There is no document", remedy="Name one with --document.")

@@ -11,7 +11,16 @@ from typing import Any
 from ..config import SamplingParams
 from ..events import ModelInfo
 from ..metrics import acceptance_rate
-from .measure import FAST, PLAIN, SHORTEST, DocumentResult, acceptance, median_of, tokens_per_full_pass
+from .measure import (
+    FAST,
+    PLAIN,
+    SHORTEST,
+    DocumentResult,
+    acceptance,
+    median_of,
+    milliseconds_per_pass,
+    tokens_per_full_pass,
+)
 
 
 def summary(results: Sequence[DocumentResult], model: ModelInfo, sampling: SamplingParams, *, workload: str,
@@ -48,6 +57,8 @@ def summary(results: Sequence[DocumentResult], model: ModelInfo, sampling: Sampl
         "autoregressive_time_to_first_token": median_of([stats.time_to_first_token for stats in plain_stats]),
         "triforce_time_to_first_token": median_of([stats.time_to_first_token for pair in pairs for stats in pair.fast]),
         "kv_cache_gigabytes_per_second": plain * _cache_bytes(results, model) / 1e9,
+        "autoregressive_milliseconds_per_pass": milliseconds_per_pass(results, PLAIN),
+        "triforce_milliseconds_per_pass": milliseconds_per_pass(results, FAST),
         "documents": [_document(result) for result in results],
         **machine,
     }
@@ -81,6 +92,7 @@ def _document(result: DocumentResult) -> dict[str, Any]:
         "context_tokens": result.context_tokens,
         "prefill_seconds": result.prefill_seconds,
         "prefill_tokens_per_second": result.prefill_tokens_per_second,
+        "prefill_restored": result.restored,
         "autoregressive_tokens_per_second": result.rate(PLAIN),
         "triforce_tokens_per_second": result.rate(FAST),
         "speedup": result.speedup,
@@ -109,6 +121,9 @@ def table(found: Mapping[str, Any]) -> str:
     lines.append("")
     for tier, count in found["acceptance"].items():
         lines.append(f"accepted from {tier}: {count['accepted']:,} of {count['tested']:,} ({count['rate']:.0%})")
+    for name, key in (("plain", "autoregressive"), ("TriForce", "triforce")):
+        stages = ", ".join(f"{stage} {spent:.1f}" for stage, spent in found[f"{key}_milliseconds_per_pass"].items())
+        lines.append(f"milliseconds per full pass, {name}: {stages}")
     lines.append(f"first token after {found['autoregressive_time_to_first_token']:.2f} s (plain), "
                  f"{found['triforce_time_to_first_token']:.2f} s (TriForce); {found['why']}")
     lines.append(f"plain decoding moves {found['kv_cache_gigabytes_per_second']:.1f} GB/s of KV cache; "
