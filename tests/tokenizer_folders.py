@@ -20,6 +20,11 @@ CHAT = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
+LLAMA_CHAT = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %}"
+    " {{ m.content }} {{ eos_token }}{{ bos_token }}{% endif %}{% endfor %}"
+)
+
 
 def sentencepiece_folder(folder: Path, prompt: dict | None = PROMPT, dummy_prefix: bool = False) -> Path:
     """A sentencepiece model like the built-in one (with prompt.json), or like the one of Llama (dummy prefix)."""
@@ -32,6 +37,8 @@ def sentencepiece_folder(folder: Path, prompt: dict | None = PROMPT, dummy_prefi
         add_dummy_prefix=dummy_prefix, user_defined_symbols=marks, pad_id=-1, minloglevel=2,
         hard_vocab_limit=False,
     )  # fmt: skip
+    if not prompt:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": LLAMA_CHAT}))
     if prompt:
         (folder / "prompt.json").write_text(json.dumps(prompt))
         (folder / "generation_config.json").write_text('{"eos_token_id": [2, 3]}')

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from abc import ABC, abstractmethod
@@ -81,6 +82,7 @@ class SentencePieces(Vocabulary):
             raise UnsupportedModelError(
                 f"{file} is not a readable sentencepiece model", remedy="Copy the model folder again."
             ) from problem
+        self._folder = file.parent
         self.size = self._model.vocab_size()
         self._pieces = [self._model.id_to_piece(i) for i in range(self.size)]
         self.strips_first_space = bool(self._lead)
@@ -105,6 +107,27 @@ class SentencePieces(Vocabulary):
     def id_of(self, piece: str) -> int | None:
         found = self._model.piece_to_id(piece)
         return found if 0 <= found < self.size and self._pieces[found] == piece else None
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool) -> str | None:
+        """A template beside the model file, rendered in jinja's sandbox as transformers does."""
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        file, settings = self._folder / "chat_template.jinja", self._folder / "tokenizer_config.json"
+        template = file.read_text("utf-8") if file.is_file() else None
+        if template is None and settings.is_file():
+            template = json.loads(settings.read_text("utf-8")).get("chat_template")
+        if not isinstance(template, str):
+            return None
+        ends = {"bos_token": self._name(self.bos), "eos_token": self._name(self.eos)}
+        try:
+            sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+            return sandbox.from_string(template).render(messages=messages, add_generation_prompt=generate, **ends)
+        except TemplateError as problem:
+            raise UnsupportedModelError(f"The chat template in {self._folder} does not work: {problem}") from problem
+
+    def _name(self, token_id: int | None) -> str:
+        return "" if token_id is None else self._pieces[token_id]
 
 
 class HuggingFace(Vocabulary):
@@ -163,14 +186,16 @@ class HuggingFace(Vocabulary):
     def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool) -> str | None:
         if not self._outer.chat_template:
             return None
-        rendered = self._outer.apply_chat_template([dict(m) for m in messages], tokenize=False, add_generation_prompt=generate)
+        rendered = self._outer.apply_chat_template(
+            [dict(m) for m in messages], tokenize=False, add_generation_prompt=generate
+        )
         return str(rendered)
 
 
 def open_vocabulary(folder: Path, has_prompt: bool) -> Vocabulary:
     """Our own format first (its encoding is what the model was trained on), then Hugging Face's, then bare pieces."""
     pieces = folder / "tokenizer.model"
-    if pieces.is_file() and (has_prompt or not (folder / "tokenizer_config.json").is_file()):
+    if pieces.is_file() and (has_prompt or not (folder / "tokenizer.json").is_file()):
         return SentencePieces(pieces)
     if any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json")):
         return HuggingFace(folder)

@@ -170,7 +170,7 @@ class PromptBuilder:
     def fit(self, document: Document, max_tokens: int) -> Fit:
         """Which pages, from the first, fit into max_tokens."""
         prompt = self.document(document)
-        total, tail = len(prompt.token_ids), len(self._layout.tail)
+        total, tail = len(prompt.token_ids), self.tail_length
         ends = [page.end + tail for page in prompt.pages]
         ends[-1] = total
         count = sum(end <= max_tokens for end in ends)
