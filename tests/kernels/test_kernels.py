@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triforce_core.kernels import REFERENCE, choose_kernels, values_transposed
+from triforce_core.kernels import REFERENCE, choose_kernels, sdpa, values_transposed
 from triforce_core.kernels import cpu as cpu_kernels
-from triforce_core.kernels import sdpa
 from triforce_core.kernels.reference import visible
 
 torch.set_num_threads(1)  # products this small only wait for each other

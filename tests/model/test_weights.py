@@ -149,7 +149,7 @@ def test_no_weights_and_no_folder(folder: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ModelNotFoundError, match="no folder"):
         find_model(folder / "nothing here")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ModelNotFoundError, match="not in the local Hugging Face cache.*--allow-download"):
+    with pytest.raises(ModelNotFoundError, match=r"not in the local Hugging Face cache.*--allow-download"):
         find_model("nobody-at-all/no-such-model")
 
 

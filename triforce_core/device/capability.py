@@ -99,7 +99,8 @@ def describe(machine: Capability) -> list[str]:
         f"torch {machine.torch_version}",
     ]
     for gpu in machine.cuda:
-        lines.append(f"GPU {gpu.index}: {gpu.name}, {gpu.free_memory / gib:.1f} of {gpu.total_memory / gib:.1f} GiB free, "
+        free, total = gpu.free_memory / gib, gpu.total_memory / gib
+        lines.append(f"GPU {gpu.index}: {gpu.name}, {free:.1f} of {total:.1f} GiB free, "
                      f"{choose_dtype(machine, f'cuda:{gpu.index}')}")
     if not machine.cuda:
         lines.append("GPU: none that torch can use")

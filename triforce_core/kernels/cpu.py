@@ -51,18 +51,19 @@ def swiglu(gate_up: Tensor) -> Tensor:
 def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Linear:
     """See reference.make_linear. int8 weights with bf16 products keep both forms: int8 for few rows, bf16 for many.
 
-    The int8 form gives each row the same result however many rows there are: verification agrees with decoding."""
+    The int8 form gives each row the same result however many rows there are: verification agrees with decoding.
+    It takes scales in bf16; where that rounds them, what is missing is multiplied in afterwards."""
     if scale is None or dtype != torch.bfloat16 or bias is not None:
         weight = (data.float() * scale.float()[:, None] if scale is not None else data).to(dtype).contiguous()
         bias = None if bias is None else bias.to(dtype)
         return lambda x: F.linear(x.to(dtype), weight, bias)
     small, wide, factor = _padded(data), data.to(dtype), scale.to(dtype).contiguous()
+    missing = None if torch.equal(factor.float(), scale) else scale / factor.float()
 
     def linear(x: Tensor) -> Tensor:
         x = x.to(dtype)
-        if x.shape[0] <= _INT8_ROWS:
-            return torch._weight_int8pack_mm(x, small, factor)
-        return F.linear(x, wide).mul_(factor)
+        y = torch._weight_int8pack_mm(x, small, factor) if x.shape[0] <= _INT8_ROWS else F.linear(x, wide).mul_(factor)
+        return y if missing is None else y * missing
 
     return linear
 
@@ -75,7 +76,9 @@ def _padded(data: Tensor) -> Tensor:
 
 
 class Attention:
-    """See reference.attention; the result has the type of keys. Unfilled slots must hold finite numbers (caches allocate zeros).
+    """See reference.attention; the result has the type of keys.
+
+    Unfilled slots must hold finite numbers (caches allocate zeros).
 
     An object only for its scratch memory, which no result shares; one per model, not for two threads at once."""
 

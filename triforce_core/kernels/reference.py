@@ -56,7 +56,7 @@ def visible(n: int, length: int, staged_mask: Tensor | None, device: torch.devic
 
 
 def probabilities(queries: Tensor, keys: Tensor, length: int, staged_mask: Tensor | None, rows: int) -> Tensor:
-    """Softmax probabilities of the last ``rows`` of n queries [n, H * G, D] over slots [0, length): fp32 [H, G, rows, length]."""
+    """Of the last ``rows`` of n queries [n, H * G, D] over slots [0, length): fp32 [H, G, rows, length]."""
     n, num_heads, dim = queries.shape
     heads = keys.shape[0]
     assert num_heads % heads == 0 and length >= n >= rows, (queries.shape, keys.shape, length, rows)

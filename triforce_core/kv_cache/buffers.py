@@ -29,7 +29,7 @@ class LayerBuffers:
         return self.keys.shape[1]
 
     def resize(self, slots: int, keep: int) -> None:
-        """New buffers of ``slots`` slots with the first ``keep`` copied. Raises NotEnoughMemoryError, nothing changed."""
+        """New buffers of ``slots`` slots, the first ``keep`` copied. Raises NotEnoughMemoryError, nothing changed."""
         heads, _, dim = self.keys.shape
         keys, values = _pair(heads, slots, dim, self.keys.dtype, self.keys.device)
         keys[:, :keep] = self.keys[:, :keep]
@@ -55,7 +55,7 @@ class LayerBuffers:
         self.values[:, target:stop] = self.values.index_select(1, source)
 
     def gather(self, source: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
-        """Chunks of ``source`` (int64 [H, k], numbered in chunks of ``chunk_size`` slots) to slots [0, k * chunk_size)."""
+        """Chunks of ``source`` (int64 [H, k]; chunk i is slots from i * chunk_size) to slots [0, k * chunk_size)."""
         _gather_rows(self.keys, source.keys, chunks, chunk_size)
         if self.values.is_contiguous() and source.values.is_contiguous():
             _gather_rows(self.values, source.values, chunks, chunk_size)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -69,7 +70,7 @@ class StagingCache(KVCache):
     @torch.inference_mode()
     def keep(self, indices: Sequence[int]) -> None:
         indices = list(indices)
-        assert all(a < b for a, b in zip(indices, indices[1:], strict=False)), "indices must ascend"
+        assert all(a < b for a, b in pairwise(indices)), "indices must ascend"
         assert not indices or (0 <= indices[0] and indices[-1] < self.num_staged), (indices, self.num_staged)
         prefix = 0
         while prefix < len(indices) and indices[prefix] == prefix:

@@ -91,7 +91,8 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
     kv_heads = _size(raw, "num_key_value_heads", heads)
     head_dim = _size(raw, "head_dim", hidden // heads)
     if heads % kv_heads:
-        raise ModelError(f"config.json: num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
+        raise ModelError(f"config.json: {heads} attention heads are not a multiple of {kv_heads} KV heads",
+                         remedy="Fetch the checkpoint again.")
     if head_dim % 2:
         raise ModelError(f"config.json: head_dim is {head_dim}", allowed="an even number")
     max_context = _size(raw, "max_position_embeddings", _DEFAULT_POSITIONS[architecture])

@@ -15,7 +15,7 @@ _SMALL = ["*.json", "tokenizer.model", "*.txt", "*.jinja"]
 
 
 def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> Path:
-    """The folder of a checkpoint. Raises ModelNotFoundError (neither a folder nor in the cache, or the download failed)."""
+    """The folder of a checkpoint. Raises ModelNotFoundError (no folder, not in the cache, or the download failed)."""
     path = Path(folder_or_repo).expanduser()
     if path.is_dir():
         return path
@@ -43,4 +43,5 @@ def _weights_pattern(repo: str) -> str:
     """Safetensors if the repo has them, otherwise pickles: never both (the same weights twice)."""
     from huggingface_hub import list_repo_files
 
-    return "model*.safetensors" if any(n.endswith(".safetensors") for n in list_repo_files(repo)) else "pytorch_model*.bin"
+    safe = any(name.endswith(".safetensors") for name in list_repo_files(repo))
+    return "model*.safetensors" if safe else "pytorch_model*.bin"

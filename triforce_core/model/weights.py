@@ -46,7 +46,7 @@ class Checkpoint:
         self._asked: set[str] = set()
         for path in _files(folder):
             self._open[path] = _open_safetensors(path) if path.suffix == ".safetensors" else _open_bin(path)
-            for name in self._open[path].keys():  # noqa: SIM118 - safe_open is no mapping
+            for name in self._open[path].keys():
                 if name in self._where:
                     raise DamagedWeightsError(f"{path.name} and {self._where[name].name} both hold {name}")
                 self._where[name] = path
