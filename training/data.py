@@ -114,7 +114,7 @@ def usable(record: dict) -> bool:
     return record["type"] == "extractive" and len(record["context"]) < LONGEST_CONTEXT
 
 
-def question_tasks(records: list[dict], variants: int) -> list[tuple[str, list[dict], list[str], int, int]]:
+def question_tasks(records: list[dict], variants: int, seed: int) -> list[tuple[str, list[dict], list[str], int, int]]:
     """Records by paragraph, ready for `encode_paragraph`."""
     by_context: dict[str, list[dict]] = {}
     for record in records:
@@ -122,10 +122,10 @@ def question_tasks(records: list[dict], variants: int) -> list[tuple[str, list[d
             by_context.setdefault(record["context"], []).append(record)
     pool = [word for context in by_context for word in _NAME.findall(context) if word.lower() not in FUNCTION_WORDS]
     names = Random(0).sample(pool, min(20_000, len(pool)))
-    return [(context, asked, names, variants, seed) for seed, (context, asked) in enumerate(by_context.items())]
+    return [(context, asked, names, variants, seed + i) for i, (context, asked) in enumerate(by_context.items())]
 
 
-def prepare(corpus: Path, tokenizer: Path, out: Path, variants: int, limit: int | None) -> None:
+def prepare(corpus: Path, tokenizer: Path, out: Path, variants: int, limit: int | None, seed: int = 0) -> None:
     """Tokenises everything; `limit` keeps it small for a trial."""
     out.mkdir(parents=True, exist_ok=True)
     chunk = 4000 if limit is None else 8
@@ -147,7 +147,7 @@ def prepare(corpus: Path, tokenizer: Path, out: Path, variants: int, limit: int 
         for name in ("qa-train", "qa-dev"):
             records = read_records(corpus / f"{name}.jsonl.zst")
             records = records if limit is None or name == "qa-dev" else records[:: max(1, len(records) // (limit * 40))]
-            tasks = question_tasks(records, variants if name == "qa-train" else 1)
+            tasks = question_tasks(records, variants if name == "qa-train" else 1, seed)
             paragraphs = pool.map(encode_paragraph, tasks, chunksize=min(32, chunk))
             with (out / f"{name}.pkl").open("wb") as file:
                 pickle.dump(paragraphs, file)
@@ -163,9 +163,10 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--variants", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0, help="another one makes other variants")
     parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")
     options = parser.parse_args()
-    prepare(options.corpus, options.tokenizer, options.out, options.variants, options.limit)
+    prepare(options.corpus, options.tokenizer, options.out, options.variants, options.limit, options.seed)
 
 
 if __name__ == "__main__":

@@ -45,10 +45,10 @@ class Unit:
     questions: list[Question]
 
 
-def load_units(corpus: Path, encoder: Encoder) -> list[Unit]:
+def load_units(path: Path, encoder: Encoder) -> list[Unit]:
     """All paragraphs that are asked about."""
     by_context: dict[str, list[dict]] = {}
-    for record in read_records(corpus / "qa-dev.jsonl.zst"):
+    for record in read_records(path):
         if record["type"] == "extractive" and len(record["answer"]) < 120 and len(record["context"]) < 3000:
             by_context.setdefault(record["context"], []).append(record)
     units = []
@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--model", type=Path, default=Path("assets/builtin/target"), help="int8 folder or checkpoint")
     parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
+    parser.add_argument("--split", default="qa-dev", help="qa-train shows what was learnt by heart")
     parser.add_argument("--lengths", type=int, nargs="*", default=[2048, 8192, 30000])
     parser.add_argument("--questions", type=int, default=240, help="at each length")
     parser.add_argument("--page", type=int, default=400, help="tokens to a page; 0 for no pages")
@@ -165,7 +166,7 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, encoder = load_model(options.model).to(device), Encoder(options.tokenizer)
-    units = load_units(options.corpus, encoder)
+    units = load_units(options.corpus / f"{options.split}.jsonl.zst", encoder)
     asked = []
     print("tokens  questions  free   verbatim  answer in it  short answer right")
     for length in options.lengths:

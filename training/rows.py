@@ -207,7 +207,7 @@ class RowMaker:
             if how < 0.4:
                 found = np.flatnonzero(ids[window] == self.encoder.newline)
                 cut = at - 60 + int(found[-1]) + 1 if len(found) else at
-            elif how < 0.7:
+            elif how < 0.7 and len(sentences):
                 cut = int(sentences[min(len(sentences) - 1, int(np.searchsorted(sentences[:, 0], at))), 0])
             else:
                 cut = at

@@ -41,10 +41,7 @@ TARGET_PHASES = (
     Phase(("32k",), 0.20),
     Phase(("4k-late", "32k-late", "1k-late"), 0.12),
 )
-CONTINUE_PHASES = (
-    Phase(("32k", "4k"), 0.5),
-    Phase(("32k-late", "4k-late", "1k-late"), 0.5),
-)
+CONTINUE_PHASES = (Phase(("4k-late", "16k", "4k-late", "32k-late", "1k-late"), 1.0),)
 SMALL_PHASES = (Phase(("1k",), 0.5), Phase(("4k", "1k"), 0.5))
 
 DRAFT_KINDS = {
