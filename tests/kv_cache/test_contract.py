@@ -14,6 +14,7 @@ import torch
 from tests.model.tiny import VOCAB, tiny_llama
 from triforce_core.errors import ContextTooLongError
 from triforce_core.kv_cache.base import KVCache
+from triforce_core.kv_cache.chunk_means import ChunkMeans
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
@@ -267,10 +268,44 @@ def test_retrieval_holds_chunk_zero_the_chosen_and_the_newest(dtype: torch.dtype
     with pytest.raises(ValueError, match="needs a new selection"):
         cache.truncate(20)
     full.truncate(30)
-    cache.reset()
     cache.sync()
-    assert cache.num_committed == 30
+    assert cache.num_committed == 30 and cache.selection is None
     cache.check_integrity()
+
+
+def test_retrieval_notices_a_cut_that_has_grown_over() -> None:
+    """Truncated and grown again between two syncs: the length alone would not tell."""
+    full = full_cache()
+    MODEL.forward(torch.arange(40), full, logits_rows=0)
+    full.commit()
+    cache = RetrievalCache(full, budget=128, recent=16)
+    full.truncate(20)
+    MODEL.forward(torch.arange(30, 60), full, logits_rows=0)
+    full.commit()
+    cache.sync()
+    assert_like_recomputed(MODEL, cache, [*range(20), *range(30, 60)])
+
+
+def test_chunk_means_follow_the_full_cache() -> None:
+    full = prefilled(MODEL, 100)
+    means = ChunkMeans(full, 8)
+    queries = torch.randn(2, 3, 4, MODEL.config.head_dim, generator=torch.Generator().manual_seed(0))
+    for cut, more in ((None, 0), (None, 21), (50, 70), (3, 0)):
+        if cut is not None:
+            full.truncate(cut)
+        if more:
+            MODEL.forward(torch.arange(more) % VOCAB, full, logits_rows=0)
+            full.commit()
+        means.update()
+        assert means.num_chunks == full.num_committed // 8
+        found = means.score(queries)
+        assert found.shape == (2, 2, means.num_chunks)
+        for layer in range(2):
+            for head in range(2):
+                keys = full.read(layer)[0][head, : means.num_chunks * 8].view(-1, 8, MODEL.config.head_dim).mean(1)
+                mine = queries[layer, :, 2 * head : 2 * head + 2].reshape(6, -1)
+                expected = (mine @ keys.T * MODEL.config.head_dim**-0.5).softmax(-1).sum(0)
+                torch.testing.assert_close(found[layer, head], expected, atol=1e-5, rtol=1e-4)
 
 
 def test_retrieval_before_any_selection_is_a_recent_window() -> None:

@@ -24,6 +24,7 @@ class FullCache(StagingCache):
         """max_tokens: the longest context; slots: initial size. Raises NotEnoughMemoryError."""
         super().__init__(num_layers, num_kv_heads, head_dim, slots=min(slots, max_tokens), dtype=dtype, device=device)
         self.max_tokens = max_tokens
+        self._truncations: list[int] = []  # lengths, oldest first
 
     def reserve(self, tokens: int) -> None:
         """Grow to at least ``tokens`` slots at once. Raises ContextTooLongError, NotEnoughMemoryError."""
@@ -46,8 +47,20 @@ class FullCache(StagingCache):
 
     def truncate(self, length: int) -> None:
         assert 0 <= length <= self.length, (length, self.length)
+        if length < self.num_committed:
+            self._truncations.append(length)
         self.length = length
         self.num_committed = self._filled = min(length, self.num_committed)
+
+    @property
+    def mark(self) -> int:
+        """For ``lowest_since``: now."""
+        return len(self._truncations)
+
+    def lowest_since(self, mark: int) -> int | None:
+        """The shortest length that committed tokens were cut to since ``mark`` was read, or None if never: what a
+        follower copied of later tokens is no longer true then, however long the cache is by now."""
+        return min(self._truncations[mark:], default=None)
 
     def read(self, layer: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
         """Committed keys and values of tokens [start, stop): views [H, stop - start, D], valid until the next begin."""

@@ -30,6 +30,7 @@ class RetrievalCache(StagingCache):
         self.full, self.budget, self.chunk_size, self.recent, self.slack = full, budget, chunk_size, recent, slack
         self._selected = 0  # slots of selected chunks (chunk 0 included)
         self._tail_start = 0  # context position of the first token after them
+        self._mark = full.mark
         self.selection: Tensor | None = None  # int64 [layers, H, k] chunk numbers, or None: everything is held
         self.sync()
 
@@ -41,12 +42,14 @@ class RetrievalCache(StagingCache):
     def sync(self) -> None:
         """Be level with the full cache: drop staged tokens, copy the keys and values it has committed since.
 
-        Without a selection, everything is held while it fits the budget; then the newest tokens and chunk 0,
-        until the first ``select``."""
+        Without a selection (also after the full cache was cut back into what was selected), everything is held while it
+        fits the budget; otherwise the newest tokens and chunk 0, until the next ``select``."""
         target = self.full.num_committed
-        if target < self.num_committed:
-            self.truncate(target)
+        lowest = self.full.lowest_since(self._mark)
+        self._mark = self.full.mark
         self.length = self.num_committed
+        if lowest is not None and lowest < self.num_committed:
+            self.truncate(0 if lowest < self._tail_start else lowest)
         if self.selection is None and target > self.budget:
             self._choose(None)
             return
@@ -65,6 +68,7 @@ class RetrievalCache(StagingCache):
     @torch.inference_mode()
     def _choose(self, mass: Tensor | None) -> None:
         total, size = self.full.num_committed, self.chunk_size
+        self._mark = self.full.mark
         if total <= self.budget:
             self._hold_all()
             return
