@@ -260,6 +260,7 @@ def _wire_questions(services: Services, tabs: Tabs, talk: chat.Chat, lanes: race
 def _wire_settings(services: Services, form: settings.SettingsForm) -> None:
     fields = list(form.fields.values())
     form.save.click(lambda *values: settings.keep(services, values), fields, [form.result], queue=False, **PRIVATE)
-    form.reset.click(lambda: settings.values(Dials()), None, fields, queue=False, **PRIVATE)
+    reset = form.reset.click(lambda: settings.values(Dials()), None, fields, queue=False, **PRIVATE)
+    reset.then(lambda *values: settings.keep(services, values), fields, [form.result], queue=False, **PRIVATE)
 
 

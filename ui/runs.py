@@ -110,7 +110,8 @@ class Fold:
             return Figures(
                 tokens, (tokens - self._first_tokens) / seconds if seconds > 0 else 0.0, self._first, self._passes,
                 tokens / self._passes if self._passes else 0.0,
-                {tier: (n, self._accepted[tier]) for tier, n in self._tested.items()}, dict(self._origins))
+                {tier: (n, self._accepted[tier]) for tier, n in self._tested.items()}, dict(self._origins),
+                "triforce" if self._tested else "autoregressive" if self._passes > 1 else "")
 
     def page_shares(self) -> tuple[float, ...]:
         with self._lock:

@@ -48,13 +48,12 @@ def serve(arguments: Arguments) -> int:
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leaver(leave))
-    problems = services.start(arguments.files, SAMPLE)
     page = None
     try:
         page, url = launch(services, folders, host=arguments.host, port=port, users=users,
                            allow_host=arguments.allow_host)
         print(strings.RUNNING.format(url=url), flush=True)
-        for problem in problems:
+        for problem in services.start(arguments.files, SAMPLE):  # only now: the engine must not slow the page's start
             print(problem, file=sys.stderr)
         if arguments.browser and has_display():
             webbrowser.open(url)
@@ -102,7 +101,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
         server_name=host, server_port=port, prevent_thread_lock=True, quiet=True, inbrowser=False, share=False,
         show_error=True, allowed_paths=[], max_file_size=MAX_UPLOAD, footer_links=[], run_history=False,
         enable_monitoring=False, strict_cors=True, ssr_mode=False, pwa=False, mcp_server=False,
-        auth=_login(users) if users else None, theme=theme.theme(), css_paths=[ASSETS / "style.css"], head=theme.head(),
+        auth=_login(users) if users else None, theme=theme.theme(), head=theme.head(),
         favicon_path=ASSETS / "logo.svg",
         app_kwargs={"routes": [Route("/healthz", healthz)],
                     "middleware": [Middleware(Guard, hosts=allowed_hosts(host, allow_host))]})

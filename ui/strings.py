@@ -169,7 +169,7 @@ ACCEPTED = "Accepted of tested:"
 WHO_WROTE = "Who wrote the tokens"
 SPECULATION_ON = "TriForce on"
 SPECULATION_OFF = "TriForce off"
-SPECULATION_PENDING = "TriForce: known when the answer ends"
+SPECULATION_PENDING = "TriForce: seen with the first words"
 REUSED = "{reused} tokens reused from the cache, {new} read for this question."
 TIERS = {
     "quote": ("document quote", "Forced by the document: the words between quotation marks can only go on this way."),

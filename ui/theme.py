@@ -43,7 +43,7 @@ def theme() -> gr.themes.Base:
         "checkbox_label_border_color_selected": "var(--tf-accent)",
         "panel_background_fill": "var(--tf-surface)", "code_background_fill": "var(--tf-field)",
     }
-    values: dict[str, str] = {"block_shadow": "none", "button_primary_shadow": "none", "block_border_width": "0px",
+    values: dict[str, str] = {"block_shadow": "none", "button_primary_shadow": "none", "block_border_width": "0px", "input_border_width": "1px",
                               "input_shadow": "none", "input_shadow_focus": "0 0 0 3px var(--tf-accent-soft)",
                               "color_accent": "var(--tf-accent)"}
     for name, value in surfaces.items():
@@ -53,10 +53,13 @@ def theme() -> gr.themes.Base:
 
 
 def head() -> str:
-    """The page's own script (keys, panes, copy, replay), inline, and the few words that style sheet and script show."""
+    """Style sheet and script (keys, panes, copy, replay), inline, and the few words that they show.
+
+    Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
     words = json.dumps({"copy": strings.COPY, "copied": strings.COPIED})
     script = (ASSETS / "page.js").read_text(encoding="utf-8")
     drop = json.dumps(f"{strings.DROP_HERE}\n{strings.DROP_HELP}").replace("\\n", "\\A ")
-    return (f"<style>:root {{ --tf-drop: {drop}; }}</style>"
+    style = (ASSETS / "style.css").read_text(encoding="utf-8")
+    return (f"<style>:root {{ --tf-drop: {drop}; }}\n{style}</style>"
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<script>const TF_WORDS = {words};\n{script}</script>")
