@@ -112,6 +112,11 @@ def test_where_two_answers_part() -> None:
     assert Pair(None, (), (), {PLAIN: (1, 2), FAST: (1, 2, 4)}).same_tokens == 2
 
 
+def test_a_text_in_circles_is_told() -> None:
+    assert Pair(None, (), (), {PLAIN: tuple(range(50))}).variety == 1.0
+    assert Pair(None, (), (), {PLAIN: (1, 2) * 50}).variety < 0.05
+
+
 @pytest.mark.parametrize("tokens", [100, 1000, 5000])
 def test_a_cut_document_is_as_long_as_allowed(tokens: int) -> None:
     def count(document: Document) -> int:

@@ -41,6 +41,13 @@ class Pair:
         return next((i for i, (a, b) in enumerate(both) if a != b), min(map(len, self.token_ids.values())))
 
     @property
+    def variety(self) -> float:
+        """Distinct runs of four tokens over all of them: a text that goes in circles is easy to draft, and says so."""
+        ids = self.token_ids[PLAIN]
+        runs = list(zip(ids, ids[1:], ids[2:], ids[3:], strict=False))
+        return len(set(runs)) / len(runs) if runs else 1.0
+
+    @property
     def long_enough(self) -> bool:
         return min(map(len, self.token_ids.values())) >= SHORTEST
 

@@ -46,6 +46,7 @@ def summary(results: Sequence[DocumentResult], model: ModelInfo, sampling: Sampl
                        for tier, count in acceptance(results).items()},
         "tokens_per_full_pass": tokens_per_full_pass(results),
         "identical_text": all(pair.identical for pair in pairs) if same_expected else None,
+        "variety": median_of([pair.variety for pair in pairs]),
         "prefill_tokens_per_second": prefill,
         "answers": len(pairs),
         "answers_too_short": len(pairs) - len(timed),
@@ -100,7 +101,7 @@ def _document(result: DocumentResult) -> dict[str, Any]:
         "answers": [{"question": pair.question, "tokens": len(pair.token_ids[FAST]),
                      "autoregressive_tokens_per_second": pair.rate(PLAIN),
                      "triforce_tokens_per_second": pair.rate(FAST), "identical": pair.identical,
-                     "same_tokens": pair.same_tokens} for pair in result.pairs],
+                     "same_tokens": pair.same_tokens, "variety": pair.variety} for pair in result.pairs],
     }
 
 
@@ -121,6 +122,7 @@ def table(found: Mapping[str, Any]) -> str:
     lines.append("")
     for tier, count in found["acceptance"].items():
         lines.append(f"accepted from {tier}: {count['accepted']:,} of {count['tested']:,} ({count['rate']:.0%})")
+    lines.append(f"variety of the text: {found['variety']:.0%} of its runs of four tokens are distinct")
     for name, key in (("plain", "autoregressive"), ("TriForce", "triforce")):
         stages = ", ".join(f"{stage} {spent:.1f}" for stage, spent in found[f"{key}_milliseconds_per_pass"].items())
         lines.append(f"milliseconds per full pass, {name}: {stages}")
