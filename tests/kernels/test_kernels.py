@@ -61,6 +61,16 @@ def test_int8_rows_do_not_depend_on_their_company() -> None:
     assert all(torch.equal(together[i : i + 1], linear(x[i : i + 1])) for i in range(16))
 
 
+def test_attention_rows_do_not_depend_on_their_company() -> None:
+    g = torch.Generator().manual_seed(0)
+    keys, values = random_view(torch.bfloat16, 4, 1400, 64, g)
+    for _ in range(20):
+        queries = torch.randn(9, 4, 64, generator=g) * 2
+        together, _ = CPU.attention(queries, keys, values, 1300)
+        alone = [CPU.attention(queries[i : i + 1], keys, values, 1300 - 8 + i)[0] for i in range(9)]
+        assert torch.equal(together, torch.cat(alone))
+
+
 def random_view(dtype: torch.dtype, heads: int, slots: int, dim: int, g: torch.Generator) -> list[torch.Tensor]:
     keys = torch.randn(heads, slots, dim, generator=g).to(dtype)
     values = torch.randn(heads, slots, dim, generator=g).to(dtype)
