@@ -63,6 +63,13 @@ def test_dials_change_the_speed_never_the_words(engine, gamma1, gamma2, every):
     assert answer(engine, dials, temperature=0.8)[0].token_ids == answer(engine, PLAIN, temperature=0.8)[0].token_ids
 
 
+def test_chunks_may_be_chosen_by_means_instead(engine):
+    dials = SpeculationConfig(verifier="coupled", refresh="chunk-means", refresh_every=2, **DIALS)
+    fast, _ = answer(engine, dials, temperature=0.8)
+    assert fast.stats.acceptance["retrieval"].accepted > 0
+    assert fast.token_ids == answer(engine, PLAIN, temperature=0.8)[0].token_ids
+
+
 def test_tiers_are_really_at_work(engine):
     done, events = answer(engine, SpeculationConfig(**DIALS), temperature=0.7, tokens=64)
     stats = done.stats

@@ -9,10 +9,12 @@ from pathlib import Path
 import torch
 
 from ..config import BUILTIN, EngineConfig, SpeculationConfig
+from ..device.capability import Capability, choose_dtype, choose_threads, read_capability
 from ..drafters.chain import ModelDrafter, ModelOnCache
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, TokenizerMismatchError
 from ..events import LoadProgress, ModelInfo
+from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
 from ..kv_cache.retrieval import RetrievalCache
 from ..kv_cache.saved import fingerprint_files
@@ -40,10 +42,11 @@ class Loaded:
 
 def load(config: EngineConfig) -> Iterator[LoadProgress | Loaded]:
     """Progress, then the Loaded. Raises ModelError kinds, ConfigError, NotEnoughMemoryError."""
+    machine = read_capability()
     device, mode, why_mode = _place(config)
-    dtype, why_dtype = _dtype(config, device)
+    dtype, why_dtype = _dtype(config, device, machine)
     if device.type == "cpu":
-        _set_threads(config)
+        torch.set_num_threads(choose_threads(machine) if config.threads == "auto" else config.threads)
     yield LoadProgress("Finding the model", 0.0)
     builtin = config.model == BUILTIN
     folder = _folder(config.model, "target", config)
@@ -91,7 +94,9 @@ class Hierarchy:
     def __init__(self, loaded: Loaded, full: ModelOnCache, dials: Dials, observer: AttentionMass) -> None:
         assert isinstance(full.cache, FullCache)
         self.dials, self._full, self._observer = dials, full.cache, observer
-        self._small = self._retrieval = None
+        self._small: ModelDrafter | None = None
+        self._retrieval: RetrievalCache | None = None
+        self._means: ChunkMeans | None = None
         self._rounds = 0
         self.drafter: Drafter = NoDrafter()
         if loaded.draft is not None and dials.small_model:
@@ -105,6 +110,8 @@ class Hierarchy:
                                              recent=dials.recent)
             self.drafter = HierarchicalDrafter(ModelOnCache(loaded.target, self._retrieval, loaded.target.device),
                                                self.drafter, dials.gamma1, after_commit=self._after_commit)
+            if dials.refresh == "chunk-means":
+                self._means = ChunkMeans(full.cache, dials.chunk_size)
 
     def start(self, context: list[int]) -> None:
         """Before the first round of a question: its prompt but for the last token is in the full cache."""
@@ -126,10 +133,14 @@ class Hierarchy:
             self._choose()
 
     def _choose(self) -> None:
+        """By what the newest observed pass attended, or by its last query against chunk means."""
         assert self._retrieval is not None
-        mass = self._observer.latest
-        if mass is not None:
-            self._retrieval.select(mass)
+        scores = self._observer.latest
+        if self._means is not None:
+            self._means.update()
+            scores = self._means.score(self._observer.queries)
+        if scores is not None:
+            self._retrieval.select(scores)
 
 
 def _place(config: EngineConfig) -> tuple[torch.device, str, str]:
@@ -153,22 +164,12 @@ def _place(config: EngineConfig) -> tuple[torch.device, str, str]:
     return torch.device("cpu"), "cpu", "no GPU was found" if config.mode == "auto" else "chosen with --mode"
 
 
-def _dtype(config: EngineConfig, device: torch.device) -> tuple[torch.dtype, str]:
+def _dtype(config: EngineConfig, device: torch.device, machine: Capability) -> tuple[torch.dtype, str]:
     if config.dtype != "auto":
         return getattr(torch, config.dtype), f"{config.dtype} was chosen"
-    from ..device.capability import choose_dtype
-
-    name, why = choose_dtype(device.type)
-    return getattr(torch, name), why
-
-
-def _set_threads(config: EngineConfig) -> None:
-    if config.threads != "auto":
-        torch.set_num_threads(config.threads)
-        return
-    from ..device.capability import choose_threads
-
-    torch.set_num_threads(choose_threads())
+    name = choose_dtype(machine, str(device))
+    natively = name == "bfloat16" and "which this machine multiplies natively"
+    return getattr(torch, name), f"{name}, {natively or 'as this machine has no native bfloat16'}"
 
 
 def _folder(name: str, role: str, config: EngineConfig) -> Path:

@@ -20,12 +20,14 @@ class AttentionMass:
     def __init__(self, chunk_size: int, mass_rows: int) -> None:
         self.chunk_size, self.mass_rows = chunk_size, mass_rows
         self._layers: dict[int, Tensor] = {}
+        self._queries: dict[int, Tensor] = {}
         self._latest: Tensor | None = None
 
     def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
         if layer == 0:
             self._layers.clear()
             self._latest = None
+        self._queries[layer] = queries[-1:]
         if mass is not None:
             self._layers[layer] = mass
 
@@ -35,6 +37,11 @@ class AttentionMass:
         if self._latest is None and self._layers:
             self._latest = torch.stack([self._layers[layer] for layer in sorted(self._layers)])
         return self._latest
+
+    @property
+    def queries(self) -> Tensor:
+        """The newest observed pass's last query of every layer: [layers, 1, query_heads, D]."""
+        return torch.stack([self._queries[layer] for layer in sorted(self._queries)])
 
 
 class AttendedMap:

@@ -61,7 +61,8 @@ class Session:
         if room < 1:
             raise ContextTooLongError(
                 f"Document, conversation and question take {len(context):,} tokens",
-                allowed=f"{self.loaded.info.max_context - 1:,}", remedy="Start a new conversation or choose fewer pages.")
+                allowed=f"{self.loaded.info.max_context - 1:,}",
+                remedy="Start a new conversation or choose fewer pages.")
         reused = self._rewind(context)
         dials = dials_for(self.loaded, speculation, len(context))
         observer, drafter, hierarchy = self._prepare(dials)
@@ -121,8 +122,12 @@ class Session:
             return ids[: len(ids) - self.builder.tail_length]
         for number, turn in enumerate(history):
             ids += self.builder.question(turn.question, first=number == 0)
-            ids += turn.answer_token_ids
-            ids += self.builder.after_answer(turn.answer_token_ids)
+            # Which token stopped an answer is the builder's business: it writes the proper end of turn itself.
+            answer = list(turn.answer_token_ids)
+            if answer and answer[-1] in self.builder.stop_token_ids:
+                answer.pop()
+            ids += answer
+            ids += self.builder.after_answer(answer)
         return ids + self.builder.question(question, first=not history)
 
     def _rewind(self, context: list[int]) -> int:
