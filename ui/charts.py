@@ -123,7 +123,7 @@ def intensity(share: float, top: float) -> float:
 
 def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
           read: tuple[int, int] | None = None) -> str:
-    """The whole document, page by page. shares[0] belongs to page ``first_page``; pages outside ``read`` are hatched.
+    """The whole document, page by page. shares[0] belongs to page ``first_page``; pages outside ``read`` are hollow.
 
     The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
     top = max(shares, default=0.0)

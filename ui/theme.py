@@ -43,7 +43,8 @@ def theme() -> gr.themes.Base:
         "checkbox_label_border_color_selected": "var(--tf-accent)",
         "panel_background_fill": "var(--tf-surface)", "code_background_fill": "var(--tf-field)",
     }
-    values: dict[str, str] = {"block_shadow": "none", "button_primary_shadow": "none", "block_border_width": "0px", "input_border_width": "1px",
+    values: dict[str, str] = {"block_shadow": "none", "button_primary_shadow": "none", "block_border_width": "0px",
+                              "input_border_width": "1px",
                               "input_shadow": "none", "input_shadow_focus": "0 0 0 3px var(--tf-accent-soft)",
                               "color_accent": "var(--tf-accent)"}
     for name, value in surfaces.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from little_books import read_quickly
+
 from triforce_core import EngineConfig
 from ui import folders as places
 from ui.fake_engine import FakeEngine, FakeScript

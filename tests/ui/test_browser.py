@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from little_books import PASSWORD, make_document, wait_for, write_book
+
 from ui import strings
 from ui.fake_engine import FakeScript
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from little_books import make_document, write_book
+
 from triforce_core import TriForceError
 from ui.conversations import Conversations
 from ui.database import Database

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from ui.markdown import render
 
 HOSTILE = [
@@ -13,7 +14,8 @@ HOSTILE = [
     "[a](javascript:alert(1))", "[a](JaVaScRiPt:alert(1))", "[a](data:text/html,<script>alert(1)</script>)",
     "[a](vbscript:x)", "[a](file:///etc/passwd)", "[a](//evil.example)", "[a](/gradio_api/file=/etc/passwd)",
     "<javascript:alert(1)>", '[a](http://x.example "onmouseover=alert(1)")', "`<script>alert(1)</script>`",
-    "```html\n<script>alert(1)</script>\n```", "    <script>alert(1)</script>", "&lt;script&gt;", "{{constructor}}${1+1}",
+    "```html\n<script>alert(1)</script>\n```", "    <script>alert(1)</script>", "&lt;script&gt;",
+    "{{constructor}}${1+1}",
     "|<script>|\n|--|\n|<img src=x>|", "[<img src=x onerror=a>](http://x.example)", "<a href='javascript:x'>x</a>",
     "[a]( javascript:alert(1))", "[a](java\nscript:alert(1))", "<http://a.example/\"onclick=x>",
 ]

@@ -1,6 +1,7 @@
 """Events fold into the same figures, live and final."""
 
 from little_books import make_document
+
 from triforce_core import EngineConfig, Finished, RoundEvent, SamplingParams, SpeculationConfig, TextDelta, TierCount
 from ui.fake_engine import FakeEngine, FakeScript
 from ui.runs import Fold, Run, RunStore

@@ -5,19 +5,23 @@ from dataclasses import replace
 
 import pytest
 from little_books import make_document
-from triforce_core import DocumentFit, DocumentOpened, ModelInfo, PrefillProgress
+
+from triforce_core import Document, DocumentFit, DocumentOpened, ModelInfo, Page, PrefillProgress
 from ui import charts, figures, race, strings, transcript
 from ui.conversations import Answer
 from ui.desk import Reading
 from ui.library import Entry
 from ui.panels import head, library, side
 from ui.panels import race as race_panel
+from ui.passages import Passage, passages
 from ui.runs import Figures, Fold, Run
 
 FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (55, 44)},
-                  {"draft": 80, "retrieval": 20, "bonus": 10, "recovered": 10}, "triforce", "long document", "rejection")
+                  {"draft": 80, "retrieval": 20, "bonus": 10, "recovered": 10}, "triforce", "long document",
+                  "rejection")
 EVIL = '<img src=x onerror=alert(1)>"\'{{x}}${y}'
-ENTRY = Entry("a" * 64, EVIL, ".txt", 1000, 1.0, None, "ready", "", EVIL, "txt", 6, 100, (EVIL,), None, None, 4213, 41.0)
+ENTRY = Entry("a" * 64, EVIL, ".txt", 1000, 1.0, None, "ready", "", EVIL, "txt", 6, 100, (EVIL,), None, None,
+              4213, 41.0)
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.84, "0.8 s"), (41.3, "41 s"), (130, "2 min 10 s"), (120, "2 min"),
@@ -34,7 +38,7 @@ def test_size(value: int, text: str) -> None:
 def test_nothing_from_outside_is_live() -> None:
     document = make_document()
     evil = replace(document, title=EVIL, pages=(replace(document.pages[0], label=EVIL, text=EVIL), *document.pages[1:]))
-    passage = {"page": EVIL, "share": 0.5, "text": EVIL}
+    passage = Passage(1, EVIL, 0.5, EVIL)
     answer = Answer("1", "c", 0.0, EVIL, EVIL, (1,), "failed", EVIL, {"figures": {"tokens": 1, "why": EVIL}})
     run = Run("d", EVIL)
     run.fold.text = EVIL
@@ -51,7 +55,8 @@ def test_nothing_from_outside_is_live() -> None:
 
 def test_figures_line_has_every_figure() -> None:
     line = charts.figures_line(FIGURES)
-    for text in ("52", "0.8 s", "4.14", "120", "82 %", "55/67", "80 %", "44/55", strings.SPECULATION_ON, "long document"):
+    for text in ("52", "0.8 s", "4.14", "120", "82 %", "55/67", "80 %", "44/55", strings.SPECULATION_ON,
+                 "long document"):
         assert text in line
 
 
@@ -82,10 +87,21 @@ def test_a_page_without_attention_is_empty_not_missing() -> None:
 def test_passages_are_marked_only_where_they_stand() -> None:
     document = make_document(2)
     words = document.pages[0].text[4:40]
-    here = side.page_section(document, 1, [{"page": "1", "share": 1.0, "text": words}])
-    there = side.page_section(document, 2, [{"page": "1", "share": 1.0, "text": words}])
+    here = side.page_section(document, 1, [Passage(1, "1", 1.0, words)])
+    there = side.page_section(document, 2, [Passage(1, "1", 1.0, words)])
     assert here.count("<mark>") == 1 and "<mark>" not in there
     assert "disabled" in here
+
+
+def test_chunks_become_sentences() -> None:
+    document = Document("t", "txt", (Page("i", "One day.  The keeper\ncounted forty ships. Then he slept."),
+                                     Page("ii", "Nothing here.")), "test")
+    chunks = [{"page": "i", "share": 0.2, "text": "eeper counted fo"}, {"page": "i", "share": 0.3, "text": "ty ships"},
+              {"page": "ii", "share": 0.9, "text": "counted forty"}, {"page": "ix", "share": 0.9, "text": "counted"},
+              {"page": "i", "share": 0.1, "text": "n he slept."}, {"page": "i", "share": 0.9, "text": " a"}]
+    found = passages(chunks, document)
+    assert [(p.number, round(p.share, 3), p.text) for p in found] == [
+        (1, 0.5, "The keeper\ncounted forty ships."), (1, 0.1, "Then he slept.")]
 
 
 def test_reading_says_tokens_rate_and_time_left() -> None:

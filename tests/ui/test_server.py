@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from ui import server
 from ui.guard import allowed_hosts, host_name, read_users
 
@@ -96,7 +97,8 @@ def test_folders_are_private(served) -> None:
     assert folders.database.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize(("host", "name"), [("LOCALHOST:1", "localhost"), ("[::1]:7860", "::1"), ("a.b", "a.b"), ("", "")])
+@pytest.mark.parametrize(("host", "name"), [("LOCALHOST:1", "localhost"), ("[::1]:7860", "::1"), ("a.b", "a.b"),
+                                            ("", "")])
 def test_host_name(host: str, name: str) -> None:
     assert host_name(host) == name
 

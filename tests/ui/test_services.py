@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from little_books import PASSWORD, read_quickly, wait_for, write_book
+
 from triforce_core import EngineConfig, TriForceError
 from ui import folders as places
 from ui import strings
@@ -196,6 +197,7 @@ def test_closing_ends_everything_soon(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "last", "good"), [(1, 6, True), (2, 2, True), (0, 2, False), (3, 2, False),
-                                                     (1, 7, False), (1.5, 2, False), (None, 2, False), ("1", "x", False)])
+                                                     (1, 7, False), (1.5, 2, False), (None, 2, False),
+                                                     ("1", "x", False)])
 def test_page_ranges(first, last, good: bool) -> None:
     assert (whole_range(first, last, 6) is not None) is good

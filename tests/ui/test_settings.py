@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+
 from triforce_core import ConfigError
 from ui import settings
 from ui.panels.settings import ORDER
@@ -21,8 +22,10 @@ def test_the_form_is_every_setting() -> None:
 
 @pytest.mark.parametrize(("name", "value", "words"), [
     ("gamma1", "lots", "whole number"), ("gamma1", "99", "0 to 64"), ("gamma2", "0", "1 to 256"), ("budget", "5", "64"),
-    ("max_new_tokens", None, "empty"), ("max_new_tokens", 0, "1 to"), ("seed", -1, "seed"), ("seed", 1.5, "whole number"),
-    ("temperature", 11, "0 to 10"), ("top_p", 0, "top_p"), ("chunk_size", "x", "whole number"), ("engine", "warp", "auto"),
+    ("max_new_tokens", None, "empty"), ("max_new_tokens", 0, "1 to"), ("seed", -1, "seed"),
+    ("seed", 1.5, "whole number"),
+    ("temperature", 11, "0 to 10"), ("top_p", 0, "top_p"), ("chunk_size", "x", "whole number"),
+    ("engine", "warp", "auto"),
     ("dtype", "int4", "float32"), ("gamma1", "1e999", "whole number"),
 ])
 def test_refusals_name_the_setting_and_what_is_allowed(name: str, value: object, words: str) -> None:

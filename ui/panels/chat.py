@@ -57,12 +57,16 @@ def panels(services: Services) -> list[Panel]:
     def running(view: View):
         return runs.of_conversation(view.conversation) if view.conversation else None
 
+    def askable(view: View) -> bool:
+        entry = services.library.get(view.document)
+        return entry is not None and services.phase(entry) in ("ready", "resting")
+
     def draw_transcript(view: View) -> str:
         if view.document is None:
             sample = next((entry.id for entry in services.library.entries() if entry.name == strings.SAMPLE_NAME), None)
             return welcome(sample)
         answers = conversations.answers(view.conversation) if view.conversation else []
-        return transcript.transcript(answers) if answers else begin()
+        return transcript.transcript(answers) if answers else begin() if askable(view) else ""
 
     def live_key(view: View) -> object:
         run = running(view)
@@ -82,7 +86,7 @@ def panels(services: Services) -> list[Panel]:
                          value=strings.STOPPING if stopping else strings.STOP)
 
     return [
-        Panel("transcript", lambda view: (view.document, view.conversation, conversations.version,
+        Panel("transcript", lambda view: (view.document, view.conversation, conversations.version, askable(view),
                                           view.document is None and services.library.version), draw_transcript),
         Panel("live", live_key, draw_live),
         Panel("stop", stop_state, draw_stop),

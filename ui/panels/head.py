@@ -25,11 +25,11 @@ from .library import pages
 class Dialogs:
     """The password box and the page choice; hidden until they are needed."""
 
-    locked: gr.Group
+    locked: gr.Column
     password_text: gr.HTML
     password: gr.Textbox
     unlock: gr.Button
-    choice: gr.Group
+    choice: gr.Column
     choice_text: gr.HTML
     first: gr.Number
     last: gr.Number
@@ -43,20 +43,21 @@ def build_head() -> tuple[gr.HTML, gr.HTML]:
 
 
 def build_dialogs() -> Dialogs:
-    with gr.Group(visible=False, elem_id="locked", elem_classes="tf-dialog") as locked:
+    with gr.Column(visible=False, elem_id="locked", elem_classes="tf-dialog") as locked:
         password_text = html("locked-text")
-        with gr.Row(equal_height=True):
-            password = gr.Textbox(type="password", label=strings.PASSWORD, elem_id="password", scale=3)
-            unlock = gr.Button(strings.UNLOCK, variant="primary", elem_id="unlock", scale=1, min_width=110)
-    with gr.Group(visible=False, elem_id="choice", elem_classes="tf-dialog") as choice:
+        with gr.Row():
+            password = gr.Textbox(type="password", label=strings.PASSWORD, elem_id="password", scale=3, min_width=140)
+            unlock = gr.Button(strings.UNLOCK, variant="primary", elem_id="unlock", size="md", scale=0, min_width=96)
+    with gr.Column(visible=False, elem_id="choice", elem_classes="tf-dialog") as choice:
         choice_text = html("choice-text")
         with gr.Row():
             first = gr.Number(label=strings.FIRST_PAGE, precision=None, elem_id="first-page", min_width=90)
             last = gr.Number(label=strings.LAST_PAGE, precision=None, elem_id="last-page", min_width=90)
         range_text = html("range-text")
         with gr.Row():
-            read = gr.Button(strings.READ_PAGES, variant="primary", elem_id="read-pages", min_width=140)
-            leave = gr.Button(strings.KEEP_AS_IS, elem_id="leave-pages", min_width=100)
+            read = gr.Button(strings.READ_PAGES, variant="primary", elem_id="read-pages", size="md", scale=0,
+                             min_width=150)
+            leave = gr.Button(strings.KEEP_AS_IS, elem_id="leave-pages", size="md", scale=0, min_width=90)
     return Dialogs(locked, password_text, password, unlock, choice, choice_text, first, last, range_text, read, leave)
 
 

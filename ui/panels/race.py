@@ -35,7 +35,8 @@ def build() -> Race:
          f'<p class="tf-note">{esc(strings.RACE_HELP)}</p></div>')
     with gr.Row(equal_height=True, elem_id="race-form"):
         question = gr.Textbox(label=strings.RACE_QUESTION, lines=1, max_lines=4, elem_id="race-question", scale=5)
-        start = gr.Button(strings.RACE_START, variant="primary", elem_id="race-start", size="md", scale=0, min_width=130)
+        start = gr.Button(strings.RACE_START, variant="primary", elem_id="race-start", size="md", scale=0,
+                          min_width=130)
         stop = gr.Button(strings.STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90,
                          visible=False)
     board = html("race-board", clicks=True)

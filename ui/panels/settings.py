@@ -60,7 +60,8 @@ def build(dials: Dials) -> SettingsForm:
                     fields[name] = field(name, getattr(dials, name))
         result = html("settings-result")
         with gr.Row(elem_id="settings-buttons"):
-            save = gr.Button(strings.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md", min_width=130)
+            save = gr.Button(strings.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
+                             min_width=130)
             reset = gr.Button(strings.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
     return SettingsForm({name: fields[name] for name in ORDER}, save, reset, result)
 

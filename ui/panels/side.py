@@ -13,6 +13,7 @@ from .. import charts, strings
 from .. import figures as fmt
 from ..charts import esc
 from ..painter import Panel
+from ..passages import Passage, passages, shown
 from ..services import Services, View
 from ..transcript import card, figures_of
 from . import html
@@ -22,37 +23,32 @@ def build() -> tuple[gr.HTML, gr.HTML, gr.HTML, gr.HTML]:
     return html("figures"), html("strip", clicks=True), html("page", clicks=True), html("engine")
 
 
-def strip_section(document: Document, shares: Sequence[float], passages: Sequence[dict[str, Any]], *, first_page: int,
+def strip_section(document: Document, shares: Sequence[float], attended: Sequence[Passage], *, first_page: int,
                   selected: int | None, read: tuple[int, int]) -> str:
     """The strip, what it means, and the passages that got most of the attention."""
     labels = [page.label for page in document.pages]
     drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read)
     lines = [f'<h3 class="tf-h">{esc(strings.STRIP)}</h3>{drawn}',
              f'<p class="tf-note">{esc(strings.STRIP_HELP if shares else strings.STRIP_EMPTY)}</p>']
-    found = []
-    for passage in passages[:3]:
-        number = labels.index(passage["page"]) + 1 if passage["page"] in labels else None
-        if number and passage.get("text"):
-            found.append(
-                f'<li><button type="button" class="tf-passage" data-action="page" data-page="{number}">'
-                f'<b>{esc(strings.STRIP_PAGE.format(label=passage["page"]))}</b> '
-                f'<span class="tf-muted">{passage["share"] * 100:.1f} %</span> {esc(passage["text"].strip())}'
-                "</button></li>")
+    found = [
+        f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}">'
+        f"<b>{esc(strings.STRIP_PAGE.format(label=passage.label))}</b> "
+        f'<span class="tf-muted">{passage.share * 100:.1f} %</span> {esc(shown(passage.text))}</button></li>'
+        for passage in attended]
     if found:
         lines.append(f'<h4 class="tf-h4">{esc(strings.PASSAGES)}</h4><ul class="tf-passages">{"".join(found)}</ul>')
     return "".join(lines)
 
 
-def page_section(document: Document, number: int | None, passages: Sequence[dict[str, Any]] = ()) -> str:
-    """One page's text, the attended passages marked where they occur word for word (and nowhere else)."""
+def page_section(document: Document, number: int | None, attended: Sequence[Passage] = ()) -> str:
+    """One page's text, the attended passages marked where they stand (and nowhere else)."""
     if number is None or not 1 <= number <= len(document.pages):
         return f'<p class="tf-note">{esc(strings.NO_PAGE)}</p>'
     page = document.pages[number - 1]
-    text = esc(page.text) if page.text.strip() else f'<em>{esc(strings.PAGE_EMPTY)}</em>'
-    for passage in passages:
-        words = esc(str(passage.get("text", "")).strip())
-        if passage.get("page") == page.label and len(words) >= 12:
-            text = text.replace(words, f"<mark>{words}</mark>", 1)
+    text = esc(page.text) if page.text.strip() else f"<em>{esc(strings.PAGE_EMPTY)}</em>"
+    for passage in attended:
+        if passage.number == number:
+            text = text.replace(esc(passage.text), f"<mark>{esc(passage.text)}</mark>", 1)
 
     def turn(target: int, label: str, sign: str) -> str:
         off = "" if 1 <= target <= len(document.pages) else " disabled"
@@ -97,8 +93,8 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
 def panels(services: Services) -> list[Panel]:
     desk, runs = services.desk, services.runs
 
-    def shown(view: View) -> tuple[Any, ...]:
-        """(figures, shares, passages, first page, title) of the answer this tab shows: the live one or the last."""
+    def answer(view: View) -> tuple[Any, ...]:
+        """(figures, shares, chunks, first page, title) of the answer this tab shows: the live one or the last."""
         run = runs.of_conversation(view.conversation) if view.conversation else None
         if run:
             return run.fold.figures(), run.fold.page_shares(), (), run.first_page, strings.THIS_ANSWER
@@ -114,7 +110,7 @@ def panels(services: Services) -> list[Panel]:
         return view.document, view.conversation, services.conversations.version, run and run.version
 
     def draw_figures(view: View) -> str:
-        figures, *_, title = shown(view)
+        figures, *_, title = answer(view)
         if figures is None:
             return f'<h3 class="tf-h">{esc(strings.THIS_ANSWER)}</h3><p class="tf-note">{esc(strings.NO_ANSWER)}</p>'
         return charts.figures_card(figures, title)
@@ -127,13 +123,13 @@ def panels(services: Services) -> list[Panel]:
         document, entry = text(view), services.library.get(view.document)
         if document is None or entry is None:
             return ""
-        _, shares, passages, first_page, _ = shown(view)
-        return strip_section(document, shares, passages, first_page=first_page, selected=view.page,
+        _, shares, chunks, first_page, _ = answer(view)
+        return strip_section(document, shares, passages(chunks, document), first_page=first_page, selected=view.page,
                              read=entry.selected_pages)
 
     def draw_page(view: View) -> str:
         document = text(view)
-        return "" if document is None else page_section(document, view.page, shown(view)[2])
+        return "" if document is None else page_section(document, view.page, passages(answer(view)[2], document))
 
     def draw_engine(view: View) -> str:
         return engine_section(desk.state, desk.model, desk.load_progress, desk.problem, desk.status, desk.waiting,

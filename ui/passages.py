@@ -1,0 +1,62 @@
+"""Attended chunks -> sentences a person can read. Pure.
+
+A chunk is eight tokens or so and begins in the middle of a word; what is shown is the sentence around it, found again
+in the page's text, and chunks of one sentence add up. A chunk that is not found word for word is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triforce_core import Document
+
+LONGEST = 220  # characters shown of one sentence
+_END = re.compile(r"[.!?…][\"'”’)\]]*\s|\n\s*\n")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One sentence: page number (from 1), its label, the share of the attention, and its words."""
+
+    number: int
+    label: str
+    share: float
+    text: str
+
+
+def passages(chunks: Sequence[Mapping[str, Any]], document: Document, most: int = 3) -> list[Passage]:
+    """The most attended sentences, the first one first."""
+    labels = {page.label: number for number, page in enumerate(document.pages, 1)}
+    shares: dict[tuple[int, str], float] = {}
+    for chunk in chunks:
+        number = labels.get(str(chunk.get("page")))
+        found = sentence(document.pages[number - 1].text, str(chunk.get("text", ""))) if number else None
+        if number and found:
+            shares[number, found] = shares.get((number, found), 0.0) + float(chunk.get("share", 0.0))
+    ranked = sorted(shares.items(), key=lambda item: -item[1])[:most]
+    return [Passage(number, document.pages[number - 1].label, share, text) for (number, text), share in ranked]
+
+
+def sentence(page: str, chunk: str) -> str | None:
+    """The sentence of the page around a chunk, or None if the chunk's words are not there."""
+    words = chunk.split()
+    if len("".join(words)) < 6:
+        return None
+    match = re.search(r"\s+".join(map(re.escape, words)), page)
+    if match is None:
+        return None
+    middle = (match.start() + match.end()) // 2
+    low, high = max(0, middle - 2 * LONGEST), min(len(page), middle + 2 * LONGEST)
+    ends = [end.end() for end in _END.finditer(page, low, high)]
+    start = max((end for end in ends if end <= middle), default=max(0, middle - LONGEST))
+    stop = min((end for end in ends if end > middle), default=min(len(page), middle + LONGEST))
+    return page[start:stop].strip() or None
+
+
+def shown(text: str) -> str:
+    """Short enough for a list."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1].rstrip() + "…"
