@@ -144,7 +144,7 @@ class AttendedChunk:
 
 @dataclass(frozen=True, slots=True)
 class AnswerStats:
-    """Figures of one answer. Rates leave prefill out; decode starts after the first token."""
+    """Figures of one answer. Rates leave prefill out: decoding starts where it ends."""
 
     prompt_tokens: int  # tokens of this turn that were prefilled
     reused_tokens: int  # tokens that were already in the cache

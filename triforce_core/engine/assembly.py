@@ -22,7 +22,7 @@ from ..kv_cache.streaming import StreamingCache
 from ..model import Llama, find_model, load_model
 from ..speculation.drafter import Drafter, NoDrafter
 from ..tokenizer import Tokenizer
-from .attention_map import AttentionMass
+from .attention_map import AttentionMass, look_ahead
 from .dials import Dials
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
@@ -140,7 +140,7 @@ class Hierarchy:
             self._means.update()
             scores = self._means.score(self._observer.queries)
         if scores is not None:
-            self._retrieval.select(scores)
+            self._retrieval.select(look_ahead(scores))
 
 
 def _place(config: EngineConfig) -> tuple[torch.device, str, str]:

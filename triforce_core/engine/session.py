@@ -32,7 +32,7 @@ from .quoting import QuoteMasks
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.
 _OBSERVED = 16
-_MASS_ROWS = 4
+_MASS_ROWS = 16
 _TOP_CHUNKS = 16
 
 AnswerEvent = PrefillProgress | RoundEvent | TextDelta | Finished
