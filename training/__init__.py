@@ -1,1 +1,1 @@
-"""How the built-in pair of models was made: tokenizer, training rows, training, distillation, int8 files, measurements."""
+"""How the built-in pair of models was made: tokenizer, rows, training, distillation, int8 files, measurements."""

@@ -47,7 +47,7 @@ def continue_text(model: Llama, ids: Tensor, count: int, temperature: float) -> 
         tokens.append(int(torch.multinomial(share, 1)))
         cos, sin = model.angles(torch.tensor([length + step], device=ids.device))
         x = model.model.embed_tokens(torch.tensor([[tokens[-1]]], device=ids.device))
-        for number, layer in enumerate(model.model.layers):
+        for number, layer in enumerate(model.blocks()):
             q, k, v = layer.self_attn.project(layer.input_layernorm(x), cos, sin)
             keys, values = (torch.cat(pair, 2) for pair in zip(prefix[number], (k, v), strict=True))
             prefix[number] = (keys, values)
@@ -57,7 +57,9 @@ def continue_text(model: Llama, ids: Tensor, count: int, temperature: float) -> 
 
 
 @torch.no_grad()
-def window_shares(draft: Llama, ids: list[int], tokens: list[int], sinks: int, recent: int, temperature: float) -> Tensor:
+def window_shares(
+    draft: Llama, ids: list[int], tokens: list[int], sinks: int, recent: int, temperature: float
+) -> Tensor:
     """The draft's distribution before each new token, from first tokens and recent ones only."""
     device = draft.model.norm.weight.device
     rows = [[*ids[:sinks], *(ids + tokens[:step])[-recent:]] for step in range(len(tokens))]
@@ -89,7 +91,9 @@ def main() -> None:
     for record in read_records(options.corpus / "books-dev.jsonl.zst")[: options.books]:
         text = normalise(record["text"])
         middle = text.find("\n", len(text) // 3) + 1
-        prefixes.append([encoder.doc, *encoder.lines(text[middle : middle + 8 * options.prefix]).ids.tolist()][: options.prefix])
+        prefixes.append(
+            [encoder.doc, *encoder.lines(text[middle : middle + 8 * options.prefix]).ids.tolist()][: options.prefix]
+        )
     rows = []
     for temperature in options.temperatures:
         torch.manual_seed(0)
@@ -101,7 +105,10 @@ def main() -> None:
             for recent in options.recent:
                 guess = window_shares(draft, ids, tokens, options.sinks, recent, temperature)
                 sums[recent] += float(torch.minimum(shares, guess).sum(-1).mean()) / len(prefixes)
-        row = {"temperature": temperature, **{f"{options.sinks}+{recent}": round(value, 3) for recent, value in sums.items()}}
+        row = {
+            "temperature": temperature,
+            **{f"{options.sinks}+{recent}": round(value, 3) for recent, value in sums.items()},
+        }
         rows.append(row)
         print(row, flush=True)
     print(json.dumps({"prefix": options.prefix, "books": len(prefixes), "tokens": options.tokens, "acceptance": rows}))

@@ -68,13 +68,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
 def prefill(model: Llama, ids: Tensor, chunk: int = 1024) -> tuple[Cache, Tensor]:
     """Keys and values of a document [head, token, width], and the last layer's output of its tokens."""
     whole = len(ids) if ids.is_cuda else chunk
-    caches: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in model.model.layers]
+    caches: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in model.blocks()]
     outputs: list[Tensor] = []
     for start in range(0, len(ids), whole):
         part = ids[None, start : start + whole]
         cos, sin = model.angles(torch.arange(start, start + part.shape[1], device=ids.device))
         x = model.model.embed_tokens(part)
-        for layer, (keys, values) in zip(model.model.layers, caches, strict=True):
+        for layer, (keys, values) in zip(model.blocks(), caches, strict=True):
             q, k, v = layer.self_attn.project(layer.input_layernorm(x), cos, sin)
             keys.append(k)
             values.append(v)
@@ -117,7 +117,7 @@ def answer(
         causal = seen[None] <= (filled + slots[:new])[:, None]
         mask = (real[:, None] & causal[None])[:, None]
         x = model.model.embed_tokens(ids)
-        for layer, (keys, values), mine in zip(model.model.layers, cache, own, strict=True):
+        for layer, (keys, values), mine in zip(model.blocks(), cache, own, strict=True):
             q, k, v = layer.self_attn.project(layer.input_layernorm(x), cos, sin)
             mine[0][:, :, filled:end], mine[1][:, :, filled:end] = k, v
             flat = q.transpose(0, 1).reshape(heads, count * new, -1)

@@ -1,7 +1,7 @@
-"""Trains the draft against the target: `torchrun --nproc-per-node N -m training.distil --data DIR --target T --out FILE`.
+"""Trains the draft: `torchrun --nproc-per-node N -m training.distil --data DIR --target T --out FILE --seconds S`.
 
-First plain language modelling, then the target's own distribution: Kullback-Leibler divergence plus, growing, the share of
-probability that does not overlap, which is the share of draft tokens that speculative decoding rejects.
+First plain language modelling, then the target's own distribution: Kullback-Leibler divergence plus, growing, the
+share of probability that does not overlap, which is the share of draft tokens that speculative decoding rejects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from training.train import Clock, Place, Step, log
 
 
 def distances(
-    x: Tensor, norm: Tensor, embedding: Tensor, other: Tensor, other_norm: Tensor, other_embedding: Tensor, epsilon: float
+    x: Tensor,
+    norm: Tensor,
+    embedding: Tensor,
+    other: Tensor,
+    other_norm: Tensor,
+    other_embedding: Tensor,
+    epsilon: float,
 ) -> tuple[Tensor, Tensor]:
     """Divergence from the target and probability that does not overlap, token by token."""
     mine = F.linear(F.rms_norm(x, x.shape[-1:], norm, epsilon), embedding).float().log_softmax(-1)
@@ -46,7 +52,11 @@ def distil(options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     target = load_model(options.target).to(place.device).requires_grad_(False)
-    draft = load_model(options.source).train() if options.source else Llama(ModelShape(64, 1, 1, 96) if options.small else DRAFT)
+    draft = (
+        load_model(options.source).train()
+        if options.source
+        else Llama(ModelShape(64, 1, 1, 96) if options.small else DRAFT)
+    )
     draft.to(place.device)
     step, optimiser = Step(draft, place), Optimiser(draft, options.decay)
     Step(target, place)
@@ -73,7 +83,7 @@ def distil(options: argparse.Namespace) -> None:
                     wanted = target.hidden(inputs, positions)
                 divergence, missed = measure(
                     draft.hidden(inputs, positions), trunk.norm.weight, trunk.embed_tokens.weight,
-                    wanted, other.norm.weight, other.embed_tokens.weight, trunk.norm.eps,
+                    wanted, other.norm.weight, other.embed_tokens.weight, draft.shape.epsilon,
                 )  # fmt: skip
             growing = (fraction - options.plain) / (1 - options.plain)
             losses = (1 - 0.7 * growing) * divergence + 2.0 * growing * missed
@@ -92,7 +102,10 @@ def distil(options: argparse.Namespace) -> None:
             fraction = clock.fraction()
         if count % options.every == 0 and place.rank == 0:
             mean = " ".join(f"{value:.3f}" for value in torch.stack(seen).mean(0).tolist())
-            log(f"{kind} step {count} loss, rejected: {mean} | {tokens / (time.time() - begun) / 1e3:.0f}k tok/s at {fraction:.2f}")
+            log(
+                f"{kind} step {count} loss, rejected: {mean} | {tokens / (time.time() - begun) / 1e3:.0f}k tok/s "
+                f"at {fraction:.2f}"
+            )
             seen = []
     loader.close()
     if place.rank == 0:

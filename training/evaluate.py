@@ -1,9 +1,9 @@
 """Measures a target: right sentences on unseen questions at several lengths, and loss on unseen books.
 
-`python -m training.evaluate --corpus DIR --model assets/builtin/target` prints a table and one line of JSON. Questions are
-the extractive ones of qa-dev with answers under 120 characters and contexts under 3,000; a document is shuffled paragraphs
-up to a length in tokens, cut into pages between paragraphs; all questions about its paragraphs are asked, each alone. The
-sentence counts as right when its first 40 characters stand in the answer. Decoding is greedy.
+`python -m training.evaluate --corpus DIR --model assets/builtin/target` prints a table and one line of JSON. Questions
+are the extractive ones of qa-dev with answers under 120 characters and contexts under 3,000; a document is shuffled
+paragraphs up to a length in tokens, cut into pages between paragraphs; all questions about its paragraphs are asked,
+each alone. The sentence counts as right when its first 40 characters stand in the answer. Decoding is greedy.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def load_units(path: Path, encoder: Encoder) -> list[Unit]:
     return units
 
 
-def build_document(units: list[Unit], length: int, encoder: Encoder, page: int) -> tuple[list[int], np.ndarray, list[Unit]]:
+def build_document(
+    units: list[Unit], length: int, encoder: Encoder, page: int
+) -> tuple[list[int], np.ndarray, list[Unit]]:
     """Paragraphs taken from the end of the list until the document is full; pages of about `page` tokens."""
     ids, spans, used, number, since = [encoder.doc], [], [], 0, page
     while units:
@@ -120,13 +122,21 @@ def ask_all(
                         counts[f"v {question.source}"] += right
                 if counts["shown"] < examples:
                     counts["shown"] += 1
-                    print(f"    Q {question.text}\n      gold {question.gold[:90]} [{question.answer}]"
-                          f"\n      free {encoder.decode(first)[:160]}\n      held {encoder.decode(second)[:160]}")
+                    print(
+                        f"    Q {question.text}\n      gold {question.gold[:90]} [{question.answer}]"
+                        f"\n      free {encoder.decode(first)[:160]}\n      held {encoder.decode(second)[:160]}"
+                    )
     total = max(1, counts["n"])
     shares = ("free", "verbatim", "free answer", "verbatim answer", "free short", "verbatim short")
     result = {name: round(counts[name] / total, 3) for name in shares}
     sources = {key[2:]: f"{counts['v ' + key[2:]]}/{counts[key]}" for key in counts if key.startswith("n ")}
-    return {"length": length, "n": counts["n"], **result, "by source": sources, "seconds": round(time.time() - started, 1)}
+    return {
+        "length": length,
+        "n": counts["n"],
+        **result,
+        "by source": sources,
+        "seconds": round(time.time() - started, 1),
+    }
 
 
 @torch.no_grad()
@@ -172,12 +182,25 @@ def main() -> None:
     for length in options.lengths:
         row = ask_all(model, units, encoder, length, options.questions, options.page, options.group, options.examples)
         asked.append(row)
-        print(f"{length:6d}  {row['n']:9d}  {row['free']:.3f}  {row['verbatim']:.3f}     {row['verbatim answer']:.3f}"
-              f"         {row['verbatim short']:.3f}", flush=True)
+        print(
+            f"{length:6d}  {row['n']:9d}  {row['free']:.3f}  {row['verbatim']:.3f}     {row['verbatim answer']:.3f}"
+            f"         {row['verbatim short']:.3f}",
+            flush=True,
+        )
     books = [book_loss(model, options.corpus, encoder, n, options.books) for n in options.book_lengths if options.books]
     for row in books:
         print(f"books at {row['length']} tokens: {row['per token']} nats a token, {row['per byte']} a byte", flush=True)
-    print(json.dumps({"model": str(options.model), "device": device.type, "page": options.page, "questions": asked, "books": books}))
+    print(
+        json.dumps(
+            {
+                "model": str(options.model),
+                "device": device.type,
+                "page": options.page,
+                "questions": asked,
+                "books": books,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Writes the built-in pair as plain Hugging Face folders: `python -m training.export OUT` makes OUT/target and OUT/draft.
+"""The built-in pair as plain Hugging Face folders: `python -m training.export OUT` makes OUT/target and OUT/draft.
 
-Weights are fp32 (int8 * scale). The tokenizer becomes a `tokenizer.json` that gives the ids of `tokenizer.model`, with one
-exception: the literal texts `<s>`, `</s>` and `<unk>` are control tokens for Hugging Face and plain text for sentencepiece.
+Weights are fp32 (int8 * scale). The tokenizer becomes a `tokenizer.json` that gives the ids of `tokenizer.model`, with
+one exception: the literal texts `<s>`, `</s>` and `<unk>` are control tokens for Hugging Face and plain text for
+sentencepiece.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def merges_of(pieces: spm.SentencePieceProcessor) -> list[tuple[str, str]]:
     ids = {
         pieces.id_to_piece(i): i
         for i in range(pieces.get_piece_size())
-        if not (pieces.is_control(i) or pieces.is_unknown(i) or pieces.is_byte(i)) and pieces.id_to_piece(i) not in USER_PIECES
+        if not (pieces.is_control(i) or pieces.is_unknown(i) or pieces.is_byte(i))
+        and pieces.id_to_piece(i) not in USER_PIECES
     }
     found: list[tuple[float, int, int, tuple[str, str]]] = []
     for piece, number in ids.items():
@@ -48,7 +50,9 @@ def build_tokenizer(model_file: Path) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SPACE), "merged_with_next")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
     marks = [piece for piece in USER_PIECES if piece.startswith("<")]
-    tokenizer.add_special_tokens([AddedToken(p, normalized=False, special=True) for p in ("<unk>", "<s>", "</s>", *marks)])
+    tokenizer.add_special_tokens(
+        [AddedToken(p, normalized=False, special=True) for p in ("<unk>", "<s>", "</s>", *marks)]
+    )
     tokenizer.add_tokens([AddedToken(p, normalized=False) for p in USER_PIECES if p not in marks])
     return tokenizer
 

@@ -20,7 +20,9 @@ from training.rows import RowKind, RowMaker
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _work(folder: Path, tokenizer: str, seed: int, kinds: Sequence[RowKind], queues: Sequence, wanted: Synchronized) -> None:
+def _work(
+    folder: Path, tokenizer: str, seed: int, kinds: Sequence[RowKind], queues: Sequence, wanted: Synchronized
+) -> None:
     """Fills the queues of the kinds that are wanted: `wanted` is a set of bits."""
     torch.set_num_threads(1)
     maker, chance, mistakes = RowMaker(folder, tokenizer, seed), Random(seed), 0

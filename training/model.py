@@ -173,11 +173,15 @@ class Llama(nn.Module):
         angle = positions.float()[..., None] * self.shape.theta**-steps
         return angle.cos().unsqueeze(-3), angle.sin().unsqueeze(-3)
 
+    def blocks(self) -> list[Layer]:
+        """The decoder layers."""
+        return [layer for layer in self.model.layers if isinstance(layer, Layer)]
+
     def hidden(self, ids: Tensor, positions: Tensor) -> Tensor:
         """The last layer's output, before the norm."""
         cos, sin = self.angles(positions)
         x = self.model.embed_tokens(ids)
-        for layer in self.model.layers:
+        for layer in self.blocks():
             x = layer(x, cos, sin)
         return x
 

@@ -37,7 +37,7 @@ class Optimiser:
     def step(self, rate: float) -> None:
         """One update; the gradients are cleared."""
         for stack, buffer in zip(self.stacks, self.buffers, strict=True):
-            gradient = torch.stack([parameter.grad for parameter in stack])
+            gradient = torch.stack([parameter.grad for parameter in stack if parameter.grad is not None])
             buffer.lerp_(gradient, 1 - self.momentum)
             update = gradient.lerp(buffer, self.momentum).bfloat16()
             tall = update.shape[1] > update.shape[2]

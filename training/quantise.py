@@ -21,7 +21,7 @@ FORMAT = "triforce-int8-v1"
 
 
 def quantise_rows(weight: Tensor, candidates: int = 12) -> tuple[Tensor, Tensor]:
-    """Int8 values and scales, row by row; of a few clipping widths each row takes the one with the least square error."""
+    """Int8 values and scales; of a few clipping widths each row takes the one with the least square error."""
     weight = weight.detach().float()
     widest = weight.abs().amax(1).clamp(min=1e-8) / 127
     best_error = torch.full_like(widest, float("inf"))

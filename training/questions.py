@@ -6,12 +6,13 @@ import re
 from random import Random
 
 FUNCTION_WORDS = frozenset(
-    """a an the and or but if of to in on at by for from with without into onto upon over under as is are was were be been
-    being am do does did done have has had having will would shall should may might must can could not no nor so than then
-    that this these those there here it its he she they them their theirs his hers her him i you we us our your my me mine
-    who whom whose which what when where why how all any some such only own same very too just also more most much many
-    other another each every both few about after before between through during again once up down out off because while
-    until against now yet still even ever never said one thus however though although""".split()
+    """a an the and or but if of to in on at by for from with without into onto upon over under as is are was were be
+    been being am do does did done have has had having will would shall should may might must can could not no
+    nor so than then that this these those there here it its he she they them their theirs his hers her him i
+    you we us our your my me mine who whom whose which what when where why how all any some such only own same
+    very too just also more most much many other another each every both few about after before between
+    through during again once up down out off because while until against now yet still even ever never said
+    one thus however though although""".split()
 )
 NUMBER_WORDS = frozenset(
     """two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty hundred thousand
@@ -30,7 +31,7 @@ FOLLOW_UPS = (
     "What comes next?", "And then?", "What does it say after that?", "Quote the next sentence.", "Go on.",
     "What follows?", "Continue.", "What happens next?",
 )  # fmt: skip
-_PUNCTUATION = ".,;:!?\"()[]"
+_PUNCTUATION = '.,;:!?"()[]'
 _YEAR = re.compile(r"(?:1\d|20)\d\d")
 _ENDINGS = (("ing", 3), ("ied", 1), ("ed", 2), ("es", 1), ("s", 1), ("ly", 2))
 
@@ -102,14 +103,18 @@ def answer_candidates(words: list[str], content: list[int], chance: Random) -> l
             end += 1
         before = words[i - 1].lower() if i else ""
         place = before in ("in", "at", "near", "from")
-        asked = chance.choice(("Where", "Where", "What place", "In which") if place else ("Who", "Who", "What", "Which"))
+        asked = chance.choice(
+            ("Where", "Where", "What place", "In which") if place else ("Who", "Who", "What", "Which")
+        )
         found.append((2, i, end, asked))
         i = end
     for i in content:
         if i and words[i][0].islower():
             first = i - 1 if words[i - 1].lower() in ARTICLES and chance.random() < 0.4 else i
             end = i + 2 if i + 1 in content and chance.random() < 0.5 else i + 1
-            found.append((0.5, first, end, chance.choice(("What", "What", "What", "Which", "What kind of", "How", "Why"))))
+            found.append(
+                (0.5, first, end, chance.choice(("What", "What", "What", "Which", "What kind of", "How", "Why")))
+            )
     return found
 
 
@@ -123,9 +128,7 @@ def thin(words: list[str], chance: Random, keep: float, keep_function: float, re
     return kept
 
 
-def cloze_question(
-    words: list[str], first: int, end: int, asked: str, chance: Random
-) -> str | None:
+def cloze_question(words: list[str], first: int, end: int, asked: str, chance: Random) -> str | None:
     """A question that puts a question word in the place of words[first:end]."""
     keep, keep_function = chance.choice((1.0, 0.85, 0.7)), chance.choice((1.0, 0.9, 0.5, 0.15))
     reshape = chance.choice((0, 0.15, 0.4))

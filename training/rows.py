@@ -121,7 +121,8 @@ class RowMaker:
 
     def paragraph_document(self, budget: int) -> Document:
         """Paragraphs of a few articles, or of many."""
-        chance, document, pool = self.chance, Document(), []
+        chance, document = self.chance, Document()
+        pool: list[int] = []
         wanted = 4 + budget // 80
         if chance.random() < 0.5:
             while len(pool) < wanted:
@@ -193,12 +194,15 @@ class RowMaker:
         if document.asked:
             places = np.array([one[1:3] for one in document.asked])
             new, kept = moved(places[:, 0], places[:, 1])
-            asked = [(one[0], int(n[0]), int(n[1]), one[3]) for one, n, k in zip(document.asked, new, kept, strict=True) if k]
+            asked = [
+                (one[0], int(n[0]), int(n[1]), one[3]) for one, n, k in zip(document.asked, new, kept, strict=True) if k
+            ]
         return Laid(np.concatenate(parts), np.concatenate(loss), spans[whole], asked)
 
     def page_cuts(self, ids: np.ndarray, sentences: np.ndarray, shortest: int) -> list[int]:
         """Where pages start: at a line, at a sentence, or in the middle of one."""
-        chance, cuts, at = self.chance, [], 0
+        chance, at = self.chance, 0
+        cuts: list[int] = []
         while True:
             at += chance.randint(shortest, shortest + 250)
             if at + 20 > len(ids):
@@ -242,7 +246,9 @@ class RowMaker:
 
     def turns(self, laid: Laid, kind: RowKind, room: int) -> tuple[list, list]:
         """Questions and answers until the room is filled."""
-        chance, ids, weights = self.chance, [], []
+        chance = self.chance
+        ids: list[int] = []
+        weights: list[float] = []
         asked = list(laid.asked)
         chance.shuffle(asked)
         lengths = laid.sentences[:, 1] - laid.sentences[:, 0]

@@ -19,7 +19,6 @@ FULL_KINDS |= {
     "4k-late": replace(FULL_KINDS["4k"], turns=0.33, cut=0.3, written=0.45, plain=0.15),
     "32k-late": replace(FULL_KINDS["32k"], cut=0.35, several=0.1, written=0.5),
 }
-
 SMALL_KINDS = {
     "1k": RowKind(256, 4, turns=0.45, cut=0.6, written=0.3),
     "4k": RowKind(1024, 2, turns=0.4, cut=0.5, written=0.4, several=0.4, reach=4096),

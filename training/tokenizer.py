@@ -1,4 +1,4 @@
-"""Trains the sentencepiece tokenizer: `python -m training.tokenizer --corpus DIR --out assets/builtin/tokenizer.model`."""
+"""Trains the sentencepiece tokenizer: `python -m training.tokenizer --corpus DIR --out FILE`."""
 
 from __future__ import annotations
 

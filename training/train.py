@@ -1,7 +1,8 @@
 """Trains the target: `torchrun --nproc-per-node N -m training.train --data DIR --out FILE --seconds S`.
 
 S is the time spent in steps, without compilation. Phases and rows are in `training.schedule`; the rate of learning
-follows the clock of the first process. `--from` continues a checkpoint or an int8 folder; `--small` is a trial for a CPU.
+follows the clock of the first process. `--from` continues a checkpoint or an int8 folder; `--small` is a trial on a
+CPU.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -60,7 +62,7 @@ class Place:
         """The mean of the gradients of all processes."""
         if self.world == 1:
             return
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat)
         parts = (flat / self.world).split([gradient.numel() for gradient in gradients])
@@ -94,15 +96,18 @@ class Step:
         self.losses = token_losses
         if place.device.type == "cuda":
             torch._dynamo.config.recompile_limit = 64
-            for layer in model.model.layers:
+            for layer in model.blocks():
                 layer.compile(dynamic=False)
             self.losses = torch.compile(token_losses, dynamic=False)
 
     def tensors(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """A batch on the device."""
         ids, weights, positions = batch
-        moved = (torch.from_numpy(part.astype(kind)) for part, kind in ((ids, "int64"), (weights, "float32"), (positions, "int64")))
-        return tuple(part.to(self.place.device, non_blocking=True) for part in moved)
+
+        def moved(part: np.ndarray, kind: str) -> Tensor:
+            return torch.from_numpy(part.astype(kind)).to(self.place.device, non_blocking=True)
+
+        return moved(ids, "int64"), moved(weights, "float32"), moved(positions, "int64")
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """The weighted loss, all losses and all weights."""
@@ -111,7 +116,9 @@ class Step:
         with self.place.autocast():
             x = self.model.hidden(ids[:, :-1].contiguous(), positions)
             trunk = self.model.model
-            losses = self.losses(x, trunk.norm.weight, trunk.embed_tokens.weight, ids[:, 1:].contiguous(), trunk.norm.eps)
+            losses = self.losses(
+                x, trunk.norm.weight, trunk.embed_tokens.weight, ids[:, 1:].contiguous(), self.model.shape.epsilon
+            )
         return (losses * weights).sum() / weights.sum().clamp(min=1), losses.detach(), weights
 
 
@@ -166,7 +173,13 @@ class Checks:
 def train(options: argparse.Namespace) -> None:
     """All phases."""
     kinds = schedule.SMALL_KINDS if options.small else schedule.FULL_KINDS
-    phases = schedule.SMALL_PHASES if options.small else schedule.CONTINUE_PHASES if options.source else schedule.TARGET_PHASES
+    phases = (
+        schedule.SMALL_PHASES
+        if options.small
+        else schedule.CONTINUE_PHASES
+        if options.source
+        else schedule.TARGET_PHASES
+    )
     used = {name: kinds[name] for phase in phases for name in phase.kinds}
     rank, tokenizer = int(os.environ.get("RANK", 0)), str(options.tokenizer)
     loader = Loader(options.data, tokenizer, used, options.seed + rank, options.workers)
@@ -174,8 +187,10 @@ def train(options: argparse.Namespace) -> None:
     place = Place.find()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    model = load_model(options.source).train() if options.source else Llama(
-        ModelShape(64, 2, 1, 96) if options.small else TARGET
+    model = (
+        load_model(options.source).train()
+        if options.source
+        else Llama(ModelShape(64, 2, 1, 96) if options.small else TARGET)
     )
     model.to(place.device)
     parameters = list(model.parameters())
@@ -212,8 +227,11 @@ def train(options: argparse.Namespace) -> None:
             if local % options.every == 0 and place.rank == 0:
                 mean = " ".join(f"{value:.3f}" for value in torch.stack(seen).mean(0).tolist())
                 speed = (tokens - before) / (time.time() - begun) / 1e3
-                log(f"phase {number} {'+'.join(phase.kinds)} step {count} loss, text, first, third, rest: {mean} | "
-                    f"{speed:.0f}k tok/s {tokens / 1e6:.0f}M waited {waited / (time.time() - begun):.0%} at {fraction:.2f}")
+                log(
+                    f"phase {number} {'+'.join(phase.kinds)} step {count} loss, text, first, third, rest: {mean} | "
+                    f"{speed:.0f}k tok/s {tokens / 1e6:.0f}M waited {waited / (time.time() - begun):.0%} "
+                    f"at {fraction:.2f}"
+                )
                 seen = []
         clock.pause()
         if checks:

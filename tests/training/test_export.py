@@ -22,7 +22,7 @@ TEXTS = (
     "   three   spaces ",
     "Call me Ishmael. Some years ago--never mind how long precisely--I went to sea.",
     "a\n\nb\n c\n",
-    "<doc><page> 12\n The year 1851 was 3.14 times better, naïve Zoë said.\n</doc><user> Why?\n<assistant>“ Because.” 42\n",
+    "<doc><page> 12\n In 1851 it was 3.14 times it, naïve Zoë said.\n</doc><user> Why?\n<assistant>“ Because.” 42\n",
     "漢字 and кириллица and 😀👩‍👩‍👧 and \u0000 and \t tabs and é e\u0301",
     "aaaaaaaaaaaa ------- ........ !!!!!! 000000 ''''' \"\"\"\" ######## ==========",
     "x <doc>y</doc><unknown> < page> <user <assistant>> ““ ”” “x”",
@@ -68,7 +68,9 @@ def test_chat_template_is_the_turn_of_the_prompt_file(exported: Path) -> None:
 def test_scores_are_those_of_the_int8_files(exported: Path, name: str) -> None:
     """AutoModelForCausalLM computes what int8 * scale says."""
     model = transformers.AutoModelForCausalLM.from_pretrained(exported / name)
-    ids = torch.tensor([Encoder(BUILTIN / "tokenizer.model").encode("It was the best of times, it was the worst of times.")])
+    ids = torch.tensor(
+        [Encoder(BUILTIN / "tokenizer.model").encode("It was the best of times, it was the worst of times.")]
+    )
     with torch.no_grad():
         ours = load_model(BUILTIN / name)(ids, torch.arange(ids.shape[1]))
         theirs = model(ids).logits
@@ -84,14 +86,17 @@ def test_prompt_file_states_the_layout() -> None:
     encode = encoder.pieces.encode
     assert encode(prompt["user"].format(question="Why so?")) == encoder.question("Why so?")
     assert encode(prompt["page_marker"].format(label="xii")) == encoder.page_mark("xii")
-    assert [encode(mark) for mark in (prompt["quote_open"], prompt["quote_close"])] == [[encoder.open_quote], [encoder.close_quote]]
-    assert normalise("“It’s—well…” <doc>\u00a0x") == "\"It's--well...\" < doc> x"
+    assert [encode(mark) for mark in (prompt["quote_open"], prompt["quote_close"])] == [
+        [encoder.open_quote],
+        [encoder.close_quote],
+    ]
+    assert normalise("“It’s—well…” <doc>\u00a0x") == '"It\'s--well..." < doc> x'
 
 
 def test_a_sentence_has_the_same_tokens_in_the_document_and_alone() -> None:
     """Quoting copies tokens."""
     encoder = Encoder(BUILTIN / "tokenizer.model")
-    text = "Mr. Starbuck spoke first. \"Who's there?\" he asked. Nobody (it was 3 a.m.) answered!\nA second line."
+    text = 'Mr. Starbuck spoke first. "Who\'s there?" he asked. Nobody (it was 3 a.m.) answered!\nA second line.'
     encoded = encoder.lines(text)
     assert len(encoded.sentences) == 4
     for (first, end), (start, stop) in zip(encoded.sentences, encoded.characters, strict=True):
