@@ -104,6 +104,8 @@
     const lanes = [...race.querySelectorAll('[data-marks]')].map(lane => {
       const box = lane.querySelector('.tf-lane-text');
       const full = box.dataset.full ?? (box.dataset.full = box.textContent);
+      box.textContent = full;
+      box.style.minHeight = `${box.offsetHeight}px`;  // the lanes keep their height while the words come
       return { lane, box, full, letters: Array.from(full), marks: JSON.parse(lane.dataset.marks), at: 0,
         bar: lane.querySelector('.tf-lane-bar span'), clock: lane.querySelector('.tf-lane-clock') };
     });
@@ -131,6 +133,18 @@
     };
     step();
   }
+
+  // -- a tab in the background lets go of its connection ----------------------------------------------------------------
+  let asleep = false, bedtime = 0;
+  document.addEventListener('visibilitychange', () => {
+    clearTimeout(bedtime);
+    if (document.hidden) {
+      bedtime = setTimeout(() => { asleep = true; byId('asleep')?.click(); }, 20000);
+    } else if (asleep) {
+      asleep = false;
+      byId('awake')?.click();
+    }
+  });
 
   document.addEventListener('DOMContentLoaded', () => { showPane('center'); watchChat(); watchRace(); });
   if (document.readyState !== 'loading') { showPane('center'); watchChat(); watchRace(); }

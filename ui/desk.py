@@ -176,7 +176,7 @@ class Desk:
         """A loaded engine, starting one if there is none."""
         if self._engine is not None and self.state == "ready":
             return self._engine
-        self.state, self.problem = "starting", ""
+        self.state, self.problem, self.load_progress = "starting", "", None
         try:
             self._engine = self._engine or self._make_engine(self.config)
             for event in self._engine.load():
@@ -325,8 +325,8 @@ class Desk:
     def _explain(self, error: Exception) -> str:
         """One sentence to show. A dead engine is forgotten, so that the next job starts a new one."""
         if isinstance(error, EngineDiedError):
-            self.state, self.open_key = "starting", None
-            return f"{error} {strings.ENGINE_DIED_MORE}"
+            self.state, self.open_key, self.load_progress = "starting", None, None
+            self._jobs.put(self._load_quietly)  # a new one, before it is asked for
         if isinstance(error, TriForceError):
             return str(error)
         log.exception("unexpected error", exc_info=error)

@@ -23,6 +23,8 @@ from .services import Services, View
 from .settings import Dials
 
 TICK = 0.1
+PULSE = 3.0  # seconds after which an unchanged screen yields all the same: only then Gradio notices a closed tab
+MOST_TABS = 256  # views kept, those of tabs that were closed asleep among them
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
@@ -49,7 +51,13 @@ class Tabs:
         return view
 
     def get(self, session: str | None) -> View:
-        return self._views.setdefault(session or "", View())
+        view = self._views.setdefault(session or "", View())
+        while len(self._views) > MOST_TABS:
+            self._views.pop(next(iter(self._views)))
+        return view
+
+    def known(self, session: str) -> bool:
+        return session in self._views
 
     def close(self, session: str) -> None:
         self._views.pop(session, None)
@@ -88,8 +96,10 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         panels = [*library.panels(services), *head.panels(services), *chat.panels(services), *side.panels(services),
                   *race.panels(services), _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
-        page.load(_live(tabs, panels, list(outputs)), [memory], list(outputs.values()), concurrency_limit=None,
-                  **PRIVATE)
+        asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
+        gr.on([page.load, awake.click], _live(tabs, panels, list(outputs)), [memory], list(outputs.values()),
+              concurrency_limit=None, trigger_mode="multiple", **PRIVATE)
+        asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
         page.load(lambda: settings.values(services.dials), None, list(form.fields.values()), queue=False, **PRIVATE)
 
         act = _act(services, tabs)
@@ -120,17 +130,30 @@ def _memory(services: Services) -> Panel:
 def _live(tabs: Tabs, panels: list[Panel], names: list[str]) -> Callable[..., AsyncIterator[list[Any]]]:
     async def live(remembered: Any, request: gr.Request) -> AsyncIterator[list[Any]]:
         session = request.session_hash or ""
-        painter = Painter(panels, tabs.open(session, remembered))
+        view = tabs.get(session) if tabs.known(session) else tabs.open(session, remembered)
+        me = view.watcher = object()
+        painter, quiet = Painter(panels, view), 0
         try:
-            while True:
+            while view.watcher is me:
                 changed = await asyncio.to_thread(painter.changes)
-                if changed:
+                quiet = 0 if changed else quiet + 1
+                if changed or quiet >= PULSE / TICK:
+                    quiet = 0
                     yield [changed.get(name, gr.skip()) for name in names]
                 await asyncio.sleep(TICK)
         finally:
-            tabs.close(session)
+            if view.watcher is me:  # the tab was closed
+                tabs.close(session)
 
     return live
+
+
+def _sleep(tabs: Tabs) -> Callable[[gr.Request], None]:
+    """A tab in the background gives its connection back: a browser has only six for one server."""
+    def sleep(request: gr.Request) -> None:
+        tabs.get(request.session_hash).watcher = None
+
+    return sleep
 
 
 def _safely(view: View, work: Callable[[], Any]) -> Any:

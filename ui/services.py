@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from triforce_core import EngineConfig, TriForceError
@@ -37,7 +36,7 @@ class View:
     page: int | None = None
     choosing: tuple[float | None, float | None] | None = None
     notice: tuple[str, str, str] | None = None
-    since: float = field(default_factory=time.monotonic)
+    watcher: object = None  # the loop that draws this tab; None while the tab sleeps
 
 
 class Services:

@@ -94,7 +94,7 @@ READ_NOW = "Read it now"
 READ_AGAIN = "Try again"
 CHOOSE_PAGES = "Choose pages"
 DOCUMENT_GONE = "This document's text is no longer in the library. Add the file again."
-RESTING = "Another document is in the cache. Asking brings this one back from its saved reading."
+RESTING = "Not in the cache now. Asking brings it back from its saved reading."
 NOT_READ_YET = "Not in the model's context yet."
 WARNINGS = "About this file"
 
@@ -140,7 +140,6 @@ ENDED_BECAUSE = {"length": "Ended at the longest answer allowed (see Settings)."
                  "context": "Ended because the context is full. Start a new conversation to make room."}
 ANSWER_BROKE_OFF = "The answer broke off here"
 ANSWER_FAILED = "No answer"
-ENGINE_DIED_MORE = "Your next question starts the engine again."
 APP_ENDED = "The app was ended while this answer was being written. Ask again for the rest."
 UNEXPECTED = "Something inside went wrong ({kind}). The app is still running; try again, or see the log."
 COPY = "Copy"
@@ -172,7 +171,7 @@ SPECULATION_OFF = "TriForce off"
 SPECULATION_PENDING = "TriForce: seen with the first words"
 REUSED = "{reused} tokens reused from the cache, {new} read for this question."
 TIERS = {
-    "quote": ("document quote", "Forced by the document: the words between quotation marks can only go on this way."),
+    "quote": ("exact quote", "Forced by the document: the words between quotation marks can only go on this way."),
     "draft": ("small model", "Drafted by the small model and accepted by every check."),
     "retrieval": ("retrieval tier", "Written by the full model's weights on the retrieved part of the cache."),
     "bonus": ("full model", "The extra token that the full pass yields when everything was accepted."),

@@ -136,6 +136,40 @@ def test_closing_the_tab_stops_nothing(served, tab, dials) -> None:
     answered(again)
 
 
+def test_a_sleeping_tab_catches_up(served, tab) -> None:
+    upload(served, tab)
+    tab.evaluate("document.getElementById('asleep').click()")
+    time.sleep(0.5)
+    name = f"{uuid.uuid4().hex[:8]}.txt"
+    served.services.library.add(write_book(served.folder, name, 3, 90))
+    time.sleep(0.5)
+    assert name not in tab.inner_text("#documents")
+    tab.evaluate("document.getElementById('awake').click()")
+    tab.wait_for_selector(f"#documents:has-text('{name}')")
+
+
+def test_closed_tabs_leave_no_loop_behind(served, tab, monkeypatch) -> None:
+    from ui.painter import Painter
+
+    seen: set[int] = set()
+    changes = Painter.changes
+    monkeypatch.setattr(Painter, "changes", lambda self: (seen.add(id(self)), changes(self))[1])
+    pages = [tab.context.new_page() for _ in range(2)]
+    for page in pages:
+        page.goto(served.url)
+        page.wait_for_selector("#transcript .tf-welcome")
+    assert len(seen) >= 3
+    for page in pages:
+        page.close()
+
+    def loops() -> int:
+        seen.clear()
+        time.sleep(0.5)
+        return len(seen)
+
+    wait_for(lambda: loops() == 1, 10.0)
+
+
 def test_conversations(served, tab) -> None:
     upload(served, tab)
     ask(tab, "First question?")
@@ -217,7 +251,7 @@ def test_too_long_is_a_choice(served, tab, dials, monkeypatch) -> None:
     tab.wait_for_selector("#range-text .tf-good")
     tab.click("#read-pages")
     tab.wait_for_selector("#head:has-text('pages 5 to 7 of 12')")
-    assert tab.locator(".tf-page.tf-out").count() == 9
+    tab.wait_for_function("document.querySelectorAll('.tf-page.tf-out').length === 9")
 
 
 def test_password(served, tab) -> None:
