@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from importlib.util import find_spec
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -49,8 +50,12 @@ def choose_kernels(device: torch.device) -> Kernels:
     """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
         return Kernels("cpu", cpu.rms_norm, cpu.rotate, cpu.swiglu, cpu.make_linear, cpu.Attention())
-    return Kernels("torch", reference.rms_norm, reference.rotate, reference.swiglu, reference.make_linear,
-                   sdpa.attention)
+    name, attention = "torch", cast(Callable[..., tuple[Tensor, Tensor | None]], sdpa.attention)
+    if device.type == "cuda" and find_spec("triton") is not None:
+        from . import triton_attention
+
+        name, attention = "triton", triton_attention.attention
+    return Kernels(name, reference.rms_norm, reference.rotate, reference.swiglu, reference.make_linear, attention)
 
 
 def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:

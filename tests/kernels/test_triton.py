@@ -1,0 +1,106 @@
+"""The Triton attention against its specification. Bounds: relative error 2e-5 in fp32, 1e-2 in bf16, 3e-3 in fp16."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from triforce_core.kernels import REFERENCE, choose_kernels
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
+BOUNDS = {torch.float32: 2e-5, torch.bfloat16: 1e-2, torch.float16: 3e-3}
+# (KV heads, group, rows, head_dim, slots, length)
+SHAPES = [(32, 1, 1, 128, 5000, 4097), (32, 1, 17, 128, 3000, 3000), (8, 4, 1, 128, 9000, 8190),
+          (8, 4, 17, 128, 4000, 3333), (8, 4, 64, 128, 2100, 2100), (8, 1, 9, 64, 33000, 32001),
+          (4, 2, 64, 64, 300, 64), (2, 1, 1, 64, 64, 1), (4, 1, 5, 32, 700, 131)]
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.float() - expected.float()).norm() / expected.float().norm())
+
+
+def draw(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> tuple[torch.Tensor, ...]:
+    """queries, keys, values and a tree mask; unfilled slots hold what earlier passes may have left there."""
+    heads, group, n, dim, slots, _ = shape
+    g = torch.Generator("cuda").manual_seed(seed)
+    keys, values = torch.randn(2, heads, slots, dim, device="cuda", generator=g).to(dtype)
+    queries = torch.randn(n, heads * group, dim, device="cuda", generator=g)
+    tree = (torch.rand(n, n, device="cuda", generator=g) < 0.5).tril() | torch.eye(n, dtype=torch.bool, device="cuda")
+    return queries, keys, values, tree
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [*((shape, dtype) for shape in SHAPES for dtype in BOUNDS
+                                               if dtype != torch.float16 or shape[2] == 17)], ids=str)
+def test_chain_and_tree_with_mass(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    n, length = shape[2], shape[5]
+    queries, keys, values, tree = draw(dtype, shape, length)
+    attention = choose_kernels(keys.device).attention
+    for mask, mass_rows, chunk_size in ((None, 0, 1), (None, 16, 8), (tree, n, 8), (tree, 1, 12), (None, 3, 256)):
+        expected, expected_mass = REFERENCE.attention(queries.to(dtype), keys, values, length, mask,
+                                                      min(n, mass_rows), chunk_size)
+        on_device = torch.tensor([length], dtype=torch.int32, device="cuda")
+        for size in (length, on_device) if mass_rows == n else (length,):
+            found, mass = attention(queries, keys, values, size, mask, mass_rows, chunk_size)
+            assert found.shape == expected.shape and found.dtype == dtype
+            assert relative(found, expected) <= BOUNDS[dtype]
+            if expected_mass is None:
+                assert mass is None
+                continue
+            known = expected_mass.shape[1]
+            assert mass.shape[1] == (known if size is length else shape[4] // chunk_size)
+            assert not mass[:, known:].any()
+            assert torch.allclose(mass[:, :known], expected_mass, rtol=BOUNDS[dtype], atol=BOUNDS[dtype] / 10)
+
+
+def test_queries_may_be_part_of_a_larger_tensor() -> None:
+    shape = (4, 2, 5, 64, 500, 400)
+    _, keys, values, _ = draw(torch.bfloat16, shape, 0)
+    whole = torch.randn(5, 16, 64, device="cuda")
+    attention = choose_kernels(keys.device).attention
+    assert torch.equal(attention(whole[:, :8], keys, values, 400)[0],
+                       attention(whole[:, :8].contiguous(), keys, values, 400)[0])
+
+
+def test_a_captured_graph_follows_the_length() -> None:
+    shape = (8, 4, 3, 128, 3000, 0)
+    queries, keys, values, _ = draw(torch.bfloat16, shape, 0)
+    attention = choose_kernels(keys.device).attention
+    length = torch.tensor([100], dtype=torch.int32, device="cuda")
+    attention(queries, keys, values, length, None, 3, 8)  # compiled before capture
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out, mass = attention(queries, keys, values, length, None, 3, 8)
+    for now in (101, 700, 2999, 40):
+        length.fill_(now)
+        graph.replay()
+        expected, expected_mass = REFERENCE.attention(queries.bfloat16(), keys, values, now, None, 3, 8)
+        assert relative(out, expected) <= BOUNDS[torch.bfloat16]
+        assert torch.allclose(mass[:, : expected_mass.shape[1]], expected_mass, rtol=1e-2, atol=1e-3)
+        assert not mass[:, expected_mass.shape[1] :].any()
+
+
+def test_a_longer_context_compiles_nothing() -> None:
+    from triforce_core.kernels import triton_attention
+
+    queries, keys, values, _ = draw(torch.bfloat16, (4, 1, 4, 64, 4096, 0), 0)
+    triton_attention.attention(queries, keys, values, 1000, None, 4, 8)
+
+    def compiled() -> int:
+        caches = triton_attention._attend.device_caches.values()
+        return sum(len(cache[0]) for cache in caches)
+
+    before = compiled()
+    for length in (1001, 1008, 2048, 4095):
+        triton_attention.attention(queries, keys, values, length, None, 4, 8)
+    for n in (2, 3):
+        triton_attention.attention(queries[:n], keys, values, 999, None, n, 8)
+    assert compiled() == before
+
+
+def test_wide_passes_take_torchs_kernel() -> None:
+    shape = (8, 4, 200, 128, 1000, 900)
+    queries, keys, values, _ = draw(torch.bfloat16, shape, 0)
+    expected, _ = REFERENCE.attention(queries.bfloat16(), keys, values, 900)
+    assert relative(choose_kernels(keys.device).attention(queries, keys, values, 900)[0], expected) <= 1e-2

@@ -1,0 +1,116 @@
+"""python -m triforce_core.bench.kernels: attention on this GPU as a share of what a plain copy moves.
+
+Bytes counted: keys and values, once. Copy bandwidth counts bytes read and bytes written. Launches are replayed from a
+captured graph, so that the figures are the kernels' own; several caches take turns, so that none stays in the L2.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from .. import flags
+from ..kernels import choose_kernels, sdpa
+
+HEADS = {"mha": (32, 1), "gqa": (8, 4)}  # KV heads, query heads of each: llama2-7b, llama3-8b
+_DIM = 128
+_TURNS = 4  # caches that take turns
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One measurement. share: of the copy bandwidth."""
+
+    kind: str
+    kernel: str
+    tokens: int
+    rows: int
+    mass: bool
+    microseconds: float
+    gigabytes_per_second: float
+    share: float
+
+
+def copy_bandwidth(gibibytes: float = 4.0, repeats: int = 12) -> float:
+    """GB/s of a device-to-device copy, read plus written: the median."""
+    source = torch.randint(0, 255, (int(gibibytes * 2**30),), dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    seconds = timed(lambda: target.copy_(source), repeats)
+    return 2 * source.numel() / seconds / 1e9
+
+
+def timed(call: Callable[[], object], repeats: int) -> float:
+    """Seconds of one call: the median of ``repeats``, after two to warm up."""
+    for _ in range(2):
+        call()
+    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+    for start, stop in marks:
+        start.record()
+        call()
+        stop.record()
+    torch.cuda.synchronize()
+    return median(start.elapsed_time(stop) for start, stop in marks) / 1e3
+
+
+def attention_seconds(attention: Callable[..., object], kind: str, tokens: int, rows: int, mass_rows: int,
+                      repeats: int = 12) -> float:
+    """Seconds of one layer's attention, from a graph over _TURNS caches."""
+    heads, group = HEADS[kind]
+    caches = [torch.randn(2, heads, tokens + 64, _DIM, device="cuda", dtype=torch.bfloat16) for _ in range(_TURNS)]
+    queries = torch.randn(rows, heads * group, _DIM, device="cuda", dtype=torch.bfloat16)
+
+    def all_caches() -> None:
+        for keys, values in caches:
+            attention(queries, keys, values, tokens, None, mass_rows, 8)
+
+    all_caches()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        all_caches()
+    return timed(graph.replay, repeats) / _TURNS
+
+
+def measure(kind: str, kernel: str, attention: Callable[..., object], tokens: int, rows: int, mass: bool,
+            copy: float) -> Reading:
+    seconds = attention_seconds(attention, kind, tokens, rows, rows if mass else 0)
+    rate = 2 * HEADS[kind][0] * tokens * _DIM * 2 / seconds / 1e9
+    return Reading(kind, kernel, tokens, rows, mass, seconds * 1e6, rate, rate / copy)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = flags.Parser(prog="python -m triforce_core.bench.kernels", description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[32_768, 124_928], metavar="N")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 7, 17], metavar="N", help="query rows of a pass")
+    given = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        print("triforce_core.bench.kernels: torch sees no GPU", file=sys.stderr)
+        return 2
+    own = choose_kernels(torch.device("cuda"))
+    copy = copy_bandwidth()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, head_dim {_DIM}: copy {copy:,.0f} GB/s")
+    readings = []
+    for kind in HEADS:
+        for tokens in given.tokens:
+            for rows in given.rows:
+                for name, attention, mass in ((own.name, own.attention, False), (own.name, own.attention, True),
+                                              ("sdpa", sdpa.attention, False)):
+                    found = measure(kind, name, attention, tokens, rows, mass, copy)
+                    readings.append(found)
+                    print(f"{kind}  {name:6}  {tokens:7,} tokens  {rows:2} rows  {'with mass' if mass else '':9}  "
+                          f"{found.microseconds:8.1f} us  {found.gigabytes_per_second:6,.0f} GB/s  {found.share:4.0%}",
+                          flush=True)
+    result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "copy_gigabytes_per_second": copy,
+                              "readings": [asdict(reading) for reading in readings]}
+    print(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

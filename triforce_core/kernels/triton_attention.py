@@ -1,0 +1,242 @@
+"""Attention of a few query rows over a long cache, in Triton: keys and values are read once, at memory speed.
+
+Letters: n rows of a pass, H KV heads, G query heads per KV head, D head_dim, C slots, R = mass_rows * G, S splits.
+
+One program takes one KV head, one of S equal parts of the filled slots and all n * G query rows of the head (packed,
+row = token * G + member): a key read from memory serves every row (flash-decoding, Dao et al. 2023; grouped rows as in
+FlashAttention-2's decode path, arXiv 2307.08691). Parts carry their log-sum-exp and are merged by a second kernel.
+Attention mass per chunk needs probabilities, which are known only once all parts are: the first kernel leaves sums of
+exp(score - running maximum) per granule (a power of two of slots) and row, about a hundredth of the bytes of the keys
+and values, and a third kernel turns them into mass.
+
+The length is an argument that nothing is compiled for, or a tensor on the device that a captured graph reads again at
+each replay. Scores and sums are fp32, exponents of two; probabilities are rounded to the type of the values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import triton  # type: ignore[import-not-found, import-untyped]
+import triton.language as tl  # type: ignore[import-not-found, import-untyped]
+from torch import Tensor
+
+from . import sdpa
+
+MAX_ROWS = 64  # tokens of a pass; wider passes are prefill, where torch's own kernel is limited by arithmetic instead
+_DIMS = (32, 64, 128)
+_MASS_BLOCKS = 32  # blocks of slots per program of the mass kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How one program reads: slots at a time, stages in flight, warps; and programs per multiprocessor."""
+
+    slots: int
+    stages: int
+    warps: int
+    programs: int
+    rows: int  # query rows per program, at most; more rows read the keys again
+
+    @classmethod
+    def choose(cls, rows: int, dim: int, dtype: torch.dtype) -> Tiles:
+        """For n * G rows."""
+        if dtype == torch.float32:  # exact products on the scalar units: for comparison, not for speed
+            return cls(32, 2, 8, 2, 16)
+        if rows > 64:
+            return cls(64, 3, 8, 1, 128)
+        return cls(64 if dim == 128 else 128, 3, 4, 2, 64)
+
+
+def attention(
+    queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, staged_mask: Tensor | None = None,
+    mass_rows: int = 0, chunk_size: int = 1, *, tiles: Tiles | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """See reference.attention; the result has the type of keys.
+
+    length may be an int32 tensor [1] on the device; then mass covers all C // chunk_size chunks, zero where there is
+    none yet. Passes of more than 64 rows, and shapes these kernels are not made for, go to torch's own attention."""
+    n, num_heads, dim = queries.shape
+    heads, capacity, _ = keys.shape
+    if n > MAX_ROWS or dim not in _DIMS or not (keys.is_contiguous() and values.is_contiguous()):
+        assert isinstance(length, int), "a length on the device needs a pass of at most 64 rows"
+        return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
+    group = num_heads // heads
+    rows = n * group
+    tiles = tiles or Tiles.choose(rows, dim, keys.dtype)
+    on_device = isinstance(length, Tensor)
+    reach = capacity if isinstance(length, Tensor) else length
+    blocks = triton.cdiv(reach, tiles.slots)
+    tile_rows = min(tiles.rows, max(16, triton.next_power_of_2(rows)))
+    row_tiles = triton.cdiv(rows, tile_rows)
+    splits = _splits(tiles, keys.device, heads * row_tiles, capacity)
+    queries = queries if queries.stride(2) == 1 and queries.stride(1) == dim else queries.contiguous()
+    mask = None if staged_mask is None else staged_mask.to(keys.device).contiguous().view(torch.int8)
+    mass_rows = min(n, mass_rows)
+    watched = mass_rows * group
+    granule = min(tiles.slots, chunk_size & -chunk_size)
+    new = keys.new_empty
+    mixed = new((splits, heads, rows, dim), dtype=torch.float32)
+    spans = new((splits, heads, rows), dtype=torch.float32)
+    sums = maxima = totals = None
+    if watched:
+        small = torch.float32 if keys.dtype == torch.float32 else torch.float16
+        sums = new((heads, blocks, watched, tiles.slots // granule), dtype=small)
+        maxima = new((heads, blocks, watched), dtype=torch.float32)
+        totals = new((heads, watched), dtype=torch.float32)
+    _attend[(row_tiles, heads, splits)](
+        queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, blocks, queries.stride(0),
+        dim**-0.5 * 1.4426950408889634, n, watched,
+        GROUP=group, DIM=dim, ROWS=tile_rows, SLOTS=tiles.slots, STAGES=tiles.stages, WATCH=watched > 0,
+        GRANULE=granule, ON_DEVICE=on_device, TREE=mask is not None,
+        PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", num_warps=tiles.warps,
+    )
+    out = new((n, num_heads * dim))
+    _merge[(rows, heads)](mixed, spans, out, totals, splits, watched, GROUP=group, DIM=dim, WATCH=watched > 0,
+                          PARTS=triton.next_power_of_2(splits), num_warps=4)
+    if sums is None or maxima is None or totals is None:
+        return out, None
+    chunks = (capacity if on_device else reach - n) // chunk_size
+    per_chunk = chunk_size // granule
+    mass = new((heads, chunks * per_chunk), dtype=torch.float32)
+    if chunks:
+        _mass[(triton.cdiv(blocks, _MASS_BLOCKS), heads)](
+            sums, maxima, totals, mass, length, n, blocks, chunks * per_chunk, per_chunk, watched,
+            SLOTS=tiles.slots, GRANULE=granule, BLOCKS=_MASS_BLOCKS, ON_DEVICE=on_device, num_warps=4)
+    return out, mass if per_chunk == 1 else mass.view(heads, chunks, per_chunk).sum(-1)
+
+
+def _splits(tiles: Tiles, device: torch.device, columns: int, capacity: int) -> int:
+    """Parts per head: enough programs to fill the device once, and no part smaller than a tile."""
+    fill = max(1, tiles.programs * _multiprocessors(device) // columns)
+    return min(fill, triton.next_power_of_2(triton.cdiv(capacity, tiles.slots)))
+
+
+@lru_cache(maxsize=16)
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 8
+
+
+@triton.jit(do_not_specialize=["length", "capacity", "num_blocks", "tokens", "watched"])
+def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, num_blocks, query_stride,
+            scale, tokens, watched, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr,
+            STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr, ON_DEVICE: tl.constexpr,
+            TREE: tl.constexpr, PRECISION: tl.constexpr):
+    """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
+    head, part = tl.program_id(1), tl.program_id(2)
+    filled = tl.load(length) if ON_DEVICE else length
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    dims = tl.arange(0, DIM)
+    count = tokens * GROUP
+    token = rows // GROUP
+    at = token * query_stride + (head * GROUP + rows % GROUP) * DIM
+    query = tl.load(queries + at[:, None] + dims[None, :], mask=rows[:, None] < count, other=0.0)
+    query = query.to(keys.dtype.element_ty)
+    keys += head.to(tl.int64) * capacity * DIM
+    values += head.to(tl.int64) * capacity * DIM
+
+    blocks = tl.cdiv(filled, SLOTS)
+    parts = tl.num_programs(2)
+    first, stop = part * blocks // parts, (part + 1) * blocks // parts
+    tail = filled - tokens  # the first staged slot
+    plain = tl.maximum(first, tl.minimum(stop, tail // SLOTS))  # blocks that all rows see whole
+    top = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, DIM), tl.float32)
+    for block in tl.range(first, plain, num_stages=STAGES):
+        top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
+                                 token, head, num_blocks, scale, tokens, watched, count, DIM, SLOTS, WATCH, GRANULE,
+                                 False, TREE, PRECISION)
+    for block in tl.range(plain, stop, num_stages=1):
+        top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
+                                 token, head, num_blocks, scale, tokens, watched, count, DIM, SLOTS, WATCH, GRANULE,
+                                 True, TREE, PRECISION)
+    seen = total > 0.0  # a row may see nothing of a part
+    to = (part * tl.num_programs(1) + head) * count + rows
+    tl.store(spans + to, tl.where(seen, top + tl.log2(tl.where(seen, total, 1.0)), float("-inf")), mask=rows < count)
+    tl.store(mixed + to[:, None] * DIM + dims[None, :], acc / tl.where(seen, total, 1.0)[:, None],
+             mask=rows[:, None] < count)
+
+
+@triton.jit
+def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows, token, head, num_blocks,
+           scale, tokens, watched, count, DIM: tl.constexpr, SLOTS: tl.constexpr, WATCH: tl.constexpr,
+           GRANULE: tl.constexpr, EDGE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr):
+    """SLOTS slots folded into the running (top, total, acc). EDGE: staged or unfilled slots are among them."""
+    slots = block * SLOTS + tl.arange(0, SLOTS)
+    where = slots[:, None] * DIM + tl.arange(0, DIM)[None, :]
+    if EDGE:
+        key = tl.load(keys + where, mask=slots[:, None] < filled, other=0.0)
+    else:
+        key = tl.load(keys + where)
+    scores = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
+    if EDGE:
+        staged = slots - tail
+        if TREE:
+            inside = (staged >= 0) & (staged < tokens)
+            shown = tl.load(mask + token[:, None] * tokens + staged[None, :],
+                            mask=inside[None, :] & (rows[:, None] < count), other=0)
+            scores = tl.where((staged[None, :] < 0) | (shown != 0), scores, float("-inf"))
+        else:
+            scores = tl.where(staged[None, :] <= token[:, None], scores, float("-inf"))
+    highest = tl.maximum(top, tl.max(scores, 1))
+    base = tl.where(highest == float("-inf"), 0.0, highest) if EDGE else highest
+    probs = tl.exp2(scores - base[:, None])
+    fade = tl.exp2(top - base)
+    if WATCH:
+        row = rows - (count - watched)
+        inside_watch = (row >= 0) & (rows < count)
+        parts: tl.constexpr = SLOTS // GRANULE
+        found = tl.sum(tl.reshape(probs, (probs.shape[0], parts, GRANULE)), 2)
+        to = (head * num_blocks + block) * watched + row
+        tl.store(sums + to[:, None] * parts + tl.arange(0, parts)[None, :], found, mask=inside_watch[:, None])
+        tl.store(maxima + to, base, mask=inside_watch)
+    if EDGE:
+        value = tl.load(values + where, mask=slots[:, None] < filled, other=0.0)
+    else:
+        value = tl.load(values + where)
+    acc = tl.dot(probs.to(value.dtype), value, acc * fade[:, None], input_precision=PRECISION)
+    return highest, total * fade + tl.sum(probs, 1), acc
+
+
+@triton.jit(do_not_specialize=["parts", "watched"])
+def _merge(mixed, spans, out, totals, parts, watched, GROUP: tl.constexpr, DIM: tl.constexpr, WATCH: tl.constexpr,
+           PARTS: tl.constexpr):
+    """One row of one head: its S parts, weighted by their share of the whole sum, -> out [n, H * G, D]."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    count, heads = tl.num_programs(0), tl.num_programs(1)
+    part, dims = tl.arange(0, PARTS), tl.arange(0, DIM)
+    at = (part * heads + head) * count + row
+    span = tl.load(spans + at, mask=part < parts, other=float("-inf"))
+    top = tl.max(span, 0)
+    weight = tl.exp2(span - top)
+    whole = tl.sum(weight, 0)
+    some = tl.load(mixed + at[:, None] * DIM + dims[None, :], mask=part[:, None] < parts, other=0.0)
+    result = tl.sum(some * weight[:, None], 0) / whole
+    to = (row // GROUP) * heads * GROUP + head * GROUP + row % GROUP
+    tl.store(out + to * DIM + dims, result)
+    if WATCH:
+        if row >= count - watched:
+            tl.store(totals + head * watched + row - (count - watched), top + tl.log2(whole))
+
+
+@triton.jit(do_not_specialize=["length", "tokens", "num_blocks", "granules", "per_chunk", "watched"])
+def _mass(sums, maxima, totals, mass, length, tokens, num_blocks, granules, per_chunk, watched, SLOTS: tl.constexpr,
+          GRANULE: tl.constexpr, BLOCKS: tl.constexpr, ON_DEVICE: tl.constexpr):
+    """BLOCKS blocks of one head: probabilities summed over rows -> mass [H, granules], zero beyond the whole chunks."""
+    head = tl.program_id(1)
+    parts: tl.constexpr = SLOTS // GRANULE
+    filled = tl.load(length) if ON_DEVICE else length
+    block, part = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS), tl.arange(0, parts)
+    known = block * SLOTS < filled
+    found = tl.zeros((BLOCKS, parts), tl.float32)
+    for row in range(watched):
+        at = (head * num_blocks + block) * watched + row
+        top = tl.load(maxima + at, mask=known, other=float("-inf"))
+        some = tl.load(sums + at[:, None] * parts + part[None, :], mask=known[:, None], other=0.0).to(tl.float32)
+        found += some * tl.exp2(top - tl.load(totals + head * watched + row))[:, None]
+    to = block[:, None] * parts + part[None, :]
+    whole = (filled - tokens) // GRANULE // per_chunk * per_chunk
+    tl.store(mass + head * granules + to, tl.where(to < whole, found, 0.0), mask=to < granules)
