@@ -149,7 +149,7 @@ def test_questions_from_a_file(tmp_path: Path) -> None:
 def test_the_command_prints_a_table_and_then_one_line_of_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "_load", lambda config: (Steady(), MODEL))
+    monkeypatch.setattr(bench, "_load", lambda config, shape: (Steady(), MODEL))
     paths = []
     for name in ("one", "two"):
         paths.append(tmp_path / f"{name}.txt")
@@ -169,7 +169,7 @@ def test_the_command_prints_a_table_and_then_one_line_of_json(
                                        ["--document", "/no/such/file"], ["--questions", "/no/such/file"]])
 def test_a_mistake_is_one_line(arguments: list[str], monkeypatch: pytest.MonkeyPatch,
                                capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bench, "_load", lambda config: (Steady(), MODEL))
+    monkeypatch.setattr(bench, "_load", lambda config, shape: (Steady(), MODEL))
     try:
         status = bench.main(arguments if "--document" in arguments else ["--document", __file__, *arguments])
     except SystemExit as exit_:

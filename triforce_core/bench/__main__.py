@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import flags
-from ..config import EngineConfig
+from ..config import BUILTIN, EngineConfig
 from ..documents.document import Document
 from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
@@ -63,6 +63,9 @@ def _parser() -> flags.Parser:
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="of every answer (default: 1)")
     parser.add_argument("--saved-readings", type=Path, metavar="DIR",
                         help="keep the documents' KV here, to measure decoding again without reading again")
+    parser.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), metavar="SHAPE",
+                        help="the built-in model in the size of llama2-7b or llama3-8b, same function, same text; "
+                             "its draft model in the size of llama-68m")
     parser.add_argument("--peer", choices=("transformers",))
     parser.add_argument("--peer-new-tokens", type=int, default=48, metavar="N")
     flags.add_sampling_flags(parser)
@@ -75,6 +78,9 @@ def _bench(given: Namespace) -> dict[str, Any]:
     for name, low in (("context", 64), ("repeats", 1), ("questions_per_document", 1), ("peer_new_tokens", 4)):
         if getattr(given, name) < low:
             raise ConfigError(f"{name.replace('_', '-')} is {getattr(given, name)}", allowed=f"at least {low}")
+    if given.grow and (given.peer or given.model != BUILTIN or given.saved_readings):
+        raise ConfigError("--grow is given together with --peer, --model or --saved-readings",
+                          allowed="one of them", remedy="A grown model exists in memory only.")
     sampling = flags.sampling_params(given, given.new_tokens)
     speculation = flags.speculation_config(given, "triforce")
     config = flags.engine_config(given, given.saved_readings)
@@ -86,7 +92,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
 
     asked = read_questions(given.questions) if given.questions else None
     documents = [read_document(path) for path in paths]
-    engine, model = _load(config)
+    engine, model = _load(config, given.grow)
     from .measure import measure_document
     from .report import describe_machine, summary
 
@@ -114,13 +120,18 @@ def _bench(given: Namespace) -> dict[str, Any]:
                    machine=machine, peer=peer)
 
 
-def _load(config: EngineConfig) -> tuple[Engine, ModelInfo]:
+def _load(config: EngineConfig, shape: str | None) -> tuple[Engine, ModelInfo]:
     from ..worker.child import engine_environment
 
     os.environ.update(engine_environment(config))
     from ..engine.engine import Engine
 
-    engine = Engine(config)
+    if shape:
+        from .grow import grown_pair
+
+        engine = Engine(config, grown_pair(config, shape))
+    else:
+        engine = Engine(config)
     for event in engine.load():
         if isinstance(event, ModelInfo):
             return engine, event

@@ -34,10 +34,11 @@ _WORTH_SAVING = 2048  # tokens: shorter documents are read faster than a file is
 class Engine:
     """One loaded model and at most one open document. Not thread-safe but for ``cancel``."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, loaded: Loaded | None = None) -> None:
+        """loaded: models made elsewhere, for ``load`` to take as they are (benchmarks grow theirs)."""
         self.config = config
-        self._loaded: Loaded | None = None
-        self._builder: PromptBuilder | None = None
+        self._loaded = loaded
+        self._builder = PromptBuilder(loaded.tokenizer) if loaded else None
         self._session: Session | None = None
         self._read_seconds = 0.0  # what reading the open document cost, now or when it was saved
         self._cancel = Event()

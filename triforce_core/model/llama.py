@@ -17,7 +17,7 @@ from ..kernels import AttentionObserver, Kernels, Linear, choose_kernels
 from ..kv_cache.base import KVCache
 from .config import ModelConfig
 from .rope import RotaryTable
-from .weights import Checkpoint
+from .weights import WeightSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Llama:
 
     dtype is the type of products, keys and values; norms, softmax sums and the residual stream are fp32."""
 
-    def __init__(self, config: ModelConfig, weights: Checkpoint, *, device: torch.device | str = "cpu",
+    def __init__(self, config: ModelConfig, weights: WeightSource, *, device: torch.device | str = "cpu",
                  dtype: torch.dtype = torch.float32, kernels: Kernels | None = None) -> None:
         """Reads every tensor the config asks for. Raises DamagedWeightsError (missing, extra, misshapen)."""
         self.config, self.device, self.dtype = config, torch.device(device), dtype
@@ -49,7 +49,7 @@ class Llama:
             self._build(weights)
         weights.finish()
 
-    def _build(self, weights: Checkpoint) -> None:
+    def _build(self, weights: WeightSource) -> None:
         c, d = self.config, self.config.hidden_size
         q_size, kv_size = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
 

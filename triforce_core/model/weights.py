@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -33,6 +33,18 @@ class Matrix:
 
     data: Tensor
     scale: Tensor | None = None
+
+
+class WeightSource(Protocol):
+    """What a decoder is built from; see ``Checkpoint`` for the usual one."""
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor: ...
+
+    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix: ...
+
+    def ignore(self, name: str) -> None: ...
+
+    def finish(self) -> None: ...
 
 
 class Checkpoint:
