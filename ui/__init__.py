@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-from .arguments import parse
+from .arguments import Arguments, parse
 
 
-def launch(arguments) -> int:
+def launch(arguments: Arguments) -> int:
     """Run the app until it is told to stop; returns the exit status."""
     from .server import serve
 
     return serve(arguments)
 
 
-def check(arguments) -> int:
+def check(arguments: Arguments) -> int:
     """Print what this machine can run and why; 1 if it can run nothing."""
     from .preflight import check as report
 

@@ -80,7 +80,7 @@ def speculation_badge(figures: Figures) -> str:
 def figures_card(figures: Figures, title: str) -> str:
     """Everything about one answer, for the side panel."""
     tiles = "".join((
-        tile(fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–", "tok/s", strings.SPEED,
+        tile(fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–", strings.RATE, strings.SPEED,
              strings.SPEED_HELP),
         tile(fmt.seconds(figures.time_to_first_token) if figures.full_passes else "–", "", strings.FIRST_TOKEN,
              strings.FIRST_TOKEN_HELP),
@@ -102,7 +102,7 @@ def figures_card(figures: Figures, title: str) -> str:
 
 def figures_line(figures: Figures) -> str:
     """The permanent line below an answer: the same figures in one row, the rest behind a click."""
-    items = [f"<b>{fmt.rate(figures.tokens_per_second)}</b> tok/s" if figures.tokens_per_second else "",
+    items = [f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(strings.RATE)}" if figures.tokens_per_second else "",
              f"{esc(strings.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
              f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(strings.PER_PASS_SHORT)}",
              f"<b>{fmt.count(figures.tokens)}</b> {esc(strings.TOKENS_SHORT)}"]

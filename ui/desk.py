@@ -33,7 +33,7 @@ from triforce_core import (
 from . import race, strings
 from .conversations import Conversations
 from .library import Library, selection
-from .runs import Fold, Run, RunStore
+from .runs import Fold, Run, RunState, RunStore
 from .settings import Dials
 
 log = logging.getLogger(__name__)
@@ -279,7 +279,8 @@ class Desk:
     def _serve(self, run: Run, work: Callable[[], None]) -> None:
         """Run ``work`` with the run's document open; whatever happens, the run ends in one of its end states."""
         self._current = run.cancelled
-        state, reading = "done", Reading(run.document, cancelled=run.cancelled)
+        state: RunState = "done"
+        reading = Reading(run.document, cancelled=run.cancelled)
         try:
             if run.cancelled.is_set():
                 raise Stopped
@@ -290,6 +291,8 @@ class Desk:
             work()
         except Stopped:
             state = "stopped"
+            if self._closing.is_set():
+                state, run.error = "failed", strings.APP_ENDED
         except TooLong:
             state, run.error = "failed", strings.CHOOSE_PAGES_FIRST
         except Exception as error:

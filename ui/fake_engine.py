@@ -116,7 +116,9 @@ class FakeEngine:
         words = WORD.findall(text)[: sampling.max_new_tokens]
         triforce = speculation.engine == "triforce"
         rate = self.script.triforce_tokens_per_second if triforce else self.script.plain_tokens_per_second
-        started, rounds, written, reason = time.monotonic(), [], [], "stop"
+        rounds: list[RoundEvent] = []
+        written: list[str] = []
+        started, reason = time.monotonic(), "stop"
         yield PrefillProgress(len(question.split()), len(question.split()), 900.0, 0.0)
         while len(written) < len(words):
             size = min(rng.randint(1, 7) if triforce else 1, len(words) - len(written))
@@ -177,7 +179,7 @@ def _round(index: int, part: list[str], triforce: bool, document: Document, lean
     last = rng.choice(("bonus", "recovered")) if triforce else "bonus"
     origins = [rng.choice(("draft", "draft", "retrieval", "quote")) for _ in part[1:]] + [last]
     tested = len(part) - 1 + (last == "recovered")
-    tiers = ()
+    tiers: tuple[TierCount, ...] = ()
     if triforce:
         drafted = tested + rng.randint(0, 2)
         tiers = (TierCount("draft", drafted, tested), TierCount("retrieval", tested, len(part) - 1))

@@ -44,7 +44,7 @@ def _code(renderer: RendererHTML, tokens: list[Token], index: int, options: obje
 def _make() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "typographer": False})
     parser.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
-    parser.validateLink = _allowed
+    parser.validateLink = _allowed  # type: ignore[method-assign]
     for name, rule in (("link_open", _link_open), ("link_close", _link_close), ("fence", _code), ("code_block", _code)):
         parser.add_render_rule(name, rule)
     return parser

@@ -191,7 +191,7 @@ def test_closing_ends_everything_soon(tmp_path: Path) -> None:
     run = services.ask(view, "How many?")
     wait_for(lambda: run.fold.text)
     services.close()
-    assert run.state == "stopped"
+    assert (run.state, run.error) == ("failed", strings.APP_ENDED) and run.fold.text
     assert not [thread for thread in threading.enumerate() if thread.name == "engine-desk" and thread.is_alive()
                 and thread is services.desk._thread]
 

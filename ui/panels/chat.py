@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import gradio as gr
 
 from .. import strings, transcript
 from ..charts import esc
 from ..painter import Panel
+from ..runs import Run
 from ..services import Services, View
 from ..transcript import button
 from . import html
@@ -54,7 +56,7 @@ def begin() -> str:
 def panels(services: Services) -> list[Panel]:
     runs, conversations = services.runs, services.conversations
 
-    def running(view: View):
+    def running(view: View) -> Run | None:
         return runs.of_conversation(view.conversation) if view.conversation else None
 
     def askable(view: View) -> bool:
@@ -80,7 +82,7 @@ def panels(services: Services) -> list[Panel]:
         run = services.active_run(view)
         return run is not None, bool(run and run.stopping)
 
-    def draw_stop(view: View) -> dict:
+    def draw_stop(view: View) -> dict[str, Any]:
         shown, stopping = stop_state(view)
         return gr.update(visible=shown, interactive=not stopping,
                          value=strings.STOPPING if stopping else strings.STOP)

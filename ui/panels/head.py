@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import gradio as gr
 
@@ -192,8 +193,8 @@ def panels(services: Services) -> list[Panel]:
         shown = choosing(view)
         return range_words(*shown, view.choosing or services.suggestion(shown[0])) if shown else ""
 
-    def number(side: int):
-        def draw_number(view: View) -> dict:
+    def number(side: int) -> Panel:
+        def draw_number(view: View) -> dict[str, Any]:
             shown = choosing(view)
             return gr.update(value=services.suggestion(shown[0])[side]) if shown else gr.update()
 

@@ -58,8 +58,8 @@ def recording(run: Run) -> str:
             continue
         fold = run.legs[index]
         figures = fold.figures()
-        words = strings.RACE_DONE if fold.finished else strings.RACE_RECORDING
-        state = words.format(tokens=fmt.count(figures.tokens), rate=fmt.rate(figures.tokens_per_second))
+        state = strings.RACE_RECORDING.format(tokens=fmt.count(figures.tokens),
+                                               rate=fmt.rate(figures.tokens_per_second))
         if run.stopping:
             state = strings.STOPPING
         elif run.state in ("queued", "preparing"):
@@ -104,7 +104,7 @@ def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> 
         lanes.append(
             f'<section class="tf-lane" data-marks="{esc(marks)}" data-rate="{figures.tokens_per_second:.2f}">'
             f'<header><h3>{esc(name)}</h3><span class="tf-lane-state">'
-            f"<b>{fmt.rate(figures.tokens_per_second)}</b> tok/s</span></header>"
+            f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(strings.RATE)}</span></header>"
             '<div class="tf-lane-bar"><span></span></div><div class="tf-lane-clock" aria-hidden="true"></div>'
             f'<div class="tf-lane-text">{esc(recorded["text"])}</div>'
             f'{detail}</section>')
@@ -147,7 +147,7 @@ def panels(services: Services) -> list[Panel]:
         run = runs.race_of(view.document)
         return run is not None and not run.ended, bool(run and run.stopping)
 
-    def draw_stop(view: View) -> dict:
+    def draw_stop(view: View) -> dict[str, Any]:
         shown, stopping = stop_state(view)
         return gr.update(visible=shown, interactive=not stopping, value=strings.STOPPING if stopping else strings.STOP)
 
