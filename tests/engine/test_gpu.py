@@ -7,7 +7,10 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.engine.attention_map import AttentionMass
 from triforce_core.engine.engine import Engine
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.model import load_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
@@ -26,6 +29,31 @@ def words(folders, mode: str, speculation: SpeculationConfig, temperature: float
     list(engine.open_document(document()))
     sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=48, stop_token_ids=())
     return list(engine.ask("Who found the lamp?", (), sampling, speculation))[-1].token_ids
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_captured_passes_compute_what_usual_ones_do(folders, dtype):
+    usual, captured = (load_model(folders[0], device="cuda", dtype=dtype) for _ in range(2))
+    usual.graphs = None
+    caches = [FullCache(3, 4, 32, max_tokens=4000, dtype=dtype, device="cuda", slots=200) for _ in range(2)]
+    observers = [AttentionMass(8, 4), AttentionMass(8, 4)]
+    ids = torch.randint(3, 8192, (400,), generator=torch.Generator().manual_seed(0)).cuda()
+    at = 0
+    for step in range(60):
+        n = 100 if step == 0 else (1, 5, 5, 9)[step % 4]
+        watched = step % 4 == 3
+        found = [model.forward(ids[at : at + n], cache, logits_rows=1, observer=observer if watched else None)
+                 for model, cache, observer in zip((usual, captured), caches, observers, strict=True)]
+        assert torch.allclose(*found, atol=1e-4 if dtype == torch.float32 else 0.05 * float(found[0].std()))
+        if watched:
+            masses = [observer.latest for observer in observers]
+            chunks = masses[0].shape[-1]
+            assert torch.allclose(masses[0], masses[1][..., :chunks], atol=1e-4 if dtype == torch.float32 else 2e-2)
+        for cache in caches:
+            cache.keep(range(max(1, n - step % 3)))
+            cache.commit()
+        at = caches[0].length
+    assert captured.graphs is not None and any(book.captured for book in captured.graphs._books.values())
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

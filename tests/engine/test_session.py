@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from engine.tiny import document, write_model
@@ -200,3 +203,18 @@ def test_a_short_context_is_drafted_by_the_small_model_alone(engine, folders):
     assert set(fast.stats.acceptance) <= {"draft", "quote"}
     assert "short" in fast.stats.why
     assert fast.token_ids == answer(engine, PLAIN, temperature=0.9)[0].token_ids
+
+
+def test_opening_another_document_frees_the_first_ones_cache_at_once(folders):
+    """A reference cycle would keep gigabytes until the garbage collector happens to run."""
+    engine = Engine(config(folders))
+    list(engine.load())
+    list(engine.open_document(document()))
+    answer(engine, TRIFORCE)
+    cache = weakref.ref(engine._session.full.cache)
+    gc.disable()
+    try:
+        list(engine.open_document(document(seed=1)))
+        assert cache() is None
+    finally:
+        gc.enable()

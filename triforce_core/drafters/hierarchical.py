@@ -8,7 +8,7 @@ takes the refused tokens' replacements from p instead of the residual and is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -26,13 +26,10 @@ class HierarchicalDrafter(Drafter):
 
     Tokens that the document forces (verbatim quoting) are appended without asking any model: their
     distribution is one-hot at every tier.
-    after_commit: called once the full cache has committed (the retrieval cache catches up and may choose anew).
     """
 
-    def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
-                 after_commit: Callable[[], None] | None = None) -> None:
+    def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval") -> None:
         self.model, self.drafter, self.gamma1, self.tier = model, drafter, gamma1, tier
-        self.after_commit = after_commit
         self._tested = self._accepted = 0
         self._seconds = 0.0
 
@@ -64,8 +61,6 @@ class HierarchicalDrafter(Drafter):
         self.model.keep(self.model.cache.num_committed + self.model.skipped)
         if committed:
             self.model.commit()
-            if self.after_commit:
-                self.after_commit()
         self.drafter.settle(context, committed=committed)
 
     def reset(self) -> None:

@@ -109,7 +109,7 @@ class Hierarchy:
             self._retrieval = RetrievalCache(full.cache, budget=dials.budget, chunk_size=dials.chunk_size,
                                              recent=dials.recent)
             self.drafter = HierarchicalDrafter(ModelOnCache(loaded.target, self._retrieval, loaded.target.device),
-                                               self.drafter, dials.gamma1, after_commit=self._after_commit)
+                                               self.drafter, dials.gamma1)
             if dials.refresh == "chunk-means":
                 self._means = ChunkMeans(full.cache, dials.chunk_size)
 
@@ -127,9 +127,10 @@ class Hierarchy:
         """Whether the next full pass should report attention mass."""
         return (self._rounds + 1) % self.dials.refresh_every == 0
 
-    def _after_commit(self) -> None:
+    def after_round(self) -> None:
+        """The full cache has committed a round: choose chunks anew if it is time."""
         self._rounds += 1
-        if self._rounds % self.dials.refresh_every == 0:
+        if self._retrieval is not None and self._rounds % self.dials.refresh_every == 0:
             self._choose()
 
     def _choose(self) -> None:

@@ -41,7 +41,7 @@ class Dials:
         retrieval = speculating and context_tokens >= 3 * budget
         small = speculating and has_draft
         gamma1 = auto(wanted.gamma1, 2) if small else 0
-        gamma2 = auto(wanted.gamma2, 8 if retrieval else 3) if speculating and (retrieval or small) else 0
+        gamma2 = auto(wanted.gamma2, 10 if retrieval else 3) if speculating and (retrieval or small) else 0
         if not speculating:
             why = "plain decoding was chosen"
         elif retrieval and small:

@@ -97,6 +97,8 @@ class Session:
             self.full.keep(min(len(context), self.full.length))
             self.full.commit()
             drafter.settle(context, committed=True)
+            if hierarchy is not None:
+                hierarchy.after_round()
             self._read = context[: self.full.length]
             if measured and observer.latest is not None:
                 shares = attended.add(observer.latest)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from . import cpu, reference, sdpa
+from . import cpu, gpu, reference, sdpa
 from .reference import Linear
 
 
@@ -40,6 +40,8 @@ class Kernels:
     swiglu: Callable[[Tensor], Tensor]
     make_linear: Callable[[Tensor, Tensor | None, Tensor | None, torch.dtype], Linear]
     attention: Callable[..., tuple[Tensor, Tensor | None]]
+    device_lengths: tuple[int, ...] = ()  # values of head_dim for which attention takes a length on the device
+    max_rows: int = 0  # rows of a pass up to which it does
 
 
 REFERENCE = Kernels("reference", reference.rms_norm, reference.rotate, reference.swiglu, reference.make_linear,
@@ -50,12 +52,12 @@ def choose_kernels(device: torch.device) -> Kernels:
     """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
         return Kernels("cpu", cpu.rms_norm, cpu.rotate, cpu.swiglu, cpu.make_linear, cpu.Attention())
-    name, attention = "torch", cast(Callable[..., tuple[Tensor, Tensor | None]], sdpa.attention)
     if device.type == "cuda" and find_spec("triton") is not None:
-        from . import triton_attention
+        from . import triton_attention, triton_ops
 
-        name, attention = "triton", triton_attention.attention
-    return Kernels(name, reference.rms_norm, reference.rotate, reference.swiglu, reference.make_linear, attention)
+        return Kernels("triton", gpu.rms_norm, triton_ops.rotate, triton_ops.swiglu, reference.make_linear,
+                       triton_attention.attention, triton_attention.HEAD_DIMS, triton_attention.MAX_ROWS)
+    return Kernels("torch", gpu.rms_norm, gpu.rotate, gpu.swiglu, reference.make_linear, sdpa.attention)
 
 
 def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:

@@ -22,12 +22,12 @@ import torch
 import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
+from triton.language.extra.cuda import gdc_wait  # type: ignore[import-not-found, import-untyped]
 
 from . import sdpa
 
 MAX_ROWS = 64  # tokens of a pass; wider passes are prefill, where torch's own kernel is limited by arithmetic instead
-_DIMS = (32, 64, 128)
-_MASS_BLOCKS = 32  # blocks of slots per program of the mass kernel
+HEAD_DIMS = (32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Tiles:
         """For n * G rows."""
         if dtype == torch.float32:  # exact products on the scalar units: for comparison, not for speed
             return cls(32, 2, 8, 2, 16)
-        if rows > 64:
-            return cls(64, 3, 8, 1, 128)
-        return cls(64 if dim == 128 else 128, 3, 4, 2, 64)
+        if rows <= 16:  # measured on an H200, as are the others: one program of long reads per multiprocessor
+            return cls(128, 3, 4, 1 if dim == 128 else 2, 16)
+        return cls(64, 3, 4, 2, 64)
 
 
 def attention(
@@ -60,7 +60,7 @@ def attention(
     none yet. Passes of more than 64 rows, and shapes these kernels are not made for, go to torch's own attention."""
     n, num_heads, dim = queries.shape
     heads, capacity, _ = keys.shape
-    if n > MAX_ROWS or dim not in _DIMS or not (keys.is_contiguous() and values.is_contiguous()):
+    if n > MAX_ROWS or dim not in HEAD_DIMS or not (keys.is_contiguous() and values.is_contiguous()):
         assert isinstance(length, int), "a length on the device needs a pass of at most 64 rows"
         return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
     group = num_heads // heads
@@ -95,23 +95,34 @@ def attention(
     )
     out = new((n, num_heads * dim))
     _merge[(rows, heads)](mixed, spans, out, totals, splits, watched, GROUP=group, DIM=dim, WATCH=watched > 0,
-                          PARTS=triton.next_power_of_2(splits), num_warps=4)
+                          PARTS=triton.next_power_of_2(splits), **_after(keys.device), num_warps=4)
     if sums is None or maxima is None or totals is None:
         return out, None
     chunks = (capacity if on_device else reach - n) // chunk_size
     per_chunk = chunk_size // granule
     mass = new((heads, chunks * per_chunk), dtype=torch.float32)
     if chunks:
-        _mass[(triton.cdiv(blocks, _MASS_BLOCKS), heads)](
-            sums, maxima, totals, mass, length, n, blocks, chunks * per_chunk, per_chunk, watched,
-            SLOTS=tiles.slots, GRANULE=granule, BLOCKS=_MASS_BLOCKS, ON_DEVICE=on_device, num_warps=4)
+        together = max(1, 32 * granule // tiles.slots)
+        _mass[(triton.cdiv(blocks, together), heads)](
+            sums, maxima, totals, mass, length, n, blocks, chunks * per_chunk, per_chunk, watched, SLOTS=tiles.slots,
+            GRANULE=granule, BLOCKS=together, ROWS=min(32, max(8, triton.next_power_of_2(watched))),
+            ON_DEVICE=on_device, **_after(keys.device), num_warps=4)
     return out, mass if per_chunk == 1 else mass.view(heads, chunks, per_chunk).sum(-1)
 
 
 def _splits(tiles: Tiles, device: torch.device, columns: int, capacity: int) -> int:
     """Parts per head: enough programs to fill the device once, and no part smaller than a tile."""
     fill = max(1, tiles.programs * _multiprocessors(device) // columns)
+    even = triton.next_power_of_2(fill + 1) // 2
+    fill = even if even >= 0.9 * fill else fill
     return min(fill, triton.next_power_of_2(triton.cdiv(capacity, tiles.slots)))
+
+
+@lru_cache(maxsize=16)
+def _after(device: torch.device) -> dict[str, bool]:
+    """Lets a kernel be set up while the one before it still runs (programmatic dependent launch, Hopper and later)."""
+    early = device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+    return {"EARLY": True, "launch_pdl": True} if early else {"EARLY": False}
 
 
 @lru_cache(maxsize=16)
@@ -203,8 +214,10 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
 
 @triton.jit(do_not_specialize=["parts", "watched"])
 def _merge(mixed, spans, out, totals, parts, watched, GROUP: tl.constexpr, DIM: tl.constexpr, WATCH: tl.constexpr,
-           PARTS: tl.constexpr):
+           PARTS: tl.constexpr, EARLY: tl.constexpr):
     """One row of one head: its S parts, weighted by their share of the whole sum, -> out [n, H * G, D]."""
+    if EARLY:
+        gdc_wait()
     row, head = tl.program_id(0), tl.program_id(1)
     count, heads = tl.num_programs(0), tl.num_programs(1)
     part, dims = tl.arange(0, PARTS), tl.arange(0, DIM)
@@ -224,19 +237,25 @@ def _merge(mixed, spans, out, totals, parts, watched, GROUP: tl.constexpr, DIM: 
 
 @triton.jit(do_not_specialize=["length", "tokens", "num_blocks", "granules", "per_chunk", "watched"])
 def _mass(sums, maxima, totals, mass, length, tokens, num_blocks, granules, per_chunk, watched, SLOTS: tl.constexpr,
-          GRANULE: tl.constexpr, BLOCKS: tl.constexpr, ON_DEVICE: tl.constexpr):
+          GRANULE: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr, ON_DEVICE: tl.constexpr,
+          EARLY: tl.constexpr):
     """BLOCKS blocks of one head: probabilities summed over rows -> mass [H, granules], zero beyond the whole chunks."""
+    if EARLY:
+        gdc_wait()
     head = tl.program_id(1)
     parts: tl.constexpr = SLOTS // GRANULE
     filled = tl.load(length) if ON_DEVICE else length
     block, part = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS), tl.arange(0, parts)
     known = block * SLOTS < filled
     found = tl.zeros((BLOCKS, parts), tl.float32)
-    for row in range(watched):
-        at = (head * num_blocks + block) * watched + row
-        top = tl.load(maxima + at, mask=known, other=float("-inf"))
-        some = tl.load(sums + at[:, None] * parts + part[None, :], mask=known[:, None], other=0.0).to(tl.float32)
-        found += some * tl.exp2(top - tl.load(totals + head * watched + row))[:, None]
+    for start in range(0, watched, ROWS):
+        row = start + tl.arange(0, ROWS)
+        at = (head * num_blocks + block[:, None]) * watched + row[None, :]
+        real = known[:, None] & (row < watched)[None, :]
+        top = tl.load(maxima + at, mask=real, other=float("-inf"))
+        share = tl.exp2(top - tl.load(totals + head * watched + row, mask=row < watched, other=0.0)[None, :])
+        some = tl.load(sums + at[:, :, None] * parts + part[None, None, :], mask=real[:, :, None], other=0.0)
+        found += tl.sum(some.to(tl.float32) * share[:, :, None], 1)
     to = block[:, None] * parts + part[None, :]
     whole = (filled - tokens) // GRANULE // per_chunk * per_chunk
     tl.store(mass + head * granules + to, tl.where(to < whole, found, 0.0), mask=to < granules)

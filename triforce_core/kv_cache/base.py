@@ -22,14 +22,14 @@ class KVView:
     """What one layer attends in one pass; valid until the next ``stage`` or ``keep`` of the same cache.
 
     keys, values: whole fixed buffers [H, C, D] (a slice of a bf16 buffer makes CPU products copy).
-    length: slots [0, length) are filled, the n staged tokens last, in order.
+    length: slots [0, length) are filled, the n staged tokens last, in order; in a captured pass an int32 tensor [1].
     staged_mask: bool [n, n], staged token i sees staged token j; None means causal (j <= i).
     Slots before the staged tail are seen by all n.
     """
 
     keys: Tensor
     values: Tensor
-    length: int
+    length: int | Tensor
     staged_mask: Tensor | None = None
 
 

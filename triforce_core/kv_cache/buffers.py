@@ -67,6 +67,11 @@ def _gather_rows(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -
     """[H, C, D]: a chunk of one head is one run of memory."""
     heads, k = chunks.shape
     whole, run = source.shape[1] // chunk_size, chunk_size * source.shape[2]
+    if source.is_cuda:  # one launch costs more than its copy: all heads at once
+        table = source[:, : whole * chunk_size].unflatten(1, (whole, chunk_size)).flatten(2)
+        rows = table.gather(1, chunks[:, :, None].expand(heads, k, run))
+        own[:, : k * chunk_size] = rows.view(heads, k * chunk_size, -1)
+        return
     for head in range(heads):
         table = source[head, : whole * chunk_size].view(whole, run)
         torch.index_select(table, 0, chunks[head], out=own[head, : k * chunk_size].view(k, run))

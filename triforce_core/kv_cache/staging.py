@@ -59,13 +59,28 @@ class StagingCache(KVCache):
     def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
         n = self._pass_size
         assert k.shape == v.shape == (n, self.num_kv_heads, self.head_dim), (k.shape, n)
-        start = self._filled + self.num_staged
+        start = self.next_slot
         buffers = self.layers[layer]
         buffers.write(start, k, v)
         if layer == self.num_layers - 1:
             self.length += n
             self._pass_size = 0
         return KVView(buffers.keys, buffers.values, start + n, self._mask)
+
+    @property
+    def next_slot(self) -> int:
+        """Where the next staged token goes."""
+        return self._filled + self.num_staged
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Of all buffers: what a captured pass over them is good for."""
+        return tuple(place for layer in self.layers for place in (layer.keys.data_ptr(), layer.values.data_ptr()))
+
+    def staged_elsewhere(self) -> None:
+        """Instead of every layer's ``stage``: a captured pass has written what ``begin`` announced, from next_slot."""
+        self.length += self._pass_size
+        self._pass_size = 0
 
     @torch.inference_mode()
     def keep(self, indices: Sequence[int]) -> None:

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from ..kernels import AttentionObserver, Kernels, Linear, choose_kernels
 from ..kv_cache.base import KVCache
+from ..kv_cache.staging import StagingCache
 from .config import ModelConfig
+from .graphs import PassGraphs, StagesKV
 from .rope import RotaryTable
 from .weights import WeightSource
 
@@ -45,6 +47,8 @@ class Llama:
         self.config, self.device, self.dtype = config, torch.device(device), dtype
         self.kernels = kernels or choose_kernels(self.device)
         self.rope = RotaryTable(config.rope, config.head_dim, self.device)
+        captures = self.device.type == "cuda" and config.head_dim in self.kernels.device_lengths
+        self.graphs = PassGraphs(self.rope, self.kernels.max_rows) if captures else None
         with torch.inference_mode():
             self._build(weights)
         weights.finish()
@@ -107,8 +111,21 @@ class Llama:
         assert token_ids.dim() == 1 and 0 <= logits_rows <= n, (token_ids.shape, logits_rows)
         positions = cache.positions(n, depths)
         cache.begin(n, staged_mask)
+        token_ids = token_ids.to(self.device)
+        if self.graphs is not None and depths is None and staged_mask is None and isinstance(cache, StagingCache):
+            logits = self.graphs.forward(self._run, token_ids, positions, cache, logits_rows, observer)
+            if logits is not None:
+                return logits
         cos, sin = self.rope.rows(positions.to(self.device))
-        hidden = self._embed(token_ids.to(self.device))  # [n, d], the residual stream
+        return self._run(token_ids, cos, sin, cache, logits_rows, observer)
+
+    __call__ = forward
+
+    def _run(self, token_ids: Tensor, cos: Tensor, sin: Tensor, cache: StagesKV, logits_rows: int,
+             observer: AttentionObserver | None) -> Tensor:
+        """The pass itself: on a GPU nothing in it waits for the device, so that it can be captured."""
+        n = token_ids.shape[0]
+        hidden = self._embed(token_ids)  # [n, d], the residual stream
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
             rows = logits_rows if index == last else n
@@ -118,15 +135,13 @@ class Llama:
         normed = self.kernels.rms_norm(hidden, self._final_norm, self.config.rms_norm_eps)
         return self._head(normed).float()
 
-    __call__ = forward
-
     def _embed(self, token_ids: Tensor) -> Tensor:
         rows = F.embedding(token_ids, self._embedding).float()
         if self._embedding_scale is not None:
             rows *= self._embedding_scale[token_ids, None]
         return rows
 
-    def _block(self, index: int, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor, cache: KVCache,
+    def _block(self, index: int, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor, cache: StagesKV,
                rows: int, observer: AttentionObserver | None) -> Tensor:
         """One block; only the last ``rows`` rows go on after attention (nobody reads the others)."""
         c, ops, n = self.config, self.kernels, hidden.shape[0]

@@ -146,9 +146,17 @@ class RotaryTable:
 
     def rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """positions int64 [n] -> cos, sin fp32 [n, 1, head_dim], as ``kernels.rotate`` wants them."""
-        highest = int(positions.max())
+        self.reserve(int(positions.max()))
+        return self.take(positions)
+
+    def reserve(self, highest: int) -> int:
+        """Have rows up to this position; returns where the table lies (it moves when it grows)."""
         if highest >= self._cos.shape[0]:
             self._extend(max(1024, highest + highest // 4 + 1))
+        return self._cos.data_ptr()
+
+    def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """``rows`` of positions that are reserved: nothing on the host waits for the device."""
         return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
 
     def _extend(self, count: int) -> None:

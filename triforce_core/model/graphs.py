@@ -1,0 +1,185 @@
+"""Passes of few rows as captured graphs: one launch instead of a thousand.
+
+At batch 1 a GPU finishes most of a pass's thousand small kernels before the host has issued the next. A captured pass
+is issued at once. What changes between passes is data in fixed places: token ids, rotary positions, the slots to
+write and the filled length. What is baked in is the key: rows, rows of logits, what is observed; and the buffers of one
+cache: if they move (growth), its graphs are dropped.
+
+A key's first pass runs as usual (many occur once), its second is captured. Knows no model: the pass is a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from ..kernels import AttentionObserver
+from ..kv_cache.base import KVView
+from ..kv_cache.buffers import LayerBuffers
+from ..kv_cache.staging import StagingCache
+from .rope import RotaryTable
+
+
+class StagesKV(Protocol):
+    """What a pass needs of a cache (see KVCache.stage)."""
+
+    def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView: ...
+
+
+# (token_ids, cos, sin, cache, logits_rows, observer) -> logits
+RunPass = Callable[[Tensor, Tensor, Tensor, StagesKV, int, AttentionObserver | None], Tensor]
+# Runs a function once in a way that can be repeated: -> (repeat, what it returned; overwritten by each repeat)
+Capture = Callable[[Callable[[], "Outputs"]], tuple[Callable[[], None], "Outputs"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """logits [rows, V]; queries [layers, n, query_heads, D] and mass [layers, H, chunks] of an observed pass."""
+
+    logits: Tensor
+    queries: Tensor | None
+    mass: Tensor | None
+
+
+class _Place:
+    """A pass's inputs in fixed memory, and the cache as the pass sees it: slots and length are read on the device."""
+
+    def __init__(self, n: int, layers: list[LayerBuffers]) -> None:
+        device = layers[0].keys.device
+        self._layers = layers
+        self._numbers = torch.zeros(2 * n + 1, dtype=torch.int64, device=device)  # positions, slots, length
+        self.token_ids = torch.zeros(n, dtype=torch.int64, device=device)
+        self.positions, self._slots = self._numbers[:n], self._numbers[n : 2 * n]
+        self._length = torch.zeros(1, dtype=torch.int32, device=device)
+
+    def fill(self, token_ids: Tensor, positions: Tensor, slot: int) -> None:
+        n = token_ids.shape[0]
+        self.token_ids.copy_(token_ids)
+        self._numbers.copy_(torch.cat((positions, torch.arange(slot, slot + n + 1))))
+
+    def begin(self) -> None:
+        """First thing in the pass."""
+        self._length.copy_(self._numbers[-1:])
+
+    def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
+        buffers = self._layers[layer]
+        for own, new in ((buffers.keys, k), (buffers.values, v)):
+            own.index_copy_(1, self._slots, new.transpose(0, 1).to(own.dtype))
+        return KVView(buffers.keys, buffers.values, self._length)
+
+
+class _Recorder:
+    """Observes a captured pass in the place of the real observer."""
+
+    def __init__(self, mass_rows: int, chunk_size: int) -> None:
+        self.mass_rows, self.chunk_size = mass_rows, chunk_size
+        self.queries: list[Tensor] = []
+        self.mass: list[Tensor] = []
+
+    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
+        self.queries.append(queries)
+        if mass is not None:
+            self.mass.append(mass)
+
+
+@dataclass(slots=True)
+class _Captured:
+    place: _Place
+    repeat: Callable[[], None]
+    outputs: Outputs
+
+
+_Key = tuple[int, int, int, int]  # n, logits_rows, mass_rows (-1: not observed), chunk_size
+
+
+@dataclass(slots=True)
+class _Book:
+    """One cache's graphs."""
+
+    addresses: tuple[int, ...]
+    seen: set[_Key] = field(default_factory=set)
+    captured: dict[_Key, _Captured] = field(default_factory=dict)
+
+
+class PassGraphs:
+    """The captured passes of one model over each of its caches."""
+
+    def __init__(self, rope: RotaryTable, max_rows: int, capture: Capture | None = None) -> None:
+        """max_rows: wider passes are never captured. capture: tests have their own, for machines without a GPU."""
+        self._rope, self._max_rows = rope, max_rows
+        self._capture = capture or CudaCapture()
+        self._books: WeakKeyDictionary[StagingCache, _Book] = WeakKeyDictionary()
+
+    def forward(self, run: RunPass, token_ids: Tensor, positions: Tensor, cache: StagingCache, logits_rows: int,
+                observer: AttentionObserver | None) -> Tensor | None:
+        """A chain that ``cache.begin`` has announced: logits, or None: nothing done, run it as usual.
+
+        run: the model's pass, always the same. positions: int64 [n], ascending, on the host."""
+        n = token_ids.shape[0]
+        if n > self._max_rows:
+            return None
+        addresses = (self._rope.reserve(int(positions[-1])), *cache.addresses)
+        book = self._books.get(cache)
+        if book is None or book.addresses != addresses:
+            book = self._books[cache] = _Book(addresses)
+        key = (n, logits_rows, observer.mass_rows if observer else -1, observer.chunk_size if observer else 1)
+        if key not in book.seen:
+            book.seen.add(key)
+            return None
+        captured = book.captured.get(key)
+        if captured is None:
+            place = _Place(n, cache.layers)
+            place.fill(token_ids, positions, cache.next_slot)
+            captured = _Captured(place, *self._capture(lambda: self._once(run, place, key)))
+            book.captured[key] = captured
+        captured.place.fill(token_ids, positions, cache.next_slot)
+        captured.repeat()
+        cache.staged_elsewhere()
+        if observer is not None:
+            _show(observer, captured.outputs)
+        return captured.outputs.logits.clone()  # the next pass writes over it
+
+    def _once(self, run: RunPass, place: _Place, key: _Key) -> Outputs:
+        _, logits_rows, mass_rows, chunk_size = key
+        place.begin()
+        cos, sin = self._rope.take(place.positions)
+        recorder = _Recorder(mass_rows, chunk_size) if mass_rows >= 0 else None
+        logits = run(place.token_ids, cos, sin, place, logits_rows, recorder)
+        if recorder is None or not recorder.queries:
+            return Outputs(logits, None, None)
+        return Outputs(logits, torch.stack(recorder.queries), torch.stack(recorder.mass) if recorder.mass else None)
+
+
+def _show(observer: AttentionObserver, outputs: Outputs) -> None:
+    """Copies, as they may be kept."""
+    if outputs.queries is None:
+        return
+    queries = outputs.queries.clone()
+    mass = None if outputs.mass is None else outputs.mass.clone()
+    for layer, asked in enumerate(queries):
+        observer.see(layer, asked, None if mass is None else mass[layer])
+
+
+class CudaCapture:
+    """A ``Capture`` by CUDA graphs; all of them share one pool of memory for what lies between."""
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+
+    def __call__(self, once: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            once()  # compiles kernels and sets libraries up: neither may happen during capture
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of the process may go on using the device meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            outputs = once()
+        self._pool = self._pool or graph.pool()
+        return graph.replay, outputs
