@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from triforce_core.kernels import REFERENCE, choose_kernels, sdpa, values_transposed
+from triforce_core.kernels import REFERENCE, Kernels, choose_kernels, gpu, sdpa, values_transposed
 from triforce_core.kernels import cpu as cpu_kernels
 from triforce_core.kernels.reference import visible
 
 torch.set_num_threads(1)  # products this small only wait for each other
 CPU = choose_kernels(torch.device("cpu"))
+GPU = replace(REFERENCE, rms_norm=gpu.rms_norm, rotate=gpu.rotate, swiglu=gpu.swiglu)  # plain torch: runs here too
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 
 
@@ -20,19 +23,20 @@ def assert_near(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_small_ops(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("fast", [CPU, GPU], ids=["cpu", "gpu"])
+def test_small_ops(dtype: torch.dtype, fast: Kernels) -> None:
     g = torch.Generator().manual_seed(0)
     x = torch.randn(5, 48, generator=g).to(dtype)
     weight = torch.rand(48, generator=g)
-    assert_near(CPU.rms_norm(x, weight, 1e-5), REFERENCE.rms_norm(x, weight, 1e-5), DTYPES[dtype])
-    assert_near(CPU.rms_norm(x * 0, weight, 1e-5), torch.zeros(5, 48), 0)
-    assert_near(CPU.swiglu(x), REFERENCE.swiglu(x), DTYPES[dtype])
+    assert_near(fast.rms_norm(x, weight, 1e-5), REFERENCE.rms_norm(x, weight, 1e-5), DTYPES[dtype])
+    assert_near(fast.rms_norm(x * 0, weight, 1e-5), torch.zeros(5, 48), 0)
+    assert_near(fast.swiglu(x), REFERENCE.swiglu(x), DTYPES[dtype])
     heads = x.view(5, 3, 16)
     cos, sin = torch.randn(2, 5, 1, 16, generator=g)
     before = heads.clone()
-    assert_near(CPU.rotate(heads, cos, sin), REFERENCE.rotate(heads, cos, sin), DTYPES[dtype])
+    assert_near(fast.rotate(heads, cos, sin), REFERENCE.rotate(heads, cos, sin), DTYPES[dtype])
     assert torch.equal(heads, before)
-    assert_near(CPU.rms_norm(heads, weight[:16], 1e-5), REFERENCE.rms_norm(heads, weight[:16], 1e-5), DTYPES[dtype])
+    assert_near(fast.rms_norm(heads, weight[:16], 1e-5), REFERENCE.rms_norm(heads, weight[:16], 1e-5), DTYPES[dtype])
 
 
 @pytest.mark.parametrize("rows", [1, 4, 16, 17, 40])

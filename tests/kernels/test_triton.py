@@ -99,6 +99,22 @@ def test_a_longer_context_compiles_nothing() -> None:
     assert compiled() == before
 
 
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_small_ops(dtype: torch.dtype) -> None:
+    own = choose_kernels(torch.device("cuda"))
+    for n in (1, 9, 300):
+        x = torch.randn(n, 40 * 128, device="cuda").to(dtype)
+        heads = x.view(n, 40, 128)[:, :36]  # as queries and keys lie before values
+        cos, sin = torch.randn(2, n, 1, 128, device="cuda")
+        for found, expected in ((own.rotate(heads, cos, sin), REFERENCE.rotate(heads, cos, sin)),
+                                (own.rotate(heads[..., :96], cos[..., :96], sin[..., :96]),
+                                 REFERENCE.rotate(heads[..., :96], cos[..., :96], sin[..., :96])),
+                                (own.swiglu(x), REFERENCE.swiglu(x)),
+                                (own.rms_norm(x, cos.flatten().repeat(40)[:5120], 1e-5),
+                                 REFERENCE.rms_norm(x, cos.flatten().repeat(40)[:5120], 1e-5))):
+            assert found.shape == expected.shape and relative(found, expected) <= BOUNDS[dtype]
+
+
 def test_wide_passes_take_torchs_kernel() -> None:
     shape = (8, 4, 200, 128, 1000, 900)
     queries, keys, values, _ = draw(torch.bfloat16, shape, 0)

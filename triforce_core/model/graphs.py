@@ -102,6 +102,7 @@ class _Book:
     """One cache's graphs."""
 
     addresses: tuple[int, ...]
+    capture: Capture
     seen: set[_Key] = field(default_factory=set)
     captured: dict[_Key, _Captured] = field(default_factory=dict)
 
@@ -109,10 +110,10 @@ class _Book:
 class PassGraphs:
     """The captured passes of one model over each of its caches."""
 
-    def __init__(self, rope: RotaryTable, max_rows: int, capture: Capture | None = None) -> None:
+    def __init__(self, rope: RotaryTable, max_rows: int, capture: Callable[[], Capture] | None = None) -> None:
         """max_rows: wider passes are never captured. capture: tests have their own, for machines without a GPU."""
         self._rope, self._max_rows = rope, max_rows
-        self._capture = capture or CudaCapture()
+        self._new_capture = capture or CudaCapture
         self._books: WeakKeyDictionary[StagingCache, _Book] = WeakKeyDictionary()
 
     def forward(self, run: RunPass, token_ids: Tensor, positions: Tensor, cache: StagingCache, logits_rows: int,
@@ -126,7 +127,7 @@ class PassGraphs:
         addresses = (self._rope.reserve(int(positions[-1])), *cache.addresses)
         book = self._books.get(cache)
         if book is None or book.addresses != addresses:
-            book = self._books[cache] = _Book(addresses)
+            book = self._books[cache] = _Book(addresses, self._new_capture())
         key = (n, logits_rows, observer.mass_rows if observer else -1, observer.chunk_size if observer else 1)
         if key not in book.seen:
             book.seen.add(key)
@@ -135,7 +136,7 @@ class PassGraphs:
         if captured is None:
             place = _Place(n, cache.layers)
             place.fill(token_ids, positions, cache.next_slot)
-            captured = _Captured(place, *self._capture(lambda: self._once(run, place, key)))
+            captured = _Captured(place, *book.capture(lambda: self._once(run, place, key)))
             book.captured[key] = captured
         captured.place.fill(token_ids, positions, cache.next_slot)
         captured.repeat()

@@ -1,0 +1,122 @@
+"""Captured passes against usual ones, with a capture that simply runs again (CUDA graphs: tests/engine/test_gpu.py)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+from model.tiny import VOCAB, tiny_config, tiny_tensors
+from safetensors.torch import save_file
+from torch import Tensor
+
+from triforce_core.kernels import REFERENCE
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.kv_cache.staging import StagingCache
+from triforce_core.kv_cache.streaming import StreamingCache
+from triforce_core.model import Checkpoint, Llama, parse_config
+from triforce_core.model.graphs import Outputs, PassGraphs
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, staged_mask: Tensor | None = None,
+              mass_rows: int = 0, chunk_size: int = 1) -> tuple[Tensor, Tensor | None]:
+    """The reference with a length that may lie on the device; mass then has room for a full cache, as in Triton."""
+    out, mass = REFERENCE.attention(queries, keys, values, int(length), staged_mask, min(len(queries), mass_rows),
+                                    chunk_size)
+    if mass is not None and isinstance(length, Tensor):
+        mass = torch.nn.functional.pad(mass, (0, keys.shape[1] // chunk_size - mass.shape[1]))
+    return out, mass
+
+
+class RunAgain:
+    """A capture whose results, as a graph's, stay in one place and are written over."""
+
+    def __init__(self) -> None:
+        self.captured = self.repeats = 0
+
+    def __call__(self, once: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
+        self.captured += 1
+        kept = once()
+
+        def repeat() -> None:
+            self.repeats += 1
+            fresh = once()
+            for item in fields(Outputs):
+                if getattr(kept, item.name) is not None:
+                    getattr(kept, item.name).copy_(getattr(fresh, item.name))
+
+        return repeat, kept
+
+
+class Watch:
+    mass_rows, chunk_size = 2, 4
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, Tensor, Tensor]] = []
+
+    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
+        assert mass is not None
+        self.seen.append((layer, queries, mass))
+
+
+def model() -> Llama:
+    raw = tiny_config(num_key_value_heads=2)
+    with tempfile.TemporaryDirectory() as folder:
+        save_file(tiny_tensors(raw), str(Path(folder) / "model.safetensors"))
+        return Llama(parse_config(raw), Checkpoint(Path(folder)), kernels=replace(REFERENCE, attention=attention))
+
+
+def full(llama: Llama) -> StagingCache:
+    return FullCache(2, 2, 8, max_tokens=4000, dtype=torch.float32, slots=40)
+
+
+def streaming(llama: Llama) -> StagingCache:
+    return StreamingCache(2, 2, 8, sinks=2, window=8, frequencies=llama.rope.frequencies, dtype=torch.float32, slack=4)
+
+
+@pytest.mark.parametrize("make", [full, streaming])
+def test_same_logits_and_observations(make: Callable[[Llama], StagingCache]) -> None:
+    usual, captured = model(), model()
+    again = RunAgain()
+    captured.graphs = PassGraphs(captured.rope, 8, lambda: again)
+    caches = [make(usual), make(captured)]
+    g = torch.Generator().manual_seed(0)
+    kept: list[tuple[Tensor, Tensor]] = []
+    # Long enough for buffers to grow and for the rotary table to move.
+    for step in range(420):
+        n = 20 if step % 100 == 50 else 1 + step % 4
+        ids = torch.randint(VOCAB, (n,), generator=g)
+        watches = (Watch(), Watch()) if step % 3 == 0 else (None, None)
+        rows = min(n, 2)
+        found = [one.forward(ids, cache, logits_rows=rows, observer=watch)
+                 for one, cache, watch in zip((usual, captured), caches, watches, strict=True)]
+        assert torch.allclose(*found, atol=1e-5)
+        kept.append((found[1], found[1].clone()))
+        assert caches[0].length == caches[1].length
+        if watches[0] is not None and watches[1] is not None:
+            for (layer, asked, mass), (layer2, asked2, mass2) in zip(watches[0].seen, watches[1].seen, strict=True):
+                chunks = mass.shape[1]
+                assert layer == layer2 and torch.allclose(asked, asked2, atol=1e-5)
+                assert torch.allclose(mass, mass2[:, :chunks], atol=1e-5) and not mass2[:, chunks:].any()
+        for cache in caches:
+            cache.keep(range(cache.num_staged - (step % 2) * (n > 1)))
+            if step % 5:
+                cache.commit()
+            cache.check_integrity()
+    assert all(torch.equal(result, copy) for result, copy in kept)  # nobody else writes to a result
+    assert 8 <= again.captured <= 100 and again.repeats > 250
+
+
+def test_a_cache_takes_its_graphs_along() -> None:
+    llama, again = model(), RunAgain()
+    llama.graphs = PassGraphs(llama.rope, 8, lambda: again)
+    for count in (1, 2):
+        cache = full(llama)
+        for _ in range(3):
+            llama.forward(torch.tensor([5]), cache, logits_rows=1)
+        assert again.captured == count
+        del cache
+    assert len(llama.graphs._books) == 0
