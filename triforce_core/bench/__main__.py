@@ -96,7 +96,8 @@ def _bench(given: Namespace) -> dict[str, Any]:
     from .measure import measure_document
     from .report import describe_machine, summary
 
-    before = describe_machine(config.device)
+    where = "cpu" if model.mode == "cpu" else "cuda"
+    before = describe_machine(where)
     print(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {sampling.seed}, temperature "
           f"{sampling.temperature}; load average {before['load_average']}", file=sys.stderr)
     results: list[DocumentResult] = []
@@ -112,7 +113,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
         results.append(measure_document(engine, short, questions, sampling, speculation, given.repeats, say))
         if given.peer and peer_job is None:
             peer_job = {"document": short.title, "token_ids": _token_ids(config, short)}
-    machine = describe_machine(config.device)
+    machine = describe_machine(where)
     engine.close()
     peer = _run_peer(config, peer_job, model, machine["threads"], given.peer_new_tokens) if peer_job else None
     say("\n")
