@@ -155,3 +155,17 @@ def test_a_million_tokens_build_and_step_fast() -> None:
             walk = walk.advance(int(walk.allowed()[0]))
     each = (time.perf_counter() - begin) / steps
     assert built < 2 and each < 1e-3, (built, each)
+
+
+def test_where_answers_are_quotations_only_a_closed_one_is_followed_by_the_end_or_by_another():
+    tokens = np.array([1, 2, NEWLINE], np.int32)
+    first = Mark.TEXT | Mark.SENTENCE_START | Mark.WORD_START
+    marks = np.array([first, Mark.TEXT | Mark.SENTENCE_END | Mark.LINE_END, 0], np.uint8)
+    rules = QuoteConstraint(QuoteIndex(tokens, marks), OPEN, CLOSE, must_open=True, end_ids=(NEWLINE,))
+    state = rules.initial()
+    assert state.forced(10) == [OPEN, 1, 2, CLOSE]  # a document of one sentence leaves no choice at all
+    for token in (OPEN, 1, 2, CLOSE):
+        state = state.advance(token)
+    assert state.allowed().tolist() == [OPEN, NEWLINE] and state.spans() == ((0, 2),)
+    assert state.advance(OPEN).allowed().tolist() == [1]
+    assert state.advance(NEWLINE).allowed() is None

@@ -98,13 +98,17 @@ class _Starts:
 
 @dataclass(frozen=True, eq=False)
 class QuoteConstraint:
-    """The rules of one conversation. must_open: an answer begins with the opening mark."""
+    """The rules of one conversation. must_open: an answer begins with the opening mark.
+
+    end_ids: if any, a closed quotation is followed by one of them or by another quotation, by nothing else: for a
+    model whose own words are worth less than its quotations, an answer is quotations only."""
 
     index: QuoteIndex
     open_id: int
     close_id: int
     unit: Unit = "sentence"
     must_open: bool = False
+    end_ids: tuple[int, ...] = ()
 
     def initial(self) -> QuoteState:
         """The state before an answer's first token. A document without any sentence constrains nothing."""
@@ -119,12 +123,13 @@ class QuoteConstraint:
 class QuoteState:
     """Where an answer stands between its tokens. Never changes; ``advance`` gives the next one.
 
-    phase: "start" (the opening mark must come), "outside", "opened" (the mark stands, no token yet), "inside".
+    phase: "start" (the opening mark must come), "outside", "opened" (the mark stands, no token yet), "inside",
+    "closed" (only after a quotation, where the rules name end_ids).
     positions: while inside, the places in ``index.content`` where the next token may stand, ascending by start.
     """
 
     rules: QuoteConstraint
-    phase: Literal["start", "outside", "opened", "inside"] = "outside"
+    phase: Literal["start", "outside", "opened", "inside", "closed"] = "outside"
     positions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     length: int = 0
     last: tuple[tuple[int, int], ...] = ()
@@ -132,11 +137,11 @@ class QuoteState:
     def advance(self, token_id: int) -> QuoteState:
         """The state after one more token. A token that was not allowed leaves the quotation (unconstrained)."""
         rules = self.rules
-        if self.phase in ("start", "outside"):
+        if self.phase in ("start", "outside", "closed"):
             opens = token_id == rules.open_id and len(rules._first_tokens) > 0
             return QuoteState(rules, "opened", last=self.last) if opens else QuoteState(rules, last=self.last)
         if self.phase == "inside" and token_id == rules.close_id:
-            return QuoteState(rules, last=self._closed_spans())
+            return QuoteState(rules, "closed" if rules.end_ids else "outside", last=self._closed_spans())
         if self.phase == "opened":
             matching = rules.index.starts(rules.unit).of(token_id)
         else:
@@ -156,6 +161,8 @@ class QuoteState:
             return None
         if self.phase == "start":
             return np.array([rules.open_id], np.int64)
+        if self.phase == "closed":
+            return np.unique(np.array([rules.open_id, *rules.end_ids], np.int64))
         if self.phase == "opened":
             return rules._first_tokens
         following = np.unique(rules.index.content[self.positions])
@@ -169,7 +176,7 @@ class QuoteState:
         return bool(self.rules.index.ends(self.rules.unit)[self.positions].any())
 
     def forced(self, limit: int, stop: Collection[int] = ()) -> list[int]:
-        """The longest run of next tokens that each are the only one allowed: at most ``limit``; a ``stop`` token ends it."""
+        """The longest run of next tokens that each are the only one allowed, ``limit`` at most; ``stop`` ends it."""
         run: list[int] = []
         state = self
         while len(run) < limit:

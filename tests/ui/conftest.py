@@ -16,8 +16,6 @@ from ui import folders as places
 from ui.fake_engine import FakeEngine, FakeScript
 from ui.services import Services
 
-CHROMIUM = "/usr/bin/chromium"
-
 
 @pytest.fixture
 def script() -> FakeScript:
@@ -64,14 +62,3 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[object]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    if not os.path.exists(CHROMIUM):
-        pytest.skip(f"{CHROMIUM} is not installed")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()

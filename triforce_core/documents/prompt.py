@@ -86,12 +86,13 @@ class Fit:
 
 @dataclass(frozen=True)
 class QuoteFormat:
-    """How a model writes quotations, from its prompt.json."""
+    """How a model writes quotations, from its prompt.json. end_ids: see verbatim.QuoteConstraint."""
 
     open_id: int
     close_id: int
     unit: Unit
     must_open: bool
+    end_ids: tuple[int, ...]
 
 
 class PromptBuilder:
@@ -115,6 +116,7 @@ class PromptBuilder:
                 tokenizer.token_id(closing),
                 "word" if settings.get("quote_unit") == "word" else "sentence",
                 settings.get("answer_prefix") == opening,
+                tuple(map(tokenizer.token_id, settings.get("after_quote", ()))),
             )
         self._last: tuple[str, DocumentPrompt] | None = None
 
@@ -182,7 +184,8 @@ class PromptBuilder:
         form = self.quote_format
         if form is None:
             return None
-        return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, form.unit, form.must_open)
+        return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, form.unit, form.must_open,
+                               form.end_ids)
 
     def places(self, document: Document, start: int, end: int) -> list[tuple[int, int, int]]:
         """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text."""

@@ -1,0 +1,73 @@
+"""The shipped pair: speculation changes no word of it, on five documents of our own (fp32)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engine.tiny import document
+
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.documents.document import Document, Page
+from triforce_core.engine.engine import Engine
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["assets/sample/how-it-works.md", "training/README.md", "assets/builtin/MODEL_CARD.md",
+         "triforce_core/engine/session.py"]
+DIALS = {"budget": 256, "recent": 96}
+
+
+def own_document(name: str) -> Document:
+    if name == "facts":
+        return document(sentences=120)
+    text = (ROOT / name).read_text(encoding="utf-8")[:5200]
+    pages = tuple(Page(str(1 + i // 1800), text[i : i + 1800]) for i in range(0, len(text), 1800))
+    return Document(name, "txt", pages, "test")
+
+
+@pytest.fixture(scope="module")
+def engine():
+    engine = Engine(EngineConfig(dtype="float32", mode="cpu"))
+    list(engine.load())
+    return engine
+
+
+def tokens(engine, question, speculation: SpeculationConfig, sampling: SamplingParams):
+    return list(engine.ask(question, (), sampling, speculation))[-1]
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "facts"])
+def test_greedy_equals_plain_decoding_token_for_token(engine, name):
+    list(engine.open_document(own_document(name)))
+    sampling = SamplingParams(max_new_tokens=256)
+    fast = tokens(engine, None, SpeculationConfig(**DIALS), sampling)
+    plain = tokens(engine, None, SpeculationConfig(engine="autoregressive"), sampling)
+    assert fast.token_ids == plain.token_ids and len(fast.token_ids) == 256
+    assert fast.stats.acceptance["retrieval"].accepted > 100  # speculation was really at work
+    assert fast.stats.full_passes < 128
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
+    list(engine.open_document(own_document(TEXTS[0])))
+    sampling = SamplingParams(temperature=temperature, seed=11, max_new_tokens=96)
+    fast = tokens(engine, None, SpeculationConfig(verifier="coupled", **DIALS), sampling)
+    plain = tokens(engine, None, SpeculationConfig(engine="autoregressive", verifier="coupled"), sampling)
+    assert fast.token_ids == plain.token_ids
+    other = tokens(engine, None, SpeculationConfig(verifier="coupled", **DIALS),
+                   SamplingParams(temperature=temperature, seed=12, max_new_tokens=96))
+    assert other.token_ids != fast.token_ids
+
+
+def test_an_answer_is_a_quotation_of_the_document(engine):
+    """Whatever is asked: what stands between the marks stands in the document."""
+    doc = document(sentences=120)
+    list(engine.open_document(doc))
+    words = " ".join(page.text for page in doc.pages)
+    for question in ("Who repaired the violin?", "What did Clara paint?", "zzz?"):
+        for temperature in (0.0, 1.5):
+            done = tokens(engine, question, SpeculationConfig(**DIALS),
+                          SamplingParams(temperature=temperature, max_new_tokens=200))
+            assert done.text.startswith("“") and done.text.rstrip().endswith("”")
+            for quotation in done.text.split("“")[1:]:
+                assert quotation.split("”")[0].strip() in words
