@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[object]:
-    """A headless Chromium. Without one, browser tests are skipped and say so, or fail under TRIFORCE_REQUIRE_BROWSER."""
+    """Headless Chromium. Without one, browser tests skip and say so, or fail under TRIFORCE_REQUIRE_BROWSER."""
     sync_api = pytest.importorskip("playwright.sync_api")
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:

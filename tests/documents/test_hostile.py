@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import resource
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from triforce_core import errors
 from triforce_core.documents import ReadLimits, read_document
 from triforce_core.errors import DocumentError, DocumentTooLargeError
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(hostile.all_hostile())
 LIMITS = ReadLimits(memory_bytes=768 << 20)  # less than the default, so that the bombs go off sooner
 
@@ -41,7 +43,27 @@ def test_each_ends_clearly(folder: Path, name: str) -> None:
         document = read_document(folder / name, limits=LIMITS)
         text = "\n".join(page.text for page in document.pages)
         assert expected in text and "evil" not in text
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10 < LIMITS.memory_bytes
+
+
+def test_the_greediest_stay_within_their_memory(folder: Path) -> None:
+    """In a process of its own: the peak over children counts every child that its process ever had."""
+    greedy = [name for name in NAMES if any(part in name for part in ("bomb", "nested", "zeros", "billion", "line"))]
+    assert len(greedy) >= 5
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from triforce_core.documents import ReadLimits, read_document\n"
+        "from triforce_core.errors import DocumentError\n"
+        "for name in sys.argv[2:]:\n"
+        "    try:\n"
+        f"        read_document(Path(sys.argv[1]) / name, limits=ReadLimits(memory_bytes={LIMITS.memory_bytes}))\n"
+        "    except DocumentError:\n"
+        "        pass\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(folder), *greedy], cwd=ROOT, capture_output=True,
+                          text=True, check=True)
+    assert 0 < int(done.stdout) < LIMITS.memory_bytes
 
 
 def test_a_clock_ends_what_takes_too_long(folder: Path) -> None:

@@ -20,7 +20,8 @@ TRIFORCE = SpeculationConfig(verifier="coupled", budget=128, recent=48, window=3
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("pair")
-    return write_model(root / "target", layers=3, heads=4, seed=1), write_model(root / "draft", layers=1, heads=2, seed=2)
+    target = write_model(root / "target", layers=3, heads=4, seed=1)
+    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
 
 
 def words(folders, mode: str, speculation: SpeculationConfig, temperature: float) -> tuple[int, ...]:

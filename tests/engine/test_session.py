@@ -23,7 +23,8 @@ TRIFORCE = SpeculationConfig(verifier="coupled", **DIALS)
 def folders(tmp_path_factory):
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("pair")
-    return write_model(root / "target", layers=3, heads=4, seed=1), write_model(root / "draft", layers=1, heads=2, seed=2)
+    target = write_model(root / "target", layers=3, heads=4, seed=1)
+    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
 
 
 def config(folders, **changes) -> EngineConfig:
@@ -62,7 +63,8 @@ def test_same_words_with_and_without_speculation(engine, temperature, quotes):
 
 @pytest.mark.parametrize(("gamma1", "gamma2", "every"), [(0, 4, 1), (1, 1, 1), (3, 12, 4)])
 def test_dials_change_the_speed_never_the_words(engine, gamma1, gamma2, every):
-    dials = SpeculationConfig(verifier="coupled", gamma1=gamma1, gamma2=gamma2, refresh_every=every, chunk_size=4, **DIALS)
+    dials = SpeculationConfig(verifier="coupled", gamma1=gamma1, gamma2=gamma2, refresh_every=every, chunk_size=4,
+                              **DIALS)
     assert answer(engine, dials, temperature=0.8)[0].token_ids == answer(engine, PLAIN, temperature=0.8)[0].token_ids
 
 

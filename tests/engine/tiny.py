@@ -47,7 +47,7 @@ def document(sentences: int = 220, seed: int = 0) -> Document:
     names = ["Adele", "Bruno", "Clara", "Dario", "Edith", "Falko", "Greta", "Henry", "Irma", "Jonas"]
     things = ["lamp", "river", "letter", "garden", "harbour", "mirror", "engine", "violin", "ladder", "window"]
     verbs = ["found", "sold", "painted", "lost", "repaired", "described", "measured", "hid", "carried", "drew"]
-    lines = [f"{names[(i * 7 + seed) % 10]} {verbs[(i * 3 + i // 10) % 10]} the {things[(i + seed) % 10]} of day {i + seed}."
-             for i in range(sentences)]
+    lines = [f"{names[(i * 7 + seed) % 10]} {verbs[(i * 3 + i // 10) % 10]} the {things[(i + seed) % 10]} "
+             f"of day {i + seed}." for i in range(sentences)]
     pages = [Page(str(1 + k // 20), " ".join(lines[k : k + 20])) for k in range(0, sentences, 20)]
     return Document("Made-up facts", "txt", tuple(pages), "test")

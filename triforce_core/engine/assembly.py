@@ -84,7 +84,8 @@ def full_cache(loaded: Loaded, tokens: int) -> ModelOnCache:
             f"The cache of {tokens:,} tokens needs {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free",
             remedy="Choose fewer pages, close other programs, or use a model with fewer KV heads.")
     cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
-                      dtype=loaded.target.dtype, device=loaded.target.device, slots=min(tokens, loaded.info.max_context))
+                      dtype=loaded.target.dtype, device=loaded.target.device,
+                      slots=min(tokens, loaded.info.max_context))
     return ModelOnCache(loaded.target, cache, loaded.target.device)
 
 

@@ -84,8 +84,7 @@ class Engine:
         read_seconds = restore(full, self._saved, key) if self._saved else None
         restored = read_seconds is not None
         if read_seconds is None:
-            for progress in prefill(full, tokens, chunk, self._cancel.is_set):
-                yield progress
+            yield from prefill(full, tokens, chunk, self._cancel.is_set)
             if full.length < len(tokens):
                 return
             read_seconds = perf_counter() - started
