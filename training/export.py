@@ -58,7 +58,7 @@ def build_tokenizer(model_file: Path) -> Tokenizer:
 
 
 def write_tokenizer(builtin: Path, folder: Path, longest: int) -> None:
-    """`tokenizer.json`, its settings and the chat template."""
+    """`tokenizer.json`, its settings, the chat template, and our `prompt.json` (transformers does not look at it)."""
     build_tokenizer(builtin / "tokenizer.model").save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -72,7 +72,7 @@ def write_tokenizer(builtin: Path, folder: Path, longest: int) -> None:
         "model_max_length": longest,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    for name in ("chat_template.jinja", "generation_config.json"):
+    for name in ("chat_template.jinja", "generation_config.json", "prompt.json"):
         shutil.copy(builtin / name, folder / name)
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from engine.tiny import document
 
+from training.export import export
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
+from triforce_core.engine.assembly import BUILTIN_FOLDER
 from triforce_core.engine.engine import Engine
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.model import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["assets/sample/how-it-works.md", "training/README.md", "assets/builtin/MODEL_CARD.md",
@@ -71,3 +76,35 @@ def test_an_answer_is_a_quotation_of_the_document(engine):
             assert done.text.startswith("“") and done.text.rstrip().endswith("”")
             for quotation in done.text.split("“")[1:]:
                 assert quotation.split("”")[0].strip() in words
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("exported")
+    export(BUILTIN_FOLDER, out)
+    return out
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_our_decoder_gives_the_logits_of_transformers_on_the_exported_pair(exported, role):
+    transformers = pytest.importorskip("transformers")
+    ids = torch.randint(11, 8192, (160,), generator=torch.Generator().manual_seed(3))
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(exported / role, dtype=torch.float32)
+    with torch.inference_mode():
+        expected = theirs(ids[None]).logits[0]
+    for folder in (BUILTIN_FOLDER / role, exported / role):
+        ours = load_model(folder)
+        c = ours.config
+        cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=512, dtype=torch.float32)
+        assert (ours.forward(ids, cache, logits_rows=160) - expected).abs().max() < 1e-4
+
+
+def test_the_exported_pair_answers_as_the_built_in_one(engine, exported):
+    other = Engine(EngineConfig(model=str(exported / "target"), draft_model=str(exported / "draft"), dtype="float32",
+                                mode="cpu"))
+    list(other.load())
+    answers = []
+    for each in (engine, other):
+        list(each.open_document(document(sentences=120)))
+        answers.append(tokens(each, "Who repaired the violin?", SpeculationConfig(**DIALS), SamplingParams()).token_ids)
+    assert answers[0] == answers[1]
