@@ -9,10 +9,14 @@ from __future__ import annotations
 import gradio as gr
 
 CLICKS = """
+let armed = '', armedUntil = 0;  // by deed, not by element: a redraw may come between two clicks
 element.addEventListener('click', event => {
   const target = event.target.closest('[data-action]');
   if (!target || target.disabled) return;
-  if (target.dataset.sure && !target.classList.contains('tf-armed')) {
+  const deed = JSON.stringify(target.dataset);
+  if (target.dataset.sure && !(armed === deed && Date.now() < armedUntil)) {
+    armed = deed;
+    armedUntil = Date.now() + 3000;
     target.classList.add('tf-armed');
     target.textContent = target.dataset.sure;
     setTimeout(() => {
@@ -21,6 +25,7 @@ element.addEventListener('click', event => {
     }, 3000);
     return;
   }
+  armed = '';
   trigger('click', Object.assign({}, target.dataset));
 });
 """
