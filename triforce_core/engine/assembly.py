@@ -94,7 +94,7 @@ class Hierarchy:
 
     def __init__(self, loaded: Loaded, full: ModelOnCache, dials: Dials, observer: AttentionMass) -> None:
         assert isinstance(full.cache, FullCache)
-        self.dials, self._full, self._observer = dials, full.cache, observer
+        self.dials, self._observer = dials, observer
         self._small: ModelDrafter | None = None
         self._retrieval: RetrievalCache | None = None
         self._means: ChunkMeans | None = None

@@ -58,9 +58,8 @@ class Engine:
 
     def measure(self, document: Document) -> DocumentFit:
         """How many tokens the document takes, page by page, and how many fit."""
-        prompt = self._need_builder().document(document)
-        return DocumentFit(len(prompt.token_ids), self._longest_document,
-                           tuple(page.end - page.start for page in prompt.pages))
+        page_tokens = tuple(self._need_builder().tokens_of_pages(document))
+        return DocumentFit(sum(page_tokens), self._longest_document, page_tokens)
 
     def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
         """Read the document into the cache, or take its saved reading. Cancelled: ends without DocumentOpened.

@@ -21,7 +21,7 @@ from ..events import (
 )
 from ..metrics import answer_stats
 from ..sampling import Sampler
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, NoDrafter
 from ..speculation.round import Round, speculate
 from .assembly import Hierarchy, Loaded, dials_for
 from .attention_map import AttendedMap, AttentionMass
@@ -150,8 +150,6 @@ class Session:
             self._observer = AttentionMass(dials.chunk_size, _MASS_ROWS)
             self._hierarchy = None
         if dials.engine == "autoregressive":
-            from ..speculation.drafter import NoDrafter
-
             return self._observer, NoDrafter(), None
         if self._hierarchy is None or self._hierarchy.dials != dials:
             self._hierarchy = None  # its caches go before the new ones come
