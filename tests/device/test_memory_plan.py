@@ -1,0 +1,181 @@
+"""What fits where, by exact arithmetic on real shapes and machines that are not this one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from triforce_core.device.memory_plan import (
+    LEAST_CONTEXT,
+    Room,
+    Weights,
+    Wish,
+    longest_plan,
+    make_plan,
+    size,
+    workspace,
+)
+from triforce_core.errors import NotEnoughMemoryError
+from triforce_core.model import parse_config, read_config
+
+GIB = 2**30
+BUILTIN = Path(__file__).parents[2] / "assets" / "builtin"
+
+
+def llama(**sizes: int) -> Weights:
+    return Weights(parse_config({"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 131072, **sizes}))
+
+
+LLAMA_2_7B = llama(hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32,
+                   vocab_size=32000)
+LLAMA_3_8B = llama(hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+                   num_key_value_heads=8, vocab_size=128256)
+LLAMA_68M = llama(hidden_size=768, intermediate_size=3072, num_hidden_layers=2, num_attention_heads=12,
+                  vocab_size=32000)
+PAPER = Wish(LLAMA_2_7B, 131072, LLAMA_68M, budget=4096, draft_slots=4 + 256 + 128, prefill_chunk=2048)
+GQA = replace(PAPER, target=LLAMA_3_8B, draft=None)
+H200 = Room(host_free=120 * GIB, device_free=139 * GIB)
+CONTEXT = 124_928
+
+
+def builtin(role: str, dtype_bytes: int, *, keeps_int8: bool = False) -> Weights:
+    return Weights(read_config(BUILTIN / role), dtype_bytes, int8=True, keeps_int8=keeps_int8)
+
+
+def test_llama_2_7b_at_the_papers_length() -> None:
+    plan = make_plan(PAPER, H200, CONTEXT, ["on-chip", "offload"])
+    assert plan.mode == "on-chip" and plan.resident_layers == 32 and plan.host == 0
+    assert plan.kv_per_token == GIB // 2048  # half a MiB
+    assert plan.kv == plan.resident_kv == 61 * GIB
+    assert plan.weights == 2 * (32 * (4 * 4096 * 4096 + 3 * 4096 * 11008) + 2 * 32000 * 4096)
+    assert plan.draft_weights == 2 * (2 * (4 * 768 * 768 + 3 * 768 * 3072) + 2 * 32000 * 768)
+    assert plan.retrieval == (4096 + 64) * GIB // 2048
+    assert plan.draft_cache == 388 * 2 * 2 * 12 * 64 * 2
+    assert plan.reserve == 139 * GIB // 32
+    assert plan.need == (plan.weights + plan.draft_weights + plan.kv + plan.retrieval + plan.draft_cache
+                         + plan.workspace + plan.reserve)
+    assert plan.longest == plan.longest_on_chip == plan.longest_offloaded == 131_072  # the model's own
+
+
+def test_workspace_is_the_widest_pass() -> None:
+    """2,048 rows: residual and norms, then gate and up (wider than queries, keys and values); 64 rows of logits,
+    attention mass of 15,616 chunks, and one layer of the cache again while it grows."""
+    rows = 2048 * 4096 * 10 + max(2048 * (3 * 4096 * 2 + 2 * 4096 * 8 + 2 * 4096 * 2), 2048 * 3 * 11008 * 2)
+    logits, mass = 64 * 32000 * 18, 3 * 4 * 32 * 32 * (CONTEXT // 8)
+    assert workspace(PAPER, CONTEXT, "offload") == rows + logits + mass
+    assert workspace(PAPER, CONTEXT, "on-chip") == rows + logits + mass + 61 * GIB // 32
+    scores = min(1 << 26, 32 * 2048 * CONTEXT) * 2 * 9 // 8
+    assert workspace(PAPER, CONTEXT, "cpu") == rows + logits + mass + 61 * GIB // 32 + scores
+
+
+def test_a_quantised_copy_is_kept_where_it_fits() -> None:
+    wish = replace(PAPER, copy_bytes_per_weight=0.5)
+    plan = make_plan(wish, H200, CONTEXT, ["on-chip"])
+    assert plan.weight_copy == (plan.weights // 2 - 32000 * 4096) // 2
+    tight = replace(H200, device_free=plan.need - plan.weight_copy)
+    assert make_plan(wish, tight, CONTEXT, ["on-chip"]).weight_copy == 0
+    limited = replace(H200, limit=24 * GIB)
+    assert make_plan(wish, limited, CONTEXT, ["offload"]).weight_copy == 0  # layers of the cache are worth more there
+
+
+def test_gqa_needs_a_quarter() -> None:
+    plan = make_plan(GQA, H200, CONTEXT, ["on-chip"])
+    assert plan.kv == 61 * GIB // 4 and plan.draft_weights == plan.draft_cache == 0
+    assert plan.weights == 2 * (32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 2 * 128256 * 4096)
+
+
+def test_24_gib_keep_some_layers() -> None:
+    plan = make_plan(PAPER, replace(H200, limit=24 * GIB), CONTEXT, ["on-chip", "offload"])
+    layer = 61 * GIB // 32
+    assert plan.mode == "offload" and plan.have == 24 * GIB
+    assert plan.streams == 2 * layer
+    fixed = plan.need - plan.resident_kv
+    assert plan.resident_layers == (24 * GIB - fixed) // layer >= 1
+    assert plan.need <= 24 * GIB < plan.need + layer  # one more layer would not fit
+    assert plan.resident_kv + plan.host == plan.kv
+    assert str(plan.resident_layers) in plan.why and "61.0 GiB" in plan.why
+    assert plan.longest_on_chip is not None and plan.longest_on_chip < CONTEXT <= plan.longest
+    smaller = replace(PAPER, stream_tokens=8192)
+    narrow = make_plan(smaller, replace(H200, limit=24 * GIB), CONTEXT, ["offload"])
+    assert narrow.streams == 2 * 8192 * GIB // 2048 // 32 and narrow.resident_layers > plan.resident_layers
+
+
+def test_gqa_offloads_what_24_gib_do_not_hold() -> None:
+    plan = make_plan(GQA, replace(H200, limit=24 * GIB), CONTEXT, ["on-chip", "offload"])
+    assert plan.mode == "offload" and plan.host == plan.kv * (32 - plan.resident_layers) // 32
+
+
+def test_16_gib() -> None:
+    """7B weights leave no room for two layers of the whole context, but for a shorter one."""
+    room = replace(H200, limit=16 * GIB)
+    with pytest.raises(NotEnoughMemoryError) as caught:
+        make_plan(PAPER, room, CONTEXT, ["on-chip", "offload"])
+    message = str(caught.value)
+    assert "124,928 tokens" in message and "16.0 GiB are free under the limit" in message
+    assert "raise --gpu-memory-limit" in message and "smaller model" in message
+    best = longest_plan(PAPER, room, ["on-chip", "offload"])
+    assert f"{best.context:,} tokens fit" in message and LEAST_CONTEXT <= best.context < CONTEXT
+    with pytest.raises(NotEnoughMemoryError):
+        make_plan(PAPER, room, best.context + 1, ["on-chip", "offload"])
+    with pytest.raises(NotEnoughMemoryError, match="256 tokens of context need 15") as caught:
+        longest_plan(GQA, replace(H200, limit=15 * GIB), ["on-chip", "offload"])
+    assert "tokens fit" not in str(caught.value)
+
+
+def test_offload_is_named_where_it_would_help() -> None:
+    room = replace(H200, limit=24 * GIB)
+    with pytest.raises(NotEnoughMemoryError, match=r"--mode offload.*fewer KV heads"):
+        make_plan(PAPER, room, CONTEXT, ["on-chip"])
+    with pytest.raises(NotEnoughMemoryError) as caught:
+        make_plan(PAPER, replace(room, host_free=32 * GIB), CONTEXT, ["on-chip"])
+    assert "--mode offload" not in str(caught.value)
+
+
+def test_host_memory_limits_offloading() -> None:
+    room = Room(host_free=32 * GIB, device_free=24 * GIB)
+    with pytest.raises(NotEnoughMemoryError, match=r"host memory, and 30\.0 GiB are free"):
+        make_plan(PAPER, room, CONTEXT, ["offload"])
+    best = longest_plan(PAPER, room, ["offload"])
+    assert best.host <= 30 * GIB and best.context == best.longest < CONTEXT
+
+
+def test_the_longest_context_is_the_longest() -> None:
+    room = replace(H200, device_free=80 * GIB)
+    best = longest_plan(replace(PAPER, max_context=1 << 20), room, ["on-chip"])
+    assert best.need <= best.have
+    for tokens, fits in ((best.context, True), (best.context + 1, False)):
+        try:
+            make_plan(replace(PAPER, max_context=1 << 20), room, tokens, ["on-chip"])
+            assert fits
+        except NotEnoughMemoryError:
+            assert not fits
+    assert longest_plan(PAPER, room, ["on-chip"], most=1000).context == 1000
+
+
+def test_the_built_in_pair_on_a_cpu() -> None:
+    """int8 weights: the embedding stays int8; with bf16 products each matrix is held in both forms, the head too."""
+    target, draft = builtin("target", 2, keeps_int8=True), builtin("draft", 2, keeps_int8=True)
+    layers, head = 8 * (4 * 512 * 512 + 3 * 512 * 1408), 8192 * 512
+    assert target.nbytes == 3 * (layers + head) + head
+    assert builtin("target", 4).nbytes == 4 * (layers + head) + head
+    wish = Wish(target, 32768, draft, budget=768, draft_slots=388)
+    plan = make_plan(wish, Room(host_free=8 * GIB), 32768, ["cpu"])
+    assert plan.mode == "cpu" and plan.kv == 32768 * 2 * 8 * 8 * 64 * 2 == GIB // 2
+    assert plan.reserve == 512 * 2**20 and plan.longest == 32768
+    assert plan.longest_on_chip is plan.longest_offloaded is None
+    with pytest.raises(NotEnoughMemoryError, match="close other programs") as caught:
+        make_plan(replace(wish, target=builtin("target", 4)), Room(host_free=GIB), 32768, ["cpu"])
+    assert "--dtype bfloat16" in str(caught.value) and "GPU" not in str(caught.value)
+
+
+def test_sizes_in_words() -> None:
+    assert size(61 * GIB) == "61.0 GiB" and size(1.5 * 2**20) == "2 MiB"
+
+
+def test_importing_it_imports_no_torch() -> None:
+    code = "import sys, triforce_core.device.memory_plan; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

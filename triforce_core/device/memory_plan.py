@@ -1,0 +1,299 @@
+"""What a model, its caches and its passes need, and where that fits: arithmetic on shapes, before anything is loaded.
+
+Knows no torch and asks no machine: shapes, wishes and free bytes come in, a ``MemoryPlan`` or a NotEnoughMemoryError
+goes out. All sizes are bytes. "Device" is the GPU, or the host's memory where there is none ("cpu").
+
+Letters: t tokens of context, n tokens of a prefill pass, H query heads, K KV heads, D head_dim, d hidden, f MLP width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from ..errors import NotEnoughMemoryError
+
+Mode = Literal["cpu", "on-chip", "offload"]
+LEAST_CONTEXT = 256  # tokens: with less room than this a model is of no use
+_VERIFIED_ROWS = 64  # rows of logits that a round may ask for
+_LOGIT_COPIES = 4  # fp32 forms of a row of logits while a distribution is made of it
+_CPU_SCORES = 1 << 26  # attention scores that the CPU's kernel keeps in its scratch memory (kernels/cpu.py)
+_LEAST_RESERVE = 512 * 2**20
+
+
+class Shape(Protocol):
+    """The sizes of a decoder, as in ``model.ModelConfig``."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def intermediate_size(self) -> int: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def num_heads(self) -> int: ...
+    @property
+    def num_kv_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def tied_embeddings(self) -> bool: ...
+    @property
+    def num_parameters(self) -> int: ...
+    def kv_bytes_per_token(self, dtype_bytes: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model as it lies in memory. dtype_bytes: of products, keys and values.
+
+    int8: stored as int8 with scales; the embedding stays so, matrices become the product type.
+    keeps_int8: the CPU's bf16 kernels keep the int8 form beside it."""
+
+    shape: Shape
+    dtype_bytes: int = 2
+    int8: bool = False
+    keeps_int8: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Norms and biases left out (they are a rounding error)."""
+        s = self.shape
+        if not self.int8:
+            return s.num_parameters * self.dtype_bytes
+        embedding = s.vocab_size * s.hidden_size
+        matrices = s.num_parameters - (0 if s.tied_embeddings else embedding)  # a tied head has its own product form
+        return embedding + matrices * (self.dtype_bytes + self.keeps_int8)
+
+    @property
+    def kv_per_token(self) -> int:
+        return self.shape.kv_bytes_per_token(self.dtype_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What shall run. Sizes in tokens.
+
+    max_context: what the model can. budget: of the retrieval cache (0: none); slack: its room for new tokens.
+    draft_slots: of the draft model's streaming cache. chunk_size: of the attention mass that chooses chunks.
+    copy_bytes_per_weight: of the quantised copy for the retrieval tier (0: none); left out where it does not fit.
+    stream_buffers: device buffers through which layers of an offloaded cache pass, each for stream_tokens tokens of
+    one layer (0: all of them)."""
+
+    target: Weights
+    max_context: int
+    draft: Weights | None = None
+    budget: int = 0
+    slack: int = 64
+    draft_slots: int = 0
+    prefill_chunk: int = 512
+    chunk_size: int = 8
+    copy_bytes_per_weight: float = 0.0
+    stream_buffers: int = 2
+    stream_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the machine gives: bytes free to us, what we hold already included. device_free 0: there is no GPU.
+
+    limit: of the GPU's memory, use no more (``--gpu-memory-limit``)."""
+
+    host_free: int
+    device_free: int = 0
+    limit: int | None = None
+
+    @property
+    def device(self) -> int:
+        return self.device_free if self.limit is None else min(self.device_free, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Where everything lies, for ``context`` tokens. In mode "cpu" the device is the host's memory.
+
+    kv: of the whole context, wherever it lies. resident_layers: of the full cache on the device (all, unless mode is
+    "offload"). host: keys and values in host memory. longest_*: tokens that fit that way, at most the model's own; None
+    without a GPU."""
+
+    mode: Mode
+    why: str
+    context: int
+    weights: int
+    draft_weights: int
+    weight_copy: int
+    kv_per_token: int
+    kv: int
+    retrieval: int
+    draft_cache: int
+    workspace: int
+    streams: int
+    reserve: int
+    num_layers: int
+    resident_layers: int
+    have: int
+    host: int
+    host_have: int
+    longest: int
+    longest_on_chip: int | None = None
+    longest_offloaded: int | None = None
+
+    @property
+    def resident_kv(self) -> int:
+        return self.kv // self.num_layers * self.resident_layers
+
+    @property
+    def need(self) -> int:
+        """Bytes on the device, the reserve included."""
+        return (self.weights + self.draft_weights + self.weight_copy + self.resident_kv + self.retrieval
+                + self.draft_cache + self.workspace + self.streams + self.reserve)
+
+    @property
+    def fits(self) -> bool:
+        return self.need <= self.have and self.host <= self.host_have
+
+
+def make_plan(wish: Wish, room: Room, context: int, modes: Sequence[Mode]) -> MemoryPlan:
+    """The first of ``modes`` in which ``context`` tokens fit. Raises NotEnoughMemoryError: need, have, what to do."""
+    tried = [_plan(wish, room, context, mode) for mode in modes]
+    for plan in tried:
+        if plan.fits:
+            return plan
+    raise _too_little(wish, room, tried)
+
+
+def longest_plan(wish: Wish, room: Room, modes: Sequence[Mode], most: int | None = None) -> MemoryPlan:
+    """For the longest context that fits, at most ``most`` (None: the model's own); of several modes with the same the
+    first. Raises NotEnoughMemoryError where not even the least context fits."""
+    most = wish.max_context if most is None else most
+    lengths = {mode: min(most, _longest(wish, room, mode)) for mode in modes}
+    in_order = sorted(modes, key=lambda mode: -lengths[mode])
+    return make_plan(wish, room, max(lengths[in_order[0]], min(LEAST_CONTEXT, most)), in_order)
+
+
+def size(nbytes: float) -> str:
+    """In words: GiB, or MiB below one."""
+    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"
+
+
+def _plan(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
+    plan = _lay_out(wish, room, context, mode)
+    plan = replace(plan, why=_why(plan), longest=_longest(wish, room, mode))
+    if mode == "cpu":
+        return plan
+    return replace(plan, longest_on_chip=_longest(wish, room, "on-chip"),
+                   longest_offloaded=_longest(wish, room, "offload"))
+
+
+def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
+    """Whether it fits or not; without words and longest contexts."""
+    target, draft, layers = wish.target, wish.draft, wish.target.shape.num_layers
+    have = room.host_free if mode == "cpu" else room.device
+    layer_kv = target.kv_per_token * context // layers
+    plan = MemoryPlan(
+        mode=mode, why="", context=context, weights=target.nbytes, draft_weights=draft.nbytes if draft else 0,
+        weight_copy=0, kv_per_token=target.kv_per_token, kv=layer_kv * layers,
+        retrieval=target.kv_per_token * (min(wish.budget, context) + wish.slack) if wish.budget else 0,
+        draft_cache=draft.kv_per_token * wish.draft_slots if draft else 0,
+        workspace=workspace(wish, context, mode), streams=0, reserve=_reserve(have, 32 if mode != "cpu" else 16),
+        num_layers=layers, resident_layers=layers, have=have, host=0,
+        host_have=room.host_free - _reserve(room.host_free, 16), longest=0)
+    if mode == "offload":
+        return plan if plan.fits else _offload(plan, wish, layer_kv)
+    if wish.copy_bytes_per_weight:
+        matrices = target.shape.num_parameters - target.shape.vocab_size * target.shape.hidden_size
+        with_copy = replace(plan, weight_copy=int(matrices * wish.copy_bytes_per_weight))
+        return with_copy if with_copy.fits else plan
+    return plan
+
+
+def _offload(plan: MemoryPlan, wish: Wish, layer_kv: int) -> MemoryPlan:
+    """As many layers on the device as fit beside the buffers that the others stream through."""
+    tokens = min(wish.stream_tokens or plan.context, plan.context)
+    bare = replace(plan, resident_layers=0, streams=wish.stream_buffers * (layer_kv // plan.context) * tokens)
+    resident = max(0, min(plan.num_layers - 1, (bare.have - bare.need) // layer_kv))
+    return replace(bare, resident_layers=resident, host=layer_kv * (plan.num_layers - resident))
+
+
+def workspace(wish: Wish, context: int, mode: Mode) -> int:
+    """What passes need beside weights and caches: the widest pass's activations (prefill), logits of a round, attention
+    mass, and one layer of the cache twice while it grows."""
+    s, b = wish.target.shape, wish.target.dtype_bytes
+    n = min(wish.prefill_chunk, context)
+    stream = n * s.hidden_size * (4 + 4 + b)  # fp32 residual and norm, and the norm as products take it
+    heads, kv_heads = s.num_heads * s.head_dim, s.num_kv_heads * s.head_dim
+    attention = n * ((heads + 2 * kv_heads) * b + (heads + kv_heads) * 8 + 2 * heads * b)  # qkv, rotated, out
+    mlp = n * s.intermediate_size * 3 * b
+    logits = _VERIFIED_ROWS * s.vocab_size * (b + 4 * _LOGIT_COPIES)
+    mass = 3 * 4 * s.num_layers * s.num_kv_heads * (context // wish.chunk_size)
+    total = stream + max(attention, mlp) + logits + mass
+    if mode == "cpu":
+        total += min(_CPU_SCORES, s.num_heads * n * context) * b * 9 // 8
+    if mode != "offload":
+        total += wish.target.kv_per_token * context // s.num_layers
+    return total
+
+
+def _reserve(have: int, part: int) -> int:
+    """Kept free for what nobody can count: libraries, captured graphs, fragments, other programs."""
+    return max(_LEAST_RESERVE, have // part)
+
+
+def _longest(wish: Wish, room: Room, mode: Mode) -> int:
+    """The most tokens that fit, 0 if none do: need grows with the context."""
+    return _last(lambda tokens: _lay_out(wish, room, tokens, mode).fits, wish.max_context)
+
+
+def _last(good: Callable[[int], bool], most: int) -> int:
+    """The largest number from 1 to ``most`` that is good, where all below a good one are; 0 if none is."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if good(middle) else (low, middle - 1)
+    return low
+
+
+def _why(plan: MemoryPlan) -> str:
+    if plan.mode == "cpu":
+        return f"{size(plan.need)} of {size(plan.have)} free memory"
+    if plan.resident_layers == plan.num_layers:
+        return f"all of it fits on the GPU: {size(plan.need)} of {size(plan.have)}"
+    return (f"{size(plan.kv)} of keys and values do not fit beside the rest in {size(plan.have)} of GPU memory: "
+            f"{plan.resident_layers} of {plan.num_layers} layers stay there, {size(plan.host)} lie in host memory")
+
+
+def _too_little(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> NotEnoughMemoryError:
+    plan = tried[-1]
+    where = "memory" if plan.mode == "cpu" else "GPU memory"
+    fixed = plan.weights + plan.draft_weights
+    need = (f"{plan.context:,} tokens of context need {size(plan.need)} of {where} (weights {size(fixed)}, "
+            f"keys and values {size(plan.resident_kv)}, the rest {size(plan.need - fixed - plan.resident_kv)})")
+    have = f"{size(plan.have)} are free" + (" under the limit" if plan.mode != "cpu" and room.limit else "")
+    if plan.host > plan.host_have:
+        have += f"; {size(plan.host)} of host memory, and {size(plan.host_have)} are free"
+    ways = []
+    longest = max(one.longest for one in tried)
+    if longest >= min(LEAST_CONTEXT, plan.context):
+        ways.append(f"choose fewer pages ({longest:,} tokens fit)")
+    offloaded = plan.longest_offloaded or 0
+    if all(one.mode != "offload" for one in tried) and offloaded >= plan.context:
+        ways.append("keep the cache in host memory (--mode offload)")
+    shape = wish.target.shape
+    if longest < plan.context // 8:  # most of the memory goes to the weights
+        ways.append("choose a smaller model")
+    elif shape.num_kv_heads == shape.num_heads and plan.kv > fixed:
+        per_token = size(plan.kv_per_token * 1024)
+        ways.append(f"choose a model with fewer KV heads (this one keeps {per_token} per 1,024 tokens)")
+    if wish.target.dtype_bytes > 2:
+        ways.append("choose a smaller number type (--dtype bfloat16)")
+    ways.append("close other programs" if plan.mode == "cpu" or not room.limit else "raise --gpu-memory-limit")
+    return NotEnoughMemoryError(f"{need}, and {have}", remedy=_sentence(ways))
+
+
+def _sentence(ways: Sequence[str]) -> str:
+    text = ways[0] if len(ways) == 1 else ", ".join(ways[:-1]) + ", or " + ways[-1]
+    return text[0].upper() + text[1:] + "."
+
