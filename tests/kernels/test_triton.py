@@ -81,6 +81,46 @@ def test_a_captured_graph_follows_the_length() -> None:
         assert not mass[:, expected_mass.shape[1] :].any()
 
 
+# (KV heads, group, rows, head_dim, slots, length, chunks in the index, held, newest, chunk size)
+CHOSEN = [(32, 1, 3, 128, 9000, 8200, 512, 479, 7944, 8), (8, 4, 3, 128, 9000, 8200, 512, 480, 7944, 8),
+          (8, 4, 17, 64, 3000, 3000, 40, 39, 2700, 8), (4, 2, 64, 128, 1300, 1280, 30, 29, 1200, 12),
+          (2, 1, 1, 64, 64, 1, 8, 0, 0, 8), (4, 1, 5, 32, 700, 690, 60, 1, 600, 5)]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [(shape, dtype) for shape in CHOSEN for dtype in BOUNDS], ids=str)
+def test_chosen_chunks_where_they_lie(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    heads, length, most, held, newest, size = shape[0], *shape[5:]
+    queries, keys, values, _ = draw(dtype, shape[:6], length)
+    order = torch.rand(heads, max(most, newest // size), device="cuda").argsort(-1)[:, :most]
+    chunks = (order % max(1, newest // size)).int()
+    bounds = torch.tensor([held, newest], dtype=torch.int32, device="cuda")
+    own = choose_kernels(keys.device).indexed_attention
+    expected = REFERENCE.indexed_attention(queries.to(dtype), keys, values, length, chunks, bounds, size)
+    for size_of in (length, torch.tensor([length], dtype=torch.int32, device="cuda")):
+        found = own(queries, keys, values, size_of, chunks, bounds, size)
+        assert found.shape == expected.shape and found.dtype == dtype
+        assert relative(found, expected) <= BOUNDS[dtype]
+
+
+def test_a_captured_graph_follows_the_index() -> None:
+    queries, keys, values, _ = draw(torch.bfloat16, (8, 4, 3, 128, 3000, 0), 0)
+    own = choose_kernels(keys.device).indexed_attention
+    chunks = torch.zeros(8, 64, dtype=torch.int32, device="cuda")
+    bounds, length = torch.tensor([1, 8], dtype=torch.int32).cuda(), torch.tensor([100], dtype=torch.int32).cuda()
+    own(queries, keys, values, length, chunks, bounds, 8)  # compiled before capture
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = own(queries, keys, values, length, chunks, bounds, 8)
+    for now, held, newest in ((2990, 60, 2800), (2991, 61, 2800), (400, 20, 320), (50, 0, 0)):
+        chunks.copy_(torch.rand(8, 375, device="cuda").argsort(-1)[:, :64] % max(1, newest // 8))
+        bounds.copy_(torch.tensor([held, newest]))
+        length.fill_(now)
+        graph.replay()
+        expected = REFERENCE.indexed_attention(queries.bfloat16(), keys, values, now, chunks, bounds, 8)
+        assert relative(out, expected) <= BOUNDS[torch.bfloat16]
+
+
 def test_a_longer_context_compiles_nothing() -> None:
     from triforce_core.kernels import triton_attention
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from triforce_core.kernels import REFERENCE
 from triforce_core.kv_cache.full import FullCache
+from triforce_core.kv_cache.indexed import IndexedCache
 from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Checkpoint, Llama, parse_config
@@ -29,6 +30,10 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
     if mass is not None and isinstance(length, Tensor):
         mass = torch.nn.functional.pad(mass, (0, keys.shape[1] // chunk_size - mass.shape[1]))
     return out, mass
+
+
+def indexed_attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, *rest: object) -> Tensor:
+    return REFERENCE.indexed_attention(queries, keys, values, int(length), *rest)
 
 
 class RunAgain:
@@ -66,7 +71,8 @@ def model() -> Llama:
     raw = tiny_config(num_key_value_heads=2)
     with tempfile.TemporaryDirectory() as folder:
         save_file(tiny_tensors(raw), str(Path(folder) / "model.safetensors"))
-        return Llama(parse_config(raw), Checkpoint(Path(folder)), kernels=replace(REFERENCE, attention=attention))
+        return Llama(parse_config(raw), Checkpoint(Path(folder)),
+                     kernels=replace(REFERENCE, attention=attention, indexed_attention=indexed_attention))
 
 
 def full(llama: Llama) -> StagingCache:
@@ -75,6 +81,34 @@ def full(llama: Llama) -> StagingCache:
 
 def streaming(llama: Llama) -> StagingCache:
     return StreamingCache(2, 2, 8, sinks=2, window=8, frequencies=llama.rope.frequencies, dtype=torch.float32, slack=4)
+
+
+def indexed(llama: Llama) -> StagingCache:
+    cache = full(llama)
+    llama.forward(torch.arange(200) % VOCAB, cache, logits_rows=0)
+    cache.commit()
+    part = IndexedCache(cache, budget=64, recent=16, chunk_size=4)
+    part.select(torch.rand(2, 2, part.num_chunks, generator=torch.Generator().manual_seed(3)))
+    return part
+
+
+def test_captured_passes_follow_an_index_that_changes() -> None:
+    usual, captured = model(), model()
+    caches = [indexed(usual), indexed(captured)]
+    again = RunAgain()
+    captured.graphs = PassGraphs(captured.rope, 8, lambda: again)
+    g = torch.Generator().manual_seed(0)
+    for step in range(30):
+        if step % 5 == 4:
+            mass = torch.rand(2, 2, caches[0].num_chunks, generator=g)
+            for cache in caches:
+                cache.keep([])
+                cache.select(mass)
+        ids = torch.randint(VOCAB, (1 + step % 3,), generator=g)
+        found = [llama.forward(ids, cache, logits_rows=1)
+                 for llama, cache in zip((usual, captured), caches, strict=True)]
+        assert torch.allclose(*found, atol=1e-5)
+    assert again.captured == 3 and again.repeats >= 27
 
 
 @pytest.mark.parametrize("make", [full, streaming])

@@ -16,6 +16,7 @@ from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, Toke
 from ..events import LoadProgress, ModelInfo
 from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
+from ..kv_cache.indexed import IndexedCache
 from ..kv_cache.retrieval import RetrievalCache
 from ..kv_cache.saved import fingerprint_files
 from ..kv_cache.streaming import StreamingCache
@@ -96,7 +97,7 @@ class Hierarchy:
         assert isinstance(full.cache, FullCache)
         self.dials, self._observer = dials, observer
         self._small: ModelDrafter | None = None
-        self._retrieval: RetrievalCache | None = None
+        self._retrieval: RetrievalCache | IndexedCache | None = None
         self._means: ChunkMeans | None = None
         self._rounds = 0
         self.drafter: Drafter = NoDrafter()
@@ -107,8 +108,8 @@ class Hierarchy:
                                    device=loaded.draft.device)
             self.drafter = self._small = ModelDrafter(ModelOnCache(loaded.draft, cache, loaded.draft.device))
         if dials.retrieval:
-            self._retrieval = RetrievalCache(full.cache, budget=dials.budget, chunk_size=dials.chunk_size,
-                                             recent=dials.recent)
+            kind = IndexedCache if loaded.target.retrieves_in_place else RetrievalCache
+            self._retrieval = kind(full.cache, budget=dials.budget, chunk_size=dials.chunk_size, recent=dials.recent)
             self.drafter = HierarchicalDrafter(ModelOnCache(loaded.target, self._retrieval, loaded.target.device),
                                                self.drafter, dials.gamma1)
             if dials.refresh == "chunk-means":

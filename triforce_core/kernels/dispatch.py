@@ -42,10 +42,11 @@ class Kernels:
     attention: Callable[..., tuple[Tensor, Tensor | None]]
     device_lengths: tuple[int, ...] = ()  # values of head_dim for which attention takes a length on the device
     max_rows: int = 0  # rows of a pass up to which it does
+    indexed_attention: Callable[..., Tensor] | None = None  # None: chosen chunks are faster copied together
 
 
 REFERENCE = Kernels("reference", reference.rms_norm, reference.rotate, reference.swiglu, reference.make_linear,
-                    reference.attention)
+                    reference.attention, indexed_attention=reference.indexed_attention)
 
 
 def choose_kernels(device: torch.device) -> Kernels:
@@ -53,10 +54,11 @@ def choose_kernels(device: torch.device) -> Kernels:
     if device.type == "cpu":
         return Kernels("cpu", cpu.rms_norm, cpu.rotate, cpu.swiglu, cpu.make_linear, cpu.Attention())
     if device.type == "cuda" and find_spec("triton") is not None:
-        from . import triton_attention, triton_ops
+        from . import triton_attention, triton_indexed, triton_ops
 
         return Kernels("triton", gpu.rms_norm, triton_ops.rotate, triton_ops.swiglu, reference.make_linear,
-                       triton_attention.attention, triton_attention.HEAD_DIMS, triton_attention.MAX_ROWS)
+                       triton_attention.attention, triton_attention.HEAD_DIMS, triton_attention.MAX_ROWS,
+                       triton_indexed.attention)
     return Kernels("torch", gpu.rms_norm, gpu.rotate, gpu.swiglu, reference.make_linear, sdpa.attention)
 
 

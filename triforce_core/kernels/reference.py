@@ -91,3 +91,19 @@ def attention(
     if not mass_rows:
         return out, None
     return out, chunk_mass(probs[:, :, max(0, n - mass_rows) :], (length - n) // chunk_size, chunk_size)
+
+
+def indexed_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, length: int, chunks: Tensor, bounds: Tensor, chunk_size: int,
+    staged_mask: Tensor | None = None,
+) -> Tensor:
+    """``attention`` over a part of slots [0, length): per KV head its first k chunks of ``chunks`` [H, at least k]
+    (chunk i is slots from i * chunk_size), then all slots from ``newest`` on; bounds = (k, newest), int [2].
+
+    queries [n, H * G, D] belong to the last n slots, which are among the newest."""
+    held, newest = bounds.tolist()
+    steps = torch.arange(chunk_size, device=keys.device)
+    chosen = (chunks[:, :held, None].long() * chunk_size + steps).flatten(1)
+    tail = torch.arange(newest, length, device=keys.device).expand(len(chosen), -1)
+    slots = torch.cat((chosen, tail), 1)[:, :, None].expand(-1, -1, keys.shape[2])
+    return attention(queries, keys.gather(1, slots), values.gather(1, slots), slots.shape[1], staged_mask)[0]

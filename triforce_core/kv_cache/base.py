@@ -17,6 +17,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkIndex:
+    """Which slots of whole buffers one layer attends, where it is not all of them: per KV head, its first k chunks
+    (chunk i is slots from i * size), then every slot from ``newest`` on.
+
+    chunks: int32 [H, at least k]; bounds: int32 [2], (k, newest). Both stay where they are; their values change."""
+
+    chunks: Tensor
+    bounds: Tensor
+    size: int
+
+
 @dataclass(slots=True)
 class KVView:
     """What one layer attends in one pass; valid until the next ``stage`` or ``keep`` of the same cache.
@@ -24,13 +36,14 @@ class KVView:
     keys, values: whole fixed buffers [H, C, D] (a slice of a bf16 buffer makes CPU products copy).
     length: slots [0, length) are filled, the n staged tokens last, in order; in a captured pass an int32 tensor [1].
     staged_mask: bool [n, n], staged token i sees staged token j; None means causal (j <= i).
-    Slots before the staged tail are seen by all n.
+    Slots before the staged tail are seen by all n: those that ``index`` names, or all.
     """
 
     keys: Tensor
     values: Tensor
     length: int | Tensor
     staged_mask: Tensor | None = None
+    index: ChunkIndex | None = None
 
 
 class KVCache(ABC):

@@ -36,11 +36,19 @@ class FullCache(StagingCache):
                 for buffers in self.layers:
                     buffers.resize(tokens, self.length)
 
-    def _make_room(self, n: int) -> None:
+    @property
+    def room(self) -> int:
+        """Tokens that can still be staged before ``max_tokens``."""
+        return self.max_tokens - self.length
+
+    def make_room(self, n: int) -> None:
+        """Slots for n more tokens behind the staged ones. Raises as ``reserve``."""
         needed = self.length + n
         if needed <= self.slots:
             return
         self.reserve(max(needed, min(self.max_tokens, needed + max(_STEP, needed // 16))))
+
+    _make_room = make_room
 
     def _committed(self, added: int) -> None:
         pass

@@ -12,18 +12,23 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from .base import KVCache, KVView
+from .base import ChunkIndex, KVCache, KVView
 from .buffers import LayerBuffers
 
 
 class StagingCache(KVCache):
     """Bookkeeping of begin, stage and keep. Slots [0, _filled) are committed, then the staged ones in order."""
 
+    indices: Sequence[ChunkIndex | None]  # of each layer: what its views leave out
+
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, slots: int, dtype: torch.dtype,
-                 device: torch.device | str = "cpu") -> None:
+                 device: torch.device | str = "cpu", layers: list[LayerBuffers] | None = None) -> None:
+        """layers: another cache's buffers, to live in instead of own ones."""
         self.num_layers, self.num_kv_heads, self.head_dim = num_layers, num_kv_heads, head_dim
         self.dtype, self.device = dtype, torch.device(device)
-        self.layers = [LayerBuffers(num_kv_heads, slots, head_dim, dtype, self.device) for _ in range(num_layers)]
+        self.layers = layers or [LayerBuffers(num_kv_heads, slots, head_dim, dtype, self.device)
+                                 for _ in range(num_layers)]
+        self.indices = [None] * num_layers
         self.num_committed = 0
         self.length = 0
         self._filled = 0
@@ -65,7 +70,7 @@ class StagingCache(KVCache):
         if layer == self.num_layers - 1:
             self.length += n
             self._pass_size = 0
-        return KVView(buffers.keys, buffers.values, start + n, self._mask)
+        return KVView(buffers.keys, buffers.values, start + n, self._mask, self.indices[layer])
 
     @property
     def next_slot(self) -> int:

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from ..kernels import AttentionObserver
 from ..kv_cache.base import KVView
-from ..kv_cache.buffers import LayerBuffers
 from ..kv_cache.staging import StagingCache
 from .rope import RotaryTable
 
@@ -46,16 +45,29 @@ class Outputs:
     mass: Tensor | None
 
 
-class _Place:
-    """A pass's inputs in fixed memory, and the cache as the pass sees it: slots and length are read on the device."""
+class DeviceSlots:
+    """A cache as a pass sees it that nothing on the host is told: slots [n] and length int32 [1] lie on the device."""
 
-    def __init__(self, n: int, layers: list[LayerBuffers]) -> None:
-        device = layers[0].keys.device
-        self._layers = layers
+    def __init__(self, cache: StagingCache, slots: Tensor, length: Tensor) -> None:
+        self._layers, self._indices = cache.layers, cache.indices  # not the cache: it owns what holds this
+        self._slots, self._length = slots, length
+
+    def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
+        buffers = self._layers[layer]
+        for own, new in ((buffers.keys, k), (buffers.values, v)):
+            own.index_copy_(1, self._slots, new.transpose(0, 1).to(own.dtype))
+        return KVView(buffers.keys, buffers.values, self._length, index=self._indices[layer])
+
+
+class _Place(DeviceSlots):
+    """A pass's inputs in fixed memory, and its cache."""
+
+    def __init__(self, n: int, cache: StagingCache) -> None:
+        device = cache.layers[0].keys.device
         self._numbers = torch.zeros(2 * n + 1, dtype=torch.int64, device=device)  # positions, slots, length
         self.token_ids = torch.zeros(n, dtype=torch.int64, device=device)
-        self.positions, self._slots = self._numbers[:n], self._numbers[n : 2 * n]
-        self._length = torch.zeros(1, dtype=torch.int32, device=device)
+        self.positions = self._numbers[:n]
+        super().__init__(cache, self._numbers[n : 2 * n], torch.zeros(1, dtype=torch.int32, device=device))
 
     def fill(self, token_ids: Tensor, positions: Tensor, slot: int) -> None:
         n = token_ids.shape[0]
@@ -65,12 +77,6 @@ class _Place:
     def begin(self) -> None:
         """First thing in the pass."""
         self._length.copy_(self._numbers[-1:])
-
-    def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
-        buffers = self._layers[layer]
-        for own, new in ((buffers.keys, k), (buffers.values, v)):
-            own.index_copy_(1, self._slots, new.transpose(0, 1).to(own.dtype))
-        return KVView(buffers.keys, buffers.values, self._length)
 
 
 class _Recorder:
@@ -134,7 +140,7 @@ class PassGraphs:
             return None
         captured = book.captured.get(key)
         if captured is None:
-            place = _Place(n, cache.layers)
+            place = _Place(n, cache)
             place.fill(token_ids, positions, cache.next_slot)
             captured = _Captured(place, *book.capture(lambda: self._once(run, place, key)))
             book.captured[key] = captured

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..kernels import AttentionObserver, Kernels, Linear, choose_kernels
-from ..kv_cache.base import KVCache
+from ..kv_cache.base import KVCache, KVView
 from ..kv_cache.staging import StagingCache
 from .config import ModelConfig
 from .graphs import PassGraphs, StagesKV
@@ -47,7 +47,7 @@ class Llama:
         self.config, self.device, self.dtype = config, torch.device(device), dtype
         self.kernels = kernels or choose_kernels(self.device)
         self.rope = RotaryTable(config.rope, config.head_dim, self.device)
-        captures = self.device.type == "cuda" and config.head_dim in self.kernels.device_lengths
+        captures = self.device.type == "cuda" and self.runs_on_device
         self.graphs = PassGraphs(self.rope, self.kernels.max_rows) if captures else None
         with torch.inference_mode():
             self._build(weights)
@@ -121,6 +121,22 @@ class Llama:
 
     __call__ = forward
 
+    @property
+    def runs_on_device(self) -> bool:
+        """Whether a pass needs nothing from the host: see ``forward_on_device``."""
+        return self.config.head_dim in self.kernels.device_lengths
+
+    @property
+    def retrieves_in_place(self) -> bool:
+        """Whether attending chosen chunks where they lie is faster than copying them together."""
+        return self.runs_on_device and self.kernels.indexed_attention is not None
+
+    @torch.inference_mode()
+    def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor:
+        """``forward`` over a chain whose ids, positions and slots the device itself has computed. The caller has
+        reserved the positions (``rope.reserve``) and the slots, and tells the cache afterwards what became of them."""
+        return self._run(token_ids, *self.rope.take(positions), slots, logits_rows, None)
+
     def _run(self, token_ids: Tensor, cos: Tensor, sin: Tensor, cache: StagesKV, logits_rows: int,
              observer: AttentionObserver | None) -> Tensor:
         """The pass itself: on a GPU nothing in it waits for the device, so that it can be captured."""
@@ -157,9 +173,7 @@ class Llama:
         view = cache.stage(index, k, qkv[:, qk_heads:])
         if rows == 0:
             return hidden[:0]  # a prefill pass's last layer: its keys and values are all that was wanted
-        mass_rows = observer.mass_rows if observer else 0
-        attended, mass = ops.attention(q, view.keys, view.values, view.length, view.staged_mask,
-                                       mass_rows, observer.chunk_size if observer else 1)
+        attended, mass = self._attend(q, view, observer)
         if observer is not None:
             observer.see(index, q, mass)
         hidden = hidden + layer.output(attended)
@@ -167,6 +181,15 @@ class Llama:
             hidden = hidden[n - rows :]
         normed = ops.rms_norm(hidden, layer.post_norm, c.rms_norm_eps)
         return hidden.add_(layer.down(ops.swiglu(layer.gate_up(normed))))
+
+    def _attend(self, q: Tensor, view: KVView, observer: AttentionObserver | None) -> tuple[Tensor, Tensor | None]:
+        ops, at = self.kernels, view.index
+        if at is not None:
+            assert ops.indexed_attention is not None
+            return ops.indexed_attention(q, view.keys, view.values, view.length, at.chunks, at.bounds, at.size,
+                                         view.staged_mask), None
+        return ops.attention(q, view.keys, view.values, view.length, view.staged_mask,
+                             observer.mass_rows if observer else 0, observer.chunk_size if observer else 1)
 
 
 def _join(parts: list[Tensor]) -> Tensor:

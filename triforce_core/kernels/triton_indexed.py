@@ -1,0 +1,122 @@
+"""Attention over chosen chunks where they lie in a long cache, in Triton: a new choice is a new index, not a copy.
+
+Letters as in ``triton_attention``, whose parts, packed rows and merging these kernels share; k chunks held per KV head.
+What is attended gets slots of its own, numbered without gaps: the held chunks in the order of the index, then the run
+of newest tokens. A program reads each slot's place from the index just before its key; a chunk of one head is one run
+of memory (8 tokens of 128 features in bf16: 2 KiB), so scattered chunks are read about as fast as neighbours.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton  # type: ignore[import-not-found, import-untyped]
+import triton.language as tl  # type: ignore[import-not-found, import-untyped]
+from torch import Tensor
+
+from . import reference
+from .triton_attention import HEAD_DIMS, MAX_ROWS, Tiles, _after, _merge, _splits
+
+
+def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
+    """For n * G rows. Places are fetched before keys, so that five stages keep two blocks of keys in flight."""
+    if dtype == torch.float32:
+        return Tiles(32, 2, 8, 2, 16)
+    return Tiles(64, 5, 4, 2, 16 if rows <= 16 else 64)
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, chunks: Tensor, bounds: Tensor,
+              chunk_size: int, staged_mask: Tensor | None = None, *, tiles: Tiles | None = None) -> Tensor:
+    """See reference.indexed_attention; the result has the type of keys. length may be an int32 tensor [1] on the
+    device. Wider passes than 64 rows, trees, and shapes these kernels are not made for are gathered first."""
+    n, num_heads, dim = queries.shape
+    heads, capacity, _ = keys.shape
+    if n > MAX_ROWS or dim not in HEAD_DIMS or staged_mask is not None:
+        assert isinstance(length, int), "a length on the device needs a chain of at most 64 rows"
+        return reference.indexed_attention(queries, keys, values, length, chunks, bounds, chunk_size,
+                                           staged_mask).to(keys.dtype)
+    group = num_heads // heads
+    rows = n * group
+    tiles = tiles or choose_tiles(rows, dim, keys.dtype)
+    tile_rows = min(tiles.rows, max(16, triton.next_power_of_2(rows)))
+    row_tiles = triton.cdiv(rows, tile_rows)
+    splits = _splits(tiles, keys.device, heads * row_tiles, chunks.shape[1] * chunk_size)
+    queries = queries if queries.stride(2) == 1 and queries.stride(1) == dim else queries.contiguous()
+    mixed = keys.new_empty((splits, heads, rows, dim), dtype=torch.float32)
+    spans = keys.new_empty((splits, heads, rows), dtype=torch.float32)
+    _attend[(row_tiles, heads, splits)](
+        queries, keys, values, chunks, bounds, mixed, spans, length, capacity, chunks.stride(0), queries.stride(0),
+        dim**-0.5 * 1.4426950408889634, n, GROUP=group, DIM=dim, ROWS=tile_rows, SLOTS=tiles.slots,
+        STAGES=tiles.stages, CHUNK=chunk_size, ON_DEVICE=isinstance(length, Tensor),
+        PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", num_warps=tiles.warps)
+    out = keys.new_empty((n, num_heads * dim))
+    _merge[(rows, heads)](mixed, spans, out, None, splits, 0, GROUP=group, DIM=dim, WATCH=False,
+                          PARTS=triton.next_power_of_2(splits), **_after(keys.device), num_warps=4)
+    return out
+
+
+@triton.jit(do_not_specialize=["length", "capacity", "chunk_stride", "tokens"])
+def _attend(queries, keys, values, chunks, bounds, mixed, spans, length, capacity, chunk_stride, query_stride, scale,
+            tokens, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr,
+            STAGES: tl.constexpr, CHUNK: tl.constexpr, ON_DEVICE: tl.constexpr, PRECISION: tl.constexpr):
+    """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
+    head, part = tl.program_id(1), tl.program_id(2)
+    filled = tl.load(length) if ON_DEVICE else length
+    held, newest = tl.load(bounds) * CHUNK, tl.load(bounds + 1)
+    total = held + filled - newest
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    dims = tl.arange(0, DIM)
+    count = tokens * GROUP
+    token = rows // GROUP
+    at = token * query_stride + (head * GROUP + rows % GROUP) * DIM
+    query = tl.load(queries + at[:, None] + dims[None, :], mask=rows[:, None] < count, other=0.0)
+    query = query.to(keys.dtype.element_ty)
+    keys += head.to(tl.int64) * capacity * DIM
+    values += head.to(tl.int64) * capacity * DIM
+    chunks += head * chunk_stride
+
+    blocks = tl.cdiv(total, SLOTS)
+    parts = tl.num_programs(2)
+    first, stop = part * blocks // parts, (part + 1) * blocks // parts
+    tail = total - tokens  # the first staged slot
+    plain = tl.maximum(first, tl.minimum(stop, tail // SLOTS))  # blocks that all rows see whole
+    top = tl.full((ROWS,), float("-inf"), tl.float32)
+    sums = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, DIM), tl.float32)
+    for block in tl.range(first, plain, num_stages=STAGES):
+        top, sums, acc = _block(block, query, top, sums, acc, keys, values, chunks, held, newest, total, tail, token,
+                                scale, DIM, SLOTS, CHUNK, False, PRECISION)
+    for block in tl.range(plain, stop, num_stages=1):
+        top, sums, acc = _block(block, query, top, sums, acc, keys, values, chunks, held, newest, total, tail, token,
+                                scale, DIM, SLOTS, CHUNK, True, PRECISION)
+    seen = sums > 0.0  # a row may see nothing of a part
+    to = (part * tl.num_programs(1) + head) * count + rows
+    tl.store(spans + to, tl.where(seen, top + tl.log2(tl.where(seen, sums, 1.0)), float("-inf")), mask=rows < count)
+    tl.store(mixed + to[:, None] * DIM + dims[None, :], acc / tl.where(seen, sums, 1.0)[:, None],
+             mask=rows[:, None] < count)
+
+
+@triton.jit
+def _block(block, query, top, sums, acc, keys, values, chunks, held, newest, total, tail, token, scale,
+           DIM: tl.constexpr, SLOTS: tl.constexpr, CHUNK: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr):
+    """SLOTS slots folded into the running (top, sums, acc). EDGE: staged or missing slots are among them."""
+    slots = block * SLOTS + tl.arange(0, SLOTS)
+    chunk = tl.load(chunks + slots // CHUNK, mask=slots < held, other=0)
+    place = tl.where(slots < held, chunk * CHUNK + slots % CHUNK, newest + slots - held)
+    where = place[:, None] * DIM + tl.arange(0, DIM)[None, :]
+    if EDGE:
+        key = tl.load(keys + where, mask=slots[:, None] < total, other=0.0)
+    else:
+        key = tl.load(keys + where)
+    scores = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
+    if EDGE:
+        scores = tl.where((slots - tail)[None, :] <= token[:, None], scores, float("-inf"))
+    highest = tl.maximum(top, tl.max(scores, 1))
+    base = tl.where(highest == float("-inf"), 0.0, highest) if EDGE else highest
+    probs = tl.exp2(scores - base[:, None])
+    fade = tl.exp2(top - base)
+    if EDGE:
+        value = tl.load(values + where, mask=slots[:, None] < total, other=0.0)
+    else:
+        value = tl.load(values + where)
+    acc = tl.dot(probs.to(value.dtype), value, acc * fade[:, None], input_precision=PRECISION)
+    return highest, sums * fade + tl.sum(probs, 1), acc
