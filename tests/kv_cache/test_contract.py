@@ -16,6 +16,7 @@ from triforce_core.errors import ContextTooLongError
 from triforce_core.kv_cache.base import KVCache
 from triforce_core.kv_cache.chunk_means import ChunkMeans
 from triforce_core.kv_cache.full import FullCache
+from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
@@ -35,6 +36,17 @@ def streaming_cache(model: Llama, window: int = 300, sinks: int = 4, slack: int 
                           frequencies=model.rope.frequencies, dtype=model.dtype)
 
 
+def offloaded_cache(model: Llama = MODEL, resident_layers: int = 0, max_tokens: int = 400, slots: int = 8,
+                    ring_buffers: int = 2, tail: int = 12) -> OffloadedCache:
+    """A short tail, so that it overflows often."""
+    c = model.config
+    return OffloadedCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=model.dtype,
+                          slots=slots, resident_layers=resident_layers, ring_buffers=ring_buffers, tail=tail)
+
+
+WHOLE = {"full": full_cache, "offloaded": offloaded_cache, "half offloaded": lambda: offloaded_cache(resident_layers=1)}
+
+
 def fresh_logits(model: Llama, tokens: list[int]) -> torch.Tensor:
     return model.forward(torch.tensor(tokens), full_cache(model), logits_rows=1)[0]
 
@@ -47,18 +59,18 @@ def assert_like_recomputed(model: Llama, cache: KVCache, kept: list[int]) -> Non
     cache.keep(range(staged))
 
 
-@pytest.mark.parametrize("kind", ["full", "streaming"])
+@pytest.mark.parametrize("kind", [*WHOLE, "streaming"])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_life(kind: str, seed: int) -> None:
     """While nothing is evicted every kind is exact."""
     rng = random.Random(seed)
-    cache = full_cache() if kind == "full" else streaming_cache(MODEL)
+    cache = WHOLE[kind]() if kind in WHOLE else streaming_cache(MODEL)
     committed: list[int] = []
     staged: list[int] = []
     for _ in range(30):
         action = rng.choice(["stage", "stage", "stage", "keep", "commit", "truncate", "reset"])
         if action == "stage" and len(committed) + len(staged) < 250:
-            new = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 9]))]
+            new = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 9, 20]))]
             logits = MODEL.forward(torch.tensor(new), cache, logits_rows=len(new))
             staged += new
             torch.testing.assert_close(logits[-1], fresh_logits(MODEL, committed + staged), atol=1e-4, rtol=1e-3)
@@ -81,11 +93,11 @@ def test_random_life(kind: str, seed: int) -> None:
         assert_like_recomputed(MODEL, cache, committed + staged)
 
 
-@pytest.mark.parametrize("kind", ["full", "streaming", "retrieval"])
+@pytest.mark.parametrize("kind", [*WHOLE, "streaming", "retrieval"])
 def test_tree_of_staged_tokens(kind: str) -> None:
     """Two branches staged in one pass; the second survives, moved next to its ancestors."""
     prefix = [1, 2, 3, 4, 5]
-    full = full_cache()
+    full = WHOLE.get(kind, full_cache)()
     MODEL.forward(torch.tensor(prefix), full, logits_rows=0)
     full.commit()
     cache: KVCache = full
@@ -105,19 +117,22 @@ def test_tree_of_staged_tokens(kind: str) -> None:
     cache.check_integrity()
 
 
-def test_a_pass_that_failed_half_way_leaves_no_trace() -> None:
-    cache = full_cache()
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("n", [2, 11, 15])  # appended to an offloaded cache's tail; sending that to the host; wide
+def test_a_pass_that_failed_half_way_leaves_no_trace(kind: str, n: int) -> None:
+    cache = WHOLE[kind]()
     MODEL.forward(torch.tensor([1, 2, 3]), cache, logits_rows=0)
     cache.commit()
-    cache.begin(2)
-    k = torch.randn(2, 2, MODEL.config.head_dim)
+    cache.begin(n)
+    k = torch.randn(n, 2, MODEL.config.head_dim)
     cache.stage(0, k, k)
     assert cache.length == 3
     assert_like_recomputed(MODEL, cache, [1, 2, 3])
 
 
-def test_full_refuses_what_exceeds_it() -> None:
-    cache = full_cache(max_tokens=10)
+@pytest.mark.parametrize("make", [full_cache, offloaded_cache])
+def test_full_refuses_what_exceeds_it(make) -> None:
+    cache = make(max_tokens=10)
     MODEL.forward(torch.arange(8), cache, logits_rows=0)
     cache.commit()
     with pytest.raises(ContextTooLongError, match="up to 10"):
@@ -126,19 +141,26 @@ def test_full_refuses_what_exceeds_it() -> None:
     assert_like_recomputed(MODEL, cache, list(range(8)))
 
 
-def test_full_saved_and_restored() -> None:
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("other", WHOLE)
+def test_full_saved_and_restored(kind: str, other: str) -> None:
+    """Also what one kind saved into another."""
     tokens = list(range(40))
-    cache = full_cache()
-    MODEL.forward(torch.tensor(tokens), cache, logits_rows=0)
-    cache.commit()
+    cache = WHOLE[kind]()
+    for part in (tokens[:30], tokens[30:]):
+        MODEL.forward(torch.tensor(part), cache, logits_rows=0)
+        cache.commit()
+    MODEL.forward(torch.tensor([9, 9]), cache, logits_rows=0)  # staged tokens are not part of it, nor lost by it
     saved = [tuple(part.clone() for part in cache.read(layer)) for layer in range(2)]
-    again = full_cache()
+    assert_like_recomputed(MODEL, cache, [*tokens, 9, 9])
+    again = WHOLE[other]()
     MODEL.forward(torch.tensor([3, 1]), again, logits_rows=0)
     for (k, v), (saved_k, saved_v) in zip(again.restore(40), saved, strict=True):
         k.copy_(saved_k)
         v.copy_(saved_v)
     assert again.num_committed == again.length == 40
     assert_like_recomputed(MODEL, again, tokens)
+    again.check_integrity()
 
 
 # --- streaming -------------------------------------------------------------------------------------------------------

@@ -56,6 +56,11 @@ class KVCache(ABC):
     num_committed: int
     length: int
 
+    @property
+    def streamed_bytes(self) -> int:
+        """Brought to the device for passes so far, by a kind that keeps tokens elsewhere."""
+        return 0
+
     @abstractmethod
     def positions(self, n: int, depths: Sequence[int] | None = None) -> Tensor:
         """Rotary positions, int64 [n], of the next n tokens to stage (depths: for a tree; None = a chain).

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ContextTooLongError
+from .buffers import LayerBuffers
 from .staging import StagingCache
 
 _STEP = 1024  # slots: buffers grow by this, or by a sixteenth if that is more
@@ -20,9 +21,12 @@ class FullCache(StagingCache):
     ``reserve`` makes it one step where the length is known."""
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, max_tokens: int, dtype: torch.dtype,
-                 device: torch.device | str = "cpu", slots: int = _STEP) -> None:
-        """max_tokens: the longest context; slots: initial size. Raises NotEnoughMemoryError."""
-        super().__init__(num_layers, num_kv_heads, head_dim, slots=min(slots, max_tokens), dtype=dtype, device=device)
+                 device: torch.device | str = "cpu", slots: int = _STEP,
+                 layers: list[LayerBuffers] | None = None) -> None:
+        """max_tokens: the longest context; slots: initial size; layers: that large, where they are not ordinary ones.
+        Raises NotEnoughMemoryError."""
+        super().__init__(num_layers, num_kv_heads, head_dim, slots=min(slots, max_tokens), dtype=dtype, device=device,
+                         layers=layers)
         self.max_tokens = max_tokens
         self._truncations: list[int] = []  # lengths, oldest first
 
@@ -75,6 +79,16 @@ class FullCache(StagingCache):
         stop = self.num_committed if stop is None else stop
         assert 0 <= start <= stop <= self.num_committed
         return self.layers[layer].keys[:, start:stop], self.layers[layer].values[:, start:stop]
+
+    def lend(self, layer: int, into: LayerBuffers, at: int, start: int, stop: int) -> None:
+        """Copy tokens [start, stop) to slots [at, at + stop - start) of ``into``, on this cache's device."""
+        into.copy(at, self.layers[layer], start, stop)
+
+    def lend_chunks(self, layer: int, into: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
+        """Copy chunks of committed tokens to the first slots of ``into``, on this cache's device: see
+        ``LayerBuffers.gather``. Cheap at any time here; where layers stream by, between a layer's attention and the
+        next ``stage`` (an observer's moment)."""
+        into.gather(self.layers[layer], chunks, chunk_size)
 
     def restore(self, num_tokens: int) -> Sequence[tuple[Tensor, Tensor]]:
         """Forget everything and hold ``num_tokens`` committed tokens, whose keys and values the caller now writes into

@@ -32,6 +32,7 @@ class RetrievalCache(StagingCache):
         self._tail_start = 0  # context position of the first token after them
         self._mark = full.mark
         self.selection: Tensor | None = None  # int64 [layers, H, k] chunk numbers, or None: everything is held
+        self._coming: list[Tensor] = []  # of a selection layer by layer: [H, k] each
         self.sync()
 
     @property
@@ -66,35 +67,65 @@ class RetrievalCache(StagingCache):
         self._choose(mass)
 
     @torch.inference_mode()
+    def select_layer(self, layer: int, mass: Tensor) -> None:
+        """``select`` of one layer's chunks by mass [H, chunks], in the midst of a pass of the full cache, which has
+        that layer at hand then: call it for every layer of the pass, in order. Before the last, nothing is held."""
+        if self.full.num_committed <= self.budget:  # ``sync`` holds it all
+            return
+        if layer == 0:
+            self.truncate(0)
+            self._mark, self._coming = self.full.mark, []
+        tail_start, wanted = self._division()
+        self._coming.append(self._best(mass, wanted, tail_start))
+        self._take(layer, self._coming[layer], tail_start)
+        if layer == self.num_layers - 1:
+            self._holds(torch.stack(self._coming), tail_start)
+
+    @torch.inference_mode()
     def _choose(self, mass: Tensor | None) -> None:
-        total, size = self.full.num_committed, self.chunk_size
         self._mark = self.full.mark
-        if total <= self.budget:
+        if self.full.num_committed <= self.budget:
             self._hold_all()
             return
-        tail_start = (total - self.recent) // size * size  # the tail has recent to recent + size - 1 tokens
-        wanted = (self.budget - (total - tail_start)) // size - 1  # beside chunk 0
-        candidates = tail_start // size
+        tail_start, wanted = self._division()
         if mass is None:  # nothing known yet: a plain recent window
-            tail_start -= wanted * size
-            chosen = torch.zeros(self.num_layers, self.num_kv_heads, 0, dtype=torch.int64, device=self.device)
+            tail_start -= wanted * self.chunk_size
+            chunks = torch.zeros(self.num_layers, self.num_kv_heads, 1, dtype=torch.int64, device=self.device)
         else:
-            scores = mass[:, :, 1:candidates].to(self.device)
-            if scores.shape[-1] < wanted:
-                scores = torch.nn.functional.pad(scores, (0, min(wanted, candidates - 1) - scores.shape[-1]))
-            chosen = scores.topk(wanted, dim=-1, sorted=False).indices + 1
-        first = torch.zeros_like(chosen[:, :, :1]) if chosen.shape[-1] else chosen.new_zeros(*chosen.shape[:2], 1)
-        self.selection = torch.cat((first, chosen), -1)
-        self._selected, self._tail_start = self.selection.shape[-1] * size, tail_start
-        self.num_committed = self.length = self._filled = 0
-        needed = self._selected + total - tail_start + self.slack
-        for layer, buffers in enumerate(self.layers):
-            if buffers.slots < needed or buffers.slots > self.budget + self.slack:
-                buffers.resize(max(needed, self.budget + self.slack), 0)
-            buffers.gather(self.full.layers[layer], self.selection[layer], size)
-        self._copy_tail(tail_start, total)
-        self.num_committed = self.length = total
-        self._filled = self._selected + total - tail_start
+            chunks = self._best(mass, wanted, tail_start)
+        for layer in range(self.num_layers):
+            self._take(layer, chunks[layer], tail_start)
+        self._holds(chunks, tail_start)
+
+    def _division(self) -> tuple[int, int]:
+        """Where the tail of newest tokens begins (it has recent to recent + chunk_size - 1), and how many chunks beside
+        chunk 0 the budget leaves."""
+        total, size = self.full.num_committed, self.chunk_size
+        tail_start = (total - self.recent) // size * size
+        return tail_start, (self.budget - (total - tail_start)) // size - 1
+
+    def _best(self, mass: Tensor, wanted: int, tail_start: int) -> Tensor:
+        """mass [..., H, chunks] -> int64 [..., H, wanted + 1]: chunk 0, then the heaviest before the tail."""
+        candidates = tail_start // self.chunk_size
+        scores = mass[..., 1:candidates].to(self.device)
+        if scores.shape[-1] < wanted:
+            scores = torch.nn.functional.pad(scores, (0, min(wanted, candidates - 1) - scores.shape[-1]))
+        chosen = scores.topk(wanted, dim=-1, sorted=False).indices + 1
+        return torch.cat((chosen.new_zeros(*chosen.shape[:-1], 1), chosen), -1)
+
+    def _take(self, layer: int, chunks: Tensor, tail_start: int) -> None:
+        """One layer's chunks [H, k] and the tail behind them."""
+        buffers, selected, total = self.layers[layer], chunks.shape[-1] * self.chunk_size, self.full.num_committed
+        needed = selected + total - tail_start + self.slack
+        if buffers.slots < needed or buffers.slots > self.budget + self.slack:
+            buffers.resize(max(needed, self.budget + self.slack), 0)
+        self.full.lend_chunks(layer, buffers, chunks, self.chunk_size)
+        self.full.lend(layer, buffers, selected, tail_start, total)
+
+    def _holds(self, chunks: Tensor, tail_start: int) -> None:
+        self.selection, self._selected, self._tail_start = chunks, chunks.shape[-1] * self.chunk_size, tail_start
+        self.num_committed = self.length = self.full.num_committed
+        self._filled = self._selected + self.num_committed - tail_start
 
     def _hold_all(self) -> None:
         self.selection, self._selected, self._tail_start = None, 0, 0
@@ -107,8 +138,8 @@ class RetrievalCache(StagingCache):
     def _copy_tail(self, start: int, stop: int) -> None:
         """Tokens [start, stop) of the full cache to their slots behind the selection."""
         at = self._selected + start - self._tail_start
-        for buffers, source in zip(self.layers, self.full.layers, strict=True):
-            buffers.copy(at, source, start, stop)
+        for layer, buffers in enumerate(self.layers):
+            self.full.lend(layer, buffers, at, start, stop)
 
     def _make_room(self, n: int) -> None:
         needed = self._filled + self.num_staged + n

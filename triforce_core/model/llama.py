@@ -112,7 +112,8 @@ class Llama:
         positions = cache.positions(n, depths)
         cache.begin(n, staged_mask)
         token_ids = token_ids.to(self.device)
-        if self.graphs is not None and depths is None and staged_mask is None and isinstance(cache, StagingCache):
+        chain = depths is None and staged_mask is None
+        if self.graphs is not None and chain and isinstance(cache, StagingCache) and cache.capturable:
             logits = self.graphs.forward(self._run, token_ids, positions, cache, logits_rows, observer)
             if logits is not None:
                 return logits
