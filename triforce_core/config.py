@@ -91,6 +91,9 @@ class SpeculationConfig:
     query against chunk means. refresh_every: full passes between two choices.
     sinks / window: the small model's StreamingLLM cache. quotes: hold text between the model's
     quotation marks to what the document says ("auto": on where the model was trained for it).
+    small_model / middle_cache: which tiers draft, and what the target's own weights attend in the
+    middle one: retrieved chunks, or the sinks and as many newest tokens as ``budget`` allows
+    (StreamingLLM). Other than the default they are comparisons.
     """
 
     engine: Literal["triforce", "autoregressive"] = "triforce"
@@ -105,12 +108,16 @@ class SpeculationConfig:
     sinks: int = 4
     window: int | Auto = "auto"
     quotes: Literal["auto", "on", "off"] = "auto"
+    small_model: Literal["on", "off"] = "on"
+    middle_cache: Literal["retrieval", "streaming", "none"] = "retrieval"
 
     def __post_init__(self) -> None:
         _one_of("engine", self.engine, ("triforce", "autoregressive"))
         _one_of("verifier", self.verifier, ("rejection", "coupled"))
         _one_of("refresh", self.refresh, ("attention", "chunk-means"))
         _one_of("quotes", self.quotes, ("auto", "on", "off"))
+        _one_of("small_model", self.small_model, ("on", "off"))
+        _one_of("middle_cache", self.middle_cache, ("retrieval", "streaming", "none"))
         _whole("gamma1", self.gamma1, 0, 64)
         _whole("gamma2", self.gamma2, 1, 256)
         _whole("budget", self.budget, 64, 1_048_576)

@@ -121,6 +121,7 @@ class RoundEvent:
     milliseconds: Mapping[str, float] = field(default_factory=dict)  # "draft", "retrieval", "verify", "other"
     page_shares: tuple[float, ...] | None = None
     elapsed: float = 0.0  # seconds since the question was accepted
+    passes: Mapping[str, int] = field(default_factory=dict)  # of each drafting tier's model in this round
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,17 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.drafters.chain import ModelOnCache
+from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError, ContextTooLongError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, TextDelta, Turn
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.kv_cache.streaming import StreamingCache
+from triforce_core.model import load_model
+from triforce_core.sampling import Sampler
+from triforce_core.speculation.drafter import NoDrafter
+from triforce_core.speculation.round import speculate
 
 DIALS = {"budget": 128, "recent": 48, "window": 32}
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
@@ -73,6 +81,50 @@ def test_chunks_may_be_chosen_by_means_instead(engine):
     fast, _ = answer(engine, dials, temperature=0.8)
     assert fast.stats.acceptance["retrieval"].accepted > 0
     assert fast.token_ids == answer(engine, PLAIN, temperature=0.8)[0].token_ids
+
+
+@pytest.mark.parametrize(("tiers", "at_work"), [
+    ({"small_model": "off"}, {"retrieval"}), ({"middle_cache": "none"}, {"draft"}),
+    ({"middle_cache": "streaming"}, {"streaming", "draft"}),
+    ({"middle_cache": "streaming", "small_model": "off"}, {"streaming"}),
+    ({"middle_cache": "none", "small_model": "off"}, set())])
+def test_tiers_can_be_left_out_for_comparison_and_the_words_stay(engine, tiers, at_work):
+    dials = SpeculationConfig(verifier="coupled", quotes="off", **tiers, **DIALS)
+    done, events = answer(engine, dials, temperature=0.8, tokens=120)
+    assert set(done.stats.acceptance) == at_work
+    assert all(count.tested for count in done.stats.acceptance.values())
+    assert {tier for event in events if isinstance(event, RoundEvent) for tier in event.passes} == at_work
+    plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off")
+    assert done.token_ids == answer(engine, plain, temperature=0.8, tokens=120)[0].token_ids
+    assert (done.stats.engine == "autoregressive") == (not at_work) and done.stats.why
+
+
+def test_passes_of_each_tier_are_counted(engine):
+    dials = SpeculationConfig(gamma1=2, gamma2=6, verifier="coupled", quotes="off", **DIALS)
+    _, events = answer(engine, dials)
+    passes = [event.passes for event in events if isinstance(event, RoundEvent)]
+    drafted = sum(made["draft"] for made in passes)
+    # Every inner round drafts two tokens with the small model,.
+    assert drafted == 2 * sum(made["retrieval"] for made in passes) and drafted > 0
+
+
+def test_a_streaming_middle_tier_that_holds_everything_is_always_right(folders):
+    model = load_model(folders[0])
+    c = model.config
+    context = torch.randint(3, 8192, (200,), generator=torch.Generator().manual_seed(4)).tolist()
+    full = ModelOnCache(model, FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=400, dtype=model.dtype))
+    newest = ModelOnCache(model, StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=4, window=400,
+                                                frequencies=model.rope.frequencies, dtype=model.dtype))
+    full.start(context, 0, 400)
+    newest.start(context, 4, 400)
+    drafter = HierarchicalDrafter(newest, NoDrafter(), 0, tier="streaming", follows=False)
+    for _ in range(6):
+        done = speculate(full, drafter, context, 5, Sampler(SamplingParams()))
+        assert done.verdict.num_accepted == 5
+        context.extend(done.verdict.token_ids)
+        full.commit()
+        drafter.settle(context, committed=True)
+        assert len(context) - 2 <= newest.cache.num_committed < len(context)  # what was computed once stays
 
 
 def test_tiers_are_really_at_work(engine):

@@ -71,6 +71,20 @@ class ModelOnCache:
         self.cache.commit()
         self._staged.clear()
 
+    def start(self, context: Sequence[int], sinks: int, window: int) -> None:
+        """Forget all, and read the first ``sinks`` and the last ``window`` tokens of ``context`` but its last one.
+
+        A streaming cache would have evicted what lies between. Keys of the window are computed without it, which
+        changes guesses, never the output, and makes opening a document free for a tier that drafts."""
+        self.reset()
+        seen = context[: len(context) - 1]
+        if len(seen) > sinks + window:
+            self.skipped = len(seen) - sinks - window
+            seen = [*seen[:sinks], *seen[len(seen) - window :]]
+        if seen:
+            self.feed(seen, 0)
+            self.commit()
+
     def truncate(self, length: int) -> None:
         self.cache.truncate(max(0, length - self.skipped))
         self._staged.clear()
@@ -90,21 +104,7 @@ class ModelDrafter(Drafter):
 
     def __init__(self, model: ModelOnCache, *, tier: str = "draft") -> None:
         self.model, self.tier = model, tier
-        self._seconds = 0.0
-
-    def start(self, context: Sequence[int], sinks: int, window: int) -> None:
-        """Forget all, and read the first ``sinks`` and the last ``window`` tokens of ``context`` but its last one.
-
-        A streaming cache would have evicted what lies between. Keys of the window are computed without it, which
-        changes guesses, never the output, and makes opening a document free for this tier."""
-        self.model.reset()
-        seen = context[: len(context) - 1]
-        if len(seen) > sinks + window:
-            self.model.skipped = len(seen) - sinks - window
-            seen = [*seen[:sinks], *seen[len(seen) - window :]]
-        if seen:
-            self.model.feed(seen, 0)
-            self.model.commit()
+        self._seconds, self._passes = 0.0, 0
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         started = perf_counter()
@@ -121,6 +121,7 @@ class ModelDrafter(Drafter):
                 origins += [QUOTE] * len(forced)
                 continue
             logits = self.model.logits(grown, ())
+            self._passes += 1
             if sampler.by_draws:
                 token, law = sampler.draws(logits, grown)[0], None
             else:
@@ -144,3 +145,7 @@ class ModelDrafter(Drafter):
     def milliseconds(self) -> dict[str, float]:
         spent, self._seconds = self._seconds * 1e3, 0.0
         return {self.tier: spent}
+
+    def passes(self) -> dict[str, int]:
+        made, self._passes = self._passes, 0
+        return {self.tier: made}

@@ -26,11 +26,14 @@ class HierarchicalDrafter(Drafter):
 
     Tokens that the document forces (verbatim quoting) are appended without asking any model: their
     distribution is one-hot at every tier.
+
+    follows: the model's cache copies the full one (retrieval); otherwise it lives on what this tier computes itself.
     """
 
-    def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval") -> None:
-        self.model, self.drafter, self.gamma1, self.tier = model, drafter, gamma1, tier
-        self._tested = self._accepted = 0
+    def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
+                 follows: bool = True) -> None:
+        self.model, self.drafter, self.gamma1, self.tier, self._follows = model, drafter, gamma1, tier, follows
+        self._tested = self._accepted = self._passes = 0
         self._seconds = 0.0
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
@@ -46,6 +49,7 @@ class HierarchicalDrafter(Drafter):
                 continue
             done = speculate(self.model, self.drafter, grown, self.gamma1, sampler)
             self._seconds += done.verify_milliseconds / 1e3
+            self._passes += 1
             self._tested += done.verdict.num_tested
             self._accepted += done.verdict.num_accepted
             grown.extend(done.verdict.token_ids)
@@ -56,9 +60,12 @@ class HierarchicalDrafter(Drafter):
         return Draft(grown[len(context) :], laws, origins)
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
-        # What this tier staged was computed over a part of the cache; the full pass has the true keys and
-        # values, so none of it is kept: the cache catches up from there.
-        self.model.keep(self.model.cache.num_committed + self.model.skipped)
+        if self._follows:
+            # What this tier staged was computed over a part of the cache; the full pass has the true keys and
+            # values, so none of it is kept: the cache catches up from there.
+            self.model.keep(self.model.cache.num_committed + self.model.skipped)
+        else:
+            self.model.agree(context)
         if committed:
             self.model.commit()
         self.drafter.settle(context, committed=committed)
@@ -75,3 +82,7 @@ class HierarchicalDrafter(Drafter):
     def milliseconds(self) -> dict[str, float]:
         spent, self._seconds = self._seconds * 1e3, 0.0
         return {self.tier: spent, **self.drafter.milliseconds()}
+
+    def passes(self) -> dict[str, int]:
+        made, self._passes = self._passes, 0
+        return {self.tier: made, **self.drafter.passes()}

@@ -98,16 +98,17 @@ class Hierarchy:
         self.dials, self._observer = dials, observer
         self._small: ModelDrafter | None = None
         self._retrieval: RetrievalCache | IndexedCache | None = None
+        self._newest: ModelOnCache | None = None
         self._means: ChunkMeans | None = None
         self._rounds = 0
         self.drafter: Drafter = NoDrafter()
         if loaded.draft is not None and dials.small_model:
-            c = loaded.draft.config
-            cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=dials.sinks, window=dials.window,
-                                   frequencies=loaded.draft.rope.frequencies, dtype=loaded.draft.dtype,
-                                   device=loaded.draft.device)
-            self.drafter = self._small = ModelDrafter(ModelOnCache(loaded.draft, cache, loaded.draft.device))
-        if dials.retrieval:
+            self.drafter = self._small = ModelDrafter(_on_streaming(loaded.draft, dials.sinks, dials.window))
+        if dials.middle_cache == "streaming":
+            self._newest = _on_streaming(loaded.target, dials.sinks, dials.newest)
+            self.drafter = HierarchicalDrafter(self._newest, self.drafter, dials.gamma1, tier="streaming",
+                                               follows=False)
+        if dials.middle_cache == "retrieval":
             kind = IndexedCache if loaded.target.retrieves_in_place else RetrievalCache
             self._retrieval = kind(full.cache, budget=dials.budget, chunk_size=dials.chunk_size, recent=dials.recent)
             self.drafter = HierarchicalDrafter(ModelOnCache(loaded.target, self._retrieval, loaded.target.device),
@@ -120,7 +121,9 @@ class Hierarchy:
         self.drafter.reset()
         self._rounds = 0
         if self._small is not None:
-            self._small.start(context, self.dials.sinks, self.dials.window)
+            self._small.model.start(context, self.dials.sinks, self.dials.window)
+        if self._newest is not None:
+            self._newest.start(context, self.dials.sinks, self.dials.newest)
         if self._retrieval is not None:
             self._choose()
 
@@ -144,6 +147,13 @@ class Hierarchy:
             scores = self._means.score(self._observer.queries)
         if scores is not None:
             self._retrieval.select(look_ahead(scores))
+
+
+def _on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
+    c = model.config
+    cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window,
+                           frequencies=model.rope.frequencies, dtype=model.dtype, device=model.device)
+    return ModelOnCache(model, cache, model.device)
 
 
 def _place(config: EngineConfig) -> tuple[torch.device, str, str]:

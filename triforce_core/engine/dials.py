@@ -14,7 +14,7 @@ class Dials:
     engine: str
     verifier: str
     small_model: bool
-    retrieval: bool
+    middle_cache: str  # "retrieval", "streaming" or "none"
     gamma1: int
     gamma2: int
     budget: int
@@ -25,6 +25,11 @@ class Dials:
     sinks: int
     window: int
     why: str
+
+    @property
+    def newest(self) -> int:
+        """Tokens of a streaming middle cache beside its sinks."""
+        return max(1, self.budget - self.sinks)
 
     @classmethod
     def decide(cls, wanted: SpeculationConfig, *, context_tokens: int, has_draft: bool, on_gpu: bool) -> Dials:
@@ -38,21 +43,28 @@ class Dials:
         recent = min(auto(wanted.recent, 256), budget - 2 * wanted.chunk_size)
         speculating = wanted.engine == "triforce"
         # A retrieval pass over most of the context costs what a full pass costs.
-        retrieval = speculating and context_tokens >= 3 * budget
-        small = speculating and has_draft
+        middle = speculating and wanted.middle_cache != "none" and context_tokens >= 3 * budget
+        small = speculating and has_draft and wanted.small_model == "on"
+        held = f"{budget:,} of {context_tokens:,} tokens"
+        if wanted.middle_cache == "streaming":
+            held = f"sinks and the newest of {held}"
         gamma1 = auto(wanted.gamma1, 2) if small else 0
-        gamma2 = auto(wanted.gamma2, 10 if retrieval else 3) if speculating and (retrieval or small) else 0
+        gamma2 = auto(wanted.gamma2, 10 if middle else 3) if middle or small else 0
         if not speculating:
             why = "plain decoding was chosen"
-        elif retrieval and small:
-            why = f"small model, then {budget:,} of {context_tokens:,} tokens, then all of them"
-        elif retrieval:
-            why = f"no draft model: {budget:,} of {context_tokens:,} tokens draft, all of them verify"
+        elif middle and small:
+            why = f"small model, then {held}, then all of them"
+        elif middle:
+            why = f"no draft model: {held} draft, all of them verify"
+        elif small and wanted.middle_cache == "none":
+            why = f"the small model drafts alone, all of {context_tokens:,} tokens verify"
         elif small:
             why = f"the context is short ({context_tokens:,} tokens): the small model drafts alone"
         else:
-            why = "off: the context is short and there is no draft model"
+            off = "there is no middle tier" if wanted.middle_cache == "none" else "the context is short"
+            why = f"off: {off} and {'the draft model is off' if has_draft else 'there is no draft model'}"
             speculating = False
-        return cls("triforce" if speculating else "autoregressive", wanted.verifier, small, retrieval, gamma1, gamma2,
+        return cls("triforce" if speculating else "autoregressive", wanted.verifier, small,
+                   wanted.middle_cache if middle else "none", gamma1, gamma2,
                    budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), wanted.sinks,
                    auto(wanted.window, 256), why)

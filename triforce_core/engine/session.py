@@ -196,7 +196,8 @@ class Session:
         spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds}
         spent["other"] = max(0.0, (now - began) * 1e3 - sum(spent.values()))
         return RoundEvent(index, tuple(tokens), tuple(done.origins[: len(tokens)]),
-                          tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started)
+                          tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started,
+                          drafter.passes())
 
     def _finished(self, reason: FinishReason, token_ids: Sequence[int], rounds: list[RoundEvent],
                   attended: AttendedMap | None, dials: Dials, prompt_tokens: int, reused: int, started: float,

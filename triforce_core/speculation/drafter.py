@@ -41,6 +41,10 @@ class Drafter(ABC):
         """Time spent per tier since the last call; clears it."""
         return {}
 
+    def passes(self) -> dict[str, int]:
+        """Passes of each tier's model since the last call; clears them."""
+        return {}
+
 
 class NoDrafter(Drafter):
     """Never guesses. A round over it is plain decoding."""
