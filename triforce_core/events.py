@@ -161,6 +161,7 @@ class AnswerStats:
     engine: str  # "triforce" or "autoregressive"
     why: str  # why speculation was on or off
     verifier: str = "rejection"
+    dials: Mapping[str, int | str] = field(default_factory=dict)  # the settings it ran with, every "auto" decided
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def page_shares(rounds: Sequence[RoundEvent]) -> tuple[float, ...]:
 
 def answer_stats(
     rounds: Sequence[RoundEvent], *, prompt_tokens: int, reused_tokens: int, prefill_seconds: float,
-    engine: str, why: str, verifier: str = "rejection",
+    engine: str, why: str, verifier: str = "rejection", dials: Mapping[str, int | str] | None = None,
 ) -> AnswerStats:
     """Figures of one answer from its rounds (none: it ended before the first)."""
     tokens = generated_tokens(rounds)
@@ -95,6 +95,7 @@ def answer_stats(
         engine=engine,
         why=why,
         verifier=verifier,
+        dials=dials or {},
     )
 
 

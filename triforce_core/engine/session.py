@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from time import perf_counter
 
 from ..config import SamplingParams, SpeculationConfig
@@ -204,7 +205,7 @@ class Session:
                   prefilled: float, text: str = "") -> Finished:
         stats = answer_stats(rounds, prompt_tokens=prompt_tokens, reused_tokens=reused,
                              prefill_seconds=prefilled - started, engine=dials.engine, why=dials.why,
-                             verifier=dials.verifier)
+                             verifier=dials.verifier, dials=asdict(dials))
         chunks: list[AttendedChunk] = []
         for page, chunk, share in attended.top(_TOP_CHUNKS) if attended else []:
             start = chunk * dials.chunk_size
