@@ -23,6 +23,7 @@ from .metrics import acceptance_rate
 if TYPE_CHECKING:
     from .documents.document import Document
     from .engine.engine import Engine
+    from .worker.client import EngineClient
 
 _EPILOG = """\
 example:
@@ -119,7 +120,12 @@ def _ask(given: Namespace) -> int:
     return 130 if finished.reason == "cancelled" else 0
 
 
-def _make_engine(config: Any) -> Engine:
+def _make_engine(config: Any) -> Engine | EngineClient:
+    """In this process; several ranks have processes of their own, which a client leads."""
+    if config.gpus > 1:
+        from .worker.client import EngineClient
+
+        return EngineClient(config)
     from .worker.child import engine_environment
 
     os.environ.update(engine_environment(config))
@@ -137,7 +143,7 @@ def _saved_readings(data_dir: Path | None) -> Path:
     return PlatformDirs("triforce-chat", appauthor=False).user_cache_path / "readings"
 
 
-def _refuse_if_too_long(engine: Engine, document: Document, first: int, last: int) -> None:
+def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, first: int, last: int) -> None:
     """Nothing is cut silently: say how long it is, what fits, and the flag that chooses it."""
     fit = engine.measure(document.select(first, last))
     if fit.fits:
@@ -165,7 +171,7 @@ def pages_that_fit(fit: DocumentFit) -> int:
 class _ctrl_c_cancels:
     """The first Ctrl+C ends the verb in hand in good order, the second ends the program."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine | EngineClient) -> None:
         self._engine, self._before = engine, signal.getsignal(signal.SIGINT)
 
     def __enter__(self) -> None:

@@ -35,6 +35,7 @@ class EngineConfig:
     model / draft_model: "builtin", a folder, or a Hugging Face repo id already in the local cache
     (fetched only with allow_download); draft_model may be "auto" (the built-in draft for the
     built-in model, otherwise none) or "none". saved_readings: folder for saved KV, or None for off.
+    gpus: how many hold the model together, each with its heads (with mode "cpu": processes, to rehearse it).
     """
 
     model: str = BUILTIN
@@ -45,6 +46,7 @@ class EngineConfig:
     max_context: int | Auto = "auto"
     prefill_chunk: int | Auto = "auto"
     threads: int | Auto = "auto"
+    gpus: int = 1
     allow_download: bool = False
     saved_readings: Path | None = None
     saved_quota_bytes: int = 20 * 1024**3
@@ -55,6 +57,8 @@ class EngineConfig:
         _whole("max_context", self.max_context, 256, 4_194_304)
         _whole("prefill_chunk", self.prefill_chunk, 16, 65_536)
         _whole("threads", self.threads, 1, 1024)
+        _whole("gpus", self.gpus, 1, 64, auto=False)
+        _check(self.gpus == 1 or self.device == "auto", "device", self.device, "auto when gpus is above 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
                        help="the small model that drafts; 'none' for no draft model (default: auto)")
     group.add_argument("--mode", choices=("auto", "cpu", "on-chip", "offload"), default="auto")
     group.add_argument("--device", default="auto")
+    group.add_argument("--gpus", type=int, default=1, metavar="N",
+                       help="GPUs of this machine that hold the model together (default: 1)")
     group.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
     group.add_argument("--threads", type=auto_or_whole, default="auto", metavar="N")
     group.add_argument("--max-context", type=auto_or_whole, default="auto", metavar="N",
@@ -65,7 +67,7 @@ def engine_config(given: argparse.Namespace, saved_readings: Path | None = None)
     return EngineConfig(
         model=given.model, draft_model=given.draft_model, mode=given.mode, dtype=given.dtype, device=given.device,
         max_context=given.max_context, prefill_chunk=given.prefill_chunk, threads=given.threads,
-        allow_download=given.allow_download, saved_readings=saved_readings,
+        allow_download=given.allow_download, saved_readings=saved_readings, gpus=given.gpus,
     )
 
 

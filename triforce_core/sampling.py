@@ -12,7 +12,7 @@ Letters: m rows, V vocabulary. Two ways to decide, and no third:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -49,6 +49,20 @@ class SeededChance:
         return min(index, int(weights.nonzero()[-1]))
 
 
+class SharedChance:
+    """One generator's outcomes in several processes: their probabilities may differ in the last bit."""
+
+    def __init__(self, chance: Chance, same: Callable[[list[int]], list[int]]) -> None:
+        """same: gives every process the first one's numbers."""
+        self._chance, self._same = chance, same
+
+    def happens(self, probability: float) -> bool:
+        return bool(self._same([self._chance.happens(probability)])[0])
+
+    def pick(self, weights: Tensor) -> int:
+        return self._same([self._chance.pick(weights)])[0]
+
+
 class Masks(Protocol):
     """Says which tokens may follow, row by row (``verbatim`` quoting is one)."""
 
@@ -65,12 +79,18 @@ class Sampler:
     """One answer's way of choosing tokens, shared by every tier so that all speak of the same distributions."""
 
     def __init__(self, params: SamplingParams, *, verifier: str = "rejection", masks: Masks | None = None,
-                 chance: Chance | None = None, stop: frozenset[int] = frozenset()) -> None:
-        """stop: tokens that end the answer; no tier need draft beyond one."""
+                 chance: Chance | None = None, stop: frozenset[int] = frozenset(),
+                 same: Callable[[list[int]], list[int]] | None = None) -> None:
+        """stop: tokens that end the answer; no tier need draft beyond one. same: where several processes take every
+        step together, gives them the first one's numbers. Greedy choices need it not: they follow from the logits'
+        bytes alone, while a running sum over probabilities (top-p, drawing) has no fixed order on a GPU."""
         self.params, self.stop = params, stop
         self.masks = masks
         self.by_draws = params.temperature == 0 or verifier == "coupled"
         self.chance: Chance = chance or SeededChance(params.seed)
+        self._same = same
+        if same is not None:
+            self.chance = SharedChance(self.chance, same)
         self._noise: OrderedDict[int, Tensor] = OrderedDict()
 
     def forced(self, context: Sequence[int], limit: int) -> list[int]:
@@ -84,7 +104,8 @@ class Sampler:
         scores = self._filtered(logits)
         first = len(context)
         noise = torch.stack([self._gumbel(first + i, logits.shape[-1]) for i in range(len(logits))])
-        return (scores + noise.to(scores.device)).argmax(-1).tolist()
+        drawn: list[int] = (scores + noise.to(scores.device)).argmax(-1).tolist()
+        return drawn if self._same is None else self._same(drawn)
 
     def distributions(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
         """Probabilities [m, V] of each row, for deciding by chance. Needs temperature > 0."""

@@ -31,6 +31,7 @@ class Arguments:
     mode: str = "auto"
     dtype: str | None = None  # None: what the settings page says
     device: str = "auto"
+    gpus: int = 1
     max_context: int | None = None
     data_dir: Path | None = None
     allow_download: bool = False
@@ -56,6 +57,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--mode", choices=MODES, default="auto", help=say["mode"])
     parser.add_argument("--dtype", choices=DTYPES, help=say["dtype"])
     parser.add_argument("--device", default="auto", help=say["device"])
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help=say["gpus"])
     parser.add_argument("--max-context", type=int, metavar="TOKENS", help=say["max_context"])
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help=say["data_dir"])
     network = parser.add_mutually_exclusive_group()
@@ -70,7 +72,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     return Arguments(
         files=tuple(given.files), host=given.host, port=given.port, allow_host=tuple(given.allow_host),
         browser=not given.no_browser, model=given.model, draft_model=given.draft_model, mode=given.mode,
-        dtype=given.dtype, device=given.device, max_context=given.max_context, data_dir=given.data_dir,
+        dtype=given.dtype, device=given.device, gpus=given.gpus, max_context=given.max_context, data_dir=given.data_dir,
         allow_download=given.allow_download, engine=given.engine, auth_file=given.auth_file,
         log_level=given.log_level, check=given.check)
 

@@ -52,7 +52,8 @@ def load(arguments: Arguments) -> ModelInfo:
     """Load the engine once, in its own process as always, and say what came of it."""
     config = EngineConfig(
         model=arguments.model, draft_model=arguments.draft_model, mode=arguments.mode, dtype=arguments.dtype or "auto",
-        device=arguments.device, max_context=arguments.max_context or "auto", allow_download=arguments.allow_download)
+        device=arguments.device, gpus=arguments.gpus, max_context=arguments.max_context or "auto",
+        allow_download=arguments.allow_download)
     if arguments.engine == "fake":
         from .fake_engine import FakeEngine
 

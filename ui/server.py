@@ -70,7 +70,8 @@ def serve(arguments: Arguments) -> int:
 def make_services(arguments: Arguments, folders: places.Folders) -> Services:
     config = EngineConfig(
         model=arguments.model, draft_model=arguments.draft_model, mode=arguments.mode, dtype=arguments.dtype or "auto",
-        device=arguments.device, max_context=arguments.max_context or "auto", allow_download=arguments.allow_download,
+        device=arguments.device, gpus=arguments.gpus, max_context=arguments.max_context or "auto",
+        allow_download=arguments.allow_download,
         saved_readings=folders.saved_readings)
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"

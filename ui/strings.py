@@ -20,6 +20,7 @@ FLAGS = {
     "mode": "where the model and its cache live (default auto)",
     "dtype": "number format; float32 is the exact one (default: the settings tab's)",
     "device": "torch device, for example cuda:0 (default auto)",
+    "gpus": "GPUs of this machine that hold the model together (default 1)",
     "max_context": "tokens for document and conversation together (default: what the model and memory allow)",
     "data_dir": "keep library, chats and caches here instead of the usual places",
     "offline": "never use the network (this is the default)",

@@ -18,6 +18,7 @@ from ..events import ModelInfo
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
+    from ..worker.client import EngineClient
     from .measure import DocumentResult
 
 _SAMPLES = Path(__file__).resolve().parents[2] / "assets" / "sample"
@@ -121,17 +122,23 @@ def _bench(given: Namespace) -> dict[str, Any]:
                    machine=machine, peer=peer)
 
 
-def _load(config: EngineConfig, shape: str | None) -> tuple[Engine, ModelInfo]:
-    from ..worker.child import engine_environment
+def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:
+    """Several ranks have processes of their own, which a client leads."""
+    from ..worker.child import ENGINE, engine_environment
 
     os.environ.update(engine_environment(config))
-    from ..engine.engine import Engine
+    engine: Engine | EngineClient
+    if config.gpus > 1:
+        from ..worker.client import EngineClient
 
-    if shape:
-        from .grow import grown_pair
+        engine = EngineClient(config, factory=f"triforce_core.bench.grow:grown_engine:{shape}" if shape else ENGINE)
+    elif shape:
+        from .grow import grown_engine
 
-        engine = Engine(config, grown_pair(config, shape))
+        engine = grown_engine(shape, config)
     else:
+        from ..engine.engine import Engine
+
         engine = Engine(config)
     for event in engine.load():
         if isinstance(event, ModelInfo):

@@ -30,11 +30,13 @@ import torch
 from torch import Tensor
 
 from ..config import EngineConfig
+from ..device.shard import ALONE, Shard
 from ..engine.assembly import BUILTIN_FOLDER, Loaded, load
+from ..engine.engine import Engine
 from ..errors import ConfigError, UnsupportedModelError
 from ..model import Checkpoint, Llama, ModelConfig, read_config
 from ..model.quantized import dequantize
-from ..model.weights import Matrix
+from ..model.weights import Matrix, Part
 
 _STD = 0.02  # of added weights: what such models start training with
 
@@ -82,30 +84,35 @@ def grown_config(small: ModelConfig, shape: Shape, max_context: int | None = Non
 
 
 def grow(folder: Path, shape: Shape, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-         max_context: int | None = None, seed: int = 0) -> Llama:
+         max_context: int | None = None, seed: int = 0, shard: Shard = ALONE) -> Llama:
     """The model in ``folder`` in a larger shape; each matrix is made on ``device`` in ``dtype`` when it is needed.
 
     Raises what ``grown_config`` and loading raise."""
     small = read_config(folder)
     config = grown_config(small, shape, max_context)
     weights = GrownWeights(folder, small, config, torch.device(device), dtype, seed)
-    return Llama(config, weights, device=device, dtype=dtype)
+    return Llama(config, weights, device=device, dtype=dtype, shard=shard)
 
 
-def grown_pair(config: EngineConfig, name: str) -> Loaded:
+def grown_engine(name: str, config: EngineConfig, shard: Shard = ALONE) -> Engine:
+    """An engine over ``grown_pair``: what a worker process makes of "triforce_core.bench.grow:grown_engine:NAME"."""
+    return Engine(config, grown_pair(config, name, shard))
+
+
+def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
     """The built-in target in a named shape and its draft model in the size of llama-68m, for ``Engine``.
 
     config.max_context may go beyond the built-in model's own. Raises what ``grow`` raises."""
     context = None if config.max_context == "auto" else config.max_context
-    small = next(step for step in load(replace(config, max_context="auto")) if isinstance(step, Loaded))
+    small = next(step for step in load(replace(config, max_context="auto"), shard) if isinstance(step, Loaded))
 
-    def large(role: str, shape: str) -> Llama:
-        return grow(BUILTIN_FOLDER / role, SHAPES[shape], device=small.target.device, dtype=small.target.dtype,
-                    max_context=context)
+    def large(role: str, like: Llama, shape: str) -> Llama:
+        return grow(BUILTIN_FOLDER / role, SHAPES[shape], device=like.device, dtype=like.dtype, max_context=context,
+                    shard=like.shard)
 
-    target = large("target", name)
-    draft = None if small.draft is None else large("draft", "llama-68m")
-    c, size = target.config, target.dtype.itemsize
+    target = large("target", small.target, name)
+    draft = None if small.draft is None else large("draft", small.draft, "llama-68m")
+    c, size = grown_config(read_config(BUILTIN_FOLDER / "target"), SHAPES[name], context), target.dtype.itemsize
     info = replace(small.info, name=f"built-in, grown to {name}", max_context=c.max_context,
                    draft_name="none" if draft is None else "built-in draft, grown to llama-68m",
                    model_bytes=c.num_parameters * size, kv_bytes_per_token=c.kv_bytes_per_token(size))
@@ -124,8 +131,9 @@ class GrownWeights:
         if small.tied_embeddings:
             self._files.ignore("lm_head.weight")
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """A norm's weights, fp32 [D]."""
+        assert part is None
         original = self._original(name)
         grown = self._random(name, shape, torch.float32) + 1.0
         if original is not None:
@@ -133,8 +141,8 @@ class GrownWeights:
             grown[:d] = self._files.tensor(original, (d,)).to(self._device) * (d / shape[0]) ** 0.5
         return grown
 
-    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
-        """A weight [out, in] in the model's dtype."""
+    def matrix(self, name: str, shape: tuple[int, int], part: Part | None = None) -> Matrix:
+        """A weight [out, in] in the model's dtype; a part is cut from the same numbers."""
         writes = name.endswith(("o_proj.weight", "down_proj.weight", "embed_tokens.weight"))
         if writes:  # to the residual stream: nothing may reach its added features
             grown = torch.zeros(shape, device=self._device, dtype=self._dtype)
@@ -143,7 +151,7 @@ class GrownWeights:
         original = self._original(name)
         if original is not None:
             self._place(grown, original)
-        return Matrix(grown)
+        return Matrix(grown if part is None else part.of(grown))
 
     def ignore(self, name: str) -> None:
         self._files.ignore(name)

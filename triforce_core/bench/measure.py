@@ -13,7 +13,10 @@ from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, Rou
 from ..metrics import merge_acceptance, milliseconds
 
 if TYPE_CHECKING:
-    from ..engine.engine import Engine
+    from ..engine.engine import Engine as OwnEngine
+    from ..worker.client import EngineClient
+
+    Engine = OwnEngine | EngineClient
 
 PLAIN, FAST = "autoregressive", "triforce"
 SHORTEST = 8  # tokens; an answer below this is too short to time

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from ..config import BUILTIN, EngineConfig, SpeculationConfig
 from ..device.capability import Capability, choose_dtype, choose_threads, read_capability
+from ..device.shard import ALONE, Shard
 from ..drafters.chain import ModelDrafter, ModelOnCache
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, TokenizerMismatchError
@@ -39,21 +40,25 @@ class Loaded:
     tokenizer: Tokenizer
     info: ModelInfo
     fingerprint: str  # of the target's files: part of a saved reading's key
+    shard: Shard = ALONE
 
 
-def load(config: EngineConfig) -> Iterator[LoadProgress | Loaded]:
-    """Progress, then the Loaded. Raises ModelError kinds, ConfigError, NotEnoughMemoryError."""
+def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | Loaded]:
+    """Progress, then the Loaded: one rank's of ``shard``. Raises ModelError kinds, ConfigError, NotEnoughMemoryError.
+
+    The draft model is so small that sums between GPUs would cost more than its layers: each rank has them whole."""
     machine = read_capability()
-    device, mode, why_mode = _place(config)
+    device, mode, why_mode = _place(config, shard)
     dtype, why_dtype = _dtype(config, device, machine)
     if device.type == "cpu":
-        torch.set_num_threads(choose_threads(machine) if config.threads == "auto" else config.threads)
+        shared = max(1, choose_threads(machine) // shard.world)
+        torch.set_num_threads(shared if config.threads == "auto" else config.threads)
     yield LoadProgress("Finding the model", 0.0)
     builtin = config.model == BUILTIN
     folder = _folder(config.model, "target", config)
     tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder)
     yield LoadProgress("Loading the model", 0.1)
-    target = load_model(folder, device=device, dtype=dtype)
+    target = load_model(folder, device=device, dtype=dtype, shard=shard)
     draft = None
     wanted = config.draft_model
     if wanted != "none" and (builtin or wanted != "auto"):
@@ -62,24 +67,25 @@ def load(config: EngineConfig) -> Iterator[LoadProgress | Loaded]:
         draft_folder = _folder(BUILTIN if own else wanted, "draft", config)
         if not (builtin and own):
             _same_vocabulary(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
-        draft = load_model(draft_folder, device=device, dtype=dtype)
+        draft = load_model(draft_folder, device=device, dtype=dtype, shard=replace(shard, splits_layers=False))
     max_context = _context(config, target)
-    c = target.config
-    per_token = 2 * c.num_layers * c.num_kv_heads * c.head_dim * dtype.itemsize
+    per_token = target.config.kv_bytes_per_token(dtype.itemsize) * shard.world
     info = ModelInfo(
         name="built-in" if builtin else Path(config.model).name,
         draft_name="none" if draft is None else "built-in draft" if wanted in ("auto", BUILTIN) else Path(wanted).name,
-        mode=mode, why=f"{why_mode}; {why_dtype}", device=_device_name(device), dtype=str(dtype).removeprefix("torch."),
+        mode=mode, why=f"{why_mode}; {why_dtype}", device=_device_name(device, shard),
+        dtype=str(dtype).removeprefix("torch."),
         max_context=max_context, model_bytes=sum(f.stat().st_size for f in _weight_files(folder)),
         kv_bytes_per_token=per_token)
     yield LoadProgress("Ready", 1.0)
-    yield Loaded(target, draft, tokenizer, info, fingerprint_files(_weight_files(folder)))
+    yield Loaded(target, draft, tokenizer, info, fingerprint_files(_weight_files(folder)), shard)
 
 
 def full_cache(loaded: Loaded, tokens: int) -> ModelOnCache:
     """The target over its full cache, with room for ``tokens``. Raises NotEnoughMemoryError naming need and have."""
     c = loaded.target.config
-    need, have = tokens * loaded.info.kv_bytes_per_token, _free_bytes(loaded.target.device)
+    need = tokens * loaded.info.kv_bytes_per_token // loaded.shard.world
+    have = loaded.shard.least(_free_bytes(loaded.target.device))
     if need > 0.95 * have:
         raise NotEnoughMemoryError(
             f"The cache of {tokens:,} tokens needs {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free",
@@ -156,7 +162,7 @@ def _on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
     return ModelOnCache(model, cache, model.device)
 
 
-def _place(config: EngineConfig) -> tuple[torch.device, str, str]:
+def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str, str]:
     if config.mode == "offload":
         raise ConfigError("mode is 'offload'", allowed="auto, cpu, on-chip",
                           remedy="Keeping the cache in host memory beside a GPU is not part of this version.")
@@ -172,9 +178,11 @@ def _place(config: EngineConfig) -> tuple[torch.device, str, str]:
         if device.type == "cuda" and not has_gpu:
             raise ConfigError(f"device is {config.device!r} and torch sees no GPU", allowed="auto, cpu")
         return device, "on-chip" if device.type == "cuda" else "cpu", "chosen with --device"
+    split = f"; {shard.world} ranks, each with its part of the heads" if shard.world > 1 else ""
     if has_gpu and config.mode != "cpu":
-        return torch.device("cuda"), "on-chip", "a GPU is present" if config.mode == "auto" else "chosen with --mode"
-    return torch.device("cpu"), "cpu", "no GPU was found" if config.mode == "auto" else "chosen with --mode"
+        device = torch.device("cuda", shard.rank) if split else torch.device("cuda")
+        return device, "on-chip", ("a GPU is present" if config.mode == "auto" else "chosen with --mode") + split
+    return torch.device("cpu"), "cpu", ("no GPU was found" if config.mode == "auto" else "chosen with --mode") + split
 
 
 def _dtype(config: EngineConfig, device: torch.device, machine: Capability) -> tuple[torch.dtype, str]:
@@ -215,10 +223,9 @@ def _context(config: EngineConfig, target: Llama) -> int:
     return config.max_context
 
 
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
+def _device_name(device: torch.device, shard: Shard) -> str:
+    name = f"CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return name if shard.world == 1 else f"{shard.world} x {name}"
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..device.shard import ALONE, Shard
 from ..events import PageSpan
 
 
@@ -61,8 +62,8 @@ class AttendedMap:
     The first chunk is left out: it is an attention sink (StreamingLLM, arXiv 2309.17453), attended for being first.
     """
 
-    def __init__(self, pages: Sequence[PageSpan], document_tokens: int, chunk_size: int) -> None:
-        self.chunk_size = chunk_size
+    def __init__(self, pages: Sequence[PageSpan], document_tokens: int, chunk_size: int, shard: Shard = ALONE) -> None:
+        self.chunk_size, self._shard = chunk_size, shard
         self.num_chunks = document_tokens // chunk_size
         middles = np.arange(self.num_chunks) * chunk_size + chunk_size // 2
         self._page_of = np.searchsorted([page.start for page in pages], middles, side="right") - 1
@@ -70,8 +71,10 @@ class AttendedMap:
         self.total = np.zeros(self.num_chunks)
 
     def add(self, mass: Tensor) -> tuple[float, ...]:
-        """mass [layers, H, chunks] of one pass -> its share per page (sums to 1; zeros if there is none)."""
-        chunks = mass.sum((0, 1))[: self.num_chunks].double().cpu().numpy()
+        """mass [layers, H, chunks] of one pass -> its share per page (sums to 1; zeros if there is none).
+
+        H: this rank's KV heads; the other ranks add theirs at the same time."""
+        chunks = self._shard.sum(mass.sum((0, 1))[: self.num_chunks]).double().cpu().numpy()
         chunks[:1] = 0.0
         chunks /= max(chunks.sum(), 1e-30)
         self.total[: len(chunks)] += chunks

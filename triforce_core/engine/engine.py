@@ -8,6 +8,7 @@ from threading import Event
 from time import perf_counter
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
+from ..device.shard import ALONE, Shard
 from ..documents.document import Document
 from ..documents.prompt import PROMPT_VERSION, DocumentPrompt, PromptBuilder
 from ..drafters.chain import ModelOnCache
@@ -32,11 +33,13 @@ _WORTH_SAVING = 2048  # tokens: shorter documents are read faster than a file is
 
 
 class Engine:
-    """One loaded model and at most one open document. Not thread-safe but for ``cancel``."""
+    """One loaded model and at most one open document. Not thread-safe but for ``cancel``.
 
-    def __init__(self, config: EngineConfig, loaded: Loaded | None = None) -> None:
+    With several ranks, each has an engine of its own that is given the same requests; see ``device.shard``."""
+
+    def __init__(self, config: EngineConfig, loaded: Loaded | None = None, shard: Shard = ALONE) -> None:
         """loaded: models made elsewhere, for ``load`` to take as they are (benchmarks grow theirs)."""
-        self.config = config
+        self.config, self._shard = config, loaded.shard if loaded else shard
         self._loaded = loaded
         self._builder = PromptBuilder(loaded.tokenizer) if loaded else None
         self._session: Session | None = None
@@ -47,7 +50,7 @@ class Engine:
     def load(self) -> Iterator[LoadProgress | ModelInfo]:
         """Load the model unless it is loaded. Raises ModelError kinds, ConfigError, NotEnoughMemoryError."""
         if self._loaded is None:
-            for step in load(self.config):
+            for step in load(self.config, self._shard):
                 if isinstance(step, Loaded):
                     self._loaded = step
                     self._builder = PromptBuilder(step.tokenizer)
@@ -81,9 +84,10 @@ class Engine:
         chunk = self._chunk(loaded)
         key = self._key(document, tokens, chunk)
         read_seconds = restore(full, self._saved, key) if self._saved else None
-        restored = read_seconds is not None
-        if read_seconds is None:
-            yield from prefill(full, tokens, chunk, self._cancel.is_set)
+        restored = self._shard.least(read_seconds is not None) == 1
+        if not restored or read_seconds is None:
+            full.reset()  # this rank may have restored what another has not
+            yield from prefill(full, tokens, chunk, self._cancelled)
             if full.length < len(tokens):
                 return
             read_seconds = perf_counter() - started
@@ -97,11 +101,15 @@ class Engine:
         """Answer about the open document; the last event is Finished. question None: go on with its text."""
         assert self._session is not None, "open a document first"
         self._cancel.clear()
-        yield from self._session.ask(question, history, sampling, speculation, self._cancel.is_set)
+        yield from self._session.ask(question, history, sampling, speculation, self._cancelled)
 
     def cancel(self) -> None:
         """From any thread: end what runs, within one prefill chunk or one round."""
         self._cancel.set()
+
+    def _cancelled(self) -> bool:
+        """Asked by all ranks at the same places, so that they stop together: when rank 0 was told to."""
+        return bool(self._shard.same([self._cancel.is_set()])[0])
 
     def close(self) -> None:
         self._session = self._builder = self._loaded = None
@@ -134,9 +142,11 @@ class Engine:
 
     def _key(self, document: Document, tokens: list[int], chunk: int) -> ReadingKey:
         loaded = self._need_loaded()
-        settings = (("device", loaded.target.device.type), ("kv", str(_KV_VERSION)), ("prefill_chunk", str(chunk)))
+        settings = [("device", loaded.target.device.type), ("kv", str(_KV_VERSION)), ("prefill_chunk", str(chunk))]
+        if self._shard.world > 1:  # each keeps the keys and values of its own heads
+            settings.append(("rank", f"{self._shard.rank} of {self._shard.world}"))
         return ReadingKey(document.id, token_digest(tokens), loaded.fingerprint, loaded.tokenizer.fingerprint,
-                          loaded.info.dtype, str(PROMPT_VERSION), settings)
+                          loaded.info.dtype, str(PROMPT_VERSION), tuple(settings))
 
     def _chunk(self, loaded: Loaded) -> int:
         if self.config.prefill_chunk != "auto":

@@ -71,7 +71,7 @@ class Session:
         if self.full.length < len(context) - 1:
             yield self._finished("cancelled", [], [], None, dials, len(context) - reused, reused, started, started)
             return
-        attended = AttendedMap(self.prompt.pages, len(self._document), dials.chunk_size)
+        attended = AttendedMap(self.prompt.pages, len(self._document), dials.chunk_size, self.loaded.shard)
         shares = attended.add(observer.latest) if observer.latest is not None else None
         if hierarchy is not None:
             hierarchy.start(context)
@@ -181,7 +181,9 @@ class Session:
         if question is not None and speculation.quotes != "off":
             constraint = self.builder.quote_constraint(self.prompt)
             masks = QuoteMasks(constraint, answer_start, stop) if constraint else None
-        return Sampler(sampling, verifier=speculation.verifier, masks=masks, stop=stop)
+        shard = self.loaded.shard
+        return Sampler(sampling, verifier=speculation.verifier, masks=masks, stop=stop,
+                       same=shard.same if shard.world > 1 else None)
 
     @staticmethod
     def _cut(tokens: list[int], stop: frozenset[int], left: int) -> tuple[list[int], FinishReason | None]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from . import sdpa
 from .reference import Linear, chunk_mass, visible
 
+_INT8_WIDTH = 16  # the int8 product reads so many inputs at a time (seen: SIGSEGV where they are no multiple)
 _INT8_ROWS = 32  # up to here int8 products: faster to 9 rows, a little slower after, but rows stay independent
 _BLOCK_SCORES = 1 << 26  # scores per block of query rows in wide passes: larger is faster, 128 MiB is enough
 _FUSED_ROWS = 64  # float32: from here torch's fused attention wins (in bfloat16 it never does)
@@ -53,7 +54,7 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
 
     The int8 form gives each row the same result however many rows there are: verification agrees with decoding.
     It takes scales in bf16; where that rounds them, what is missing is multiplied in afterwards."""
-    if scale is None or dtype != torch.bfloat16 or bias is not None:
+    if scale is None or dtype != torch.bfloat16 or bias is not None or data.shape[1] % _INT8_WIDTH:
         weight = (data.float() * scale.float()[:, None] if scale is not None else data).to(dtype).contiguous()
         bias = None if bias is None else bias.to(dtype)
         return lambda x: F.linear(x.to(dtype), weight, bias)

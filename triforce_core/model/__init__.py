@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from ..device.shard import ALONE, Shard
 from .config import ModelConfig, parse_config, read_config
 from .llama import Llama
 from .locate import find_model
@@ -15,10 +16,11 @@ __all__ = ["Checkpoint", "Llama", "ModelConfig", "find_model", "load_model", "pa
 
 
 def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-               allow_download: bool = False) -> Llama:
+               allow_download: bool = False, shard: Shard = ALONE) -> Llama:
     """A checkpoint folder, or a Hugging Face repo id in the local cache (or fetched, with ``allow_download``) -> Llama.
 
-    Raises ModelNotFoundError, ModelError, UnsupportedModelError, DamagedWeightsError."""
+    shard: load one rank's part of it. Raises ModelNotFoundError, ModelError, UnsupportedModelError,
+    DamagedWeightsError, ConfigError (a model that cannot be split so)."""
     folder = find_model(folder_or_repo, allow_download=allow_download)
     config = read_config(folder)
-    return Llama(config, Checkpoint(folder), device=device, dtype=dtype)
+    return Llama(config, Checkpoint(folder), device=device, dtype=dtype, shard=shard)

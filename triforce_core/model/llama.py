@@ -13,12 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..device.shard import ALONE, Shard
 from ..kernels import AttentionObserver, Kernels, Linear, choose_kernels
 from ..kv_cache.base import KVCache, KVView
 from ..kv_cache.staging import StagingCache
 from .config import ModelConfig
 from .graphs import PassGraphs, StagesKV
 from .rope import RotaryTable
+from .sharded import ShardedWeights, local_config
 from .weights import WeightSource
 
 
@@ -39,21 +41,24 @@ class Layer:
 class Llama:
     """A decoder-only transformer; see ``load_model`` for the usual way to get one.
 
-    dtype is the type of products, keys and values; norms, softmax sums and the residual stream are fp32."""
+    dtype is the type of products, keys and values; norms, softmax sums and the residual stream are fp32.
+    config is this rank's: with several (``shard``) it counts the heads and MLP features that are computed here."""
 
     def __init__(self, config: ModelConfig, weights: WeightSource, *, device: torch.device | str = "cpu",
-                 dtype: torch.dtype = torch.float32, kernels: Kernels | None = None) -> None:
-        """Reads every tensor the config asks for. Raises DamagedWeightsError (missing, extra, misshapen)."""
-        self.config, self.device, self.dtype = config, torch.device(device), dtype
+                 dtype: torch.dtype = torch.float32, kernels: Kernels | None = None, shard: Shard = ALONE) -> None:
+        """Reads every tensor the config asks for. Raises DamagedWeightsError (missing, extra, misshapen), ConfigError
+        (heads that cannot be shared out)."""
+        self.config, self.shard = local_config(config, shard), shard
+        self.device, self.dtype = torch.device(device), dtype
         self.kernels = kernels or choose_kernels(self.device)
         self.rope = RotaryTable(config.rope, config.head_dim, self.device)
         captures = self.device.type == "cuda" and self.runs_on_device
         self.graphs = PassGraphs(self.rope, self.kernels.max_rows) if captures else None
         with torch.inference_mode():
-            self._build(weights)
+            self._build(weights if shard.world == 1 else ShardedWeights(weights, shard, config.vocab_size))
         weights.finish()
 
-    def _build(self, weights: WeightSource) -> None:
+    def _build(self, weights: WeightSource | ShardedWeights) -> None:
         c, d = self.config, self.config.hidden_size
         q_size, kv_size = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
 
@@ -91,11 +96,13 @@ class Llama:
                 down=linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
             ))
         self._final_norm = norm("model.norm.weight", d)
+        start, stop = self.shard.span(c.vocab_size)
         if c.tied_embeddings:
             weights.ignore("lm_head.weight")  # some exporters write the tied matrix twice
-            self._head = self.kernels.make_linear(self._embedding, self._embedding_scale, None, self.dtype)
+            scale = None if self._embedding_scale is None else self._embedding_scale[start:stop]
+            self._head = self.kernels.make_linear(self._embedding[start:stop], scale, None, self.dtype)
         else:
-            self._head = linear(["lm_head"], [c.vocab_size], d)
+            self._head = linear(["lm_head"], [stop - start], d)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int,
@@ -150,7 +157,7 @@ class Llama:
         if logits_rows == 0:
             return torch.empty(0, self.config.vocab_size, device=self.device)
         normed = self.kernels.rms_norm(hidden, self._final_norm, self.config.rms_norm_eps)
-        return self._head(normed).float()
+        return self.shard.gather(self._head(normed).float(), self.config.vocab_size)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         rows = F.embedding(token_ids, self._embedding).float()
@@ -177,11 +184,15 @@ class Llama:
         attended, mass = self._attend(q, view, observer)
         if observer is not None:
             observer.see(index, q, mass)
-        hidden = hidden + layer.output(attended)
+        hidden = hidden + self._sum(layer.output(attended))
         if rows < n:
             hidden = hidden[n - rows :]
         normed = ops.rms_norm(hidden, layer.post_norm, c.rms_norm_eps)
-        return hidden.add_(layer.down(ops.swiglu(layer.gate_up(normed))))
+        return hidden.add_(self._sum(layer.down(ops.swiglu(layer.gate_up(normed)))))
+
+    def _sum(self, part: Tensor) -> Tensor:
+        """The ranks' products over their own heads or features, added up."""
+        return self.shard.sum(part) if self.shard.splits_layers else part
 
     def _attend(self, q: Tensor, view: KVView, observer: AttentionObserver | None) -> tuple[Tensor, Tensor | None]:
         ops, at = self.kernels, view.index

@@ -35,12 +35,29 @@ class Matrix:
     scale: Tensor | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows (axis 0) or columns (axis 1) [start, stop) of a tensor: what one of several ranks needs of it."""
+
+    axis: int
+    start: int
+    stop: int
+
+    @property
+    def index(self) -> tuple[slice, ...]:
+        return (*[slice(None)] * self.axis, slice(self.start, self.stop))
+
+    def of(self, whole: Tensor) -> Tensor:
+        """A copy: the whole may go."""
+        return whole[self.index].clone(memory_format=torch.contiguous_format)
+
+
 class WeightSource(Protocol):
-    """What a decoder is built from; see ``Checkpoint`` for the usual one."""
+    """What a decoder is built from; see ``Checkpoint`` for the usual one. shape: always the whole tensor's."""
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor: ...
+    def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor: ...
 
-    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix: ...
+    def matrix(self, name: str, shape: tuple[int, int], part: Part | None = None) -> Matrix: ...
 
     def ignore(self, name: str) -> None: ...
 
@@ -63,19 +80,20 @@ class Checkpoint:
                     raise DamagedWeightsError(f"{path.name} and {self._where[name].name} both hold {name}")
                 self._where[name] = path
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A float tensor of exactly this shape. Raises DamagedWeightsError naming file and tensor."""
-        found = self._read(name, shape)
+    def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        """A float tensor of exactly this shape, or a part of it. Raises DamagedWeightsError naming file and tensor."""
+        found = self._read(name, shape, part)
         if found.dtype not in _FLOATS:
             raise DamagedWeightsError(f"{self._where[name].name}: {name} has type {found.dtype}",
                                       allowed="float32, float16 or bfloat16")
         return found
 
-    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
-        """A weight of this shape, quantised or not. Raises DamagedWeightsError naming file and tensor."""
+    def matrix(self, name: str, shape: tuple[int, int], part: Part | None = None) -> Matrix:
+        """A weight of this shape, quantised or not, or a part. Raises DamagedWeightsError naming file and tensor."""
         if name + SCALE_SUFFIX not in self._where:
-            return Matrix(self.tensor(name, shape))
-        data, scale = self._read(name, shape), self._read(name + SCALE_SUFFIX, shape[:1])
+            return Matrix(self.tensor(name, shape, part))
+        rows = part if part is not None and part.axis == 0 else None  # a scale belongs to a row
+        data, scale = self._read(name, shape, part), self._read(name + SCALE_SUFFIX, shape[:1], rows)
         if data.dtype != torch.int8 or scale.dtype != torch.float32:
             raise DamagedWeightsError(f"{self._where[name].name}: {name} is not int8 with a float32 scale")
         return Matrix(data, scale)
@@ -93,20 +111,22 @@ class Checkpoint:
             raise DamagedWeightsError(
                 f"{self._where[extra[0]].name} holds {extra[0]}{more}, which config.json does not call for")
 
-    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def _read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         self._asked.add(name)
         path = self._where.get(name)
         if path is None:
             raise DamagedWeightsError(f"{self.folder} holds no tensor {name}", remedy=_AGAIN)
         source = self._open[path]
         try:
-            found = source[name] if isinstance(source, dict) else source.get_tensor(name)
+            has = source[name].shape if isinstance(source, dict) else source.get_slice(name).get_shape()
+            if tuple(has) != shape:
+                raise DamagedWeightsError(f"{path.name}: {name} has shape {list(has)}",
+                                          allowed=f"{list(shape)} by config.json")
+            if isinstance(source, dict):
+                return source[name] if part is None else part.of(source[name])
+            return source.get_tensor(name) if part is None else source.get_slice(name)[part.index]
         except (SafetensorError, RuntimeError, OSError, ValueError) as error:
             raise DamagedWeightsError(f"{path.name}: {name} cannot be read: {error}", remedy=_AGAIN) from error
-        if tuple(found.shape) != shape:
-            raise DamagedWeightsError(f"{path.name}: {name} has shape {list(found.shape)}",
-                                      allowed=f"{list(shape)} by config.json")
-        return found
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -30,10 +30,11 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
 class Child:
     """A running engine process. ``receive`` is for one thread; the rest for any."""
 
-    def __init__(self, config: EngineConfig, factory: str = ENGINE) -> None:
+    def __init__(self, config: EngineConfig, factory: str = ENGINE, *place: str) -> None:
+        """place: rank and port, for a follower."""
         path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "triforce_core.worker.process", factory],
+            [sys.executable, "-P", "-m", "triforce_core.worker.process", factory, *place],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
             env=os.environ | engine_environment(config) | {"PYTHONPATH": path},
         )

@@ -1,6 +1,8 @@
 """The child: owns the engine, does one request at a time, and ends when the parent does.
 
-    python -m triforce_core.worker.process MODULE:CLASS      (started by ``child``, which speaks ``protocol``)
+    python -m triforce_core.worker.process MODULE:CLASS [RANK PORT]    (started by ``child``, which speaks ``protocol``)
+
+MODULE:FUNCTION:ARGUMENT works as well. With a rank it follows another such process, see ``followers``.
 
 The main thread works. A reader thread takes messages meanwhile, so that a cancel is heard while a job streams,
 and ends the process at once when the parent's end of the pipe closes. Ctrl+C is ignored: the parent decides.
@@ -18,12 +20,14 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..config import EngineConfig
 from ..errors import TriForceError
 from ..events import DocumentFit, Event
+from .followers import Followers
 from .protocol import (
     Accepted,
     Ask,
@@ -43,18 +47,25 @@ from .protocol import (
 )
 
 if TYPE_CHECKING:
+    from ..device.shard import Shard
     from ..engine.engine import Engine
 
 
 class Process:
     """State of the child: the engine, the request in hand, and which requests are to be cancelled."""
 
-    def __init__(self, config: EngineConfig, factory: str, receiver: Receiver, sender: Sender) -> None:
+    def __init__(self, config: EngineConfig, factory: str, receiver: Receiver, sender: Sender, rank: int = 0,
+                 port: int = 0) -> None:
+        """rank, port: of a follower, and where it finds the others."""
         self._config, self._factory, self._receiver, self._sender = config, factory, receiver, sender
+        self._rank, self._port = rank, port
+        self._shard: Shard | None = None
+        self._followers: Followers | None = None
         self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._current = 0
+        self._busy = False
         self._cancelled: set[int] = set()
         self._closing = False
 
@@ -62,6 +73,8 @@ class Process:
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
         while (request := self._inbox.get()) is not None:
             self._answer(request)
+        if self._followers is not None:
+            self._followers.end()
         if self._engine is not None:
             self._engine.close()
 
@@ -81,6 +94,8 @@ class Process:
                 self._inbox.put(None)
 
     def _cancel(self, number: int) -> None:
+        if self._followers is not None:
+            self._followers.cancel(number)
         with self._lock:
             if number >= self._current:
                 self._cancelled.add(number)
@@ -89,13 +104,15 @@ class Process:
 
     def _answer(self, request: Request) -> None:
         with self._lock:
-            self._current = request.number
+            self._current, self._busy = request.number, True
         self._sender.send(Accepted(request.number))
         try:
-            value = self._perform(request)
+            value = self._perform_together(request)
         except TriForceError as error:
             self._sender.send(Failed(request.number, error))
         except BaseException as error:
+            if self._followers is not None:
+                self._followers.await_news()
             traceback.print_exc()
             with contextlib.suppress(OSError):
                 self._sender.send(Crashed(request.number, _in_words(error)))
@@ -105,14 +122,54 @@ class Process:
         finally:
             with self._lock:
                 self._current = request.number + 1  # a late cancel of this request finds nothing to cancel
+                self._busy = False
                 self._cancelled = {number for number in self._cancelled if number > request.number}
+
+    def _perform_together(self, request: Request) -> DocumentFit | None:
+        """With every rank that this process leads. A count of tokens needs but one."""
+        if self._config.gpus == 1 or isinstance(request.verb, Measure):
+            return self._perform(request)
+        if self._shard is None:
+            self._meet(request)
+        elif self._followers is not None:
+            self._followers.begin(request)
+        if self._followers is None:
+            return self._perform(request)
+        try:
+            value = self._perform(request)
+        except TriForceError as error:
+            self._followers.settle(error)
+            raise
+        self._followers.settle(None)
+        return value
+
+    def _meet(self, request: Request) -> None:
+        """Rank 0 starts the others, which get this request, and all wait for each other. Raises ConfigError."""
+        from ..device.shard import meet, open_meeting, require_gpus
+
+        config, listener = self._config, None
+        require_gpus(config.gpus, config.mode)
+        if self._rank == 0:
+            listener, self._port = open_meeting()
+            self._followers = Followers(config, self._factory, self._port, self._lost)
+            self._followers.begin(request)
+        self._shard = meet(self._rank, config.gpus, self._port, config.mode != "cpu", listener)
+
+    def _lost(self, cause: str) -> None:
+        """A follower is gone or out of step. The thread that works may wait for it for ever: end the process."""
+        print(f"triforce_core: {cause}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            if self._busy:
+                self._sender.send(Crashed(self._current, cause))
+        os._exit(1)
 
     def _perform(self, request: Request) -> DocumentFit | None:
         verb = request.verb
         if isinstance(verb, Load):
-            engine = _engine_class(self._factory)(self._config)
+            make = _engine_maker(self._factory)
+            engine = make(self._config) if self._shard is None else make(self._config, shard=self._shard)
             for event in engine.load():
-                self._sender.send(Yielded(request.number, event))
+                self._yield(request, event)
             self._engine = engine
             return None
         assert self._engine is not None, "Load comes first"
@@ -124,16 +181,22 @@ class Process:
             assert isinstance(verb, Ask)
             events = self._engine.ask(verb.question, verb.history, verb.sampling, verb.speculation)
         for event in events:
-            self._sender.send(Yielded(request.number, event))
+            self._yield(request, event)
             # A cancel may have come before the engine had begun (and cleared its flag): say it again.
             if self._closing or request.number in self._cancelled:
                 self._engine.cancel()
         return None
 
 
-def _engine_class(factory: str) -> Any:
-    module, _, name = factory.partition(":")
-    return getattr(importlib.import_module(module), name)
+    def _yield(self, request: Request, event: Event) -> None:
+        if self._followers is not None:
+            self._followers.progressed()
+        self._sender.send(Yielded(request.number, event))
+
+
+def _engine_maker(factory: str) -> Callable[..., Any]:
+    module, name, *arguments = factory.split(":")
+    return partial(getattr(importlib.import_module(module), name), *arguments)
 
 
 def _in_words(error: BaseException) -> str:
@@ -164,7 +227,8 @@ def main() -> None:
         config = receiver.receive()
     except EOFError:
         return
-    Process(config, sys.argv[1], receiver, Sender(answers)).run()
+    factory, *place = sys.argv[1:]
+    Process(config, factory, receiver, Sender(answers), *map(int, place)).run()
     sys.stderr.flush()
     os._exit(0)  # the reader thread still waits on its pipe
 
