@@ -10,6 +10,7 @@ import torch
 from engine.tiny import BUILTIN, write_model
 
 from triforce_core.bench.grow import SHAPES, GrownWeights, Shape, grow, grown_config
+from triforce_core.device.shard import Shard
 from triforce_core.errors import ConfigError, UnsupportedModelError
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama, load_model, read_config
@@ -52,6 +53,16 @@ def test_the_built_in_draft_model(folder: Path) -> None:
     expected, _ = run(load_model(BUILTIN / "draft"), ids)
     found, _ = run(grow(BUILTIN / "draft", SHAPES["llama-68m"]), ids)
     assert (found - expected).abs().max() < 1e-3
+
+
+def test_two_ranks_grow_two_halves_of_the_same_numbers(folder: Path) -> None:
+    x = torch.randn(3, GROUPED.hidden_size, generator=torch.Generator().manual_seed(3))
+    whole, *halves = (grow(folder, GROUPED, shard=shard) for shard in (Shard(), Shard(0, 2), Shard(1, 2)))
+    for layer, *parts in zip(whole.layers, *(half.layers for half in halves), strict=True):
+        keys = [part.qkv(x).split([256, 128, 128], 1)[1] for part in parts]
+        torch.testing.assert_close(torch.cat(keys, 1), layer.qkv(x).split([512, 256, 256], 1)[1])
+        mixed = sum(part.down(half.kernels.swiglu(part.gate_up(x))) for part, half in zip(parts, halves, strict=True))
+        torch.testing.assert_close(mixed, layer.down(whole.kernels.swiglu(layer.gate_up(x))), atol=1e-5, rtol=1e-4)
 
 
 def test_added_query_heads_of_a_group_look_where_the_group_looks(folder: Path) -> None:

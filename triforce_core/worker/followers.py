@@ -1,9 +1,9 @@
 """Rank 0's side of tensor parallelism: it starts a process per further rank and has each do what it is asked itself.
 
-A follower is an engine process like this one, with a rank: it answers each request with its own part of the heads, and
-its events, which nobody needs, are dropped. What matters is whether all ranks end a request alike. If one dies, fails
-alone or falls silent, the others wait inside a GPU's collective, which nothing interrupts: so this process has to
-end (``lost``), and every follower with it, because the pipes between them close. The client starts anew.
+A follower is an engine process like this one, with a rank: it does each request with its own part of the heads, and
+says only how it ended. All ranks must end a request alike. If one dies, fails alone or falls silent, the others wait
+inside a GPU's collective, which nothing interrupts: so this process has to end (``lost``), and every follower with it,
+because the pipes between them close. The client starts anew.
 """
 
 from __future__ import annotations

@@ -191,7 +191,8 @@ class Process:
     def _yield(self, request: Request, event: Event) -> None:
         if self._followers is not None:
             self._followers.progressed()
-        self._sender.send(Yielded(request.number, event))
+        if self._rank == 0:  # nobody wants a follower's
+            self._sender.send(Yielded(request.number, event))
 
 
 def _engine_maker(factory: str) -> Callable[..., Any]:
