@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from triforce_core.bench import __main__ as bench
-from triforce_core.bench.measure import FAST, PLAIN, Pair, measure_document
-from triforce_core.bench.report import summary, table
-from triforce_core.bench.workload import cut, questions_about, read_questions
+from triforce_core.bench import plot, roofline
+from triforce_core.bench.made import made_document
+from triforce_core.bench.measure import Answer, Pair, measure_document
+from triforce_core.bench.report import summary
+from triforce_core.bench.roofline import Bandwidth, Traffic, measure_bandwidth
+from triforce_core.bench.rows import make_rows, parse_sweep
+from triforce_core.bench.table import table
+from triforce_core.bench.workload import SUM_UP, cut, questions_about, read_questions
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
 from triforce_core.errors import ConfigError
@@ -26,8 +33,13 @@ from triforce_core.events import (
     TierCount,
 )
 from triforce_core.metrics import answer_stats
+from triforce_core.model import ModelConfig
 
+PLAIN, FAST = "autoregressive", "triforce"
 MODEL = ModelInfo("m", "d", "cpu", "", "cpu", "float32", 100_000, 10, 1000)
+SHAPE = ModelConfig("LlamaForCausalLM", 100, 8, 16, 2, 2, 1, 4, 1e-5, True, False, False, 1000)
+TRAFFIC = Traffic(SHAPE, 4, 1000)  # 1,952 weights
+MACHINE = Bandwidth(0.075 * 2, how="a copy")
 TEXT = " ".join(f"On day {i} the crew saw a whale near Nantucket{'abcdefgh'[i % 8]} again." for i in range(600))
 BOOK = Document("Book", "txt", tuple(Page(str(i), TEXT[i * 3000 : (i + 1) * 3000]) for i in range(10)), "text")
 
@@ -50,7 +62,7 @@ class Steady:
     def ask(self, question: str | None, history: tuple, sampling: SamplingParams,
             speculation: SpeculationConfig) -> Iterator[Event]:
         fast = speculation.engine == FAST
-        self.log.append((question, speculation.engine, sampling.max_new_tokens))
+        self.log.append((question, speculation, sampling))
         per_round, seconds = (4, 0.2) if fast else (1, 0.1)
         ids = list(range(sampling.max_new_tokens))
         if self.differ and fast:
@@ -60,20 +72,33 @@ class Steady:
             part = tuple(ids[start : start + per_round])
             tiers = (TierCount("draft", 4, 3),) if fast else ()
             at = 0.5 + (i + 1) * seconds
-            rounds.append(RoundEvent(i, part, ("bonus",) * len(part), tiers, {"verify": 2.0}, None, at))
+            spent = {"verify": 2.0, **({"retrieval": 3.0, "draft": 1.0} if fast else {})}
+            rounds.append(RoundEvent(i, part, ("bonus",) * len(part), tiers, spent, None, at,
+                                     {"retrieval": 2, "draft": 4} if fast else {}))
             yield rounds[-1]
         stats = answer_stats(rounds, prompt_tokens=1, reused_tokens=1, prefill_seconds=0.5,
-                             engine=speculation.engine, why="because")
+                             engine=speculation.engine, why="because",
+                             dials={"middle_cache": speculation.middle_cache, "budget": 2000})
         yield Finished("length", "", tuple(ids), stats)
 
     def close(self) -> None: ...
 
 
-def measure(engine: Steady, questions: list, tokens: int = 32, repeats: int = 1, verifier: str = "rejection") -> dict:
-    sampling = SamplingParams(max_new_tokens=tokens)
-    result = measure_document(engine, BOOK, questions, sampling, SpeculationConfig(), repeats, lambda _: None)  # type: ignore[arg-type]
-    return summary([result], MODEL, sampling, workload="continue", verifier=verifier,
-                   machine={"peak_memory_bytes": 2**20, "threads": 2}, peer=None)
+def measure(engine: Steady, questions: list, tokens: int = 32, repeats: int = 1, sweeps: tuple[str, ...] = (),
+            ablation: bool = False, sampling: SamplingParams | None = None) -> dict:
+    sampling = sampling or SamplingParams(max_new_tokens=tokens)
+    rows = make_rows(sampling, SpeculationConfig(), [parse_sweep(text) for text in sweeps], ablation)
+    result = measure_document(engine, BOOK, questions, rows, repeats, lambda _: None)  # type: ignore[arg-type]
+    return summary([result], rows, MODEL, workload="continue", machine={"peak_memory_bytes": 2**20, "threads": 2},
+                   bandwidth=MACHINE, traffic=TRAFFIC, peer=None)
+
+
+def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
+    """The command with an engine whose speeds are known, on a machine whose bandwidth is."""
+    engine = Steady()
+    monkeypatch.setattr(bench, "_load", lambda config, shape: (engine, MODEL))
+    monkeypatch.setattr(roofline, "measure_bandwidth", lambda device: MACHINE)
+    return engine
 
 
 def test_rates_speedup_and_identity() -> None:
@@ -84,7 +109,7 @@ def test_rates_speedup_and_identity() -> None:
     assert found["tokens_per_full_pass"] == 4 and found["identical_text"] is True
     assert found["prefill_tokens_per_second"] == 500.0
     assert found["acceptance"] == {"draft": {"tested": 32, "accepted": 24, "rate": 0.75}}
-    assert found["triforce_milliseconds_per_pass"] == {"verify": 2.0}
+    assert found["triforce_milliseconds_per_pass"] == {"verify": 2.0, "retrieval": 3.0, "draft": 1.0}
     assert "2.00x" in table(found) and "1 of 1" in table(found)
 
 
@@ -103,18 +128,90 @@ def test_answers_too_short_to_time_are_counted() -> None:
 def test_both_are_warmed_up_and_alternate() -> None:
     engine = Steady()
     measure(engine, ["a", "b"], repeats=2)
-    assert [entry[:2] for entry in engine.log[:2]] == [("a", PLAIN), ("a", FAST)] and engine.log[0][2] == 24
-    assert [name for _, name, _ in engine.log[2:]] == [PLAIN, FAST, FAST, PLAIN, FAST, PLAIN, PLAIN, FAST]
+    engines = [(question, speculation.engine) for question, speculation, _ in engine.log]
+    assert engines[:2] == [("a", PLAIN), ("a", FAST)] and engine.log[0][2].max_new_tokens == 24
+    assert [name for _, name in engines[2:]] == [PLAIN, FAST, FAST, PLAIN, FAST, PLAIN, PLAIN, FAST]
+
+
+def test_rows_share_a_reading_and_what_plain_decoding_measured() -> None:
+    engine = Steady()
+    found = measure(engine, [None], sweeps=("budget=256,512", "gamma2=4,8"))
+    assert [row["row"] for row in found["rows"]] == [
+        f"budget={budget} gamma2={gamma}" for budget in (256, 512) for gamma in (4, 8)]
+    assert [(s.budget, s.gamma2) for _, s, _ in engine.log if s.engine == FAST][::2] == [
+        (256, 4), (256, 8), (512, 4), (512, 8)]
+    assert sum(s.engine == PLAIN for _, s, _ in engine.log) == 2  # a warm-up and one answer, for all rows
+    assert all(row["speedup"] == pytest.approx(2) and row["identical_text"] for row in found["rows"])
+    assert found["rows"][1]["settings"] == {"budget": 256, "gamma2": 8} and found["speedup"] == pytest.approx(2)
+    assert table(found).count("budget=") == 4
+
+
+def test_a_sweep_of_temperatures_has_a_plain_answer_for_each() -> None:
+    engine = Steady(differ=True)
+    found = measure(engine, [None], sweeps=("temperature=0,0.6",))
+    assert [sampling.temperature for _, s, sampling in engine.log if s.engine == PLAIN] == [0, 0, 0.6, 0.6]
+    assert [row["identical_text"] for row in found["rows"]] == [False, None]
+    assert " NO " in table(found)
+
+
+def test_the_ablation_takes_one_part_away_at_a_time() -> None:
+    engine = Steady()
+    found = measure(engine, [None], ablation=True, sweeps=("gamma2=4,8",))
+    assert [row["row"] for row in found["rows"]] == [
+        f"{name} gamma2={gamma}" if name != "TriForce" else f"gamma2={gamma}"
+        for name in ("TriForce", "no hierarchy", "StreamingLLM", "small model alone") for gamma in (4, 8)]
+    tried = [(s.small_model, s.middle_cache) for _, s, _ in engine.log if s.engine == FAST][::4]
+    assert tried == [("on", "retrieval"), ("off", "retrieval"), ("on", "streaming"), ("on", "none")]
+    assert found["rows"][-1]["inner_step_ms"] is None
+
+
+def test_the_roofline_is_bytes_over_measured_bandwidth() -> None:
+    found = measure(Steady(), [None])
+    tokens = found["context_tokens"] + 16  # half of the answer
+    assert found["bytes_per_token"] == 1952 * 4 + tokens * 1000
+    assert found["roofline_tokens_per_second"] == pytest.approx(0.15e9 / found["bytes_per_token"])
+    assert found["autoregressive_share_of_roofline"] == pytest.approx(10 / found["roofline_tokens_per_second"])
+    assert found["inner_step_ms"] == pytest.approx((3 + 1) / 2)  # two passes a round
+    assert found["inner_step_over_roofline"] == pytest.approx(2 / ((1952 * 4 + 2000 * 1000) / 0.15e9 * 1e3))
+    assert found["copy_gb_per_second"] == 0.15 and found["host_to_device_gb_per_second"] is None
+    assert set(found["modelled"]) >= {"bytes_per_token", "roofline_tokens_per_second"} and "modelled" in table(found)
+    assert set(found["modelled"]) <= set(found)
+
+
+def test_a_copy_of_the_weights_in_few_bits_has_a_lower_roofline() -> None:
+    dials = {"middle_cache": "retrieval", "budget": 0, "retrieval_weights": "int4"}
+    assert TRAFFIC.inner_bytes(dials) == 1952 / 2
+    assert TRAFFIC.inner_bytes({**dials, "retrieval_weights": "same"}) == 1952 * 4
+
+
+def test_prefill_counts_products_and_causal_attention() -> None:
+    # Two layers of 8 x (8 + 4 + 4 + 8) + 3 x 8 x 16 weights, of the last one only q, k, v; attention in the first.
+    assert TRAFFIC.prefill_flops(10) == 2 * 10 * (576 + 8 * 16) + 2 * 10 * 10 * 2 * 4
+
+
+def test_bandwidth_is_measured_and_says_how() -> None:
+    found = measure_bandwidth("cpu", mebibytes=8)
+    assert found.copy > 0.05 and "threads" in found.how and found.host_to_device is None
+
+
+def answer(*token_ids: int) -> Answer:
+    return Answer(token_ids, answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine=FAST,
+                                          why=""), {}, {})
 
 
 def test_where_two_answers_part() -> None:
-    assert Pair(None, (), (), {PLAIN: (1, 2, 3), FAST: (1, 2, 4)}).same_tokens == 2
-    assert Pair(None, (), (), {PLAIN: (1, 2), FAST: (1, 2, 4)}).same_tokens == 2
+    assert Pair(None, (answer(1, 2, 3),), (answer(1, 2, 4),)).same_tokens == 2
+    assert Pair(None, (answer(1, 2),), (answer(1, 2, 4),)).same_tokens == 2
+
+
+def test_a_repeat_that_differs_is_a_difference() -> None:
+    assert Pair(None, (answer(1, 2), answer(1, 2)), (answer(1, 2),)).identical
+    assert not Pair(None, (answer(1, 2),), (answer(1, 2), answer(1, 3))).identical
 
 
 def test_a_text_in_circles_is_told() -> None:
-    assert Pair(None, (), (), {PLAIN: tuple(range(50))}).variety == 1.0
-    assert Pair(None, (), (), {PLAIN: (1, 2) * 50}).variety < 0.05
+    assert Pair(None, (answer(*range(50)),), ()).variety == 1.0
+    assert Pair(None, (answer(*(1, 2) * 50),), ()).variety < 0.05
 
 
 @pytest.mark.parametrize("tokens", [100, 1000, 5000])
@@ -149,7 +246,7 @@ def test_questions_from_a_file(tmp_path: Path) -> None:
 def test_the_command_prints_a_table_and_then_one_line_of_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "_load", lambda config, shape: (Steady(), MODEL))
+    steady(monkeypatch)
     paths = []
     for name in ("one", "two"):
         paths.append(tmp_path / f"{name}.txt")
@@ -160,21 +257,71 @@ def test_the_command_prints_a_table_and_then_one_line_of_json(
     found = json.loads(out.splitlines()[-1])
     assert {"model", "device", "context_tokens", "autoregressive_tokens_per_second", "triforce_tokens_per_second",
             "speedup", "acceptance", "tokens_per_full_pass", "identical_text", "prefill_tokens_per_second",
-            "peak_memory_bytes", "threads", "dtype", "versions", "documents", "seed", "machine"} <= found.keys()
+            "peak_memory_bytes", "threads", "dtype", "versions", "documents", "seed", "machine", "rows",
+            "copy_gb_per_second", "host_to_device_gb_per_second", "bytes_per_token", "roofline_tokens_per_second",
+            "autoregressive_share_of_roofline", "inner_step_ms", "inner_step_over_roofline"} <= found.keys()
     assert found["speedup"] == pytest.approx(2) and found["answers"] == 6 and len(found["documents"]) == 2
     assert 900 <= found["context_tokens"] <= 1000 and "CUT" in err and "load average" in err
 
 
-@pytest.mark.parametrize("arguments", [["--context", "1"], ["--repeats", "0"], ["--new-tokens", "0"], ["--nonsense"],
-                                       ["--document", "/no/such/file"], ["--questions", "/no/such/file"]])
+@pytest.mark.parametrize(("workload", "asked", "quotes"), [
+    ("summary", SUM_UP, "off"), ("code", None, "auto"), ("table", None, "auto")])
+def test_workloads_make_their_own_documents(
+    workload: str, asked: str | None, quotes: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = steady(monkeypatch)
+    arguments = ["--workload", workload, "--context", "1000", "--new-tokens", "16", "--made-documents", "2"]
+    assert bench.main(arguments) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [row["title"] for row in found["documents"]] == [f"made {workload} 1", f"made {workload} 2"]
+    assert 900 <= found["context_tokens"] <= 1000 and found["workload"] == workload
+    assert {(question, speculation.quotes) for question, speculation, _ in engine.log} == {(asked, quotes)}
+
+
+@pytest.mark.parametrize("kind", ["summary", "code", "table"])
+def test_made_documents_never_change_and_differ_from_each_other(kind: str) -> None:
+    assert made_document(kind, 9000) == made_document(kind, 9000) != made_document(kind, 9000, 1)
+    assert made_document(kind, 9000).characters >= 9000
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--context", "1"], ["--repeats", "0"], ["--new-tokens", "0"], ["--nonsense"], ["--document", "/no/such/file"],
+    ["--questions", "/no/such/file"], ["--sweep", "colour=red"], ["--sweep", "budget"], ["--sweep", "budget=1,2,1"],
+    ["--sweep", "budget=abc"], ["--sweep", "gamma2=2,4", "--sweep", "gamma2=8"], ["--plot", "a.png"],
+    ["--ablation", "--sweep", "middle_cache=none"], ["--sweep", "budget=64,128", "--plot", "/no/such/folder/a.png"],
+    ["--made-documents", "0"], ["--grow", "llama2-7b", "--saved-readings", "x"]])
 def test_a_mistake_is_one_line(arguments: list[str], monkeypatch: pytest.MonkeyPatch,
                                capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bench, "_load", lambda config, shape: (Steady(), MODEL))
+    steady(monkeypatch)
     try:
         status = bench.main(arguments if "--document" in arguments else ["--document", __file__, *arguments])
     except SystemExit as exit_:
         status = exit_.code
     assert status == 2 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_missing_plotting_library_is_told_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = steady(monkeypatch)
+    monkeypatch.setattr(plot, "find_spec", lambda name: None)
+    assert bench.main(["--document", __file__, "--sweep", "budget=256,512", "--plot", "a.png"]) == 2
+    assert "pip install matplotlib" in capsys.readouterr().err and not engine.log
+
+
+@pytest.mark.parametrize("arguments", [{"sweeps": ("budget=256,512",)}, {"ablation": True},
+                                       {"sweeps": ("refresh=attention,chunk-means",)},
+                                       {"sweeps": ("gamma1=1,2", "budget=256,512")}])
+def test_rows_are_drawn(arguments: dict, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot.plot(measure(Steady(), [None], **arguments), tmp_path / "rows.png")
+    assert (tmp_path / "rows.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_help_is_quick_and_light() -> None:
+    code = ("import sys; from triforce_core.bench.__main__ import _parser; _parser().format_help(); "
+            "assert not {'torch', 'numpy', 'transformers'} & sys.modules.keys()")
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
 def test_flags_become_settings() -> None:

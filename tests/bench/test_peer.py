@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from engine.tiny import write_model
 
-from triforce_core.bench.peer import PeerJob, run_peer
+from triforce_core.bench import grow
+from triforce_core.bench.grow import Shape
+from triforce_core.bench.peer import PeerJob, measure_peer, run_peer
+from triforce_core.bench.peer_model import compare_logits, our_logits, our_model, peer_model
 from triforce_core.model.quantized import save_quantized
+
+METHODS = {"generate, dynamic cache", "generate, static cache", "prompt lookup", "assisted generation"}
+IDS = tuple(3 + i % 60 for i in range(300))
 
 
 @pytest.fixture(params=["compact", "plain"])
@@ -29,9 +36,42 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def job(folder: Path, draft: Path | None, shape: str | None = None) -> PeerJob:
+    return PeerJob(str(folder), str(draft) if draft else None, shape, 4096, IDS, "float32", "cpu", 1, 128, 6)
+
+
 @pytest.mark.slow
-def test_peer(checkpoint: Path) -> None:
-    found = run_peer(PeerJob(str(checkpoint), tuple(i % 90 for i in range(300)), "float32", "cpu", 1, 128, 6))
-    assert found["failed"] == {} and set(found["per_cache"]) == {"dynamic", "static"}
+def test_a_process_of_its_own(checkpoint: Path) -> None:
+    found = run_peer(job(checkpoint, checkpoint))
+    assert found is not None and found["failed"] == {} and set(found["methods"]) == METHODS
     assert len(found["token_ids"]) == 6 and found["tokens_per_second"] > 0 and found["prefill_seconds"] > 0
-    assert found["context_tokens"] == 300
+    assert found["context_tokens"] == 300 and found["logits"]["max_difference"] < 1e-3
+    assert all(method["token_ids"] == found["token_ids"] for method in found["methods"].values())
+
+
+@pytest.mark.slow
+def test_a_process_that_fails_costs_nothing_else(tmp_path: Path) -> None:
+    assert run_peer(job(tmp_path, None)) is None
+
+
+@pytest.mark.slow
+def test_a_grown_pair_is_the_same_in_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = write_model(tmp_path / "target", layers=2, heads=2, seed=1)
+    draft = write_model(tmp_path / "draft", layers=1, heads=1, seed=2)
+    monkeypatch.setitem(grow.SHAPES, "llama3-8b", Shape(128, 160, 3, 4, 2, 64))
+    monkeypatch.setitem(grow.SHAPES, "llama-68m", Shape(96, 128, 2, 3, 3, 32))
+    found = measure_peer(job(target, draft, "llama3-8b"))
+    assert found["failed"] == {} and set(found["methods"]) == METHODS
+    assert found["logits"]["max_difference"] < 1e-3 < found["logits"]["deviation"]
+    assert found["logits"]["same_choice"] == 1.0 and found["logits"]["rows"] == 64
+    assert all(method["token_ids"] == found["token_ids"] for method in found["methods"].values())
+
+
+def test_other_weights_are_noticed(tmp_path: Path) -> None:
+    one, other = (write_model(tmp_path / str(seed), layers=1, heads=1, seed=seed) for seed in (1, 2))
+    ours = our_logits(our_model(one, None, 4096, "cpu", torch.float32), list(IDS[:40]), 8)
+    with torch.inference_mode():
+        same, wrong = (compare_logits(ours, peer_model(folder, None, 4096, "cpu", torch.float32), list(IDS[:40]))
+                       for folder in (one, other))
+    assert same["max_difference"] < 1e-3 and same["same_choice"] == 1.0
+    assert wrong["max_difference"] > 0.1 and wrong["same_choice"] < 1.0

@@ -7,6 +7,7 @@ import os
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +16,33 @@ from ..config import BUILTIN, EngineConfig
 from ..documents.document import Document
 from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
+from .rows import make_rows, parse_sweep
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..worker.client import EngineClient
     from .measure import DocumentResult
+    from .roofline import Traffic
 
 _SAMPLES = Path(__file__).resolve().parents[2] / "assets" / "sample"
 _EPILOG = """\
-Each document is read once; then plain decoding and TriForce answer in turns from the same cache, after a warm-up,
-with the same seed. An answer's rate is all its tokens over the time from the end of the prompt's prefill to its last
-token; figures are medians over answers. A document longer than --context is cut (only a benchmark may).
---peer transformers runs model.generate on the same weights, tokens, dtype and threads in a process of its own.
-The last line is one JSON object. Run it on an idle machine: the load average is printed.
+Each document is read once; then every row of settings, and plain decoding, answer from that same cache with the same
+seed, after a warm-up. An answer's rate is all its tokens over the time from the end of the prompt's prefill to its last
+token; figures are medians over documents, and the spread is the least and the most. A document longer than --context
+is cut (only a benchmark may). What the machine can move is measured in the same run; what a token must move is counted
+from the model's shapes, and what follows from that is called modelled.
+
+  a sweep          --sweep budget=256,512,1024,4096      several --sweep: every combination
+  the paper's rows --sweep temperature=0,0.2,0.4,0.6,0.8,1.0,1.2 --top-p 0.9
+  its ablations    --ablation                            TriForce; no hierarchy (retrieval drafts alone: sweep gamma2);
+                                                         StreamingLLM's cache instead of retrieval; small model alone
+  real size        --grow llama2-7b --context 124928 --max-context 131072
+  transformers     --peer transformers                   its generate, prompt lookup and assisted generation on the same
+                                                         weights, tokens, dtype and threads, in a process of its own
+
+The last line is one JSON object: of the first row, and of every row under "rows". --plot draws them (and
+python -m triforce_core.bench.plot draws a saved line); it needs matplotlib: pip install matplotlib.
+python -m triforce_core.bench.kernels measures attention alone. Run it on an idle machine: the load average is printed.
 """
 
 
@@ -41,10 +56,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nCancelled.", file=sys.stderr)
         return 130
-    from .report import table
+    from .table import table
 
     print(table(found))
     print(json.dumps(found, ensure_ascii=False), flush=True)
+    if given.plot:
+        from .plot import plot
+
+        plot(found, given.plot)
+    if given.peer and "peer" not in found:
+        print("triforce_core.bench: transformers failed, see above; the figures without it are complete",
+              file=sys.stderr)
+        return 1
     return 0
 
 
@@ -52,23 +75,33 @@ def _parser() -> flags.Parser:
     parser = flags.Parser(prog="python -m triforce_core.bench", epilog=_EPILOG,
                           formatter_class=RawDescriptionHelpFormatter,
                           description="Compare plain decoding with TriForce on whole documents.")
-    parser.add_argument("--document", type=Path, action="append", default=[], metavar="FILE",
-                        help="may be given several times (default: the sample document)")
-    parser.add_argument("--workload", choices=("continue", "questions"), default="continue",
-                        help="continue the document's text, or answer questions about it")
-    parser.add_argument("--questions", type=Path, metavar="FILE",
-                        help='JSON Lines of {"question": ...} (default: made from the document itself)')
-    parser.add_argument("--questions-per-document", type=int, default=3, metavar="N")
-    parser.add_argument("--context", type=int, default=30_000, metavar="N", help="tokens of document (default: 30000)")
-    parser.add_argument("--new-tokens", type=int, default=256, metavar="N", help="per answer, at most (default: 256)")
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="of every answer (default: 1)")
-    parser.add_argument("--saved-readings", type=Path, metavar="DIR",
-                        help="keep the documents' KV here, to measure decoding again without reading again")
-    parser.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), metavar="SHAPE",
-                        help="the built-in model in the size of llama2-7b or llama3-8b, same function, same text; "
-                             "its draft model in the size of llama-68m")
-    parser.add_argument("--peer", choices=("transformers",))
-    parser.add_argument("--peer-new-tokens", type=int, default=48, metavar="N")
+    what = parser.add_argument_group("what is asked")
+    what.add_argument("--document", type=Path, action="append", default=[], metavar="FILE",
+                      help="may be given several times (default: the sample, or one made for the workload)")
+    what.add_argument("--workload", choices=("continue", "questions", "summary", "code", "table"), default="continue",
+                      help="go on with the text, answer questions about it, sum it up in free words, or go on with a "
+                           "listing of code or a long table")
+    what.add_argument("--made-documents", type=int, default=1, metavar="N",
+                      help="how many summary, code and table make themselves without --document (default: 1)")
+    what.add_argument("--questions", type=Path, metavar="FILE",
+                      help='JSON Lines of {"question": ...} (default: made from the document itself)')
+    what.add_argument("--questions-per-document", type=int, default=3, metavar="N")
+    what.add_argument("--context", type=int, default=30_000, metavar="N", help="tokens of document (default: 30000)")
+    what.add_argument("--new-tokens", type=int, default=256, metavar="N", help="per answer, at most (default: 256)")
+    what.add_argument("--repeats", type=int, default=1, metavar="N", help="of every answer (default: 1)")
+    what.add_argument("--saved-readings", type=Path, metavar="DIR",
+                      help="keep the documents' KV here, to measure decoding again without reading again")
+    rows = parser.add_argument_group("what is compared")
+    rows.add_argument("--sweep", action="append", default=[], metavar="NAME=A,B,...",
+                      help="a row for each value of a setting: budget, gamma1, gamma2, chunk_size, window, "
+                           "refresh_every, temperature, ...")
+    rows.add_argument("--ablation", action="store_true", help="a row for TriForce and for each part left out")
+    rows.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows")
+    rows.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), metavar="SHAPE",
+                      help="the built-in model in the size of llama2-7b or llama3-8b, same function, same text; "
+                           "its draft model in the size of llama-68m")
+    rows.add_argument("--peer", choices=("transformers",))
+    rows.add_argument("--peer-new-tokens", type=int, default=48, metavar="N")
     flags.add_sampling_flags(parser)
     flags.add_speculation_flags(parser)
     flags.add_engine_flags(parser)
@@ -76,50 +109,90 @@ def _parser() -> flags.Parser:
 
 
 def _bench(given: Namespace) -> dict[str, Any]:
-    for name, low in (("context", 64), ("repeats", 1), ("questions_per_document", 1), ("peer_new_tokens", 4)):
+    for name, low in (("context", 64), ("repeats", 1), ("questions_per_document", 1), ("peer_new_tokens", 4),
+                      ("made_documents", 1)):
         if getattr(given, name) < low:
             raise ConfigError(f"{name.replace('_', '-')} is {getattr(given, name)}", allowed=f"at least {low}")
-    if given.grow and (given.peer or given.model != BUILTIN or given.saved_readings):
-        raise ConfigError("--grow is given together with --peer, --model or --saved-readings",
-                          allowed="one of them", remedy="A grown model exists in memory only.")
-    sampling = flags.sampling_params(given, given.new_tokens)
+    if given.grow and (given.model != BUILTIN or given.saved_readings):
+        raise ConfigError("--grow is given together with --model or --saved-readings", allowed="one of them",
+                          remedy="A grown model exists in memory only.")
     speculation = flags.speculation_config(given, "triforce")
+    if given.workload == "summary":
+        speculation = replace(speculation, quotes="off")
+    rows = make_rows(flags.sampling_params(given, given.new_tokens), speculation,
+                     [parse_sweep(text) for text in given.sweep], given.ablation)
+    if given.plot:
+        from .plot import check_plot
+
+        check_plot(given.plot, len(rows))
     config = flags.engine_config(given, given.saved_readings)
-    paths = given.document or sorted(path for path in _SAMPLES.glob("*") if path.suffix in (".md", ".txt", ".pdf"))
-    if not paths:
-        raise ConfigError("There is no document", remedy="Name one with --document.")
-    from ..documents import read_document
-    from .workload import cut, questions_about, read_questions
+    from .workload import SUM_UP, cut, questions_about, read_questions
 
     asked = read_questions(given.questions) if given.questions else None
-    documents = [read_document(path) for path in paths]
+    documents = _documents(given)
     engine, model = _load(config, given.grow)
     from .measure import measure_document
     from .report import describe_machine, summary
+    from .roofline import measure_bandwidth
 
     where = "cpu" if model.mode == "cpu" else "cuda"
     before = describe_machine(where)
-    print(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {sampling.seed}, temperature "
-          f"{sampling.temperature}; load average {before['load_average']}", file=sys.stderr)
+    say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; {len(rows)} rows; "
+        f"load average {before['load_average']}\n")
+    bandwidth = measure_bandwidth(where)
     results: list[DocumentResult] = []
-    peer_job: dict[str, Any] | None = None
+    peer_job: tuple[str, tuple[int, ...]] | None = None
     for document in documents:
         short = cut(document, given.context, lambda part: engine.measure(part).tokens)
         whole = short.characters == document.characters
         say(f"{document.title}: {'whole' if whole else 'CUT to its first'} {engine.measure(short).tokens:,} tokens\n")
-        if given.workload == "continue":
-            questions: Sequence[str | None] = [None]
-        else:
+        questions: Sequence[str | None] = [None]
+        if given.workload == "questions":
             questions = asked or questions_about(short, given.questions_per_document)
-        results.append(measure_document(engine, short, questions, sampling, speculation, given.repeats, say))
+        elif given.workload == "summary":
+            questions = [SUM_UP]
+        results.append(measure_document(engine, short, questions, rows, given.repeats, say))
         if given.peer and peer_job is None:
-            peer_job = {"document": short.title, "token_ids": _token_ids(config, short)}
+            peer_job = short.title, _token_ids(config, short)
     machine = describe_machine(where)
     engine.close()
-    peer = _run_peer(config, peer_job, model, machine["threads"], given.peer_new_tokens) if peer_job else None
+    peer = _run_peer(config, given, peer_job, model, machine["threads"]) if peer_job else None
     say("\n")
-    return summary(results, model, sampling, workload=given.workload, verifier=speculation.verifier,
-                   machine=machine, peer=peer)
+    return summary(results, rows, model, workload=given.workload, machine=machine, bandwidth=bandwidth,
+                   traffic=_traffic(config, given.grow, model), peer=peer)
+
+
+def _documents(given: Namespace) -> list[Document]:
+    """Raises DocumentError kinds, ConfigError."""
+    from ..documents import read_document
+    from .made import made_document
+    from .workload import MADE
+
+    if given.workload in MADE and not given.document:
+        # Enough for any tokenizer: what is too long is cut.
+        return [made_document(given.workload, 8 * given.context, number) for number in range(given.made_documents)]
+    paths = given.document or sorted(path for path in _SAMPLES.glob("*") if path.suffix in (".md", ".txt", ".pdf"))
+    if not paths:
+        raise ConfigError("There is no document", remedy="Name one with --document.")
+    return [read_document(path) for path in paths]
+
+
+def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traffic:
+    """Counted from the shapes of what was loaded."""
+    import torch
+
+    from ..model import read_config, stored_as_int8
+    from .roofline import Traffic
+
+    dtype, folder = getattr(torch, model.dtype), _folder(config)
+    small = read_config(folder)
+    if shape:
+        from .grow import SHAPES, grown_config
+
+        return Traffic(grown_config(small, SHAPES[shape], model.max_context), dtype.itemsize, model.kv_bytes_per_token)
+    # The CPU's bf16 products of few rows read int8 weights as they are stored; every other form is made when loading.
+    as_stored = model.mode == "cpu" and dtype == torch.bfloat16 and stored_as_int8(folder)
+    return Traffic(small, 1 if as_stored else dtype.itemsize, model.kv_bytes_per_token)
 
 
 def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:
@@ -165,16 +238,37 @@ def _token_ids(config: EngineConfig, document: Document) -> tuple[int, ...]:
     return tuple(ids[: len(ids) - builder.tail_length])
 
 
-def _run_peer(config: EngineConfig, job: dict[str, Any], model: ModelInfo, threads: int,
-              new_tokens: int) -> dict[str, Any]:
+def _run_peer(config: EngineConfig, given: Namespace, job: tuple[str, tuple[int, ...]], model: ModelInfo,
+              threads: int) -> dict[str, Any] | None:
+    """None where its process failed (it has said why): what was measured before is not thrown away for it."""
+    from ..engine.assembly import BUILTIN_FOLDER
+    from ..model import find_model
     from .peer import PeerJob, run_peer
 
+    title, token_ids = job
     on_gpu = model.mode != "cpu"
+    if on_gpu:
+        _give_memory_back()
     chunk = config.prefill_chunk if config.prefill_chunk != "auto" else 2048 if on_gpu else 512
-    say(f"transformers on {job['document']}: {len(job['token_ids']):,} tokens, chunks of {chunk}")
-    found = run_peer(PeerJob(str(_folder(config)), job["token_ids"], model.dtype, "cuda" if on_gpu else "cpu",
-                             threads, chunk, new_tokens))
-    return {**found, "document": job["document"], "prefill_chunk": chunk}
+    drafts = model.draft_name != "none"
+    own = config.draft_model in ("auto", BUILTIN)
+    draft = (str(BUILTIN_FOLDER / "draft" if own else find_model(config.draft_model))) if drafts else None
+    say(f"transformers on {title}: {len(token_ids):,} tokens, chunks of {chunk}")
+    found = run_peer(PeerJob(
+        folder=str(_folder(config)), draft_folder=draft, shape=given.grow, max_context=model.max_context,
+        token_ids=token_ids, dtype=model.dtype, device="cuda" if on_gpu else "cpu", threads=threads,
+        prefill_chunk=chunk, new_tokens=given.peer_new_tokens))
+    return found and {**found, "document": title, "prefill_chunk": chunk}
+
+
+def _give_memory_back() -> None:
+    """What the closed engine held on the GPU, for the other process."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def say(text: str) -> None:

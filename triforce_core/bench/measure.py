@@ -1,16 +1,21 @@
-"""Run plain decoding and TriForce against each other on one open document. Knows only the engine's verbs."""
+"""Run plain decoding and every row of settings against each other on one open document. Knows only the engine's verbs.
+
+The document is read once; every answer starts from the same cache, cut back to it. A row's first answer is not
+counted: it makes the row's caches and, on a GPU, captures its graphs. The first row of each sampling and plain decoding
+take turns; further rows follow one after the other and are compared with the same plain answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
-from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent, TierCount
-from ..metrics import merge_acceptance, milliseconds
+from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent
+from ..metrics import milliseconds
+from .rows import Row
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine as OwnEngine
@@ -18,67 +23,123 @@ if TYPE_CHECKING:
 
     Engine = OwnEngine | EngineClient
 
-PLAIN, FAST = "autoregressive", "triforce"
 SHORTEST = 8  # tokens; an answer below this is too short to time
-_WARM_UP_TOKENS = 24
+_WARM_UP_TOKENS = 24  # of plain decoding, which has one kind of pass
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer by one engine. milliseconds per stage and passes per tier: summed over its rounds."""
+
+    token_ids: tuple[int, ...]
+    stats: AnswerStats
+    milliseconds: Mapping[str, float]
+    passes: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One question, answered by both. The statistics of every repeat."""
+    """One question, answered by plain decoding and by one row, every repeat of both."""
 
     question: str | None
-    plain: tuple[AnswerStats, ...]
-    fast: tuple[AnswerStats, ...]
-    token_ids: Mapping[str, tuple[int, ...]]
-    milliseconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # engine -> stage -> time, summed
+    plain: tuple[Answer, ...]
+    fast: tuple[Answer, ...]
 
     @property
     def identical(self) -> bool:
-        return self.token_ids[PLAIN] == self.token_ids[FAST]
+        """All repeats of both, token for token."""
+        return len({answer.token_ids for answer in (*self.plain, *self.fast)}) == 1
 
     @property
     def same_tokens(self) -> int:
         """Tokens before the first difference."""
-        both = zip(self.token_ids[PLAIN], self.token_ids[FAST], strict=False)
-        return next((i for i, (a, b) in enumerate(both) if a != b), min(map(len, self.token_ids.values())))
+        return same_start(self.plain[0].token_ids, self.fast[0].token_ids)
 
     @property
     def variety(self) -> float:
         """Distinct runs of four tokens over all of them: a text that goes in circles is easy to draft, and says so."""
-        ids = self.token_ids[PLAIN]
+        ids = self.plain[0].token_ids
         runs = list(zip(ids, ids[1:], ids[2:], ids[3:], strict=False))
         return len(set(runs)) / len(runs) if runs else 1.0
 
     @property
     def long_enough(self) -> bool:
-        return min(map(len, self.token_ids.values())) >= SHORTEST
+        return min(len(answer.token_ids) for answer in (*self.plain, *self.fast)) >= SHORTEST
 
-    def rate(self, engine: str) -> float:
-        return median(stats.decode_tokens_per_second for stats in (self.plain if engine == PLAIN else self.fast))
+    @property
+    def plain_rate(self) -> float:
+        return median(answer.stats.decode_tokens_per_second for answer in self.plain)
+
+    @property
+    def fast_rate(self) -> float:
+        return median(answer.stats.decode_tokens_per_second for answer in self.fast)
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentResult:
-    """One document: what reading it cost, and every pair of answers."""
+    """One document: what reading it cost, and every pair of answers, row by row."""
 
     title: str
     context_tokens: int
     prefill_seconds: float
     prefill_tokens_per_second: float
     restored: bool  # from a saved reading: the prefill figures are of the run that made it
-    pairs: tuple[Pair, ...]
+    pairs: tuple[tuple[Pair, ...], ...]  # [row][question]
 
-    def rate(self, engine: str) -> float:
-        return median_of([pair.rate(engine) for pair in self.pairs if pair.long_enough])
+    def plain_rate(self, row: int) -> float:
+        return median_of([pair.plain_rate for pair in self.timed(row)])
 
-    @property
-    def speedup(self) -> float:
-        return self.rate(FAST) / self.rate(PLAIN) if self.rate(PLAIN) else 0.0
+    def fast_rate(self, row: int) -> float:
+        return median_of([pair.fast_rate for pair in self.timed(row)])
+
+    def speedup(self, row: int) -> float:
+        plain = self.plain_rate(row)
+        return self.fast_rate(row) / plain if plain else 0.0
+
+    def timed(self, row: int) -> list[Pair]:
+        return [pair for pair in self.pairs[row] if pair.long_enough]
 
 
 def median_of(values: Sequence[float]) -> float:
     return median(values) if values else 0.0
+
+
+def same_start(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """Tokens before the first difference: all of the shorter in fp32, fewer where bf16 flips a near-tie."""
+    both = list(zip(ours, theirs, strict=False))
+    return next((i for i, (a, b) in enumerate(both) if a != b), len(both))
+
+
+def measure_document(engine: Engine, document: Document, questions: Sequence[str | None], rows: Sequence[Row],
+                     repeats: int, say: Callable[[str], None]) -> DocumentResult:
+    """Prefill once, then every row's answers from that cache; see above for the order."""
+    engine.measure(document)  # tokenised now: the prefill below is timed without
+    opened, prefill_rate = _open(engine, document, say)
+    plain: dict[tuple[SamplingParams, SpeculationConfig], list[list[Answer]]] = {}
+    pairs = []
+    for row in rows:
+        baseline = row.baseline
+        alternate = baseline not in plain
+        if alternate:
+            plain[baseline] = [[] for _ in questions]
+            say(f"{document.title}: warming up plain decoding")
+            short = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens)
+            _answer(engine, questions[0], replace(row.sampling, max_new_tokens=short), baseline[1])
+        say(f"{document.title}: warming up {row.name}")
+        _answer(engine, questions[0], row.sampling, row.speculation)
+        fast: list[list[Answer]] = [[] for _ in questions]
+        for number, question in enumerate(questions):
+            for repeat in range(repeats):
+                turns = [(row.speculation, fast[number])]
+                if alternate:
+                    turns.insert((number + repeat) % 2, (baseline[1], plain[baseline][number]))
+                for speculation, answers in turns:
+                    say(f"{document.title}: {row.name}, answer {number + 1} of {len(questions)}, {speculation.engine}")
+                    answers.append(_answer(engine, question, row.sampling, speculation))
+        pairs.append(tuple(Pair(question, tuple(slow), tuple(quick))
+                           for question, slow, quick in zip(questions, plain[baseline], fast, strict=True)))
+    return DocumentResult(document.title, opened.tokens, opened.tokens / prefill_rate, prefill_rate, opened.restored,
+                          tuple(pairs))
 
 
 def _open(engine: Engine, document: Document, say: Callable[[str], None]) -> tuple[DocumentOpened, float]:
@@ -94,61 +155,12 @@ def _open(engine: Engine, document: Document, say: Callable[[str], None]) -> tup
     return opened, rate or opened.tokens / opened.read_seconds
 
 
-def measure_document(engine: Engine, document: Document, questions: Sequence[str | None], sampling: SamplingParams,
-                     speculation: SpeculationConfig, repeats: int, say: Callable[[str], None]) -> DocumentResult:
-    """Prefill once, warm both up, then alternate; who goes first alternates too."""
-    engine.measure(document)  # tokenised now: the prefill below is timed without
-    opened, prefill_rate = _open(engine, document, say)
-    warm_up = replace(sampling, max_new_tokens=min(_WARM_UP_TOKENS, sampling.max_new_tokens))
-    for name in (PLAIN, FAST):
-        say(f"warming up: {name}")
-        _answer(engine, questions[0], warm_up, _on(speculation, name))
-    pairs = []
-    for number, question in enumerate(questions, start=1):
-        answers: dict[str, list[_Answer]] = {PLAIN: [], FAST: []}
-        for repeat in range(repeats):
-            for name in (PLAIN, FAST) if (number + repeat) % 2 else (FAST, PLAIN):
-                say(f"{document.title}: answer {number} of {len(questions)}, {name}")
-                answers[name].append(_answer(engine, question, sampling, _on(speculation, name)))
-        pairs.append(Pair(question, tuple(done.stats for done, _ in answers[PLAIN]),
-                          tuple(done.stats for done, _ in answers[FAST]),
-                          {name: done[0][0].token_ids for name, done in answers.items()},
-                          {name: milliseconds([event for _, rounds in done for event in rounds])
-                           for name, done in answers.items()}))
-    return DocumentResult(document.title, opened.tokens, opened.tokens / prefill_rate, prefill_rate, opened.restored,
-                          tuple(pairs))
-
-
-def acceptance(results: Sequence[DocumentResult]) -> dict[str, TierCount]:
-    return merge_acceptance([stats.acceptance for result in results for pair in result.pairs for stats in pair.fast])
-
-
-def tokens_per_full_pass(results: Sequence[DocumentResult]) -> float:
-    """Over all TriForce answers together."""
-    answers = [stats for result in results for pair in result.pairs for stats in pair.fast]
-    passes = sum(stats.full_passes for stats in answers)
-    return sum(stats.generated_tokens for stats in answers) / passes if passes else 0.0
-
-
-def milliseconds_per_pass(results: Sequence[DocumentResult], engine: str) -> dict[str, float]:
-    """Where the time of a full pass's round goes, stage by stage."""
-    pairs = [pair for result in results for pair in result.pairs]
-    passes = sum(stats.full_passes for pair in pairs for stats in (pair.plain if engine == PLAIN else pair.fast))
-    totals: dict[str, float] = {}
-    for pair in pairs:
-        for stage, spent in pair.milliseconds.get(engine, {}).items():
-            totals[stage] = totals.get(stage, 0.0) + spent
-    return {stage: spent / passes for stage, spent in totals.items()} if passes else {}
-
-
-_Answer = tuple[Finished, list[RoundEvent]]
-
-
-def _on(speculation: SpeculationConfig, engine: str) -> SpeculationConfig:
-    return replace(speculation, engine=engine)  # type: ignore[arg-type]
-
-
-def _answer(engine: Engine, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig) -> _Answer:
+def _answer(engine: Engine, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig) -> Answer:
     *events, finished = engine.ask(question, (), sampling, speculation)
     assert isinstance(finished, Finished)
-    return finished, [event for event in events if isinstance(event, RoundEvent)]
+    rounds = [event for event in events if isinstance(event, RoundEvent)]
+    passes: dict[str, int] = {}
+    for event in rounds:
+        for tier, made in event.passes.items():
+            passes[tier] = passes.get(tier, 0) + made
+    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes)

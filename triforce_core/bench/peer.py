@@ -2,28 +2,38 @@
 
     python -m triforce_core.bench.peer JOB.json     (started by ``run_peer``; prints one JSON object)
 
-Prefill in the same chunks into its default cache, then ``model.generate``, greedy. ``dynamic`` (the default of
-generate) copies the whole cache for every token, ``static`` does not but attends all its slots: both are measured
-and the faster one counts.
-"""
+Greedy, 48 tokens by default. ``generate``: prefill in the same chunks, with its dynamic cache (the default, copied for
+every token) and its static one (not copied, but attended whole); the faster counts. Prompt lookup and assisted
+generation (with the same draft model, its own default settings) work with a dynamic cache that they fill themselves, in
+one pass: with one that is filled already they compute the whole prompt again. Rates count from the first token on."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+_COMPARED, _COMPARED_ROWS = 512, 64  # tokens and rows of the check that both models compute the same
+_LOOKUP = 10  # tokens that prompt lookup proposes: what its documentation uses
+_ASSISTED = "assisted generation"
+
 
 @dataclass(frozen=True, slots=True)
 class PeerJob:
-    folder: str  # checkpoint folder; a compact one is dequantised
+    """folder, draft_folder: checkpoints (a compact one is dequantised); shape: what they are grown to, see ``grow``."""
+
+    folder: str
+    draft_folder: str | None
+    shape: str | None
+    max_context: int
     token_ids: tuple[int, ...]
     dtype: str
     device: str
@@ -32,59 +42,53 @@ class PeerJob:
     new_tokens: int
 
 
-def run_peer(job: PeerJob) -> dict[str, Any]:
-    """prefill_seconds, prefill_tokens_per_second, tokens_per_second, cache, per_cache, token_ids, transformers, ..."""
+def run_peer(job: PeerJob) -> dict[str, Any] | None:
+    """What ``measure_peer`` returns; None where its process failed (it has said why on stderr)."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.json"
         path.write_text(json.dumps(asdict(job)))
         root = Path(__file__).resolve().parents[2]
-        done = subprocess.run([sys.executable, "-P", "-m", "triforce_core.bench.peer", str(path)], check=True,
-                              stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(root)})
+        search = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = subprocess.run([sys.executable, "-P", "-m", "triforce_core.bench.peer", str(path)], check=False,
+                              stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": search})
+    if done.returncode:
+        return None
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 
 
-def _load(job: PeerJob) -> Any:
-    import torch
-    from safetensors import safe_open
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    from ..model.quantized import FORMAT, SCALE_SUFFIX, dequantize
-
-    folder, dtype = Path(job.folder), getattr(torch, job.dtype)
-    weights = folder / "model.safetensors"
-    compact = False
-    if weights.is_file():
-        with safe_open(str(weights), framework="pt") as file:
-            compact = (file.metadata() or {}).get("format") == FORMAT
-    if not compact:
-        whole: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
-        return whole.to(job.device)
-    from safetensors.torch import load_file
-
-    stored = load_file(weights)
-    state = {name: dequantize(data, stored[name + SCALE_SUFFIX]) if name + SCALE_SUFFIX in stored else data
-             for name, data in stored.items() if not name.endswith(SCALE_SUFFIX)}
-    model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="sdpa")
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
-    model.tie_weights()
-    return model.to(dtype=dtype, device=job.device)
-
-
 class _Clock:
-    """A streamer that notes when each token came."""
+    """A streamer that notes when tokens came, and how many at once."""
 
     def __init__(self) -> None:
-        self.times: list[float] = []
+        self.arrivals: list[tuple[float, int]] = []
 
     def put(self, value: Any) -> None:
-        self.times.append(perf_counter())
+        self.arrivals.append((perf_counter(), value.numel()))
 
     def end(self) -> None: ...
 
+    @property
+    def tokens_per_second(self) -> float:
+        """From the first arrival of new tokens (the very first is the prompt) to the last."""
+        (first, _), *rest = self.arrivals[1:]
+        return sum(count for _, count in rest) / (rest[-1][0] - first)
 
-def _measure(model: Any, job: PeerJob, kind: str) -> dict[str, Any]:
+
+def _generate(model: Any, job: PeerJob, **method: Any) -> dict[str, Any]:
+    import torch
+
+    ids = torch.tensor([job.token_ids], device=job.device)
+    clock = _Clock()
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=job.new_tokens,
+                         min_new_tokens=job.new_tokens, do_sample=False, eos_token_id=None, pad_token_id=0,
+                         streamer=clock, **method)
+    new = out[0, ids.shape[1] :].tolist()
+    return {"tokens_per_second": clock.tokens_per_second, "tokens": len(new), "token_ids": new}
+
+
+def _with_cache(model: Any, job: PeerJob, kind: str) -> dict[str, Any]:
+    """generate from a "dynamic" or "static" cache that was filled chunk by chunk."""
     import torch
     from transformers import DynamicCache, StaticCache
 
@@ -101,47 +105,73 @@ def _measure(model: Any, job: PeerJob, kind: str) -> dict[str, Any]:
     if job.device.startswith("cuda"):
         torch.cuda.synchronize()
     prefill = perf_counter() - started
-    clock = _Clock()
-    out = model.generate(ids, past_key_values=cache, max_new_tokens=job.new_tokens, min_new_tokens=job.new_tokens,
-                         do_sample=False, streamer=clock, attention_mask=torch.ones_like(ids),
-                         eos_token_id=None, pad_token_id=0)
-    times = clock.times[-job.new_tokens :]  # the first put is the prompt
-    return {"cache": kind, "prefill_seconds": prefill, "tokens_per_second": (len(times) - 1) / (times[-1] - times[0]),
-            "token_ids": out[0, length:].tolist()}
+    return {**_generate(model, job, past_key_values=cache), "prefill_seconds": prefill}
 
 
-def measure_peer(job: PeerJob, kinds: Sequence[str] = ("dynamic", "static")) -> dict[str, Any]:
+def measure_peer(job: PeerJob) -> dict[str, Any]:
+    """tokens_per_second and token_ids of the faster generate, the prefill, every method's figures, the check of logits.
+    """
     import torch
     import transformers
 
+    from .peer_model import compare_logits, our_logits, our_model, peer_model
+
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(job.threads)
+    dtype, start = getattr(torch, job.dtype), list(job.token_ids[:_COMPARED])
+    made = (job.shape, job.max_context, job.device, dtype)
+    ours = our_logits(our_model(Path(job.folder), *made), start, min(_COMPARED_ROWS, len(start)))
+    _free(job)  # before the other model comes
     with torch.inference_mode():
-        model = _load(job).eval()
-        warm = PeerJob(**{**asdict(job), "token_ids": tuple(job.token_ids[:256]), "new_tokens": 4})
-        per_cache: dict[str, dict[str, Any]] = {}
-        failed: dict[str, str] = {}
-        for kind in kinds:
-            try:
-                _measure(model, warm, kind)
-                per_cache[kind] = _measure(model, job, kind)
-            except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-                failed[kind] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    assert per_cache, failed
-    best = max(per_cache.values(), key=lambda found: found["tokens_per_second"])
-    prefill = min(found["prefill_seconds"] for found in per_cache.values())
-    return {"name": "transformers", "version": transformers.__version__, "attention": "sdpa",
-            "tokens_per_second": best["tokens_per_second"], "cache": best["cache"], "prefill_seconds": prefill,
-            "prefill_tokens_per_second": len(job.token_ids) / prefill, "context_tokens": len(job.token_ids),
-            "per_cache": {kind: {"tokens_per_second": found["tokens_per_second"],
-                                 "prefill_seconds": found["prefill_seconds"]} for kind, found in per_cache.items()},
-            "failed": failed, "token_ids": best["token_ids"]}
+        model = peer_model(Path(job.folder), *made)
+        logits = compare_logits(ours, model, start)
+        methods: dict[str, Callable[[PeerJob], dict[str, Any]]] = {
+            "generate, dynamic cache": lambda job: _with_cache(model, job, "dynamic"),
+            "generate, static cache": lambda job: _with_cache(model, job, "static"),
+            "prompt lookup": lambda job: _generate(model, job, prompt_lookup_num_tokens=_LOOKUP),
+        }
+        if job.draft_folder:
+            draft = peer_model(Path(job.draft_folder), job.shape and "llama-68m", *made[1:])
+            methods[_ASSISTED] = lambda job: _generate(model, job, assistant_model=draft)
+        found, failed = _measure_all(methods, job)
+    generates = {name: result for name, result in found.items() if "prefill_seconds" in result}
+    assert generates, failed
+    best = max(generates, key=lambda name: generates[name]["tokens_per_second"])
+    prefill = min(result["prefill_seconds"] for result in generates.values())
+    return {"name": "transformers", "version": transformers.__version__, "attention": "sdpa", "logits": logits,
+            "tokens_per_second": found[best]["tokens_per_second"], "token_ids": found[best]["token_ids"],
+            "generate": best, "prefill_seconds": prefill, "prefill_tokens_per_second": len(job.token_ids) / prefill,
+            "context_tokens": len(job.token_ids), "methods": found, "failed": failed}
 
 
-def main() -> None:
-    given = json.loads(Path(sys.argv[1]).read_text())
+def _measure_all(methods: dict[str, Callable[[PeerJob], dict[str, Any]]],
+                 job: PeerJob) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Each after a short warm-up; one that fails (memory, a method that a version lacks) is told, not hidden."""
+    warm = PeerJob(**{**asdict(job), "token_ids": tuple(job.token_ids[:256]), "new_tokens": 4})
+    found: dict[str, dict[str, Any]] = {}
+    failed: dict[str, str] = {}
+    for name, method in methods.items():
+        try:
+            method(warm)
+            found[name] = method(job)
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+            failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        _free(job)
+    return found, failed
+
+
+def _free(job: PeerJob) -> None:
+    import torch
+
+    gc.collect()
+    if job.device.startswith("cuda"):
+        torch.cuda.empty_cache()
+
+
+def main(arguments: Sequence[str]) -> None:
+    given = json.loads(Path(arguments[0]).read_text())
     print(json.dumps(measure_peer(PeerJob(**{**given, "token_ids": tuple(given["token_ids"])}))))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,4 +1,7 @@
-"""Results as a table for people and one JSON object for machines. Pure, but for looking at the machine."""
+"""Results as one JSON object for machines (``table`` has the form for people). Pure, but for looking at the machine.
+
+Every rate was measured in this run. What was counted from shapes instead, or follows from that, is named in
+``modelled``."""
 
 from __future__ import annotations
 
@@ -8,140 +11,183 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config import SamplingParams
 from ..events import ModelInfo
-from ..metrics import acceptance_rate
-from .measure import (
-    FAST,
-    PLAIN,
-    SHORTEST,
-    DocumentResult,
-    acceptance,
-    median_of,
-    milliseconds_per_pass,
-    tokens_per_full_pass,
-)
+from ..metrics import acceptance_rate, merge_acceptance
+from .measure import Answer, DocumentResult, Pair, median_of, same_start
+from .roofline import Bandwidth, Traffic
+from .rows import Row
+
+MODELLED = ("bytes_per_token", "roofline_tokens_per_second", "autoregressive_share_of_roofline", "inner_roofline_ms",
+            "inner_step_over_roofline", "prefill_teraflops", "prefill_share_of_matrix_rate")
 
 
-def summary(results: Sequence[DocumentResult], model: ModelInfo, sampling: SamplingParams, *, workload: str,
-            verifier: str, machine: Mapping[str, Any], peer: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The JSON object. Rates are medians over answers; speedup is their ratio."""
-    pairs = [pair for result in results for pair in result.pairs]
-    timed = [pair for pair in pairs if pair.long_enough]
-    plain, fast = (median_of([pair.rate(name) for pair in timed]) for name in (PLAIN, FAST))
-    same_expected = sampling.temperature == 0 or verifier == "coupled"
+def summary(results: Sequence[DocumentResult], rows: Sequence[Row], model: ModelInfo, *, workload: str,
+            machine: Mapping[str, Any], bandwidth: Bandwidth, traffic: Traffic,
+            peer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The JSON object: of the whole run, of its first row, and of every row under ``rows``.
+
+    Rates and speed-ups are medians over documents, of each document's median over answers."""
+    figures = [_row(results, number, row, bandwidth, traffic) for number, row in enumerate(rows)]
+    first, pairs = figures[0], [pair for result in results for pair in result.pairs[0]]
     prefill = median_of([result.prefill_tokens_per_second for result in results])
-    plain_stats = [stats for pair in pairs for stats in pair.plain]
     found: dict[str, Any] = {
         "model": model.name,
         "draft_model": model.draft_name,
         "workload": workload,
         "device": model.device,
+        "mode": model.mode,
         "dtype": model.dtype,
         "context_tokens": int(median_of([result.context_tokens for result in results])),
-        "autoregressive_tokens_per_second": plain,
-        "triforce_tokens_per_second": fast,
-        "speedup": fast / plain if plain else 0.0,
-        "acceptance": {tier: {"tested": count.tested, "accepted": count.accepted, "rate": acceptance_rate(count)}
-                       for tier, count in acceptance(results).items()},
-        "tokens_per_full_pass": tokens_per_full_pass(results),
-        "identical_text": all(pair.identical for pair in pairs) if same_expected else None,
-        "variety": median_of([pair.variety for pair in pairs]),
+        **{key: value for key, value in first.items() if key not in ("row", "settings", "tokens_per_second")},
+        "triforce_tokens_per_second": first["tokens_per_second"],
         "prefill_tokens_per_second": prefill,
         "answers": len(pairs),
-        "answers_too_short": len(pairs) - len(timed),
-        "new_tokens": sampling.max_new_tokens,
-        "temperature": sampling.temperature,
-        "seed": sampling.seed,
-        "verifier": verifier,
-        "why": pairs[0].fast[0].why if pairs else "",
-        "autoregressive_time_to_first_token": median_of([stats.time_to_first_token for stats in plain_stats]),
-        "triforce_time_to_first_token": median_of([stats.time_to_first_token for pair in pairs for stats in pair.fast]),
-        "kv_cache_gigabytes_per_second": plain * _cache_bytes(results, model) / 1e9,
-        "autoregressive_milliseconds_per_pass": milliseconds_per_pass(results, PLAIN),
-        "triforce_milliseconds_per_pass": milliseconds_per_pass(results, FAST),
+        "answers_too_short": sum(not pair.long_enough for pair in pairs),
+        "new_tokens": rows[0].sampling.max_new_tokens,
+        "seed": rows[0].sampling.seed,
+        "autoregressive_milliseconds_per_pass": milliseconds_per_pass([a for pair in pairs for a in pair.plain]),
+        "triforce_milliseconds_per_pass": milliseconds_per_pass([a for pair in pairs for a in pair.fast]),
+        "copy_gb_per_second": bandwidth.copy,
+        "copy_how": bandwidth.how,
+        "host_to_device_gb_per_second": bandwidth.host_to_device,
+        "matrix_teraflops": bandwidth.matrix,
+        **_prefill(results, bandwidth, traffic),
+        "modelled": list(MODELLED),
         "documents": [_document(result) for result in results],
+        "rows": figures,
         **machine,
     }
     if peer is not None:
-        own = next(result for result in results if result.title == peer["document"])
-        found["peer"] = {key: value for key, value in peer.items() if key != "token_ids"} | {
-            "prefill_seconds_triforce": own.prefill_seconds,
-            "prefill_ratio": peer["prefill_tokens_per_second"] / own.prefill_tokens_per_second,  # our time / theirs
-            "autoregressive_over_peer": plain / peer["tokens_per_second"],
-            "same_tokens": _same_start(own.pairs[0].token_ids[PLAIN], peer["token_ids"])
-            if own.pairs[0].question is None else None,
-        }
-        found["transformers_tokens_per_second"] = peer["tokens_per_second"]
-        found["transformers_prefill_tokens_per_second"] = peer["prefill_tokens_per_second"]
+        found |= _peer(peer, next(result for result in results if result.title == peer["document"]),
+                       first["autoregressive_tokens_per_second"], first["tokens_per_second"])
     return found
 
 
-def _same_start(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """Tokens before the first difference: all of ``theirs`` in fp32, fewer where bf16 flips a near-tie."""
-    both = list(zip(ours, theirs, strict=False))
-    return next((i for i, (a, b) in enumerate(both) if a != b), len(both))
+def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Bandwidth,
+         traffic: Traffic) -> dict[str, Any]:
+    pairs = [pair for result in results for pair in result.pairs[number]]
+    plain = [result.plain_rate(number) for result in results if result.timed(number)]
+    fast = [result.fast_rate(number) for result in results if result.timed(number)]
+    gains = [result.speedup(number) for result in results if result.timed(number)]
+    answers = [answer for pair in pairs for answer in pair.fast]
+    slow = [answer for pair in pairs for answer in pair.plain]
+    counts = merge_acceptance([answer.stats.acceptance for answer in answers])
+    context = median_of([result.context_tokens for result in results]) + median_of(
+        [len(answer.token_ids) / 2 for answer in slow])
+    roofline = bandwidth.copy * 1e9 / traffic.plain_bytes(context)
+    stats = answers[0].stats
+    return {
+        "row": row.name,
+        "settings": dict(row.settings),
+        "temperature": row.sampling.temperature,
+        "top_p": row.sampling.top_p,
+        "verifier": row.speculation.verifier,
+        "tokens_per_second": median_of(fast),
+        "autoregressive_tokens_per_second": median_of(plain),
+        "speedup": median_of(gains),
+        "speedup_spread": _spread(gains),
+        "autoregressive_spread": _spread(plain),
+        "triforce_spread": _spread(fast),
+        "tokens_per_full_pass": tokens_per_full_pass(answers),
+        "acceptance": {tier: {"tested": count.tested, "accepted": count.accepted, "rate": acceptance_rate(count)}
+                       for tier, count in counts.items()},
+        "identical_text": all(pair.identical for pair in pairs) if row.same_text_expected else None,
+        "variety": median_of([pair.variety for pair in pairs]),
+        "autoregressive_time_to_first_token": median_of([answer.stats.time_to_first_token for answer in slow]),
+        "triforce_time_to_first_token": median_of([answer.stats.time_to_first_token for answer in answers]),
+        "bytes_per_token": traffic.plain_bytes(context),
+        "roofline_tokens_per_second": roofline,
+        "autoregressive_share_of_roofline": median_of(plain) / roofline,
+        **_inner(answers, bandwidth, traffic),
+        "why": stats.why,
+        "dials": dict(stats.dials),
+    }
 
 
-def _cache_bytes(results: Sequence[DocumentResult], model: ModelInfo) -> float:
-    return median_of([result.context_tokens for result in results]) * model.kv_bytes_per_token
+def _inner(answers: Sequence[Answer], bandwidth: Bandwidth, traffic: Traffic) -> dict[str, float | None]:
+    """One inner step: the small model's draft and the middle tier's pass over it. None where there was none."""
+    dials = answers[0].stats.dials
+    tier = str(dials.get("middle_cache", "none"))
+    steps = sum(answer.passes.get(tier, 0) for answer in answers)
+    needed = traffic.inner_bytes(dials)
+    if not steps or needed is None:
+        return {"inner_step_ms": None, "inner_roofline_ms": None, "inner_step_over_roofline": None}
+    spent = sum(answer.milliseconds.get(stage, 0.0) for answer in answers for stage in (tier, "draft")) / steps
+    least = needed / bandwidth.copy / 1e6
+    return {"inner_step_ms": spent, "inner_roofline_ms": least, "inner_step_over_roofline": spent / least}
+
+
+def _prefill(results: Sequence[DocumentResult], bandwidth: Bandwidth, traffic: Traffic) -> dict[str, float | None]:
+    rates = [traffic.prefill_flops(result.context_tokens) / result.prefill_seconds / 1e12
+             for result in results if not result.restored]
+    rate = median_of(rates) if rates else None
+    share = rate / bandwidth.matrix if rate and bandwidth.matrix else None
+    return {"prefill_teraflops": rate, "prefill_share_of_matrix_rate": share}
+
+
+def _peer(peer: Mapping[str, Any], own: DocumentResult, plain: float, fast: float) -> dict[str, Any]:
+    pair = own.pairs[0][0]
+    ours = pair.plain[0].token_ids if pair.question is None else None
+    methods = {name: {key: value for key, value in found.items() if key != "token_ids"} | {
+        "same_tokens": None if ours is None else same_start(ours, found["token_ids"])}
+        for name, found in peer["methods"].items()}
+    best = max(methods, key=lambda name: methods[name]["tokens_per_second"])
+    told = {key: value for key, value in peer.items() if key not in ("methods", "token_ids")} | {
+        "methods": methods,
+        "best": best,
+        "prefill_seconds_triforce": own.prefill_seconds,
+        "prefill_ratio": peer["prefill_tokens_per_second"] / own.prefill_tokens_per_second,  # our time / theirs
+        "autoregressive_over_peer": plain / peer["tokens_per_second"],
+        "triforce_over_best": fast / methods[best]["tokens_per_second"],
+        "same_tokens": None if ours is None else same_start(ours, peer["token_ids"]),
+    }
+    return {"peer": told, "transformers_tokens_per_second": peer["tokens_per_second"],
+            "transformers_prefill_tokens_per_second": peer["prefill_tokens_per_second"]}
+
+
+def tokens_per_full_pass(answers: Sequence[Answer]) -> float:
+    """Over all these answers together."""
+    passes = sum(answer.stats.full_passes for answer in answers)
+    return sum(answer.stats.generated_tokens for answer in answers) / passes if passes else 0.0
+
+
+def milliseconds_per_pass(answers: Sequence[Answer]) -> dict[str, float]:
+    """Where the time of a full pass's round goes, stage by stage."""
+    passes = sum(answer.stats.full_passes for answer in answers)
+    totals: dict[str, float] = {}
+    for answer in answers:
+        for stage, spent in answer.milliseconds.items():
+            totals[stage] = totals.get(stage, 0.0) + spent
+    return {stage: spent / passes for stage, spent in totals.items()} if passes else {}
+
+
+def _spread(values: Sequence[float]) -> list[float] | None:
+    """Least and most over documents."""
+    return [min(values), max(values)] if values else None
 
 
 def _document(result: DocumentResult) -> dict[str, Any]:
+    """The first row's figures on it."""
+    pairs = result.pairs[0]
     return {
         "title": result.title,
         "context_tokens": result.context_tokens,
         "prefill_seconds": result.prefill_seconds,
         "prefill_tokens_per_second": result.prefill_tokens_per_second,
         "prefill_restored": result.restored,
-        "autoregressive_tokens_per_second": result.rate(PLAIN),
-        "triforce_tokens_per_second": result.rate(FAST),
-        "speedup": result.speedup,
-        "tokens_per_full_pass": tokens_per_full_pass([result]),
-        "answers": [{"question": pair.question, "tokens": len(pair.token_ids[FAST]),
-                     "autoregressive_tokens_per_second": pair.rate(PLAIN),
-                     "triforce_tokens_per_second": pair.rate(FAST), "identical": pair.identical,
-                     "same_tokens": pair.same_tokens, "variety": pair.variety} for pair in result.pairs],
+        "autoregressive_tokens_per_second": result.plain_rate(0),
+        "triforce_tokens_per_second": result.fast_rate(0),
+        "speedup": result.speedup(0),
+        "speedups": [result.speedup(number) for number in range(len(result.pairs))],  # row by row
+        "tokens_per_full_pass": tokens_per_full_pass([answer for pair in pairs for answer in pair.fast]),
+        "answers": [_answer(pair) for pair in pairs],
     }
 
 
-def table(found: Mapping[str, Any]) -> str:
-    """For people."""
-    wide = max([8, *(len(_short(row["title"])) for row in found["documents"])])
-    lines = [f"{'document':{wide}}  {'tokens':>7}  {'read t/s':>8}  {'plain t/s':>9}  {'TriForce t/s':>12}  "
-             f"{'speed-up':>8}  {'per pass':>8}  same text"]
-    for row in found["documents"]:
-        same = sum(answer["identical"] for answer in row["answers"])
-        lines.append(f"{_short(row['title']):{wide}}  {row['context_tokens']:7,}  "
-                     f"{row['prefill_tokens_per_second']:8,.0f}  {row['autoregressive_tokens_per_second']:9.2f}  "
-                     f"{row['triforce_tokens_per_second']:12.2f}  {row['speedup']:7.2f}x  "
-                     f"{row['tokens_per_full_pass']:8.2f}  {same} of {len(row['answers'])}")
-    lines.append(f"{'median':{wide}}  {found['context_tokens']:7,}  {found['prefill_tokens_per_second']:8,.0f}  "
-                 f"{found['autoregressive_tokens_per_second']:9.2f}  {found['triforce_tokens_per_second']:12.2f}  "
-                 f"{found['speedup']:7.2f}x  {found['tokens_per_full_pass']:8.2f}")
-    lines.append("")
-    for tier, count in found["acceptance"].items():
-        lines.append(f"accepted from {tier}: {count['accepted']:,} of {count['tested']:,} ({count['rate']:.0%})")
-    lines.append(f"variety of the text: {found['variety']:.0%} of its runs of four tokens are distinct")
-    for name, key in (("plain", "autoregressive"), ("TriForce", "triforce")):
-        stages = ", ".join(f"{stage} {spent:.1f}" for stage, spent in found[f"{key}_milliseconds_per_pass"].items())
-        lines.append(f"milliseconds per full pass, {name}: {stages}")
-    lines.append(f"first token after {found['autoregressive_time_to_first_token']:.2f} s (plain), "
-                 f"{found['triforce_time_to_first_token']:.2f} s (TriForce); {found['why']}")
-    lines.append(f"plain decoding moves {found['kv_cache_gigabytes_per_second']:.1f} GB/s of KV cache; "
-                 f"peak memory {found['peak_memory_bytes'] / 1024**2:,.0f} MiB")
-    if found["answers_too_short"]:
-        lines.append(f"{found['answers_too_short']} answers under {SHORTEST} tokens are not timed")
-    if peer := found.get("peer"):
-        lines.append(f"transformers {peer['version']} ({peer['cache']} cache, {peer['attention']}): generate "
-                     f"{peer['tokens_per_second']:.2f} t/s (plain here: {peer['autoregressive_over_peer']:.2f}x of it);"
-                     f" prefill {peer['prefill_seconds']:.1f} s, here {peer['prefill_seconds_triforce']:.1f} s "
-                     f"(ours / theirs {peer['prefill_ratio']:.2f})")
-    return "\n".join(lines)
-
-
-def _short(title: str) -> str:
-    return title if len(title) <= 32 else title[:31] + "…"
+def _answer(pair: Pair) -> dict[str, Any]:
+    return {"question": pair.question, "tokens": len(pair.fast[0].token_ids),
+            "autoregressive_tokens_per_second": pair.plain_rate, "triforce_tokens_per_second": pair.fast_rate,
+            "identical": pair.identical, "same_tokens": pair.same_tokens, "variety": pair.variety}
 
 
 def describe_machine(device: str) -> dict[str, Any]:

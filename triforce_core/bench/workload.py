@@ -11,27 +11,34 @@ from pathlib import Path
 from ..documents.document import Document, Page
 from ..errors import ConfigError
 
+WORKLOADS = ("continue", "questions", "summary", "code", "table")
+MADE = ("summary", "code", "table")  # for these a run makes its own documents unless it is given some
+SUM_UP = "Sum up in your own words what the text says."
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{3,}\b")  # inside a sentence: the first word says nothing
 _SENTENCE = re.compile(r"[^.!?]+[.!?]")
 
 
 def cut(document: Document, max_tokens: int, count: Callable[[Document], int]) -> Document:
     """The document's beginning, of at most ``max_tokens`` by ``count`` and within a hundredth of it."""
-    characters = min(document.characters, 12 * max_tokens)
-    if count(_first_characters(document, characters)) <= max_tokens:
-        return _first_characters(document, characters)
-    low, high = 0, characters
+    high = min(document.characters, 12 * max_tokens)
+    best = _first_characters(document, high)
+    high_tokens = count(best)
+    if high_tokens <= max_tokens:
+        return best
+    low = low_tokens = 0
     best = _first_characters(document, 1)
     for _ in range(24):
-        middle = (low + high + 1) // 2
+        # Where the tokens would be if they were spread evenly: counting a long book is what costs here.
+        share = (max_tokens * 0.995 - low_tokens) / (high_tokens - low_tokens)
+        middle = min(high - 1, max(low + 1, low + round(share * (high - low))))
         shorter = _first_characters(document, middle)
         tokens = count(shorter)
         if tokens > max_tokens:
-            high = middle - 1
+            high, high_tokens = middle, tokens
         else:
-            low, best = middle, shorter
-            if tokens >= max_tokens - max_tokens // 100 or low >= high:
-                break
+            low, low_tokens, best = middle, tokens, shorter
+        if high - low < 2 or max_tokens - max_tokens // 100 <= low_tokens:
+            break
     return best
 
 

@@ -10,9 +10,10 @@ from ..device.shard import ALONE, Shard
 from .config import ModelConfig, parse_config, read_config
 from .llama import Llama
 from .locate import find_model
-from .weights import Checkpoint
+from .weights import Checkpoint, stored_as_int8
 
-__all__ = ["Checkpoint", "Llama", "ModelConfig", "find_model", "load_model", "parse_config", "read_config"]
+__all__ = ["Checkpoint", "Llama", "ModelConfig", "find_model", "load_model", "parse_config", "read_config",
+           "stored_as_int8"]
 
 
 def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,

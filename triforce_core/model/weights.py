@@ -129,6 +129,14 @@ class Checkpoint:
             raise DamagedWeightsError(f"{path.name}: {name} cannot be read: {error}", remedy=_AGAIN) from error
 
 
+def stored_as_int8(folder: Path) -> bool:
+    """Whether a checkpoint is in the compact format; reads no tensor.
+
+    Raises ModelNotFoundError, DamagedWeightsError."""
+    first = next(_files(folder))
+    return first.suffix == ".safetensors" and (_open_safetensors(first).metadata() or {}).get("format") == FORMAT
+
+
 def _files(folder: Path) -> Iterator[Path]:
     """The weight files of a folder: safetensors before pickles, shards as their index lists them."""
     for single, index in (("model.safetensors", "model.safetensors.index.json"),

@@ -1,0 +1,69 @@
+"""Rows on a real engine with a tiny random pair: each answers as if it were alone, and all say the same words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from engine.tiny import document, write_model
+
+from triforce_core.bench.measure import DocumentResult, measure_document
+from triforce_core.bench.report import summary
+from triforce_core.bench.roofline import Bandwidth, Traffic
+from triforce_core.bench.rows import Row, make_rows, parse_sweep
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.engine.engine import Engine
+from triforce_core.model import read_config
+
+DIALS = SpeculationConfig(budget=128, recent=48, window=32)
+SAMPLING = SamplingParams(max_new_tokens=24, stop_token_ids=())
+SWEEPS = ("budget=64,128", "chunk_size=4,8", "gamma1=1,3", "gamma2=2,8", "window=16,64", "refresh_every=1,3",
+          "temperature=0.5,0.9", "seed=0,5")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("pair")
+    return (write_model(root / "target", layers=2, heads=2, seed=1),
+            write_model(root / "draft", layers=1, heads=1, seed=2))
+
+
+def open_engine(folders: tuple[Path, Path]) -> Engine:
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
+                                 mode="cpu"))
+    list(engine.load())
+    return engine
+
+
+def run(engine: Engine, rows: list[Row]) -> DocumentResult:
+    return measure_document(engine, document(120), [None], rows, 1, lambda _: None)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_a_row_says_what_it_would_say_alone(folders: tuple[Path, Path], sweep: str) -> None:
+    rows = make_rows(SAMPLING, replace(DIALS, verifier="coupled"), [parse_sweep(sweep)])
+    together = run(open_engine(folders), rows)
+    assert all(pair.identical for pairs in together.pairs for pair in pairs)
+    alone = run(open_engine(folders), rows[-1:])
+    found, expected = together.pairs[-1][0].fast[0], alone.pairs[0][0].fast[0]
+    # Not only the words, which plain decoding decides: also how they were drafted.
+    assert found.token_ids == expected.token_ids and found.passes == expected.passes
+    assert found.stats.acceptance == expected.stats.acceptance
+
+
+def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
+    rows = make_rows(replace(SAMPLING, temperature=0.7), DIALS, ablation=True)
+    engine = open_engine(folders)
+    result = run(engine, rows)
+    *_, info = engine.load()
+    traffic = Traffic(read_config(folders[0]), 4, info.kv_bytes_per_token)
+    found = summary([result], rows, info, workload="continue", machine={}, bandwidth=Bandwidth(10.0), traffic=traffic,
+                    peer=None)
+    assert [set(row["acceptance"]) for row in found["rows"]] == [
+        {"retrieval", "draft"}, {"retrieval"}, {"streaming", "draft"}, {"draft"}]
+    inner = [row["inner_step_ms"] for row in found["rows"]]
+    assert all(step > 0 for step in inner[:3]) and inner[3] is None
+    assert all(row["identical_text"] is None and row["speedup"] > 0 for row in found["rows"])

@@ -1,0 +1,116 @@
+"""What the machine can move, measured, and what a pass must move, counted: how far decoding is from the best there is.
+
+Plain decoding reads the weights and the cache once for every token, whatever the code does, so bytes over bandwidth is
+the least time of a token (Williams et al., roofline, CACM 2009). Bytes are counted from the model's shapes, products'
+matrices and KV only: norms, activations and the embedding's one row are a rounding error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+from ..model import ModelConfig
+
+_BYTES_PER_WEIGHT = {"int8": 1.0, "int4": 0.5}  # of a copy in few bits; its scales left out
+_MATRIX = 8192  # side of the product whose rate counts as the GPU's
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Measured. copy and host_to_device: GB/s; a copy counts bytes read plus bytes written.
+
+    matrix: TFLOP/s of a large bf16 product. None: this machine has no GPU."""
+
+    copy: float
+    host_to_device: float | None = None
+    matrix: float | None = None
+    how: str = ""
+
+
+def measure_bandwidth(device: str, mebibytes: int = 0) -> Bandwidth:
+    """On "cpu" or "cuda". mebibytes: of each copied buffer (0: enough to be far beyond any cache)."""
+    import torch
+
+    if device == "cpu":
+        source = torch.ones((mebibytes or 256) * 2**18)  # fp32
+        target = torch.zeros_like(source)
+        seconds = _median_seconds(lambda: target.copy_(source), 7)
+        return Bandwidth(2 * source.nbytes / seconds / 1e9,
+                         how=f"a plain copy in memory by {torch.get_num_threads()} threads, read plus written")
+    from .kernels import copy_bandwidth
+
+    gibibytes = (mebibytes or 1024) / 1024
+    found = Bandwidth(copy_bandwidth(gibibytes), _host_to_device(gibibytes / 4), _matrix_rate(),
+                      "a device-to-device copy, read plus written")
+    torch.cuda.empty_cache()
+    return found
+
+
+def _host_to_device(gibibytes: float) -> float:
+    import torch
+
+    from .kernels import timed
+
+    host = torch.ones(int(gibibytes * 2**30), dtype=torch.uint8).pin_memory()
+    there = torch.empty_like(host, device="cuda")
+    return host.numel() / timed(lambda: there.copy_(host, non_blocking=True), 8) / 1e9
+
+
+def _matrix_rate() -> float:
+    """On random numbers: zeros would be faster than any model's weights."""
+    import torch
+
+    from .kernels import timed
+
+    a, b = (torch.randn(_MATRIX, _MATRIX, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return 2 * _MATRIX**3 / timed(lambda: a @ b, 10) / 1e12
+
+
+def _median_seconds(call: Callable[[], object], repeats: int) -> float:
+    call()
+    times = []
+    for _ in range(repeats):
+        started = perf_counter()
+        call()
+        times.append(perf_counter() - started)
+    return median(times)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What passes of one model move and multiply. bytes_per_weight: as the products of few rows read them."""
+
+    shape: ModelConfig
+    bytes_per_weight: float
+    kv_bytes_per_token: int
+
+    @property
+    def matrix_weights(self) -> int:
+        """Weights that a pass of one row multiplies: all but the embedding table, unless it is the head too."""
+        s = self.shape
+        return s.num_parameters - (0 if s.tied_embeddings else s.vocab_size * s.hidden_size)
+
+    def plain_bytes(self, context: float) -> float:
+        """Of one token of plain decoding: weights and KV, once."""
+        return self.matrix_weights * self.bytes_per_weight + context * self.kv_bytes_per_token
+
+    def inner_bytes(self, dials: Mapping[str, int | str]) -> float | None:
+        """Of one inner step: the middle tier's weights and its budget of KV. None: these dials have no middle tier.
+
+        The small model's bytes are left out: the share reached is a little better than said."""
+        if dials.get("middle_cache", "none") == "none":
+            return None
+        per_weight = _BYTES_PER_WEIGHT.get(str(dials.get("retrieval_weights")), self.bytes_per_weight)
+        return self.matrix_weights * per_weight + int(dials["budget"]) * self.kv_bytes_per_token
+
+    def prefill_flops(self, tokens: int) -> float:
+        """Of reading ``tokens``: products with every weight but the head, causal attention. Of the last
+        layer only queries, keys and values."""
+        s = self.shape
+        keys_values = s.hidden_size * 2 * s.num_kv_heads * s.head_dim
+        queries = s.hidden_size * s.num_heads * s.head_dim
+        layer = keys_values + 2 * queries + 3 * s.hidden_size * s.intermediate_size
+        products = 2 * tokens * ((s.num_layers - 1) * layer + keys_values + queries)
+        return products + (s.num_layers - 1) * 2 * tokens**2 * s.num_heads * s.head_dim

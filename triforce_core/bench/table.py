@@ -1,0 +1,101 @@
+"""A run's JSON object as a table for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .measure import SHORTEST
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """Documents, then rows (if there are several), then where the time goes and how far the machine is used."""
+    lines = [*_documents(found), ""]
+    if len(found["rows"]) > 1:
+        lines += [*_rows(found), ""]
+    for tier, count in found["acceptance"].items():
+        lines.append(f"accepted from {tier}: {count['accepted']:,} of {count['tested']:,} ({count['rate']:.0%})")
+    lines.append(f"variety of the text: {found['variety']:.0%} of its runs of four tokens are distinct")
+    for name, key in (("plain", "autoregressive"), ("TriForce", "triforce")):
+        stages = ", ".join(f"{stage} {spent:.1f}" for stage, spent in found[f"{key}_milliseconds_per_pass"].items())
+        lines.append(f"milliseconds per full pass, {name}: {stages}")
+    lines.append(f"first token after {found['autoregressive_time_to_first_token']:.2f} s (plain), "
+                 f"{found['triforce_time_to_first_token']:.2f} s (TriForce); {found['why']}")
+    lines += _roofline(found)
+    if found["answers_too_short"]:
+        lines.append(f"{found['answers_too_short']} answers under {SHORTEST} tokens are not timed")
+    if peer := found.get("peer"):
+        lines += _peer(peer)
+    return "\n".join(lines)
+
+
+def _documents(found: Mapping[str, Any]) -> list[str]:
+    wide = max([8, *(len(_short(row["title"])) for row in found["documents"])])
+    lines = [f"{'document':{wide}}  {'tokens':>7}  {'read t/s':>8}  {'plain t/s':>9}  {'TriForce t/s':>12}  "
+             f"{'speed-up':>8}  {'per pass':>8}  same text"]
+    for row in found["documents"]:
+        same = sum(answer["identical"] for answer in row["answers"])
+        lines.append(f"{_short(row['title']):{wide}}  {row['context_tokens']:7,}  "
+                     f"{row['prefill_tokens_per_second']:8,.0f}  {row['autoregressive_tokens_per_second']:9.2f}  "
+                     f"{row['triforce_tokens_per_second']:12.2f}  {row['speedup']:7.2f}x  "
+                     f"{row['tokens_per_full_pass']:8.2f}  {same} of {len(row['answers'])}")
+    lines.append(f"{'median':{wide}}  {found['context_tokens']:7,}  {found['prefill_tokens_per_second']:8,.0f}  "
+                 f"{found['autoregressive_tokens_per_second']:9.2f}  {found['triforce_tokens_per_second']:12.2f}  "
+                 f"{found['speedup']:7.2f}x  {found['tokens_per_full_pass']:8.2f}")
+    return lines
+
+
+def _rows(found: Mapping[str, Any]) -> list[str]:
+    """same text "-": chance decides here, so two texts may differ and both be right."""
+    wide = max(4, *(len(row["row"]) for row in found["rows"]))
+    lines = [f"{'row':{wide}}  {'plain t/s':>9}  {'t/s':>8}  {'speed-up (least-most)':>22}  {'per pass':>8}  "
+             f"{'inner ms (x)':>13}  same text  accepted from"]
+    for row in found["rows"]:
+        spread = "-".join(f"{value:.2f}" for value in row["speedup_spread"] or ())
+        inner = "-" if row["inner_step_ms"] is None else (
+            f"{row['inner_step_ms']:.2f} ({row['inner_step_over_roofline']:.2f})")
+        same = {True: "yes", False: "NO", None: "-"}[row["identical_text"]]
+        tiers = ", ".join(f"{tier} {count['rate']:.0%}" for tier, count in row["acceptance"].items())
+        lines.append(f"{row['row']:{wide}}  {row['autoregressive_tokens_per_second']:9.2f}  "
+                     f"{row['tokens_per_second']:8.2f}  {row['speedup']:8.2f}x ({spread:11})  "
+                     f"{row['tokens_per_full_pass']:8.2f}  {inner:>13}  {same:9}  {tiers}")
+    return lines
+
+
+def _roofline(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"measured: {found['copy_gb_per_second']:,.1f} GB/s ({found['copy_how']})"]
+    if found["host_to_device_gb_per_second"] is not None:
+        lines.append(f"measured: {found['host_to_device_gb_per_second']:.1f} GB/s from pinned host memory to the GPU, "
+                     f"{found['matrix_teraflops']:.0f} TFLOP/s in a large bf16 product")
+    lines.append(f"modelled: a plain token moves {found['bytes_per_token'] / 1e9:.3f} GB (weights and KV once), so "
+                 f"{found['roofline_tokens_per_second']:.1f} tokens/s at that bandwidth; plain decoding reaches "
+                 f"{found['autoregressive_share_of_roofline']:.0%} of it")
+    if found["inner_step_ms"] is not None:
+        lines.append(f"inner step: {found['inner_step_ms']:.2f} ms, {found['inner_step_over_roofline']:.2f}x the "
+                     f"{found['inner_roofline_ms']:.2f} ms that its weights and budget of KV take at that bandwidth")
+    if found["prefill_share_of_matrix_rate"] is not None:
+        lines.append(f"prefill: {found['prefill_teraflops']:.0f} TFLOP/s, "
+                     f"{found['prefill_share_of_matrix_rate']:.0%} of the large product's rate")
+    lines.append(f"peak memory {found['peak_memory_bytes'] / 1024**2:,.0f} MiB")
+    return lines
+
+
+def _peer(peer: Mapping[str, Any]) -> list[str]:
+    logits = peer["logits"]
+    lines = [f"transformers {peer['version']} ({peer['attention']}) on the same weights: logits differ by at most "
+             f"{logits['max_difference']:.3g} (their spread is {logits['deviation']:.3g}), the same first choice in "
+             f"{logits['same_choice']:.0%} of {logits['rows']} rows"]
+    for name, method in peer["methods"].items():
+        same = "" if method["same_tokens"] is None else (
+            f", {method['same_tokens']} of {method['tokens']} tokens as here")
+        lines.append(f"  {name}: {method['tokens_per_second']:.2f} t/s{same}")
+    lines += [f"  {name}: failed, {why}" for name, why in peer["failed"].items()]
+    lines.append(f"  plain decoding here: {peer['autoregressive_over_peer']:.2f}x of its generate; TriForce "
+                 f"{peer['triforce_over_best']:.2f}x of its best ({peer['best']})")
+    lines.append(f"  prefill {peer['prefill_seconds']:.1f} s, here {peer['prefill_seconds_triforce']:.1f} s "
+                 f"(ours / theirs {peer['prefill_ratio']:.2f})")
+    return lines
+
+
+def _short(title: str) -> str:
+    return title if len(title) <= 32 else title[:31] + "…"
