@@ -158,7 +158,7 @@ def test_the_ablation_takes_one_part_away_at_a_time() -> None:
     engine = Steady()
     found = measure(engine, [None], ablation=True, sweeps=("gamma2=4,8",))
     assert [row["row"] for row in found["rows"]] == [
-        f"{name} gamma2={gamma}" if name != "TriForce" else f"gamma2={gamma}"
+        f"{name} gamma2={gamma}"
         for name in ("TriForce", "no hierarchy", "StreamingLLM", "small model alone") for gamma in (4, 8)]
     tried = [(s.small_model, s.middle_cache) for _, s, _ in engine.log if s.engine == FAST][::4]
     assert tried == [("on", "retrieval"), ("off", "retrieval"), ("on", "streaming"), ("on", "none")]

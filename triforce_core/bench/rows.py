@@ -36,17 +36,17 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. settings: what the sweeps chose for it; variant: its name in ABLATION."""
+    """One line of the table. settings: what the sweeps chose for it; variant: its name in ABLATION, if that was asked for."""
 
     sampling: SamplingParams
     speculation: SpeculationConfig
     settings: Mapping[str, Value] = field(default_factory=dict)
-    variant: str = "TriForce"
+    variant: str = ""
 
     @property
     def name(self) -> str:
         chosen = [f"{name}={value}" for name, value in self.settings.items()]
-        return " ".join([self.variant, *chosen] if self.variant != "TriForce" or not chosen else chosen)
+        return " ".join([*([self.variant] if self.variant else []), *chosen]) or "TriForce"
 
     @property
     def baseline(self) -> tuple[SamplingParams, SpeculationConfig]:
@@ -82,7 +82,7 @@ def make_rows(sampling: SamplingParams, speculation: SpeculationConfig, sweeps: 
         if names.count(name) > 1 or name in taken:
             raise ConfigError(f"{name} is given twice", allowed="one --sweep of it, and none of what --ablation varies")
     rows = []
-    for variant, changes in ABLATION.items() if ablation else [("TriForce", {})]:
+    for variant, changes in ABLATION.items() if ablation else [("", {})]:
         for values in product(*(sweep.values for sweep in sweeps)):
             settings = dict(zip(names, values, strict=True))
             merged = {**changes, **settings}
