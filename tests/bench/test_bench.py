@@ -178,6 +178,10 @@ def test_the_roofline_is_bytes_over_measured_bandwidth() -> None:
     assert set(found["modelled"]) <= set(found)
 
 
+def test_several_gpus_each_bring_their_bandwidth() -> None:
+    assert Traffic(SHAPE, 4, 1000, gpus=2).seconds(3e8, MACHINE) == TRAFFIC.seconds(3e8, MACHINE) / 2 == 1.0
+
+
 def test_a_copy_of_the_weights_in_few_bits_has_a_lower_roofline() -> None:
     dials = {"middle_cache": "retrieval", "budget": 0, "retrieval_weights": "int4"}
     assert TRAFFIC.inner_bytes(dials) == 1952 / 2

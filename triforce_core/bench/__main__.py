@@ -185,14 +185,14 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
     from .roofline import Traffic
 
     dtype, folder = getattr(torch, model.dtype), _folder(config)
-    small = read_config(folder)
+    loaded, memories = read_config(folder), 1 if model.mode == "cpu" else config.gpus
+    # The CPU's bf16 products of few rows read int8 weights as they are stored; every other form is made when loading.
+    as_stored = model.mode == "cpu" and dtype == torch.bfloat16 and not shape and stored_as_int8(folder)
     if shape:
         from .grow import SHAPES, grown_config
 
-        return Traffic(grown_config(small, SHAPES[shape], model.max_context), dtype.itemsize, model.kv_bytes_per_token)
-    # The CPU's bf16 products of few rows read int8 weights as they are stored; every other form is made when loading.
-    as_stored = model.mode == "cpu" and dtype == torch.bfloat16 and stored_as_int8(folder)
-    return Traffic(small, 1 if as_stored else dtype.itemsize, model.kv_bytes_per_token)
+        loaded = grown_config(loaded, SHAPES[shape], model.max_context)
+    return Traffic(loaded, 1 if as_stored else dtype.itemsize, model.kv_bytes_per_token, memories)
 
 
 def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:

@@ -36,6 +36,7 @@ def summary(results: Sequence[DocumentResult], rows: Sequence[Row], model: Model
         "workload": workload,
         "device": model.device,
         "mode": model.mode,
+        "gpus": traffic.gpus,
         "dtype": model.dtype,
         "context_tokens": int(median_of([result.context_tokens for result in results])),
         **{key: value for key, value in first.items() if key not in ("row", "settings", "tokens_per_second")},
@@ -74,7 +75,7 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
     counts = merge_acceptance([answer.stats.acceptance for answer in answers])
     context = median_of([result.context_tokens for result in results]) + median_of(
         [len(answer.token_ids) / 2 for answer in slow])
-    roofline = bandwidth.copy * 1e9 / traffic.plain_bytes(context)
+    roofline = 1 / traffic.seconds(traffic.plain_bytes(context), bandwidth)
     stats = answers[0].stats
     return {
         "row": row.name,
@@ -113,7 +114,7 @@ def _inner(answers: Sequence[Answer], bandwidth: Bandwidth, traffic: Traffic) ->
     if not steps or needed is None:
         return {"inner_step_ms": None, "inner_roofline_ms": None, "inner_step_over_roofline": None}
     spent = sum(answer.milliseconds.get(stage, 0.0) for answer in answers for stage in (tier, "draft")) / steps
-    least = needed / bandwidth.copy / 1e6
+    least = 1e3 * traffic.seconds(needed, bandwidth)
     return {"inner_step_ms": spent, "inner_roofline_ms": least, "inner_step_over_roofline": spent / least}
 
 
@@ -121,7 +122,7 @@ def _prefill(results: Sequence[DocumentResult], bandwidth: Bandwidth, traffic: T
     rates = [traffic.prefill_flops(result.context_tokens) / result.prefill_seconds / 1e12
              for result in results if not result.restored]
     rate = median_of(rates) if rates else None
-    share = rate / bandwidth.matrix if rate and bandwidth.matrix else None
+    share = rate / (bandwidth.matrix * traffic.gpus) if rate and bandwidth.matrix else None
     return {"prefill_teraflops": rate, "prefill_share_of_matrix_rate": share}
 
 

@@ -80,11 +80,18 @@ def _median_seconds(call: Callable[[], object], repeats: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What passes of one model move and multiply. bytes_per_weight: as the products of few rows read them."""
+    """What passes of one model move and multiply. bytes_per_weight: as the products of few rows read them.
+
+    gpus: that share all of it evenly, each with a bandwidth of its own."""
 
     shape: ModelConfig
     bytes_per_weight: float
     kv_bytes_per_token: int
+    gpus: int = 1
+
+    def seconds(self, nbytes: float, bandwidth: Bandwidth) -> float:
+        """The least in which ``nbytes`` can be moved."""
+        return nbytes / (bandwidth.copy * 1e9 * self.gpus)
 
     @property
     def matrix_weights(self) -> int:

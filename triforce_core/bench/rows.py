@@ -36,7 +36,8 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. settings: what the sweeps chose for it; variant: its name in ABLATION, if that was asked for."""
+    """One line of the table. settings: what the sweeps chose for it; variant: its name in ABLATION, where there is one.
+    """
 
     sampling: SamplingParams
     speculation: SpeculationConfig
