@@ -136,7 +136,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
     from .roofline import measure_bandwidth
 
     where = "cpu" if model.mode == "cpu" else "cuda"
-    before = describe_machine(where)
+    before = describe_machine(where, config.gpus)
     say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; {len(rows)} rows; "
         f"load average {before['load_average']}\n")
     bandwidth = measure_bandwidth(where)
@@ -154,7 +154,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
         results.append(measure_document(engine, short, questions, rows, given.repeats, say))
         if given.peer and peer_job is None:
             peer_job = short.title, _token_ids(config, short)
-    machine = describe_machine(where)
+    machine = describe_machine(where, config.gpus)
     engine.close()
     peer = _run_peer(config, given, peer_job, model, machine["threads"]) if peer_job else None
     say("\n")

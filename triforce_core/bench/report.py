@@ -191,15 +191,23 @@ def _answer(pair: Pair) -> dict[str, Any]:
             "identical": pair.identical, "same_tokens": pair.same_tokens, "variety": pair.variety}
 
 
-def describe_machine(device: str) -> dict[str, Any]:
-    """Who measured, with what, and how busy the machine was."""
+def describe_machine(device: str, gpus: int = 1) -> dict[str, Any]:
+    """Who measured, with what, and how busy the machine was.
+
+    Several GPUs' memory is other processes': all that is in use there, which allocators do not give back."""
+    import psutil
     import torch
 
     from ..device.capability import read_capability
 
     found = read_capability()
     versions = {"python": platform.python_version(), "torch": torch.__version__}
-    peak = torch.cuda.max_memory_allocated() if device.startswith("cuda") else peak_rss_bytes()
+    if gpus == 1:
+        peak = torch.cuda.max_memory_allocated() if device.startswith("cuda") else peak_rss_bytes()
+    elif device.startswith("cuda"):
+        peak = sum(gpu.total_memory - gpu.free_memory for gpu in found.cuda[:gpus])
+    else:
+        peak = sum(child.memory_info().rss for child in psutil.Process().children(recursive=True))
     return {"machine": f"{found.cpu_name}, {found.physical_cores} cores, {platform.system()} {platform.machine()}",
             "threads": torch.get_num_threads(), "versions": versions, "peak_memory_bytes": peak,
             "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None}
