@@ -44,6 +44,12 @@ def plot(found: Mapping[str, Any], path: Path) -> None:
             for name, group in _groups(rows, axis).items():
                 _line(panel, [row["settings"][axis] for row in group], group, key, name)
             panel.set_xlabel(axis.replace("_", " "))
+            panel.set_ylim(bottom=0)
+            values = sorted({row["settings"][axis] for row in rows})
+            if 0 < 8 * values[0] <= values[-1]:
+                panel.set_xscale("log", base=2)
+            panel.set_xticks(values, [f"{value:g}" for value in values])
+            panel.minorticks_off()
             if len(_groups(rows, axis)) > 1:
                 panel.legend()
         else:
@@ -51,7 +57,7 @@ def plot(found: Mapping[str, Any], path: Path) -> None:
         (panel.set_ylabel if lines else panel.set_xlabel)(label)
         panel.grid(alpha=0.3)
     figure.suptitle(f"{found['model']}, {found['context_tokens']:,} tokens, {found['workload']}, "
-                    f"{len(found['documents'])} documents, {found['device']}", fontsize=10)
+                    f"documents: {len(found['documents'])}, {found['device']}", fontsize=10)
     figure.savefig(path, dpi=150)
 
 
