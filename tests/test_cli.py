@@ -134,13 +134,14 @@ def test_the_json_object(small: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_flags_become_settings(small: Path, tmp_path: Path) -> None:
     flags = ("--temperature 0.6 --top-p 0.9 --top-k 40 --seed 7 --max-new-tokens 9 --engine autoregressive --verifier"
              " coupled --gamma1 3 --gamma2 5 --budget 512 --chunk-size 16 --quotes off --dtype float32 --mode cpu"
-             f" --max-context 4096 --threads 2 --model M --draft-model D --data-dir {tmp_path}")
+             f" --max-context 4096 --threads 2 --gpu-memory-limit 24 --model M --draft-model D --data-dir {tmp_path}")
     assert cli.main(["ask", str(small), "why?", *flags.split()]) == 0
     assert Scripted.asked["sampling"] == SamplingParams(0.6, 0.9, 40, 7, 9)
     assert Scripted.asked["speculation"] == SpeculationConfig(
         "autoregressive", "coupled", gamma1=3, gamma2=5, budget=512, chunk_size=16, quotes="off")
     assert Scripted.asked["config"] == EngineConfig(
-        "M", "D", "cpu", "float32", max_context=4096, threads=2, saved_readings=tmp_path / "cache" / "readings")
+        "M", "D", "cpu", "float32", max_context=4096, threads=2, gpu_memory_limit=24.0,
+        saved_readings=tmp_path / "cache" / "readings")
     assert cli.main(["ask", str(small), "why?", "--no-save"]) == 0
     assert Scripted.asked["config"].saved_readings is None
 
@@ -170,7 +171,8 @@ def test_the_advice_on_pages(lengths: tuple[int, ...], pages: str) -> None:
     ["ask", "{small}", "why?", "--gamma1", "many"], ["ask", "{small}", "why?", "--gamma1", "1000"],
     ["ask", "{small}", "why?", "--pages", "5-2"], ["ask", "{small}", "why?", "--pages", "9-9"],
     ["ask", "{small}", "why?", "--max-new-tokens", "0"], ["ask", "{small}", " "], ["ask", "/no/such/file.pdf", "why?"],
-    ["ask", "{small}", "why?", "--verifier", "hope"],
+    ["ask", "{small}", "why?", "--verifier", "hope"], ["ask", "{small}", "why?", "--gpu-memory-limit", "much"],
+    ["ask", "{small}", "why?", "--gpu-memory-limit", "0"],
 ])
 def test_a_mistake_is_one_line_and_exit_2(
     arguments: list[str], small: Path, capsys: pytest.CaptureFixture[str]

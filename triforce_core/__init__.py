@@ -19,7 +19,6 @@ from typing import Any
 
 _HOME = {
     "config": ("BUILTIN", "EngineConfig", "SamplingParams", "SpeculationConfig"),
-    "device.capability": ("Capability", "describe", "read_capability"),
     "documents": ("ReadCancelled", "ReadLimits", "read_document"),
     "documents.document": ("Document", "Page"),
     "errors": (
@@ -30,8 +29,9 @@ _HOME = {
         "UnsupportedModelError",
     ),
     "events": (
-        "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "Event", "FinishReason", "Finished",
-        "LoadProgress", "ModelInfo", "PageSpan", "PrefillProgress", "RoundEvent", "TextDelta", "TierCount", "Turn",
+        "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "EngineFacts", "Event", "FinishReason",
+        "Finished", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelInfo", "PageSpan", "PrefillProgress",
+        "RoundEvent", "TextDelta", "TierCount", "Turn",
     ),
     "kv_cache.saved": ("SavedInfo", "SavedReadings"),
     "metrics": ("metrics",),

@@ -36,6 +36,7 @@ class EngineConfig:
     (fetched only with allow_download); draft_model may be "auto" (the built-in draft for the
     built-in model, otherwise none) or "none". saved_readings: folder for saved KV, or None for off.
     gpus: how many hold the model together, each with its heads (with mode "cpu": processes, to rehearse it).
+    gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 
     model: str = BUILTIN
@@ -47,6 +48,7 @@ class EngineConfig:
     prefill_chunk: int | Auto = "auto"
     threads: int | Auto = "auto"
     gpus: int = 1
+    gpu_memory_limit: float | Literal["none"] = "none"
     allow_download: bool = False
     saved_readings: Path | None = None
     saved_quota_bytes: int = 20 * 1024**3
@@ -59,6 +61,10 @@ class EngineConfig:
         _whole("threads", self.threads, 1, 1024)
         _whole("gpus", self.gpus, 1, 64, auto=False)
         _check(self.gpus == 1 or self.device == "auto", "device", self.device, "auto when gpus is above 1")
+        limit = self.gpu_memory_limit
+        number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+        _check(limit == "none" or (number and 0.5 <= limit <= 4096), "gpu_memory_limit", limit,
+               "GiB from 0.5 to 4096, or 'none'")
 
 
 @dataclass(frozen=True, slots=True)

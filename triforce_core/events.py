@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "cancelled", "context"]
+Mode = Literal["cpu", "on-chip", "offload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,58 @@ class LoadProgress:
 
     stage: str
     fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Where everything lies, in bytes, for ``context`` tokens. In mode "cpu" the device is the host's memory.
+
+    kv: of the whole context, wherever it lies. resident_layers: of the full cache on the device (all, unless mode is
+    "offload"). host: keys and values in host memory. longest_*: tokens that fit that way, at most the model's own; None
+    without a GPU."""
+
+    mode: Mode
+    why: str
+    context: int
+    weights: int
+    draft_weights: int
+    weight_copy: int
+    kv_per_token: int
+    kv: int
+    retrieval: int
+    draft_cache: int
+    workspace: int
+    streams: int
+    reserve: int
+    num_layers: int
+    resident_layers: int
+    have: int
+    host: int
+    host_have: int
+    longest: int
+    longest_on_chip: int | None = None
+    longest_offloaded: int | None = None
+
+    @property
+    def resident_kv(self) -> int:
+        return self.kv // self.num_layers * self.resident_layers
+
+    @property
+    def need(self) -> int:
+        """Bytes on the device, the reserve included."""
+        return (self.weights + self.draft_weights + self.weight_copy + self.resident_kv + self.retrieval
+                + self.draft_cache + self.workspace + self.streams + self.reserve)
+
+    @property
+    def fits(self) -> bool:
+        return self.need <= self.have and self.host <= self.host_have
+
+
+@dataclass(frozen=True, slots=True)
+class MachineInfo:
+    """What this machine has: (name, value) rows fit to show."""
+
+    rows: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +88,21 @@ class ModelInfo:
     max_context: int  # tokens: document + conversation + answer
     model_bytes: int
     kv_bytes_per_token: int
+    plan: MemoryPlan | None = None  # for the longest context that fits, at most max_context
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """Where the engine keeps things now. Bytes; of the GPU's memory None where there is none.
+
+    mode, why: of the open document, or of the model before one is open. device_free: under a limit, what it leaves."""
+
+    mode: str
+    why: str
+    host_used: int
+    host_free: int
+    device_used: int | None = None
+    device_free: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +129,12 @@ class PageSpan:
 class DocumentFit:
     """How much of a document the loaded model can hold. page_tokens: tokens of each page, marker included.
 
-    max_tokens leaves room for questions and answers."""
+    max_tokens leaves room for questions and answers; limited_by: what it follows from."""
 
     tokens: int
     max_tokens: int
     page_tokens: tuple[int, ...]
+    limited_by: Literal["context", "memory"] = "context"
 
     @property
     def fits(self) -> bool:
@@ -176,4 +245,4 @@ class Finished:
     page_shares: tuple[float, ...] = ()
 
 
-Event = LoadProgress | ModelInfo | PrefillProgress | DocumentOpened | RoundEvent | TextDelta | Finished
+Event = LoadProgress | MachineInfo | ModelInfo | PrefillProgress | DocumentOpened | RoundEvent | TextDelta | Finished

@@ -35,6 +35,8 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-context", type=auto_or_whole, default="auto", metavar="N",
                        help="tokens of document, conversation and answer together (default: what the model can)")
     group.add_argument("--prefill-chunk", type=auto_or_whole, default="auto", metavar="N")
+    group.add_argument("--gpu-memory-limit", type=none_or_number, default="none", metavar="GIB",
+                       help="use no more of the GPU's memory, as if it had no more (default: none)")
     group.add_argument("--allow-download", action="store_true", help="fetch a model that is not on this machine")
 
 
@@ -67,7 +69,8 @@ def engine_config(given: argparse.Namespace, saved_readings: Path | None = None)
     return EngineConfig(
         model=given.model, draft_model=given.draft_model, mode=given.mode, dtype=given.dtype, device=given.device,
         max_context=given.max_context, prefill_chunk=given.prefill_chunk, threads=given.threads,
-        allow_download=given.allow_download, saved_readings=saved_readings, gpus=given.gpus,
+        gpu_memory_limit=given.gpu_memory_limit, gpus=given.gpus, allow_download=given.allow_download,
+        saved_readings=saved_readings,
     )
 
 
@@ -90,6 +93,15 @@ def auto_or_whole(text: str) -> int | str:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor 'auto'") from None
+
+
+def none_or_number(text: str) -> float | str:
+    if text == "none":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor 'none'") from None
 
 
 def page_range(text: str) -> tuple[int, int]:

@@ -75,11 +75,26 @@ def test_workspace_is_the_widest_pass() -> None:
 def test_a_quantised_copy_is_kept_where_it_fits() -> None:
     wish = replace(PAPER, copy_bytes_per_weight=0.5)
     plan = make_plan(wish, H200, CONTEXT, ["on-chip"])
-    assert plan.weight_copy == (plan.weights // 2 - 32000 * 4096) // 2
+    assert plan.weight_copy == (plan.weights // 2 - 2 * 32000 * 4096) // 2  # of the layers
     tight = replace(H200, device_free=plan.need - plan.weight_copy)
     assert make_plan(wish, tight, CONTEXT, ["on-chip"]).weight_copy == 0
     limited = replace(H200, limit=24 * GIB)
     assert make_plan(wish, limited, CONTEXT, ["offload"]).weight_copy == 0  # layers of the cache are worth more there
+
+
+def test_retrieval_in_place_needs_no_copy_on_chip() -> None:
+    wish = replace(PAPER, in_place=True)
+    assert make_plan(wish, H200, CONTEXT, ["on-chip"]).retrieval == 0
+    copied = make_plan(wish, replace(H200, limit=24 * GIB), CONTEXT, ["offload"])
+    assert copied.retrieval == (4096 + 64) * GIB // 2048
+
+
+def test_two_ranks_hold_half_of_the_heads_each() -> None:
+    shape = replace(LLAMA_3_8B.shape, num_heads=16, num_kv_heads=4, intermediate_size=7168)
+    half = make_plan(replace(GQA, target=Weights(shape, ranks=2)), H200, CONTEXT, ["on-chip"])
+    whole = make_plan(GQA, H200, CONTEXT, ["on-chip"])
+    assert half.kv == whole.kv // 2
+    assert 2 * half.weights == whole.weights + 2 * 128256 * 4096  # the embedding is whole on both
 
 
 def test_gqa_needs_a_quarter() -> None:
@@ -153,7 +168,7 @@ def test_the_longest_context_is_the_longest() -> None:
             assert fits
         except NotEnoughMemoryError:
             assert not fits
-    assert longest_plan(PAPER, room, ["on-chip"], most=1000).context == 1000
+    assert longest_plan(replace(PAPER, max_context=1000), room, ["on-chip"]).context == 1000
 
 
 def test_the_built_in_pair_on_a_cpu() -> None:

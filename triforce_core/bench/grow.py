@@ -30,12 +30,14 @@ import torch
 from torch import Tensor
 
 from ..config import EngineConfig
+from ..device.memory_plan import Weights, Wish
 from ..device.shard import ALONE, Shard
 from ..engine.assembly import BUILTIN_FOLDER, Loaded, load
 from ..engine.engine import Engine
 from ..errors import ConfigError, UnsupportedModelError
 from ..model import Checkpoint, Llama, ModelConfig, read_config
 from ..model.quantized import dequantize
+from ..model.sharded import local_config
 from ..model.weights import Matrix, Part
 
 _STD = 0.02  # of added weights: what such models start training with
@@ -102,7 +104,8 @@ def grown_engine(name: str, config: EngineConfig, shard: Shard = ALONE) -> Engin
 def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
     """The built-in target in a named shape and its draft model in the size of llama-68m, for ``Engine``.
 
-    config.max_context may go beyond the built-in model's own. Raises what ``grow`` raises."""
+    config.max_context may go beyond the built-in model's own. Raises what ``grow`` raises, and NotEnoughMemoryError
+    before it grows what does not fit."""
     context = None if config.max_context == "auto" else config.max_context
     small = next(step for step in load(replace(config, max_context="auto"), shard) if isinstance(step, Loaded))
 
@@ -110,13 +113,26 @@ def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
         return grow(BUILTIN_FOLDER / role, SHAPES[shape], device=like.device, dtype=like.dtype, max_context=context,
                     shard=like.shard)
 
+    planner = replace(small.planner, wish=_grown_wish(small, name, context))
+    plan = planner.plan(context, together=True)
     target = large("target", small.target, name)
     draft = None if small.draft is None else large("draft", small.draft, "llama-68m")
     c, size = grown_config(read_config(BUILTIN_FOLDER / "target"), SHAPES[name], context), target.dtype.itemsize
-    info = replace(small.info, name=f"built-in, grown to {name}", max_context=c.max_context,
+    info = replace(small.info, name=f"built-in, grown to {name}", max_context=c.max_context, mode=plan.mode, plan=plan,
                    draft_name="none" if draft is None else "built-in draft, grown to llama-68m",
                    model_bytes=c.num_parameters * size, kv_bytes_per_token=c.kv_bytes_per_token(size))
-    return replace(small, target=target, draft=draft, info=info, fingerprint=f"{small.fingerprint}-{name}")
+    return replace(small, target=target, draft=draft, info=info, planner=planner,
+                   fingerprint=f"{small.fingerprint}-{name}")
+
+
+def _grown_wish(small: Loaded, name: str, context: int | None) -> Wish:
+    def weights(role: str, like: Llama, shape: str) -> Weights:
+        config = grown_config(read_config(BUILTIN_FOLDER / role), SHAPES[shape], context)
+        return Weights(local_config(config, like.shard), like.dtype.itemsize, ranks=like.shard.world)
+
+    return replace(small.planner.wish, target=weights("target", small.target, name),
+                   draft=None if small.draft is None else weights("draft", small.draft, "llama-68m"),
+                   max_context=context or small.info.max_context)
 
 
 class GrownWeights:

@@ -1,16 +1,17 @@
 """What this machine has, as frozen values, and which dtype and thread count follow from it.
 
 Nothing here imports torch before a function is called, so ``--help`` stays fast. Knows no models: what fits is
-``memory``'s business.
+``memory_plan``'s business.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+
+from .memory_plan import size
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,7 @@ class Capability:
     total_memory: int
     free_memory: int
     cpu_flags: frozenset[str]  # of those that matter here
-    torch_version: str
     cuda: tuple[CudaDevice, ...]
-    flash_attention: bool  # the flash_attn package is installed
 
     @property
     def cpu_bfloat16(self) -> bool:
@@ -55,22 +54,19 @@ _MATTERS = frozenset({"avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16
 def read_capability() -> Capability:
     """Ask the machine. Imports torch (seconds, the first time)."""
     import psutil
-    import torch
 
     logical = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or logical
-    memory = psutil.virtual_memory()
+    memory, group = psutil.virtual_memory(), _group()
     name, flags = _cpu()
     return Capability(
         cpu_name=name,
         physical_cores=max(1, min(physical, logical)),
         logical_cores=logical,
-        total_memory=min(memory.total, _group_limit() or memory.total),
-        free_memory=_free(memory.available),
+        total_memory=memory.total if group is None else min(memory.total, group[0]),
+        free_memory=free_host_memory(),
         cpu_flags=flags,
-        torch_version=torch.__version__,
         cuda=tuple(_cuda_devices()),
-        flash_attention=importlib.util.find_spec("flash_attn") is not None,
     )
 
 
@@ -88,25 +84,17 @@ def choose_threads(machine: Capability) -> int:
     return machine.physical_cores
 
 
-def describe(machine: Capability) -> list[str]:
-    """Lines fit to show (``--check``): what there is and what follows from it."""
-    gib = 1024**3
-    lines = [
-        f"CPU: {machine.cpu_name}, {machine.physical_cores} cores, "
-        f"{machine.free_memory / gib:.1f} of {machine.total_memory / gib:.1f} GiB of memory free",
-        f"CPU dtype: {choose_dtype(machine, 'cpu')} "
-        + ("(this CPU multiplies bfloat16 natively)" if machine.cpu_bfloat16 else "(no native bfloat16 products)"),
-        f"torch {machine.torch_version}",
+def describe(machine: Capability) -> list[tuple[str, str]]:
+    """(name, value) rows fit to show (``--check``): what there is and what follows from it."""
+    natively = "multiplies bfloat16 natively" if machine.cpu_bfloat16 else "no native bfloat16"
+    rows = [
+        ("CPU", f"{machine.physical_cores} cores, {machine.cpu_name} ({natively})"),
+        ("Memory", f"{size(machine.free_memory)} free of {size(machine.total_memory)}"),
     ]
     for gpu in machine.cuda:
-        free, total = gpu.free_memory / gib, gpu.total_memory / gib
-        lines.append(f"GPU {gpu.index}: {gpu.name}, {free:.1f} of {total:.1f} GiB free, "
-                     f"{choose_dtype(machine, f'cuda:{gpu.index}')}")
-    if not machine.cuda:
-        lines.append("GPU: none that torch can use")
-    elif not machine.flash_attention:
-        lines.append("flash_attn: not installed (optional)")
-    return lines
+        rows.append((f"GPU {gpu.index}", f"{gpu.name}, {size(gpu.free_memory)} free of {size(gpu.total_memory)}, "
+                                         f"{choose_dtype(machine, f'cuda:{gpu.index}')}"))
+    return rows if machine.cuda else [*rows, ("GPU", "none that torch can use")]
 
 
 def _cpu() -> tuple[str, frozenset[str]]:
@@ -134,27 +122,30 @@ def _flags_by_torch() -> frozenset[str]:
     return frozenset(flag for flag, check in checks.items() if getattr(have, check, lambda: False)())
 
 
-def _group_limit() -> int | None:
-    """The memory limit of this process's control group (containers), if it has one."""
-    for path in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+def free_host_memory() -> int:
+    """Bytes that this process may still take: what the system has available, within its control group (containers)."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    group = _group()
+    return available if group is None else max(0, min(available, group[0] - group[1]))
+
+
+def _group() -> tuple[int, int] | None:
+    """(limit, used) of this process's control group, version 2 or 1, if it has a limit. The page cache that the kernel
+    would give up first is not used."""
+    for folder, limit, usage, cache in (("", "memory.max", "memory.current", "inactive_file"),
+                                        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                         "total_inactive_file")):
+        root = Path("/sys/fs/cgroup") / folder
         try:
-            text = path.read_text().strip()
-        except OSError:
+            most, used = (root / limit).read_text().strip(), int((root / usage).read_text())
+            stat = dict(line.split() for line in (root / "memory.stat").read_text().splitlines())
+        except (OSError, ValueError):
             continue
-        if text.isdigit() and int(text) < 1 << 60:
-            return int(text)
+        if most.isdigit() and int(most) < 1 << 60:
+            return int(most), used - int(stat.get(cache, 0))
     return None
-
-
-def _free(available: int) -> int:
-    limit = _group_limit()
-    if limit is None:
-        return available
-    try:
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-    except (OSError, ValueError):
-        return min(available, limit)
-    return max(0, min(available, limit - used))
 
 
 def _cuda_devices() -> list[CudaDevice]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 from ..errors import NotEnoughMemoryError
+from ..events import MemoryPlan, Mode
 
-Mode = Literal["cpu", "on-chip", "offload"]
 LEAST_CONTEXT = 256  # tokens: with less room than this a model is of no use
 _VERIFIED_ROWS = 64  # rows of logits that a round may ask for
 _LOGIT_COPIES = 4  # fp32 forms of a row of logits while a distribution is made of it
@@ -51,22 +51,30 @@ class Weights:
     """A model as it lies in memory. dtype_bytes: of products, keys and values.
 
     int8: stored as int8 with scales; the embedding stays so, matrices become the product type.
-    keeps_int8: the CPU's bf16 kernels keep the int8 form beside it."""
+    keeps_int8: the CPU's bf16 kernels keep the int8 form beside it.
+    ranks: how many GPUs share the head's rows; ``shape`` is what one of them holds otherwise."""
 
     shape: Shape
     dtype_bytes: int = 2
     int8: bool = False
     keeps_int8: bool = False
+    ranks: int = 1
 
     @property
     def nbytes(self) -> int:
         """Norms and biases left out (they are a rounding error)."""
-        s = self.shape
+        embedding, head = self.shape.vocab_size * self.shape.hidden_size, 0
+        if self.int8 or not self.shape.tied_embeddings:  # a tied head of int8 has a product form of its own
+            head = embedding // self.ranks
         if not self.int8:
-            return s.num_parameters * self.dtype_bytes
-        embedding = s.vocab_size * s.hidden_size
-        matrices = s.num_parameters - (0 if s.tied_embeddings else embedding)  # a tied head has its own product form
-        return embedding + matrices * (self.dtype_bytes + self.keeps_int8)
+            return (embedding + self.matrices + head) * self.dtype_bytes
+        return embedding + (self.matrices + head) * (self.dtype_bytes + self.keeps_int8)
+
+    @property
+    def matrices(self) -> int:
+        """Weights of the layers."""
+        s = self.shape
+        return s.num_parameters - s.vocab_size * s.hidden_size * (1 if s.tied_embeddings else 2)
 
     @property
     def kv_per_token(self) -> int:
@@ -77,7 +85,8 @@ class Weights:
 class Wish:
     """What shall run. Sizes in tokens.
 
-    max_context: what the model can. budget: of the retrieval cache (0: none); slack: its room for new tokens.
+    max_context: what the model can. budget: of the retrieval cache (0: none); slack: its room for new tokens; in_place:
+    on the GPU it is attended where it lies, and takes no memory of its own while the whole cache is there.
     draft_slots: of the draft model's streaming cache. chunk_size: of the attention mass that chooses chunks.
     copy_bytes_per_weight: of the quantised copy for the retrieval tier (0: none); left out where it does not fit.
     stream_buffers: device buffers through which layers of an offloaded cache pass, each for stream_tokens tokens of
@@ -88,6 +97,7 @@ class Wish:
     draft: Weights | None = None
     budget: int = 0
     slack: int = 64
+    in_place: bool = False
     draft_slots: int = 0
     prefill_chunk: int = 512
     chunk_size: int = 8
@@ -111,51 +121,6 @@ class Room:
         return self.device_free if self.limit is None else min(self.device_free, self.limit)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
-    """Where everything lies, for ``context`` tokens. In mode "cpu" the device is the host's memory.
-
-    kv: of the whole context, wherever it lies. resident_layers: of the full cache on the device (all, unless mode is
-    "offload"). host: keys and values in host memory. longest_*: tokens that fit that way, at most the model's own; None
-    without a GPU."""
-
-    mode: Mode
-    why: str
-    context: int
-    weights: int
-    draft_weights: int
-    weight_copy: int
-    kv_per_token: int
-    kv: int
-    retrieval: int
-    draft_cache: int
-    workspace: int
-    streams: int
-    reserve: int
-    num_layers: int
-    resident_layers: int
-    have: int
-    host: int
-    host_have: int
-    longest: int
-    longest_on_chip: int | None = None
-    longest_offloaded: int | None = None
-
-    @property
-    def resident_kv(self) -> int:
-        return self.kv // self.num_layers * self.resident_layers
-
-    @property
-    def need(self) -> int:
-        """Bytes on the device, the reserve included."""
-        return (self.weights + self.draft_weights + self.weight_copy + self.resident_kv + self.retrieval
-                + self.draft_cache + self.workspace + self.streams + self.reserve)
-
-    @property
-    def fits(self) -> bool:
-        return self.need <= self.have and self.host <= self.host_have
-
-
 def make_plan(wish: Wish, room: Room, context: int, modes: Sequence[Mode]) -> MemoryPlan:
     """The first of ``modes`` in which ``context`` tokens fit. Raises NotEnoughMemoryError: need, have, what to do."""
     tried = [_plan(wish, room, context, mode) for mode in modes]
@@ -165,13 +130,12 @@ def make_plan(wish: Wish, room: Room, context: int, modes: Sequence[Mode]) -> Me
     raise _too_little(wish, room, tried)
 
 
-def longest_plan(wish: Wish, room: Room, modes: Sequence[Mode], most: int | None = None) -> MemoryPlan:
-    """For the longest context that fits, at most ``most`` (None: the model's own); of several modes with the same the
-    first. Raises NotEnoughMemoryError where not even the least context fits."""
-    most = wish.max_context if most is None else most
-    lengths = {mode: min(most, _longest(wish, room, mode)) for mode in modes}
+def longest_plan(wish: Wish, room: Room, modes: Sequence[Mode]) -> MemoryPlan:
+    """For the longest context that fits, at most the model's own; of several modes with the same the first.
+    Raises NotEnoughMemoryError where not even the least context fits."""
+    lengths = {mode: _longest(wish, room, mode) for mode in modes}
     in_order = sorted(modes, key=lambda mode: -lengths[mode])
-    return make_plan(wish, room, max(lengths[in_order[0]], min(LEAST_CONTEXT, most)), in_order)
+    return make_plan(wish, room, max(lengths[in_order[0]], min(LEAST_CONTEXT, wish.max_context)), in_order)
 
 
 def size(nbytes: float) -> str:
@@ -193,10 +157,11 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
     target, draft, layers = wish.target, wish.draft, wish.target.shape.num_layers
     have = room.host_free if mode == "cpu" else room.device
     layer_kv = target.kv_per_token * context // layers
+    copied = wish.budget and not (wish.in_place and mode == "on-chip")
     plan = MemoryPlan(
         mode=mode, why="", context=context, weights=target.nbytes, draft_weights=draft.nbytes if draft else 0,
         weight_copy=0, kv_per_token=target.kv_per_token, kv=layer_kv * layers,
-        retrieval=target.kv_per_token * (min(wish.budget, context) + wish.slack) if wish.budget else 0,
+        retrieval=target.kv_per_token * (min(wish.budget, context) + wish.slack) if copied else 0,
         draft_cache=draft.kv_per_token * wish.draft_slots if draft else 0,
         workspace=workspace(wish, context, mode), streams=0, reserve=_reserve(have, 32 if mode != "cpu" else 16),
         num_layers=layers, resident_layers=layers, have=have, host=0,
@@ -204,8 +169,7 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
     if mode == "offload":
         return plan if plan.fits else _offload(plan, wish, layer_kv)
     if wish.copy_bytes_per_weight:
-        matrices = target.shape.num_parameters - target.shape.vocab_size * target.shape.hidden_size
-        with_copy = replace(plan, weight_copy=int(matrices * wish.copy_bytes_per_weight))
+        with_copy = replace(plan, weight_copy=int(target.matrices * wish.copy_bytes_per_weight))
         return with_copy if with_copy.fits else plan
     return plan
 
@@ -257,10 +221,11 @@ def _last(good: Callable[[int], bool], most: int) -> int:
 
 
 def _why(plan: MemoryPlan) -> str:
+    need = plan.need - plan.reserve
     if plan.mode == "cpu":
-        return f"{size(plan.need)} of {size(plan.have)} free memory"
+        return f"it takes {size(need)} of {size(plan.have)} free memory"
     if plan.resident_layers == plan.num_layers:
-        return f"all of it fits on the GPU: {size(plan.need)} of {size(plan.have)}"
+        return f"all of it fits on the GPU: {size(need)} of {size(plan.have)}"
     return (f"{size(plan.kv)} of keys and values do not fit beside the rest in {size(plan.have)} of GPU memory: "
             f"{plan.resident_layers} of {plan.num_layers} layers stay there, {size(plan.host)} lie in host memory")
 

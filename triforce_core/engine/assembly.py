@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,22 +10,26 @@ import torch
 
 from ..config import BUILTIN, EngineConfig, SpeculationConfig
 from ..device.capability import Capability, choose_dtype, choose_threads, read_capability
+from ..device.memory import give_back, limit_device_memory, ran_out
+from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
 from ..drafters.chain import ModelDrafter, ModelOnCache
 from ..drafters.hierarchical import HierarchicalDrafter
-from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, TokenizerMismatchError
-from ..events import LoadProgress, ModelInfo
+from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
+from ..events import LoadProgress, MemoryPlan, ModelInfo
 from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
 from ..kv_cache.indexed import IndexedCache
 from ..kv_cache.retrieval import RetrievalCache
 from ..kv_cache.saved import fingerprint_files
 from ..kv_cache.streaming import StreamingCache
-from ..model import Llama, find_model, load_model
+from ..model import Llama, ModelConfig, find_model, load_model, read_config, stored_as_int8
+from ..model.sharded import local_config
 from ..speculation.drafter import Drafter, NoDrafter
 from ..tokenizer import Tokenizer
 from .attention_map import AttentionMass, look_ahead
-from .dials import Dials
+from .dials import Dials, prefill_chunk
+from .planning import Planner, limit_bytes, make_wish
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json")
@@ -40,59 +44,93 @@ class Loaded:
     tokenizer: Tokenizer
     info: ModelInfo
     fingerprint: str  # of the target's files: part of a saved reading's key
+    planner: Planner
     shard: Shard = ALONE
 
 
-def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | Loaded]:
-    """Progress, then the Loaded: one rank's of ``shard``. Raises ModelError kinds, ConfigError, NotEnoughMemoryError.
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What will be loaded and where, before any weight is read."""
 
-    The draft model is so small that sums between GPUs would cost more than its layers: each rank has them whole."""
+    folder: Path
+    draft_folder: Path | None
+    tokenizer: Tokenizer
+    device: torch.device
+    dtype: torch.dtype
+    planner: Planner
+    info: ModelInfo
+
+
+def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True) -> Chosen:
+    """Find the models and plan the memory of one rank of ``shard``, by shapes. together: the other ranks do the same.
+    Raises ModelError kinds, ConfigError, and NotEnoughMemoryError if they cannot run here (or not with the context that
+    was asked for)."""
     machine = read_capability()
-    device, mode, why_mode = _place(config, shard)
+    device, why_mode = _place(config, shard)
     dtype, why_dtype = _dtype(config, device, machine)
     if device.type == "cpu":
         shared = max(1, choose_threads(machine) // shard.world)
         torch.set_num_threads(shared if config.threads == "auto" else config.threads)
-    yield LoadProgress("Finding the model", 0.0)
-    builtin = config.model == BUILTIN
-    folder = _folder(config.model, "target", config)
+    builtin, wanted = config.model == BUILTIN, config.draft_model
+    folder, draft_folder = _folder(config.model, "target", config), None
     tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder)
-    yield LoadProgress("Loading the model", 0.1)
-    target = load_model(folder, device=device, dtype=dtype, shard=shard)
-    draft = None
-    wanted = config.draft_model
+    own = wanted in ("auto", BUILTIN)
     if wanted != "none" and (builtin or wanted != "auto"):
-        yield LoadProgress("Loading the draft model", 0.8)
-        own = wanted in ("auto", BUILTIN)
         draft_folder = _folder(BUILTIN if own else wanted, "draft", config)
         if not (builtin and own):
             _same_vocabulary(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
-        draft = load_model(draft_folder, device=device, dtype=dtype, shard=replace(shard, splits_layers=False))
-    max_context = _context(config, target)
-    per_token = target.config.kv_bytes_per_token(dtype.itemsize) * shard.world
+    limit, on_gpu = limit_bytes(config), device.type == "cuda"
+    limit_device_memory(device, limit)
+    draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
+    wish = make_wish(_weights(folder, dtype, device, shard), draft, max_context=_context(config, read_config(folder)),
+                     prefill_chunk=prefill_chunk(config, on_gpu=on_gpu), device=device)
+    planner = Planner(wish, ("on-chip",) if on_gpu else ("cpu",), device, limit, shard)
+    plan = planner.plan(None if config.max_context == "auto" else config.max_context, together=together)
     info = ModelInfo(
         name="built-in" if builtin else Path(config.model).name,
-        draft_name="none" if draft is None else "built-in draft" if wanted in ("auto", BUILTIN) else Path(wanted).name,
-        mode=mode, why=f"{why_mode}; {why_dtype}", device=_device_name(device, shard),
-        dtype=str(dtype).removeprefix("torch."),
-        max_context=max_context, model_bytes=sum(f.stat().st_size for f in _weight_files(folder)),
-        kv_bytes_per_token=per_token)
+        draft_name="none" if draft_folder is None else "built-in draft" if own else Path(wanted).name,
+        mode=plan.mode, why=f"{why_mode}; {plan.why}; {why_dtype}", device=_device_name(device, shard),
+        dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
+        model_bytes=sum(f.stat().st_size for f in _weight_files(folder)),
+        kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan)
+    return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info)
+
+
+def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | Loaded]:
+    """Progress, then the Loaded: one rank's of ``shard``. Raises what ``choose`` raises, and DamagedWeightsError."""
+    yield LoadProgress("Finding the model", 0.0)
+    chosen = choose(config, shard)
+    try:
+        target, draft = yield from _read_models(chosen, shard)
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        give_back(error)
+        raise chosen.planner.too_little(error, "loading the model", None) from None
     yield LoadProgress("Ready", 1.0)
-    yield Loaded(target, draft, tokenizer, info, fingerprint_files(_weight_files(folder)), shard)
+    yield Loaded(target, draft, chosen.tokenizer, chosen.info, fingerprint_files(_weight_files(chosen.folder)),
+                 chosen.planner, shard)
 
 
-def full_cache(loaded: Loaded, tokens: int) -> ModelOnCache:
-    """The target over its full cache, with room for ``tokens``. Raises NotEnoughMemoryError naming need and have."""
+def _read_models(chosen: Chosen, shard: Shard) -> Generator[LoadProgress, None, tuple[Llama, Llama | None]]:
+    yield LoadProgress("Loading the model", 0.1)
+    target = load_model(chosen.folder, device=chosen.device, dtype=chosen.dtype, shard=shard)
+    if chosen.draft_folder is None:
+        return target, None
+    yield LoadProgress("Loading the draft model", 0.8)
+    return target, load_model(chosen.draft_folder, device=chosen.device, dtype=chosen.dtype, shard=_whole_layers(shard))
+
+
+def _whole_layers(shard: Shard) -> Shard:
+    """The draft model is so small that sums between GPUs would cost more than its layers: each rank has them whole."""
+    return replace(shard, splits_layers=False)
+
+
+def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
+    """The target over its full cache, with room for the plan's context."""
     c = loaded.target.config
-    need = tokens * loaded.info.kv_bytes_per_token // loaded.shard.world
-    have = loaded.shard.least(_free_bytes(loaded.target.device))
-    if need > 0.95 * have:
-        raise NotEnoughMemoryError(
-            f"The cache of {tokens:,} tokens needs {need / 2**30:.1f} GiB and {have / 2**30:.1f} GiB are free",
-            remedy="Choose fewer pages, close other programs, or use a model with fewer KV heads.")
     cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
-                      dtype=loaded.target.dtype, device=loaded.target.device,
-                      slots=min(tokens, loaded.info.max_context))
+                      dtype=loaded.target.dtype, device=loaded.target.device, slots=plan.context)
     return ModelOnCache(loaded.target, cache, loaded.target.device)
 
 
@@ -162,7 +200,7 @@ def _on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
     return ModelOnCache(model, cache, model.device)
 
 
-def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str, str]:
+def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
     if config.mode == "offload":
         raise ConfigError("mode is 'offload'", allowed="auto, cpu, on-chip",
                           remedy="Keeping the cache in host memory beside a GPU is not part of this version.")
@@ -177,12 +215,12 @@ def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str, str]:
             raise ConfigError(f"device is {config.device!r}", allowed="auto, cpu, cuda, cuda:N") from error
         if device.type == "cuda" and not has_gpu:
             raise ConfigError(f"device is {config.device!r} and torch sees no GPU", allowed="auto, cpu")
-        return device, "on-chip" if device.type == "cuda" else "cpu", "chosen with --device"
+        return device, "chosen with --device"
     split = f"; {shard.world} ranks, each with its part of the heads" if shard.world > 1 else ""
     if has_gpu and config.mode != "cpu":
         device = torch.device("cuda", shard.rank) if split else torch.device("cuda")
-        return device, "on-chip", ("a GPU is present" if config.mode == "auto" else "chosen with --mode") + split
-    return torch.device("cpu"), "cpu", ("no GPU was found" if config.mode == "auto" else "chosen with --mode") + split
+        return device, ("a GPU is present" if config.mode == "auto" else "chosen with --mode") + split
+    return torch.device("cpu"), ("no GPU was found" if config.mode == "auto" else "chosen with --mode") + split
 
 
 def _dtype(config: EngineConfig, device: torch.device, machine: Capability) -> tuple[torch.dtype, str]:
@@ -213,8 +251,14 @@ def _same_vocabulary(target: Tokenizer, draft: Tokenizer, name: str) -> None:
                                      remedy="Choose a smaller model of the same family, or --draft-model none.")
 
 
-def _context(config: EngineConfig, target: Llama) -> int:
-    longest = min(target.config.max_context, target.config.sliding_window or target.config.max_context)
+def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard) -> Weights:
+    """One rank's, as the kernels of its device will hold them."""
+    return Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored_as_int8(folder),
+                   keeps_int8=device.type == "cpu" and dtype == torch.bfloat16, ranks=shard.world)
+
+
+def _context(config: EngineConfig, shape: ModelConfig) -> int:
+    longest = shape.longest_context
     if config.max_context == "auto":
         return longest
     if config.max_context > longest:
@@ -226,14 +270,6 @@ def _context(config: EngineConfig, target: Llama) -> int:
 def _device_name(device: torch.device, shard: Shard) -> str:
     name = f"CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
     return name if shard.world == 1 else f"{shard.world} x {name}"
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    import psutil
-
-    return psutil.virtual_memory().available
 
 
 def dials_for(loaded: Loaded, speculation: SpeculationConfig, context_tokens: int) -> Dials:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config import SpeculationConfig
+from ..config import EngineConfig, SpeculationConfig
+
+
+def prefill_chunk(config: EngineConfig, *, on_gpu: bool) -> int:
+    """Tokens per pass of a prefill."""
+    if config.prefill_chunk != "auto":
+        return config.prefill_chunk
+    return 2048 if on_gpu else 512
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,34 +6,42 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from threading import Event
 from time import perf_counter
+from typing import TypeVar
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
-from ..device.shard import ALONE, Shard
+from ..device.capability import describe, read_capability
+from ..device.memory import give_back, ran_out, read_use
+from ..device.shard import ALONE, Shard, require_gpus
 from ..documents.document import Document
 from ..documents.prompt import PROMPT_VERSION, DocumentPrompt, PromptBuilder
 from ..drafters.chain import ModelOnCache
-from ..errors import ContextTooLongError, NotEnoughDiskError
+from ..errors import ContextTooLongError, NotEnoughDiskError, NotEnoughMemoryError
 from ..events import (
     DocumentFit,
     DocumentOpened,
+    EngineFacts,
     LoadProgress,
+    MachineInfo,
+    MemoryPlan,
     ModelInfo,
     PrefillProgress,
     Turn,
 )
 from ..kv_cache.full import FullCache
 from ..kv_cache.saved import ReadingKey, SavedReadings, token_digest
-from .assembly import Loaded, full_cache, load
+from .assembly import Loaded, choose, full_cache, load
+from .dials import prefill_chunk
 from .prefill import prefill, restore
 from .session import AnswerEvent, Session
 
 _KV_VERSION = 1  # raise it when the same ids and weights would give other keys or values
 _CONVERSATION = 1536  # tokens left for questions and answers beside a document
 _WORTH_SAVING = 2048  # tokens: shorter documents are read faster than a file is looked after
+_Step = TypeVar("_Step")
 
 
 class Engine:
-    """One loaded model and at most one open document. Not thread-safe but for ``cancel``.
+    """One loaded model and at most one open document. Not thread-safe but for ``cancel`` and ``facts``.
 
     With several ranks, each has an engine of its own that is given the same requests; see ``device.shard``."""
 
@@ -43,9 +51,19 @@ class Engine:
         self._loaded = loaded
         self._builder = PromptBuilder(loaded.tokenizer) if loaded else None
         self._session: Session | None = None
+        self._plan: MemoryPlan | None = None  # of the open document
+        self._wanted: int | None = None  # tokens of context that the document being opened, or open, shall have
         self._read_seconds = 0.0  # what reading the open document cost, now or when it was saved
         self._cancel = Event()
         self._saved = SavedReadings(config.saved_readings, config.saved_quota_bytes) if config.saved_readings else None
+
+    def check(self) -> Iterator[MachineInfo | ModelInfo]:
+        """What this machine has, and what would be loaded and how it would lie in memory; loads nothing.
+        Raises as ``load``."""
+        yield MachineInfo(tuple(describe(read_capability())))
+        gpus = self.config.gpus
+        require_gpus(gpus, self.config.mode)
+        yield choose(self.config, Shard(0, gpus), together=False).info
 
     def load(self) -> Iterator[LoadProgress | ModelInfo]:
         """Load the model unless it is loaded. Raises ModelError kinds, ConfigError, NotEnoughMemoryError."""
@@ -60,14 +78,21 @@ class Engine:
         yield self._loaded.info
 
     def measure(self, document: Document) -> DocumentFit:
-        """How many tokens the document takes, page by page, and how many fit."""
+        """How many tokens the document takes, page by page, and how many fit into the context and into memory now.
+        Raises NotEnoughMemoryError."""
         page_tokens = tuple(self._need_builder().tokens_of_pages(document))
-        return DocumentFit(sum(page_tokens), self._longest_document, page_tokens)
+        loaded = self._need_loaded()
+        context = loaded.planner.plan(None, self._held).context
+        return DocumentFit(sum(page_tokens), _without_conversation(context), page_tokens,
+                           "memory" if context < loaded.info.max_context else "context")
 
     def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
         """Read the document into the cache, or take its saved reading. Cancelled: ends without DocumentOpened.
 
         Raises ContextTooLongError (nothing is ever cut silently), NotEnoughMemoryError."""
+        yield from self._within_memory("reading", self._open(document))
+
+    def _open(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
         builder, loaded = self._need_builder(), self._need_loaded()
         self._cancel.clear()
         started = perf_counter()
@@ -75,13 +100,15 @@ class Engine:
         if self._session is not None and self._session.prompt.document_id == prompt.document_id:
             yield self._opened(prompt, 0.0, restored=True)
             return
-        fit = builder.fit(document, self._longest_document)
+        fit = builder.fit(document, _without_conversation(loaded.info.max_context))
         if not fit.fits:
             raise ContextTooLongError(str(fit), remedy=f"Choose a page range, such as 1-{max(1, fit.pages_fit)}.")
-        self._session = None  # its cache goes before the new one comes
         tokens = prompt.token_ids.tolist()
-        full = full_cache(loaded, len(tokens) + _CONVERSATION)
-        chunk = self._chunk(loaded)
+        self._wanted = min(len(tokens) + _CONVERSATION, loaded.info.max_context)
+        plan = loaded.planner.plan(self._wanted, self._held, together=True)
+        self._session = self._plan = None  # its cache goes before the new one comes
+        full = full_cache(loaded, plan)
+        chunk = prefill_chunk(self.config, on_gpu=loaded.target.device.type == "cuda")
         key = self._key(document, tokens, chunk)
         read_seconds = restore(full, self._saved, key) if self._saved else None
         restored = self._shard.least(read_seconds is not None) == 1
@@ -93,15 +120,27 @@ class Engine:
             read_seconds = perf_counter() - started
             yield from self._save(full, key, read_seconds, document.title)
         self._read_seconds = read_seconds
-        self._session = Session(loaded, builder, prompt, full, chunk)
+        self._session, self._plan = Session(loaded, builder, prompt, full, chunk), plan
         yield self._opened(prompt, perf_counter() - started, restored)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig) -> Iterator[AnswerEvent]:
-        """Answer about the open document; the last event is Finished. question None: go on with its text."""
+        """Answer about the open document; the last event is Finished. question None: go on with its text.
+
+        Raises ContextTooLongError, ConfigError; NotEnoughMemoryError, after which the document must be opened again."""
         assert self._session is not None, "open a document first"
         self._cancel.clear()
-        yield from self._session.ask(question, history, sampling, speculation, self._cancelled)
+        answer = self._session.ask(question, history, sampling, speculation, self._cancelled)
+        yield from self._within_memory("answering", answer)
+
+    def facts(self) -> EngineFacts | None:
+        """Where things lie now; None before the model is loaded. From any thread; waits for nothing."""
+        loaded, plan = self._loaded, self._plan
+        if loaded is None:
+            return None
+        use = read_use(loaded.planner.device, loaded.planner.limit)
+        return EngineFacts(plan.mode if plan else loaded.info.mode, plan.why if plan else loaded.info.why,
+                           use.host_used, use.host_free, use.device_used, use.device_free)
 
     def cancel(self) -> None:
         """From any thread: end what runs, within one prefill chunk or one round."""
@@ -112,12 +151,26 @@ class Engine:
         return bool(self._shard.same([self._cancel.is_set()])[0])
 
     def close(self) -> None:
-        self._session = self._builder = self._loaded = None
+        self._session = self._builder = self._loaded = self._plan = None
+
+    def _within_memory(self, doing: str, steps: Iterator[_Step]) -> Iterator[_Step]:
+        """``steps``, but where memory runs out everything they hold is given back, and the person is told."""
+        try:
+            yield from steps
+        except Exception as error:
+            if not isinstance(error, NotEnoughMemoryError) and not ran_out(error):
+                raise
+            if doing == "answering":  # a pass that broke off has left its caches in an unknown state
+                self._session = self._plan = None
+            give_back(error)
+            raise self._need_loaded().planner.too_little(error, doing, self._wanted, self._held) from None
 
     @property
-    def _longest_document(self) -> int:
-        context = self._need_loaded().info.max_context
-        return context - min(_CONVERSATION, context // 4)
+    def _held(self) -> int:
+        """Host memory that the models and the open document's cache have taken, and that a new document may have."""
+        held = self._need_loaded().planner.loaded_bytes
+        cache = self._session.full.cache if self._session else None
+        return held + (cache.nbytes if isinstance(cache, FullCache) else 0)
 
     def _opened(self, prompt: DocumentPrompt, seconds: float, restored: bool) -> DocumentOpened:
         return DocumentOpened(prompt.document_id, len(prompt.token_ids), prompt.pages, seconds, self._read_seconds,
@@ -148,11 +201,6 @@ class Engine:
         return ReadingKey(document.id, token_digest(tokens), loaded.fingerprint, loaded.tokenizer.fingerprint,
                           loaded.info.dtype, str(PROMPT_VERSION), tuple(settings))
 
-    def _chunk(self, loaded: Loaded) -> int:
-        if self.config.prefill_chunk != "auto":
-            return self.config.prefill_chunk
-        return 2048 if loaded.target.device.type == "cuda" else 512
-
     def _need_loaded(self) -> Loaded:
         assert self._loaded is not None, "load first"
         return self._loaded
@@ -160,3 +208,8 @@ class Engine:
     def _need_builder(self) -> PromptBuilder:
         assert self._builder is not None, "load first"
         return self._builder
+
+
+def _without_conversation(context: int) -> int:
+    """Tokens of a document that leave room for questions and answers."""
+    return context - min(_CONVERSATION, context // 4)

@@ -59,13 +59,10 @@ class ModelConfig:
         """Bytes of keys and values that one token of context costs."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
 
-    def check_context(self, tokens: int) -> None:
-        """Raises UnsupportedModelError if ``tokens`` reach beyond a sliding window (attention there would differ)."""
-        if self.sliding_window is not None and tokens > self.sliding_window:
-            raise UnsupportedModelError(
-                f"This model attends a sliding window of {self.sliding_window} tokens; {tokens} were asked for",
-                allowed=f"contexts up to {self.sliding_window} tokens",
-            )
+    @property
+    def longest_context(self) -> int:
+        """Tokens up to which attention is what the model was trained with: a sliding window would differ beyond."""
+        return min(self.max_context, self.sliding_window or self.max_context)
 
 
 def read_config(folder: Path) -> ModelConfig:
