@@ -242,6 +242,7 @@ def _run_peer(config: EngineConfig, given: Namespace, job: tuple[str, tuple[int,
               threads: int) -> dict[str, Any] | None:
     """None where its process failed (it has said why): what was measured before is not thrown away for it."""
     from ..engine.assembly import BUILTIN_FOLDER
+    from ..engine.dials import prefill_chunk
     from ..model import find_model
     from .peer import PeerJob, run_peer
 
@@ -249,7 +250,7 @@ def _run_peer(config: EngineConfig, given: Namespace, job: tuple[str, tuple[int,
     on_gpu = model.mode != "cpu"
     if on_gpu:
         _give_memory_back()
-    chunk = config.prefill_chunk if config.prefill_chunk != "auto" else 2048 if on_gpu else 512
+    chunk = prefill_chunk(config, on_gpu=on_gpu)
     drafts = model.draft_name != "none"
     own = config.draft_model in ("auto", BUILTIN)
     draft = (str(BUILTIN_FOLDER / "draft" if own else find_model(config.draft_model))) if drafts else None

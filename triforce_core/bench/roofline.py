@@ -41,7 +41,7 @@ def measure_bandwidth(device: str, mebibytes: int = 0) -> Bandwidth:
                          how=f"a plain copy in memory by {torch.get_num_threads()} threads, read plus written")
     from .kernels import copy_bandwidth
 
-    gibibytes = (mebibytes or 1024) / 1024
+    gibibytes = (mebibytes or 512) / 1024
     found = Bandwidth(copy_bandwidth(gibibytes), _host_to_device(gibibytes / 4), _matrix_rate(),
                       "a device-to-device copy, read plus written")
     torch.cuda.empty_cache()
