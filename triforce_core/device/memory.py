@@ -55,7 +55,8 @@ def limit_device_memory(device: torch.device, limit: int | None) -> None:
     total = torch.cuda.get_device_properties(device).total_memory
     if limit is not None and limit > total:
         raise ConfigError(f"gpu_memory_limit is {limit / 2**30:g}", allowed=f"at most {size(total)}, what this GPU has")
-    torch.cuda.set_per_process_memory_fraction(1.0 if limit is None else limit / total, device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.set_per_process_memory_fraction(1.0 if limit is None else limit / total, index)
 
 
 def ran_out(error: BaseException) -> bool:
