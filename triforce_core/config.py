@@ -32,6 +32,8 @@ def _whole(name: str, value: object, low: int, high: int, *, auto: bool = True) 
 class EngineConfig:
     """What to load and where to run it.
 
+    mode "offload": the cache in host memory, streamed through the GPU but for ``resident_layers`` ("auto": as many as
+    fit); with device "cpu" the same without a GPU, for rehearsal.
     model / draft_model: "builtin", a folder, or a Hugging Face repo id already in the local cache
     (fetched only with allow_download); draft_model may be "auto" (the built-in draft for the
     built-in model, otherwise none) or "none". saved_readings: folder for saved KV, or None for off.
@@ -49,6 +51,7 @@ class EngineConfig:
     threads: int | Auto = "auto"
     gpus: int = 1
     gpu_memory_limit: float | Literal["none"] = "none"
+    resident_layers: int | Auto = "auto"
     allow_download: bool = False
     saved_readings: Path | None = None
     saved_quota_bytes: int = 20 * 1024**3
@@ -65,6 +68,7 @@ class EngineConfig:
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
         _check(limit == "none" or (number and 0.5 <= limit <= 4096), "gpu_memory_limit", limit,
                "GiB from 0.5 to 4096, or 'none'")
+        _whole("resident_layers", self.resident_layers, 0, 1024)
 
 
 @dataclass(frozen=True, slots=True)

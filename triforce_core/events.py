@@ -180,7 +180,7 @@ class RoundEvent:
     origins names, token by token, who wrote it: a tier whose draft survived every check
     ("draft", "retrieval", "quote"), or "recovered" / "bonus" when the full cache wrote it itself.
     page_shares: share of this round's attention mass over the document, page by page (sums to 1),
-    or None when this round did not measure it.
+    or None when this round did not measure it. streamed_bytes: keys and values brought to the GPU from host memory.
     """
 
     index: int
@@ -191,6 +191,7 @@ class RoundEvent:
     page_shares: tuple[float, ...] | None = None
     elapsed: float = 0.0  # seconds since the question was accepted
     passes: Mapping[str, int] = field(default_factory=dict)  # of each drafting tier's model in this round
+    streamed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +232,12 @@ class AnswerStats:
     why: str  # why speculation was on or off
     verifier: str = "rejection"
     dials: Mapping[str, int | str] = field(default_factory=dict)  # the settings it ran with, every "auto" decided
+    streamed_bytes: int = 0  # keys and values brought to the GPU from host memory while decoding
+
+    @property
+    def streamed_bytes_per_second(self) -> float:
+        """What the link to the GPU carried on average, drafting and sampling included."""
+        return self.streamed_bytes / self.decode_seconds if self.decode_seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)

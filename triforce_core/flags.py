@@ -37,6 +37,8 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prefill-chunk", type=auto_or_whole, default="auto", metavar="N")
     group.add_argument("--gpu-memory-limit", type=none_or_number, default="none", metavar="GIB",
                        help="use no more of the GPU's memory, as if it had no more (default: none)")
+    group.add_argument("--resident-layers", type=auto_or_whole, default="auto", metavar="N",
+                       help="with --mode offload: layers of the cache that stay on the GPU (default: as many as fit)")
     group.add_argument("--allow-download", action="store_true", help="fetch a model that is not on this machine")
 
 
@@ -69,7 +71,8 @@ def engine_config(given: argparse.Namespace, saved_readings: Path | None = None)
     return EngineConfig(
         model=given.model, draft_model=given.draft_model, mode=given.mode, dtype=given.dtype, device=given.device,
         max_context=given.max_context, prefill_chunk=given.prefill_chunk, threads=given.threads,
-        gpu_memory_limit=given.gpu_memory_limit, gpus=given.gpus, allow_download=given.allow_download,
+        gpu_memory_limit=given.gpu_memory_limit, gpus=given.gpus, resident_layers=given.resident_layers,
+        allow_download=given.allow_download,
         saved_readings=saved_readings,
     )
 

@@ -96,6 +96,7 @@ def answer_stats(
         why=why,
         verifier=verifier,
         dials=dials or {},
+        streamed_bytes=sum(event.streamed_bytes for event in rounds),
     )
 
 

@@ -90,7 +90,8 @@ class Wish:
     draft_slots: of the draft model's streaming cache. chunk_size: of the attention mass that chooses chunks.
     copy_bytes_per_weight: of the quantised copy for the retrieval tier (0: none); left out where it does not fit.
     stream_buffers: device buffers through which layers of an offloaded cache pass, each for stream_tokens tokens of
-    one layer (0: all of them)."""
+    one layer (0: all of them); stream_tail: newest tokens of each such layer that stay on the device; most_resident: of
+    its layers on the device (None: as many as fit); streamed_chunk: of a prefill pass then (0: prefill_chunk)."""
 
     target: Weights
     max_context: int
@@ -104,6 +105,9 @@ class Wish:
     copy_bytes_per_weight: float = 0.0
     stream_buffers: int = 2
     stream_tokens: int = 0
+    stream_tail: int = 0
+    most_resident: int | None = None
+    streamed_chunk: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,8 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
         num_layers=layers, resident_layers=layers, have=have, host=0,
         host_have=room.host_free - _reserve(room.host_free, 16), longest=0)
     if mode == "offload":
-        return plan if plan.fits else _offload(plan, wish, layer_kv)
+        free = wish.most_resident is None or wish.most_resident >= layers
+        return plan if plan.fits and free else _offload(plan, wish, layer_kv)
     if wish.copy_bytes_per_weight:
         with_copy = replace(plan, weight_copy=int(target.matrices * wish.copy_bytes_per_weight))
         return with_copy if with_copy.fits else plan
@@ -177,8 +182,10 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
 def _offload(plan: MemoryPlan, wish: Wish, layer_kv: int) -> MemoryPlan:
     """As many layers on the device as fit beside the buffers that the others stream through."""
     tokens = min(wish.stream_tokens or plan.context, plan.context)
-    bare = replace(plan, resident_layers=0, streams=wish.stream_buffers * (layer_kv // plan.context) * tokens)
-    resident = max(0, min(plan.num_layers - 1, (bare.have - bare.need) // layer_kv))
+    streams = wish.stream_buffers * (layer_kv // plan.context) * tokens + plan.kv_per_token * wish.stream_tail
+    bare = replace(plan, resident_layers=0, streams=streams)
+    most = plan.num_layers - 1 if wish.most_resident is None else min(plan.num_layers - 1, wish.most_resident)
+    resident = max(0, min(most, (bare.have - bare.need) // layer_kv))
     return replace(bare, resident_layers=resident, host=layer_kv * (plan.num_layers - resident))
 
 
@@ -186,7 +193,7 @@ def workspace(wish: Wish, context: int, mode: Mode) -> int:
     """What passes need beside weights and caches: the widest pass's activations (prefill), logits of a round, attention
     mass, and one layer of the cache twice while it grows."""
     s, b = wish.target.shape, wish.target.dtype_bytes
-    n = min(wish.prefill_chunk, context)
+    n = min(wish.streamed_chunk if mode == "offload" and wish.streamed_chunk else wish.prefill_chunk, context)
     stream = n * s.hidden_size * (4 + 4 + b)  # fp32 residual and norm, and the norm as products take it
     heads, kv_heads = s.num_heads * s.head_dim, s.num_kv_heads * s.head_dim
     attention = n * ((heads + 2 * kv_heads) * b + (heads + kv_heads) * 8 + 2 * heads * b)  # qkv, rotated, out

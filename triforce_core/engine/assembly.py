@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ..config import BUILTIN, EngineConfig, SpeculationConfig
 from ..device.capability import Capability, choose_dtype, choose_threads, read_capability
 from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
-from ..drafters.chain import ModelDrafter, ModelOnCache
+from ..drafters.chain import MAX_FORCED, ModelDrafter, ModelOnCache
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
-from ..events import LoadProgress, MemoryPlan, ModelInfo
+from ..events import LoadProgress, MemoryPlan, Mode, ModelInfo
 from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
 from ..kv_cache.indexed import IndexedCache
+from ..kv_cache.offloaded import OffloadedCache
 from ..kv_cache.retrieval import RetrievalCache
 from ..kv_cache.saved import fingerprint_files
 from ..kv_cache.streaming import StreamingCache
@@ -28,7 +31,7 @@ from ..model.sharded import local_config
 from ..speculation.drafter import Drafter, NoDrafter
 from ..tokenizer import Tokenizer
 from .attention_map import AttentionMass, look_ahead
-from .dials import Dials, prefill_chunk
+from .dials import Dials
 from .planning import Planner, limit_bytes, make_wish
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
@@ -83,8 +86,8 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     limit_device_memory(device, limit)
     draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
     wish = make_wish(_weights(folder, dtype, device, shard), draft, max_context=_context(config, read_config(folder)),
-                     prefill_chunk=prefill_chunk(config, on_gpu=on_gpu), device=device)
-    planner = Planner(wish, ("on-chip",) if on_gpu else ("cpu",), device, limit, shard)
+                     config=config, device=device)
+    planner = Planner(wish, _modes(config, on_gpu), device, limit, shard)
     plan = planner.plan(None if config.max_context == "auto" else config.max_context, together=together)
     info = ModelInfo(
         name="built-in" if builtin else Path(config.model).name,
@@ -129,8 +132,10 @@ def _whole_layers(shard: Shard) -> Shard:
 def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
     """The target over its full cache, with room for the plan's context."""
     c = loaded.target.config
-    cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
-                      dtype=loaded.target.dtype, device=loaded.target.device, slots=plan.context)
+    streamed = partial(OffloadedCache, resident_layers=plan.resident_layers)
+    cache = (FullCache if plan.resident_layers == plan.num_layers else streamed)(
+        c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
+        dtype=loaded.target.dtype, device=loaded.target.device, slots=plan.context)
     return ModelOnCache(loaded.target, cache, loaded.target.device)
 
 
@@ -140,6 +145,7 @@ class Hierarchy:
     def __init__(self, loaded: Loaded, full: ModelOnCache, dials: Dials, observer: AttentionMass) -> None:
         assert isinstance(full.cache, FullCache)
         self.dials, self._observer = dials, observer
+        self._chosen_in_passing = isinstance(full.cache, OffloadedCache)
         self._small: ModelDrafter | None = None
         self._retrieval: RetrievalCache | IndexedCache | None = None
         self._newest: ModelOnCache | None = None
@@ -153,17 +159,21 @@ class Hierarchy:
             self.drafter = HierarchicalDrafter(self._newest, self.drafter, dials.gamma1, tier="streaming",
                                                follows=False)
         if dials.middle_cache == "retrieval":
-            kind = IndexedCache if loaded.target.retrieves_in_place else RetrievalCache
-            self._retrieval = kind(full.cache, budget=dials.budget, chunk_size=dials.chunk_size, recent=dials.recent)
+            self._retrieval = _retrieval_cache(loaded, full.cache, dials)
+            if self._chosen_in_passing:
+                observer.follower = _follow(self._retrieval)
             self.drafter = HierarchicalDrafter(ModelOnCache(loaded.target, self._retrieval, loaded.target.device),
                                                self.drafter, dials.gamma1)
             if dials.refresh == "chunk-means":
                 self._means = ChunkMeans(full.cache, dials.chunk_size)
 
-    def start(self, context: list[int]) -> None:
-        """Before the first round of a question: its prompt but for the last token is in the full cache."""
+    def reset(self) -> None:
+        """Before a question's prompt is read: forget the last one's."""
         self.drafter.reset()
         self._rounds = 0
+
+    def start(self, context: list[int]) -> None:
+        """Before the first round of a question: its prompt but for the last token is in the full cache."""
         if self._small is not None:
             self._small.model.start(context, self.dials.sinks, self.dials.window)
         if self._newest is not None:
@@ -185,6 +195,9 @@ class Hierarchy:
     def _choose(self) -> None:
         """By what the newest observed pass attended, or by its last query against chunk means."""
         assert self._retrieval is not None
+        if self._chosen_in_passing:  # while that pass ran; level with it since
+            self._retrieval.sync()
+            return
         scores = self._observer.latest
         if self._means is not None:
             self._means.update()
@@ -200,13 +213,29 @@ def _on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
     return ModelOnCache(model, cache, model.device)
 
 
+def _retrieval_cache(loaded: Loaded, full: FullCache, dials: Dials) -> RetrievalCache | IndexedCache:
+    settings = {"budget": dials.budget, "chunk_size": dials.chunk_size, "recent": dials.recent}
+    if isinstance(full, OffloadedCache):
+        if dials.refresh == "chunk-means":
+            raise ConfigError("refresh is 'chunk-means' and the cache is in host memory", allowed="attention",
+                              remedy="Means would have to be read through the link; attention is known anyway.")
+        # A long draft's tokens, and the last one's, whose selection was made before they were committed.
+        longest = dials.gamma2 + dials.gamma1 + 1 + MAX_FORCED
+        return RetrievalCache(full, **settings, slack=2 * longest)
+    return (IndexedCache if loaded.target.retrieves_in_place else RetrievalCache)(full, **settings)
+
+
+def _follow(retrieval: RetrievalCache | IndexedCache) -> Callable[[int, Tensor], None]:
+    """Chooses a layer's chunks when its mass is known. No method: the observer must not hold the hierarchy."""
+    assert isinstance(retrieval, RetrievalCache)
+    return lambda layer, mass: retrieval.select_layer(layer, look_ahead(mass))
+
+
 def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
-    if config.mode == "offload":
-        raise ConfigError("mode is 'offload'", allowed="auto, cpu, on-chip",
-                          remedy="Keeping the cache in host memory beside a GPU is not part of this version.")
     has_gpu = torch.cuda.is_available()
-    if config.mode == "on-chip" and not has_gpu:
-        raise ConfigError("mode is 'on-chip' and torch sees no GPU", allowed="auto, cpu",
+    rehearsed = config.mode == "offload" and config.device == "cpu"
+    if config.mode in ("on-chip", "offload") and not has_gpu and not rehearsed:
+        raise ConfigError(f"mode is {config.mode!r} and torch sees no GPU", allowed="auto, cpu",
                           remedy="Install a CUDA build of torch, or use --mode cpu.")
     if config.device != "auto":
         try:
@@ -221,6 +250,15 @@ def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
         device = torch.device("cuda", shard.rank) if split else torch.device("cuda")
         return device, ("a GPU is present" if config.mode == "auto" else "chosen with --mode") + split
     return torch.device("cpu"), ("no GPU was found" if config.mode == "auto" else "chosen with --mode") + split
+
+
+def _modes(config: EngineConfig, on_gpu: bool) -> tuple[Mode, ...]:
+    """Best first."""
+    if config.mode == "offload":  # on a CPU a rehearsal
+        return ("offload",)
+    if not on_gpu:
+        return ("cpu",)
+    return ("on-chip",) if config.mode == "on-chip" else ("on-chip", "offload")
 
 
 def _dtype(config: EngineConfig, device: torch.device, machine: Capability) -> tuple[torch.dtype, str]:
@@ -272,7 +310,7 @@ def _device_name(device: torch.device, shard: Shard) -> str:
     return name if shard.world == 1 else f"{shard.world} x {name}"
 
 
-def dials_for(loaded: Loaded, speculation: SpeculationConfig, context_tokens: int) -> Dials:
-    """Settings with every "auto" decided for this model, machine and context."""
+def dials_for(loaded: Loaded, full: ModelOnCache, speculation: SpeculationConfig, context_tokens: int) -> Dials:
+    """Settings with every "auto" decided for this model, machine, cache and context."""
     return Dials.decide(speculation, context_tokens=context_tokens, has_draft=loaded.draft is not None,
-                        on_gpu=loaded.target.device.type == "cuda")
+                        on_gpu=loaded.target.device.type == "cuda", offloaded=isinstance(full.cache, OffloadedCache))

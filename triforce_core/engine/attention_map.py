@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -16,10 +16,12 @@ class AttentionMass:
     """An ``AttentionObserver``: collects each layer's mass over the chunks of the committed prefix.
 
     mass_rows: newest rows of a pass that count (the last row of a pass asks the next token's question).
+    follower: is told each layer's mass at once, while the cache has that layer at hand.
     """
 
     def __init__(self, chunk_size: int, mass_rows: int) -> None:
         self.chunk_size, self.mass_rows = chunk_size, mass_rows
+        self.follower: Callable[[int, Tensor], None] | None = None
         self._layers: dict[int, Tensor] = {}
         self._queries: dict[int, Tensor] = {}
         self._latest: Tensor | None = None
@@ -31,6 +33,8 @@ class AttentionMass:
         self._queries[layer] = queries[-1:]
         if mass is not None:
             self._layers[layer] = mass
+            if self.follower is not None:
+                self.follower(layer, mass)
 
     @property
     def latest(self) -> Tensor | None:

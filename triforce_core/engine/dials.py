@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from ..config import EngineConfig, SpeculationConfig
 
 
-def prefill_chunk(config: EngineConfig, *, on_gpu: bool) -> int:
-    """Tokens per pass of a prefill."""
+def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bool) -> int:
+    """Tokens per pass of a prefill; streams: the cache comes through a link, layer by layer.
+
+    Letters: G (group) query heads of each of H KV heads, D head_dim. A pass of n tokens brings in each earlier token's
+    key and value once, 4 H D bytes in bf16, and attends them with 4 n G H D operations; its own products come on top.
+    So the link keeps up from n = (rate / link) / G on: 8,000 for G = 1 on an H200 (450 TFLOP/s in attention, 55 GB/s),
+    5,000 on an RTX 4090 (120, 25). With fewer, reading waits for the link; with many more only activations grow."""
     if config.prefill_chunk != "auto":
         return config.prefill_chunk
-    return 2048 if on_gpu else 512
+    if not on_gpu:
+        return 512
+    return max(4096, 8192 // group) if streams else 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,8 @@ class Dials:
         return max(1, self.budget - self.sinks)
 
     @classmethod
-    def decide(cls, wanted: SpeculationConfig, *, context_tokens: int, has_draft: bool, on_gpu: bool) -> Dials:
+    def decide(cls, wanted: SpeculationConfig, *, context_tokens: int, has_draft: bool, on_gpu: bool,
+               offloaded: bool = False) -> Dials:
         """Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
 
         def auto(value: int | str, default: int) -> int:
@@ -56,7 +64,10 @@ class Dials:
         if wanted.middle_cache == "streaming":
             held = f"sinks and the newest of {held}"
         gamma1 = auto(wanted.gamma1, 2) if small else 0
-        gamma2 = auto(wanted.gamma2, 10 if middle else 3) if middle or small else 0
+        # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
+        # tokens no longer than for one.
+        usual = (32 if offloaded else 10) if middle else 3
+        gamma2 = auto(wanted.gamma2, usual) if middle or small else 0
         if not speculating:
             why = "plain decoding was chosen"
         elif middle and small:

@@ -31,7 +31,7 @@ from ..kv_cache.full import FullCache
 from ..kv_cache.saved import ReadingKey, SavedReadings, token_digest
 from .assembly import Loaded, choose, full_cache, load
 from .dials import prefill_chunk
-from .prefill import prefill, restore
+from .prefill import prefill, prepare, restore
 from .session import AnswerEvent, Session
 
 _KV_VERSION = 1  # raise it when the same ids and weights would give other keys or values
@@ -108,7 +108,9 @@ class Engine:
         plan = loaded.planner.plan(self._wanted, self._held, together=True)
         self._session = self._plan = None  # its cache goes before the new one comes
         full = full_cache(loaded, plan)
-        chunk = prefill_chunk(self.config, on_gpu=loaded.target.device.type == "cuda")
+        yield from prepare(full, len(tokens), self._cancelled)
+        chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
+                              streams=plan.resident_layers < plan.num_layers)
         key = self._key(document, tokens, chunk)
         read_seconds = restore(full, self._saved, key) if self._saved else None
         restored = self._shard.least(read_seconds is not None) == 1

@@ -14,7 +14,8 @@ from ..device.shard import Shard
 from ..errors import NotEnoughMemoryError
 from ..events import MemoryPlan, Mode
 from ..kernels import choose_kernels
-from .dials import Dials
+from ..kv_cache.offloaded import TAIL
+from .dials import Dials, prefill_chunk
 
 _SLACK = 64  # slots that RetrievalCache and StreamingCache keep for new tokens (the latter twice)
 
@@ -45,6 +46,8 @@ class Planner:
         if together:
             room = replace(room, host_free=self.shard.least(room.host_free),
                            device_free=self.shard.least(room.device_free))
+        if self.device.type == "cpu" and "offload" in self.modes:  # a rehearsal: this memory plays both parts
+            room = replace(room, device_free=room.host_free)
         if tokens is None:
             return longest_plan(self.wish, room, self.modes)
         return make_plan(self.wish, room, tokens, self.modes)
@@ -63,16 +66,20 @@ class Planner:
             remedy="Choose fewer pages, close other programs that use this memory, or choose a smaller model.")
 
 
-def make_wish(target: Weights, draft: Weights | None, *, max_context: int, prefill_chunk: int,
+def make_wish(target: Weights, draft: Weights | None, *, max_context: int, config: EngineConfig,
               device: torch.device) -> Wish:
     """With the caches that answers use unless they are asked with other settings."""
+    on_gpu, group = device.type == "cuda", target.shape.num_heads // target.shape.num_kv_heads
     dials = Dials.decide(SpeculationConfig(), context_tokens=max_context, has_draft=draft is not None,
-                         on_gpu=device.type == "cuda")
+                         on_gpu=on_gpu)
     kernels = choose_kernels(device)
     in_place = kernels.indexed_attention is not None and target.shape.head_dim in kernels.device_lengths
     return Wish(target, max_context, draft, budget=dials.budget if dials.middle_cache == "retrieval" else 0,
                 slack=_SLACK, in_place=in_place, draft_slots=dials.sinks + dials.window + 2 * _SLACK,
-                prefill_chunk=prefill_chunk, chunk_size=dials.chunk_size)
+                prefill_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=False),
+                streamed_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=True),
+                chunk_size=dials.chunk_size, stream_tail=TAIL,
+                most_resident=None if config.resident_layers == "auto" else config.resident_layers)
 
 
 def limit_bytes(config: EngineConfig) -> int | None:

@@ -65,8 +65,10 @@ class Session:
                 allowed=f"{self.loaded.info.max_context - 1:,}",
                 remedy="Start a new conversation or choose fewer pages.")
         reused = self._rewind(context)
-        dials = dials_for(self.loaded, speculation, len(context))
+        dials = dials_for(self.loaded, self.full, speculation, len(context))
         observer, drafter, hierarchy = self._prepare(dials)
+        if hierarchy is not None:
+            hierarchy.reset()
         yield from self._prefill(context, observer, cancelled)
         if self.full.length < len(context) - 1:
             yield self._finished("cancelled", [], [], None, dials, len(context) - reused, reused, started, started)
@@ -87,7 +89,7 @@ class Session:
                 reason = "cancelled"
                 break
             left = limit - (len(context) - answer_start)
-            began = perf_counter()
+            began, streamed = perf_counter(), self.full.cache.streamed_bytes
             measured = hierarchy is not None and hierarchy.measures_next_round
             self.full.observer = observer if measured else None
             done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler)
@@ -103,7 +105,8 @@ class Session:
             self._read = context[: self.full.length]
             if measured and observer.latest is not None:
                 shares = attended.add(observer.latest)
-            event = self._event(len(rounds), done, tokens, drafter, shares, began, started)
+            streamed = self.full.cache.streamed_bytes - streamed
+            event = self._event(len(rounds), done, tokens, drafter, shares, streamed, began, started)
             shares = None
             rounds.append(event)
             yield event
@@ -153,7 +156,7 @@ class Session:
         if dials.engine == "autoregressive":
             return self._observer, NoDrafter(), None
         if self._hierarchy is None or self._hierarchy.dials != dials:
-            self._hierarchy = None  # its caches go before the new ones come
+            self._hierarchy = self._observer.follower = None  # its caches go before the new ones come
             self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer)
         return self._observer, self._hierarchy.drafter, self._hierarchy
 
@@ -194,13 +197,13 @@ class Session:
         return tokens[:left], "length" if len(tokens) >= left else None
 
     def _event(self, index: int, done: Round, tokens: list[int], drafter: Drafter, shares: tuple[float, ...] | None,
-               began: float, started: float) -> RoundEvent:
+               streamed: int, began: float, started: float) -> RoundEvent:
         now = perf_counter()
         spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds}
         spent["other"] = max(0.0, (now - began) * 1e3 - sum(spent.values()))
         return RoundEvent(index, tuple(tokens), tuple(done.origins[: len(tokens)]),
                           tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started,
-                          drafter.passes())
+                          drafter.passes(), streamed)
 
     def _finished(self, reason: FinishReason, token_ids: Sequence[int], rounds: list[RoundEvent],
                   attended: AttendedMap | None, dials: Dials, prompt_tokens: int, reused: int, started: float,

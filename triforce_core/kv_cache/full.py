@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -29,6 +29,15 @@ class FullCache(StagingCache):
                          layers=layers)
         self.max_tokens = max_tokens
         self._truncations: list[int] = []  # lengths, oldest first
+
+    @property
+    def resident_layers(self) -> int:
+        """Layers that lie on the device."""
+        return self.num_layers
+
+    def prepare(self) -> Iterator[float]:
+        """What may take seconds before the first pass can run at speed, in steps that yield the share done."""
+        return iter(())
 
     def reserve(self, tokens: int) -> None:
         """Grow to at least ``tokens`` slots at once. Raises ContextTooLongError, NotEnoughMemoryError."""

@@ -171,8 +171,8 @@ class OffloadedCache(FullCache):
         return self._ring.uploaded_bytes
 
     def prepare(self) -> Iterator[float]:
-        """Page-lock host memory, layer by layer, yielding the share done: once, before the first pass, as it takes a
-        second per few GiB; without it copies keep the computation waiting. Raises NotEnoughMemoryError."""
+        """Page-lock host memory, layer by layer: without it copies keep the computation waiting.
+        Raises NotEnoughMemoryError."""
         for done, layer in enumerate(self._streamed, start=1):
             layer.lock()
             yield done / len(self._streamed)

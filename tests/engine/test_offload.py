@@ -1,0 +1,161 @@
+"""The engine with its cache in host memory, rehearsed on a CPU: same words as with the ordinary one.
+(On a GPU: test_gpu.py.)"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from engine.tiny import document, write_model
+
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.engine.engine import Engine
+from triforce_core.errors import ConfigError
+from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, Turn
+from triforce_core.kv_cache.offloaded import OffloadedCache
+
+DIALS = {"budget": 128, "recent": 48, "window": 32}
+PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
+TRIFORCE = SpeculationConfig(verifier="coupled", **DIALS)
+LAYERS = 3
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("pair")
+    target = write_model(root / "target", layers=LAYERS, heads=4, seed=1)
+    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
+
+
+def opened(folders, doc=None, **changes) -> tuple[Engine, DocumentOpened]:
+    engine = Engine(EngineConfig(**{"model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "float32",
+                                    "threads": 1, "mode": "offload", "device": "cpu", "resident_layers": 0, **changes}))
+    list(engine.load())
+    return engine, list(engine.open_document(doc or document()))[-1]
+
+
+@pytest.fixture(scope="module")
+def ordinary(folders):
+    return opened(folders, mode="cpu")[0]
+
+
+@pytest.fixture(scope="module")
+def offloaded(folders):
+    return opened(folders)[0]
+
+
+def answer(engine, speculation, *, question="Who found the lamp?", history=(), temperature=0.0, seed=0,
+           tokens=48) -> tuple[Finished, list[RoundEvent]]:
+    sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=tokens, stop_token_ids=())
+    *events, done = engine.ask(question, history, sampling, speculation)
+    return done, [event for event in events if isinstance(event, RoundEvent)]
+
+
+@pytest.mark.parametrize("resident", [0, 1, LAYERS])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_same_words_as_the_ordinary_cache(folders, ordinary, resident, temperature):
+    engine, _ = opened(folders, resident_layers=resident)
+    assert isinstance(engine._session.full.cache, OffloadedCache) == (resident < LAYERS)
+    for seed in range(3):
+        plain = answer(ordinary, PLAIN, temperature=temperature, seed=seed)[0]
+        for speculation in (PLAIN, TRIFORCE):
+            done, _ = answer(engine, speculation, temperature=temperature, seed=seed)
+            assert done.token_ids == plain.token_ids and done.text == plain.text
+
+
+@pytest.mark.parametrize(("gamma2", "every"), [(1, 1), (24, 1), (48, 3)])
+def test_dials_change_the_speed_never_the_words(ordinary, offloaded, gamma2, every):
+    dials = SpeculationConfig(verifier="coupled", gamma2=gamma2, refresh_every=every, **DIALS)
+    expected, _ = answer(ordinary, PLAIN, temperature=0.8)
+    assert answer(offloaded, dials, temperature=0.8)[0].token_ids == expected.token_ids
+
+
+def test_it_drafts_and_attends_as_the_ordinary_one(ordinary, offloaded):
+    """The same chunks are chosen as layers stream by: as many drafts are accepted, the same pages light up."""
+    dials = SpeculationConfig(verifier="coupled", gamma2=10, **DIALS)
+    expected, _ = answer(ordinary, dials, temperature=0.7, tokens=64)
+    found, _ = answer(offloaded, dials, temperature=0.7, tokens=64)
+    assert found.stats.acceptance["retrieval"].accepted > 0
+    assert found.stats.full_passes <= expected.stats.full_passes + 3
+    assert found.page_shares == pytest.approx(expected.page_shares, abs=0.05)
+    assert {chunk.start for chunk in found.chunks[:4]} & {chunk.start for chunk in expected.chunks[:4]}
+
+
+def test_every_round_counts_what_it_streamed(ordinary, offloaded):
+    done, rounds = answer(offloaded, PLAIN)
+    tokens = offloaded._session.full.cache.num_committed
+    whole = tokens * offloaded._need_loaded().info.kv_bytes_per_token
+    assert all(0.7 * whole < event.streamed_bytes <= whole for event in rounds)
+    assert done.stats.streamed_bytes == sum(event.streamed_bytes for event in rounds)
+    assert done.stats.streamed_bytes_per_second == done.stats.streamed_bytes / done.stats.decode_seconds
+    assert answer(ordinary, PLAIN)[0].stats.streamed_bytes_per_second == 0
+
+
+def test_a_follow_up_and_a_new_conversation(ordinary, offloaded):
+    first, _ = answer(offloaded, TRIFORCE)
+    history = (Turn("Who found the lamp?", first.token_ids),)
+    second, _ = answer(offloaded, TRIFORCE, question="And who sold it?", history=history)
+    assert second.stats.prompt_tokens < 60 < second.stats.reused_tokens
+    assert second.token_ids == answer(ordinary, PLAIN, question="And who sold it?", history=history)[0].token_ids
+    assert answer(offloaded, TRIFORCE)[0].token_ids == first.token_ids
+
+
+def test_an_answer_longer_than_the_room_that_was_reserved(folders):
+    doc = document(sentences=60)
+    (engine, _), (other, _) = opened(folders, doc, prefill_chunk=200), opened(folders, doc, mode="cpu")
+    slots = engine._session.full.cache.slots
+    long = answer(engine, TRIFORCE, tokens=1700)[0]
+    assert engine._session.full.cache.slots > slots
+    assert long.token_ids == answer(other, PLAIN, tokens=1700)[0].token_ids
+
+
+def test_closing_the_stream_leaves_the_session_usable(offloaded):
+    before, _ = answer(offloaded, TRIFORCE)
+    stream = offloaded.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=90, stop_token_ids=()), TRIFORCE)
+    while not isinstance(next(stream), RoundEvent):
+        pass
+    stream.close()
+    assert answer(offloaded, TRIFORCE)[0].token_ids == before.token_ids
+
+
+def test_a_saved_reading_gives_the_same_answer(folders, tmp_path):
+    first, opening = opened(folders, saved_readings=tmp_path, resident_layers=1)
+    second, reopening = opened(folders, saved_readings=tmp_path)
+    assert not opening.restored and reopening.restored
+    assert answer(second, TRIFORCE)[0].token_ids == answer(first, TRIFORCE)[0].token_ids
+
+
+def test_reading_can_be_cancelled_while_memory_is_made_ready(folders):
+    engine, _ = opened(folders)
+    stream = engine.open_document(document(seed=1))
+    assert next(stream).tokens_done == 0
+    engine.cancel()
+    assert not any(isinstance(event, DocumentOpened) for event in stream)
+    assert isinstance([*engine.open_document(document(seed=1))][-1], DocumentOpened)
+
+
+def test_opening_another_document_frees_the_first_ones_cache_at_once(folders):
+    engine, _ = opened(folders)
+    answer(engine, TRIFORCE)
+    cache = weakref.ref(engine._session.full.cache)
+    gc.disable()
+    try:
+        assert any(isinstance(event, PrefillProgress) for event in engine.open_document(document(seed=1)))
+        assert cache() is None
+    finally:
+        gc.enable()
+
+
+def test_chunk_means_are_refused(offloaded):
+    with pytest.raises(ConfigError, match="host memory"):
+        answer(offloaded, SpeculationConfig(refresh="chunk-means", **DIALS))
+    assert answer(offloaded, TRIFORCE)[0].token_ids
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_must_be_asked_for_on_the_cpu(folders):
+    with pytest.raises(ConfigError, match="no GPU"):
+        opened(folders, device="auto")
