@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from engine.tiny import document, write_model
@@ -10,6 +12,7 @@ from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.attention_map import AttentionMass
 from triforce_core.engine.engine import Engine
 from triforce_core.kv_cache.full import FullCache
+from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.model import load_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
@@ -24,8 +27,9 @@ def folders(tmp_path_factory):
     return target, write_model(root / "draft", layers=1, heads=2, seed=2)
 
 
-def words(folders, mode: str, speculation: SpeculationConfig, temperature: float) -> tuple[int, ...]:
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode=mode))
+def words(folders, mode: str, speculation: SpeculationConfig, temperature: float, **settings) -> tuple[int, ...]:
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode=mode,
+                                 **settings))
     list(engine.load())
     list(engine.open_document(document()))
     sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=48, stop_token_ids=())
@@ -62,3 +66,40 @@ def test_same_words_on_the_gpu_with_and_without_speculation_and_on_the_cpu(folde
     fast = words(folders, "on-chip", TRIFORCE, temperature)
     assert fast == words(folders, "on-chip", PLAIN, temperature)
     assert fast == words(folders, "cpu", PLAIN, temperature)
+
+
+@pytest.mark.parametrize("resident", [0, 1, 3])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_same_words_with_the_cache_in_host_memory(folders, resident, temperature):
+    expected = words(folders, "on-chip", PLAIN, temperature)
+    for speculation in (PLAIN, replace(TRIFORCE, gamma2=24)):
+        assert words(folders, "offload", speculation, temperature, resident_layers=resident) == expected
+
+
+@pytest.mark.parametrize("resident", [0, 2])
+@pytest.mark.parametrize("locked", [False, True])
+def test_an_offloaded_cache_is_a_full_one_bit_for_bit(resident, locked):
+    """Three streams copy, read and write the same buffers: layers are long, so that order is put to the test."""
+    layers, heads, dim, start = 5, 8, 128, 20_000
+    settings = {"max_tokens": 60_000, "dtype": torch.bfloat16, "device": "cuda", "slots": start + 3000}
+    caches = [FullCache(layers, heads, dim, **settings),
+              OffloadedCache(layers, heads, dim, **settings, resident_layers=resident)]
+    if locked:
+        assert list(caches[1].prepare())[-1] == 1.0
+    generator = torch.Generator("cuda").manual_seed(0)
+    for step, n in enumerate((start, 700, 1, 1, 33, 250, 9, 2000, 1, 40, 3000, 5)):
+        new = torch.randn(layers, 2, n, heads, dim, device="cuda", dtype=torch.bfloat16, generator=generator)
+        seen = []
+        for cache in caches:
+            cache.begin(n)
+            views = (cache.stage(layer, k, v) for layer, (k, v) in enumerate(new))
+            seen.append([[part[:, : view.length].clone() for part in (view.keys, view.values)] for view in views])
+            cache.keep(range(n - step % 3))
+            cache.commit()
+            if step == 6:
+                cache.truncate(start + 500)
+        for one, other in zip(*seen, strict=True):
+            assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
+    for layer in range(layers):
+        for one, other in zip(caches[0].read(layer), caches[1].read(layer), strict=True):
+            assert torch.equal(one.cpu(), other.cpu())
