@@ -103,13 +103,13 @@ def test_a_follow_up_and_a_new_conversation(ordinary, offloaded):
     assert answer(offloaded, TRIFORCE)[0].token_ids == first.token_ids
 
 
-def test_an_answer_longer_than_the_room_that_was_reserved(folders):
-    doc = document(sentences=60)
-    (engine, _), (other, _) = opened(folders, doc, prefill_chunk=200), opened(folders, doc, mode="cpu")
+def test_an_answer_longer_than_the_room_that_was_reserved(folders, ordinary, monkeypatch):
+    monkeypatch.setattr("triforce_core.engine.engine._CONVERSATION", 40)
+    engine, _ = opened(folders, prefill_chunk=200)
     slots = engine._session.full.cache.slots
-    long = answer(engine, TRIFORCE, tokens=1700)[0]
+    long = answer(engine, TRIFORCE, tokens=150)[0]
     assert engine._session.full.cache.slots > slots
-    assert long.token_ids == answer(other, PLAIN, tokens=1700)[0].token_ids
+    assert long.token_ids == answer(ordinary, PLAIN, tokens=150)[0].token_ids
 
 
 def test_closing_the_stream_leaves_the_session_usable(offloaded):
