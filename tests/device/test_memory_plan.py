@@ -119,6 +119,20 @@ def test_24_gib_keep_some_layers() -> None:
     assert narrow.streams == 2 * 8192 * GIB // 2048 // 32 and narrow.resident_layers > plan.resident_layers
 
 
+def test_fewer_resident_layers_can_be_asked_for_and_wide_passes_and_tails_count() -> None:
+    room = replace(H200, limit=24 * GIB)
+    free = make_plan(PAPER, room, CONTEXT, ["offload"])
+    none = make_plan(replace(PAPER, most_resident=0), room, CONTEXT, ["offload"])
+    assert free.resident_layers > 0 == none.resident_layers and none.host == none.kv
+    assert make_plan(replace(PAPER, most_resident=0), H200, CONTEXT, ["offload"]).resident_layers == 0
+    assert make_plan(replace(PAPER, most_resident=32), H200, CONTEXT, ["offload"]).resident_layers == 32
+    assert make_plan(replace(PAPER, stream_tail=256), room, CONTEXT, ["offload"]).streams == (
+        free.streams + 256 * PAPER.target.kv_per_token)
+    wide = replace(PAPER, streamed_chunk=8192)
+    assert workspace(wide, CONTEXT, "on-chip") == workspace(PAPER, CONTEXT, "on-chip")
+    assert workspace(wide, CONTEXT, "offload") > 2 * workspace(PAPER, CONTEXT, "offload")
+
+
 def test_gqa_offloads_what_24_gib_do_not_hold() -> None:
     plan = make_plan(GQA, replace(H200, limit=24 * GIB), CONTEXT, ["on-chip", "offload"])
     assert plan.mode == "offload" and plan.host == plan.kv * (32 - plan.resident_layers) // 32
