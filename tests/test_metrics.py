@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from triforce_core import metrics
@@ -68,3 +70,10 @@ def test_speedup() -> None:
     none = metrics.answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine="triforce", why="")
     assert metrics.speedup(fast, fast) == 1.0
     assert metrics.speedup(none, fast) is None and metrics.speedup(None, fast) is None
+
+
+def test_what_streamed_from_host_memory_counts_over_all_decoding() -> None:
+    rounds = [replace(event, streamed_bytes=1100) for event in ROUNDS]
+    stats = metrics.answer_stats(rounds, prompt_tokens=5, reused_tokens=100, prefill_seconds=0.9, engine="triforce",
+                                 why="on")
+    assert stats.streamed_bytes == 3300 and stats.streamed_bytes_per_second == pytest.approx(3000)

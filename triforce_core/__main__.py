@@ -216,9 +216,10 @@ class _Progress:
         stats = finished.stats
         tiers = "".join(f" · {tier} {count.accepted}/{count.tested} ({acceptance_rate(count):.0%})"
                         for tier, count in stats.acceptance.items())
+        link = f" · {stats.streamed_bytes_per_second / 1e9:.1f} GB/s from host memory" if stats.streamed_bytes else ""
         self.line(f"{stats.generated_tokens} tokens ({finished.reason}) · {stats.decode_tokens_per_second:.1f} tokens/s"
                   f" · first after {stats.time_to_first_token:.2f} s · {stats.tokens_per_full_pass:.2f} per full pass"
-                  f"{tiers} · {stats.engine}: {stats.why}")
+                  f"{tiers}{link} · {stats.engine}: {stats.why}")
 
     def line(self, text: str) -> None:
         self._end_line()
@@ -258,6 +259,7 @@ def _as_json(opened: DocumentOpened, finished: Finished) -> dict[str, Any]:
             "engine": stats.engine,
             "verifier": stats.verifier,
             "why": stats.why,
+            "streamed_bytes": stats.streamed_bytes,
         },
         "chunks": [{"page": chunk.page, "start": chunk.start, "end": chunk.end, "share": chunk.share,
                     "text": chunk.text} for chunk in finished.chunks],

@@ -94,6 +94,9 @@ def figures_card(figures: Figures, title: str) -> str:
                      f"{acceptance(figures.acceptance)}")
     if figures.origins:
         parts.append(f'<h4 class="tf-h4">{esc(strings.WHO_WROTE)}</h4>{tier_bar(figures.origins)}')
+    if figures.streamed_bytes_per_second:
+        rate = strings.STREAMED.format(rate=fmt.size(figures.streamed_bytes_per_second))
+        parts.append(f'<p class="tf-note" title="{esc(strings.STREAMED_HELP)}">{esc(rate)}</p>')
     if figures.reused_tokens or figures.prompt_tokens:
         words = strings.REUSED.format(reused=fmt.count(figures.reused_tokens), new=fmt.count(figures.prompt_tokens))
         parts.append(f'<p class="tf-note">{esc(words)}</p>')

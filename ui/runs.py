@@ -37,6 +37,7 @@ class Figures:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     prefill_seconds: float = 0.0
+    streamed_bytes_per_second: float = 0.0  # from host memory to the GPU; 0 where nothing streams
 
     @classmethod
     def of(cls, stats: AnswerStats) -> Figures:
@@ -45,7 +46,7 @@ class Figures:
             stats.generated_tokens, stats.decode_tokens_per_second, stats.time_to_first_token, stats.full_passes,
             stats.tokens_per_full_pass, {tier: (n.tested, n.accepted) for tier, n in stats.acceptance.items()},
             dict(stats.tokens_by_origin), stats.engine, stats.why, stats.verifier, stats.prompt_tokens,
-            stats.reused_tokens, stats.prefill_seconds)
+            stats.reused_tokens, stats.prefill_seconds, stats.streamed_bytes_per_second)
 
 
 class Fold:
@@ -69,6 +70,7 @@ class Fold:
         self._passes = 0
         self._first = self._last = 0.0
         self._first_tokens = 0
+        self._streamed = 0  # after the first round, as rates are
         self._shares: list[float] = []
         self._measured = 0
 
@@ -92,7 +94,9 @@ class Fold:
         for tier in event.tiers:
             self._tested[tier.tier] += tier.tested
             self._accepted[tier.tier] += tier.accepted
-        if not self._passes:
+        if self._passes:
+            self._streamed += event.streamed_bytes
+        else:
             self._first, self._first_tokens = event.elapsed, len(event.token_ids)
         self._passes += 1
         self._last = event.elapsed
@@ -111,7 +115,8 @@ class Fold:
                 tokens, (tokens - self._first_tokens) / seconds if seconds > 0 else 0.0, self._first, self._passes,
                 tokens / self._passes if self._passes else 0.0,
                 {tier: (n, self._accepted[tier]) for tier, n in self._tested.items()}, dict(self._origins),
-                "triforce" if self._tested else "autoregressive" if self._passes > 1 else "")
+                "triforce" if self._tested else "autoregressive" if self._passes > 1 else "",
+                streamed_bytes_per_second=self._streamed / seconds if seconds > 0 else 0.0)
 
     def page_shares(self) -> tuple[float, ...]:
         with self._lock:

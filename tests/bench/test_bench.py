@@ -47,8 +47,9 @@ BOOK = Document("Book", "txt", tuple(Page(str(i), TEXT[i * 3000 : (i + 1) * 3000
 class Steady:
     """Plain: 10 tokens/s. TriForce: 4 tokens a round, 5 rounds/s: 20 tokens/s. 0.5 s of prefill before each."""
 
-    def __init__(self, differ: bool = False) -> None:
-        self.differ, self.log = differ, []
+    def __init__(self, differ: bool = False, streams: int = 0) -> None:
+        """streams: bytes that each round brings from host memory."""
+        self.differ, self.streams, self.log = differ, streams, []
 
     def measure(self, document: Document) -> DocumentFit:
         tokens = tuple(len(page.text) // 4 for page in document.pages)
@@ -74,7 +75,7 @@ class Steady:
             at = 0.5 + (i + 1) * seconds
             spent = {"verify": 2.0, **({"retrieval": 3.0, "draft": 1.0} if fast else {})}
             rounds.append(RoundEvent(i, part, ("bonus",) * len(part), tiers, spent, None, at,
-                                     {"retrieval": 2, "draft": 4} if fast else {}))
+                                     {"retrieval": 2, "draft": 4} if fast else {}, self.streams))
             yield rounds[-1]
         stats = answer_stats(rounds, prompt_tokens=1, reused_tokens=1, prefill_seconds=0.5,
                              engine=speculation.engine, why="because",
@@ -85,12 +86,12 @@ class Steady:
 
 
 def measure(engine: Steady, questions: list, tokens: int = 32, repeats: int = 1, sweeps: tuple[str, ...] = (),
-            ablation: bool = False, sampling: SamplingParams | None = None) -> dict:
+            ablation: bool = False, sampling: SamplingParams | None = None, bandwidth: Bandwidth = MACHINE) -> dict:
     sampling = sampling or SamplingParams(max_new_tokens=tokens)
     rows = make_rows(sampling, SpeculationConfig(), [parse_sweep(text) for text in sweeps], ablation)
     result = measure_document(engine, BOOK, questions, rows, repeats, lambda _: None)  # type: ignore[arg-type]
     return summary([result], rows, MODEL, workload="continue", machine={"peak_memory_bytes": 2**20, "threads": 2},
-                   bandwidth=MACHINE, traffic=TRAFFIC, peer=None)
+                   bandwidth=bandwidth, traffic=TRAFFIC, peer=None)
 
 
 def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
@@ -111,6 +112,17 @@ def test_rates_speedup_and_identity() -> None:
     assert found["acceptance"] == {"draft": {"tested": 32, "accepted": 24, "rate": 0.75}}
     assert found["triforce_milliseconds_per_pass"] == {"verify": 2.0, "retrieval": 3.0, "draft": 1.0}
     assert "2.00x" in table(found) and "1 of 1" in table(found)
+
+
+def test_a_cache_that_streams_is_measured_by_its_link() -> None:
+    """2 GB a pass over 25 GB/s take 0.08 s, and a plain pass takes 0.1 s; the GPU's own memory could go faster."""
+    found = measure(Steady(streams=2 * 10**9), [None], bandwidth=Bandwidth(4000, 25.0, 1.0, "a copy"))
+    assert found["autoregressive_streamed_gb_per_second"] == pytest.approx(20)
+    assert found["triforce_streamed_gb_per_second"] == pytest.approx(10)
+    assert found["roofline_tokens_per_second"] == pytest.approx(12.5)
+    assert found["autoregressive_share_of_roofline"] == pytest.approx(0.8)
+    assert "20.0 GB/s by plain" in table(found)
+    assert measure(Steady(), [None])["triforce_streamed_gb_per_second"] == 0
 
 
 def test_a_difference_is_reported_not_hidden() -> None:

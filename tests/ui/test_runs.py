@@ -25,6 +25,11 @@ def test_rates_leave_the_first_round_out() -> None:
     assert figures.origins == {"draft": 3, "bonus": 1, "recovered": 1}
 
 
+def test_the_link_s_rate_leaves_the_first_round_out_too() -> None:
+    fold = folded(*(RoundEvent(i, (1,), ("bonus",), (), elapsed=1.0 + 2 * i, streamed_bytes=6000) for i in range(3)))
+    assert fold.figures().streamed_bytes_per_second == 3000.0
+
+
 def test_shares_are_the_mean_over_the_rounds_that_measured() -> None:
     fold = folded(RoundEvent(0, (1,), ("bonus",), (), page_shares=(1.0, 0.0)), RoundEvent(1, (1,), ("bonus",), ()),
                   RoundEvent(2, (1,), ("bonus",), (), page_shares=(0.5, 0.5)))

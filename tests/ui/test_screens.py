@@ -60,6 +60,11 @@ def test_figures_line_has_every_figure() -> None:
         assert text in line
 
 
+def test_the_link_is_shown_while_something_streams() -> None:
+    assert "PCIe" not in charts.figures_card(FIGURES, "x")
+    assert "PCIe: 54.2 GB/s" in charts.figures_card(replace(FIGURES, streamed_bytes_per_second=54.2e9), "x")
+
+
 def test_speculation_is_never_blank() -> None:
     assert strings.SPECULATION_PENDING in charts.speculation_badge(Figures())
     off = charts.speculation_badge(Figures(engine="autoregressive", why="no draft model"))

@@ -135,7 +135,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
     from .report import describe_machine, summary
     from .roofline import measure_bandwidth
 
-    where = "cpu" if model.mode == "cpu" else "cuda"
+    where = "cuda" if _on_gpu(config, model) else "cpu"
     before = describe_machine(where, config.gpus)
     say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; {len(rows)} rows; "
         f"load average {before['load_average']}\n")
@@ -162,6 +162,11 @@ def _bench(given: Namespace) -> dict[str, Any]:
                    traffic=_traffic(config, given.grow, model), peer=peer)
 
 
+def _on_gpu(config: EngineConfig, model: ModelInfo) -> bool:
+    """Mode "offload" may be rehearsed on a CPU."""
+    return model.mode != "cpu" and config.device != "cpu"
+
+
 def _documents(given: Namespace) -> list[Document]:
     """Raises DocumentError kinds, ConfigError."""
     from ..documents import read_document
@@ -185,9 +190,10 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
     from .roofline import Traffic
 
     dtype, folder = getattr(torch, model.dtype), _folder(config)
-    loaded, memories = read_config(folder), 1 if model.mode == "cpu" else config.gpus
+    on_gpu = _on_gpu(config, model)
+    loaded, memories = read_config(folder), config.gpus if on_gpu else 1
     # The CPU's bf16 products of few rows read int8 weights as they are stored; every other form is made when loading.
-    as_stored = model.mode == "cpu" and dtype == torch.bfloat16 and not shape and stored_as_int8(folder)
+    as_stored = not on_gpu and dtype == torch.bfloat16 and not shape and stored_as_int8(folder)
     if shape:
         from .grow import SHAPES, grown_config
 
@@ -247,10 +253,10 @@ def _run_peer(config: EngineConfig, given: Namespace, job: tuple[str, tuple[int,
     from .peer import PeerJob, run_peer
 
     title, token_ids = job
-    on_gpu = model.mode != "cpu"
+    on_gpu = _on_gpu(config, model)
     if on_gpu:
         _give_memory_back()
-    chunk = prefill_chunk(config, on_gpu=on_gpu)
+    chunk = prefill_chunk(config, 1, on_gpu=on_gpu, streams=False)  # its cache lies on the GPU
     drafts = model.draft_name != "none"
     own = config.draft_model in ("auto", BUILTIN)
     draft = (str(BUILTIN_FOLDER / "draft" if own else find_model(config.draft_model))) if drafts else None

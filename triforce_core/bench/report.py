@@ -75,7 +75,13 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
     counts = merge_acceptance([answer.stats.acceptance for answer in answers])
     context = median_of([result.context_tokens for result in results]) + median_of(
         [len(answer.token_ids) / 2 for answer in slow])
-    roofline = 1 / traffic.seconds(traffic.plain_bytes(context), bandwidth)
+    plain_link, fast_link = streamed_per_second(slow), streamed_per_second(answers)
+    least = traffic.seconds(traffic.plain_bytes(context), bandwidth)
+    if plain_link and bandwidth.host_to_device:  # what streams in hides behind what is read there, or the other way
+        passes = sum(answer.stats.full_passes for answer in slow)
+        streamed = sum(answer.stats.streamed_bytes for answer in slow) / passes
+        least = max(least, streamed / (bandwidth.host_to_device * 1e9))
+    roofline = 1 / least
     stats = answers[0].stats
     return {
         "row": row.name,
@@ -99,6 +105,8 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
         "bytes_per_token": traffic.plain_bytes(context),
         "roofline_tokens_per_second": roofline,
         "autoregressive_share_of_roofline": median_of(plain) / roofline,
+        "autoregressive_streamed_gb_per_second": plain_link,
+        "triforce_streamed_gb_per_second": fast_link,
         **_inner(answers, bandwidth, traffic),
         "why": stats.why,
         "dials": dict(stats.dials),
@@ -144,6 +152,12 @@ def _peer(peer: Mapping[str, Any], own: DocumentResult, plain: float, fast: floa
     }
     return {"peer": told, "transformers_tokens_per_second": peer["tokens_per_second"],
             "transformers_prefill_tokens_per_second": peer["prefill_tokens_per_second"]}
+
+
+def streamed_per_second(answers: Sequence[Answer]) -> float:
+    """GB/s from host memory to each GPU, over all decoding of these answers; 0 where nothing streams."""
+    seconds = sum(answer.stats.decode_seconds for answer in answers)
+    return sum(answer.stats.streamed_bytes for answer in answers) / seconds / 1e9 if seconds else 0.0
 
 
 def tokens_per_full_pass(answers: Sequence[Answer]) -> float:

@@ -68,8 +68,11 @@ def _roofline(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"measured: {found['host_to_device_gb_per_second']:.1f} GB/s from pinned host memory to the GPU, "
                      f"{found['matrix_teraflops']:.0f} TFLOP/s in a large bf16 product")
     lines.append(f"modelled: a plain token moves {found['bytes_per_token'] / 1e9:.3f} GB (weights and KV once), so "
-                 f"{found['roofline_tokens_per_second']:.1f} tokens/s at that bandwidth; plain decoding reaches "
+                 f"{found['roofline_tokens_per_second']:.2f} tokens/s at most; plain decoding reaches "
                  f"{found['autoregressive_share_of_roofline']:.0%} of it")
+    if found["autoregressive_streamed_gb_per_second"]:
+        lines.append(f"streamed from host memory: {found['autoregressive_streamed_gb_per_second']:.1f} GB/s by plain "
+                     f"decoding, {found['triforce_streamed_gb_per_second']:.1f} GB/s by TriForce")
     if found["inner_step_ms"] is not None:
         lines.append(f"inner step: {found['inner_step_ms']:.2f} ms, {found['inner_step_over_roofline']:.2f}x the "
                      f"{found['inner_roofline_ms']:.2f} ms that its weights and budget of KV take at that bandwidth")
