@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from triforce_core.bench import __main__ as bench
+from triforce_core.bench import peer as peer_process
 from triforce_core.bench import plot, roofline
 from triforce_core.bench.made import made_document
 from triforce_core.bench.measure import Answer, Pair, measure_document
@@ -91,7 +92,7 @@ def measure(engine: Steady, questions: list, tokens: int = 32, repeats: int = 1,
     rows = make_rows(sampling, SpeculationConfig(), [parse_sweep(text) for text in sweeps], ablation)
     result = measure_document(engine, BOOK, questions, rows, repeats, lambda _: None)  # type: ignore[arg-type]
     return summary([result], rows, MODEL, workload="continue", machine={"peak_memory_bytes": 2**20, "threads": 2},
-                   bandwidth=bandwidth, traffic=TRAFFIC, peer=None)
+                   bandwidth=bandwidth, traffic=TRAFFIC)
 
 
 def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
@@ -188,6 +189,46 @@ def test_the_roofline_is_bytes_over_measured_bandwidth() -> None:
     assert found["copy_gb_per_second"] == 0.15 and found["host_to_device_gb_per_second"] is None
     assert set(found["modelled"]) >= {"bytes_per_token", "roofline_tokens_per_second"} and "modelled" in table(found)
     assert set(found["modelled"]) <= set(found)
+
+
+def test_on_a_gpu_the_link_and_the_share_of_its_matrix_rate_are_told() -> None:
+    found = measure(Steady(), [None], bandwidth=Bandwidth(4000.0, 55.0, 800.0, "a copy"))
+    assert found["host_to_device_gb_per_second"] == 55 and found["matrix_teraflops"] == 800
+    seconds = found["context_tokens"] / 500
+    assert found["prefill_teraflops"] == pytest.approx(TRAFFIC.prefill_flops(found["context_tokens"]) / seconds / 1e12)
+    assert found["prefill_share_of_matrix_rate"] == pytest.approx(found["prefill_teraflops"] / 800)
+    assert "55.0 GB/s from pinned host memory" in table(found) and "of the large product's rate" in table(found)
+
+
+PEER = {"name": "transformers", "version": "5", "attention": "sdpa", "generate": "generate, static cache",
+        "logits": {"rows": 8, "max_difference": 1e-4, "deviation": 2.0, "same_choice": 1.0},
+        "tokens_per_second": 5.0, "token_ids": [0, 1, 9, 9], "prefill_seconds": 4.0, "prefill_tokens_per_second": 250.0,
+        "context_tokens": 1000, "failed": {"prompt lookup": "RuntimeError: no memory"},
+        "methods": {"generate, static cache": {"tokens_per_second": 5.0, "tokens": 4, "token_ids": [0, 1, 9, 9]},
+                    "assisted generation": {"tokens_per_second": 8.0, "tokens": 4, "token_ids": [0, 1, 2, 3]}}}
+
+
+@pytest.mark.parametrize("peer", [PEER, None])
+def test_transformers_is_compared_and_its_failure_loses_nothing(
+    peer: dict | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steady(monkeypatch)
+    jobs = []
+    monkeypatch.setattr(peer_process, "run_peer", lambda job: jobs.append(job) or peer)
+    arguments = ["--document", __file__, "--context", "1000", "--new-tokens", "16", "--peer", "transformers"]
+    assert bench.main([*arguments, "--grow", "llama3-8b"]) == (0 if peer else 1)
+    out = capsys.readouterr().out
+    found = json.loads(out.splitlines()[-1])
+    assert found["speedup"] == pytest.approx(2) and jobs[0].shape == "llama3-8b" and jobs[0].new_tokens == 48
+    if peer is None:
+        assert "peer" not in found
+        return
+    assert found["peer"]["best"] == "assisted generation" and found["peer"]["triforce_over_best"] == pytest.approx(2.5)
+    assert found["peer"]["autoregressive_over_peer"] == pytest.approx(2)
+    assert [method["same_tokens"] for method in found["peer"]["methods"].values()] == [2, 4]
+    assert "prompt lookup: failed, RuntimeError" in out and "token_ids" not in json.dumps(found["peer"])
+    first = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
+    assert first == {key: value for key, value in found.items() if "transformers" not in key and key != "peer"}
 
 
 def test_several_gpus_each_bring_their_bandwidth() -> None:

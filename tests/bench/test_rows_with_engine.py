@@ -60,8 +60,7 @@ def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
     result = run(engine, rows)
     *_, info = engine.load()
     traffic = Traffic(read_config(folders[0]), 4, info.kv_bytes_per_token)
-    found = summary([result], rows, info, workload="continue", machine={}, bandwidth=Bandwidth(10.0), traffic=traffic,
-                    peer=None)
+    found = summary([result], rows, info, workload="continue", machine={}, bandwidth=Bandwidth(10.0), traffic=traffic)
     assert [set(row["acceptance"]) for row in found["rows"]] == [
         {"retrieval", "draft"}, {"retrieval"}, {"streaming", "draft"}, {"draft"}]
     inner = [row["inner_step_ms"] for row in found["rows"]]

@@ -40,7 +40,8 @@ from the model's shapes, and what follows from that is called modelled.
   transformers     --peer transformers                   its generate, prompt lookup and assisted generation on the same
                                                          weights, tokens, dtype and threads, in a process of its own
 
-The last line is one JSON object: of the first row, and of every row under "rows". --plot draws them (and
+The last line is one JSON object: of the first row, and of every row under "rows" (with --peer another one, without
+transformers' figures, comes before that process starts: its failure loses nothing). --plot draws them (and
 python -m triforce_core.bench.plot draws a saved line); it needs matplotlib: pip install matplotlib.
 python -m triforce_core.bench.kernels measures attention alone. Run it on an idle machine: the load average is printed.
 """
@@ -56,9 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nCancelled.", file=sys.stderr)
         return 130
-    from .table import table
-
-    print(table(found))
     print(json.dumps(found, ensure_ascii=False), flush=True)
     if given.plot:
         from .plot import plot
@@ -102,6 +100,8 @@ def _parser() -> flags.Parser:
                            "its draft model in the size of llama-68m")
     rows.add_argument("--peer", choices=("transformers",))
     rows.add_argument("--peer-new-tokens", type=int, default=48, metavar="N")
+    rows.add_argument("--peer-compile", action="store_true",
+                      help="its generate also compiled by torch.compile, which takes minutes")
     flags.add_sampling_flags(parser)
     flags.add_speculation_flags(parser)
     flags.add_engine_flags(parser)
@@ -109,6 +109,7 @@ def _parser() -> flags.Parser:
 
 
 def _bench(given: Namespace) -> dict[str, Any]:
+    """Measures, prints tables, returns the JSON object."""
     for name, low in (("context", 64), ("repeats", 1), ("questions_per_document", 1), ("peer_new_tokens", 4),
                       ("made_documents", 1)):
         if getattr(given, name) < low:
@@ -132,8 +133,9 @@ def _bench(given: Namespace) -> dict[str, Any]:
     documents = _documents(given)
     engine, model = _load(config, given.grow)
     from .measure import measure_document
-    from .report import describe_machine, summary
+    from .report import describe_machine, summary, with_peer
     from .roofline import measure_bandwidth
+    from .table import peer_table, table
 
     where = "cuda" if _on_gpu(config, model) else "cpu"
     before = describe_machine(where, config.gpus)
@@ -141,7 +143,6 @@ def _bench(given: Namespace) -> dict[str, Any]:
         f"load average {before['load_average']}\n")
     bandwidth = measure_bandwidth(where)
     results: list[DocumentResult] = []
-    peer_job: tuple[str, tuple[int, ...]] | None = None
     for document in documents:
         short = cut(document, given.context, lambda part: engine.measure(part).tokens)
         whole = short.characters == document.characters
@@ -152,14 +153,21 @@ def _bench(given: Namespace) -> dict[str, Any]:
         elif given.workload == "summary":
             questions = [SUM_UP]
         results.append(measure_document(engine, short, questions, rows, given.repeats, say))
-        if given.peer and peer_job is None:
-            peer_job = short.title, _token_ids(config, short)
+        if len(results) == 1 and given.peer:
+            read_first = short.title, _token_ids(config, short)
     machine = describe_machine(where, config.gpus)
     engine.close()
-    peer = _run_peer(config, given, peer_job, model, machine["threads"]) if peer_job else None
     say("\n")
-    return summary(results, rows, model, workload=given.workload, machine=machine, bandwidth=bandwidth,
-                   traffic=_traffic(config, given.grow, model), peer=peer)
+    found = summary(results, rows, model, workload=given.workload, machine=machine, bandwidth=bandwidth,
+                    traffic=_traffic(config, given.grow, model))
+    print(table(found), flush=True)
+    if given.peer:
+        print(json.dumps(found, ensure_ascii=False), flush=True)
+        peer = _run_peer(config, given, *read_first, model, machine["threads"])
+        if peer is not None:
+            found |= with_peer(found, results[0], peer)
+            print(peer_table(found["peer"]))
+    return found
 
 
 def _on_gpu(config: EngineConfig, model: ModelInfo) -> bool:
@@ -244,7 +252,7 @@ def _token_ids(config: EngineConfig, document: Document) -> tuple[int, ...]:
     return tuple(ids[: len(ids) - builder.tail_length])
 
 
-def _run_peer(config: EngineConfig, given: Namespace, job: tuple[str, tuple[int, ...]], model: ModelInfo,
+def _run_peer(config: EngineConfig, given: Namespace, title: str, token_ids: tuple[int, ...], model: ModelInfo,
               threads: int) -> dict[str, Any] | None:
     """None where its process failed (it has said why): what was measured before is not thrown away for it."""
     from ..engine.assembly import BUILTIN_FOLDER
@@ -252,7 +260,6 @@ def _run_peer(config: EngineConfig, given: Namespace, job: tuple[str, tuple[int,
     from ..model import find_model
     from .peer import PeerJob, run_peer
 
-    title, token_ids = job
     on_gpu = _on_gpu(config, model)
     if on_gpu:
         _give_memory_back()
@@ -264,7 +271,8 @@ def _run_peer(config: EngineConfig, given: Namespace, job: tuple[str, tuple[int,
     found = run_peer(PeerJob(
         folder=str(_folder(config)), draft_folder=draft, shape=given.grow, max_context=model.max_context,
         token_ids=token_ids, dtype=model.dtype, device="cuda" if on_gpu else "cpu", threads=threads,
-        prefill_chunk=chunk, new_tokens=given.peer_new_tokens))
+        prefill_chunk=chunk, new_tokens=given.peer_new_tokens, compiled=given.peer_compile))
+    say("\n")
     return found and {**found, "document": title, "prefill_chunk": chunk}
 
 

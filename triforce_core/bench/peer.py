@@ -3,7 +3,8 @@
     python -m triforce_core.bench.peer JOB.json     (started by ``run_peer``; prints one JSON object)
 
 Greedy, 48 tokens by default. ``generate``: prefill in the same chunks, with its dynamic cache (the default, copied for
-every token) and its static one (not copied, but attended whole); the faster counts. Prompt lookup and assisted
+every token) and its static one (not copied, but attended whole; compiled only where asked, as that takes minutes); the
+fastest counts. Prompt lookup and assisted
 generation (with the same draft model, its own default settings) work with a dynamic cache that they fill themselves, in
 one pass: with one that is filled already they compute the whole prompt again. Rates count from the first token on."""
 
@@ -23,12 +24,14 @@ from typing import Any
 
 _COMPARED, _COMPARED_ROWS = 512, 64  # tokens and rows of the check that both models compute the same
 _LOOKUP = 10  # tokens that prompt lookup proposes: what its documentation uses
-_ASSISTED = "assisted generation"
+_ASSISTED, _COMPILED = "assisted generation", "generate, static cache, compiled"
 
 
 @dataclass(frozen=True, slots=True)
 class PeerJob:
-    """folder, draft_folder: checkpoints (a compact one is dequantised); shape: what they are grown to, see ``grow``."""
+    """folder, draft_folder: checkpoints (a compact one is dequantised); shape: what they are grown to, see ``grow``.
+
+    compiled: measure the static cache also as ``generate`` by itself runs it on a GPU, with torch.compile."""
 
     folder: str
     draft_folder: str | None
@@ -40,6 +43,7 @@ class PeerJob:
     threads: int
     prefill_chunk: int
     new_tokens: int
+    compiled: bool = False
 
 
 def run_peer(job: PeerJob) -> dict[str, Any] | None:
@@ -87,7 +91,7 @@ def _generate(model: Any, job: PeerJob, **method: Any) -> dict[str, Any]:
     return {"tokens_per_second": clock.tokens_per_second, "tokens": len(new), "token_ids": new}
 
 
-def _with_cache(model: Any, job: PeerJob, kind: str) -> dict[str, Any]:
+def _with_cache(model: Any, job: PeerJob, kind: str, *, compiled: bool = False) -> dict[str, Any]:
     """generate from a "dynamic" or "static" cache that was filled chunk by chunk."""
     import torch
     from transformers import DynamicCache, StaticCache
@@ -105,7 +109,8 @@ def _with_cache(model: Any, job: PeerJob, kind: str) -> dict[str, Any]:
     if job.device.startswith("cuda"):
         torch.cuda.synchronize()
     prefill = perf_counter() - started
-    return {**_generate(model, job, past_key_values=cache), "prefill_seconds": prefill}
+    new = _generate(model, job, past_key_values=cache, disable_compile=not compiled)
+    return {**new, "prefill_seconds": prefill}
 
 
 def measure_peer(job: PeerJob) -> dict[str, Any]:
@@ -130,6 +135,8 @@ def measure_peer(job: PeerJob) -> dict[str, Any]:
             "generate, static cache": lambda job: _with_cache(model, job, "static"),
             "prompt lookup": lambda job: _generate(model, job, prompt_lookup_num_tokens=_LOOKUP),
         }
+        if job.compiled:
+            methods[_COMPILED] = lambda job: _with_cache(model, job, "static", compiled=True)
         if job.draft_folder:
             draft = peer_model(Path(job.draft_folder), job.shape and "llama-68m", *made[1:])
             methods[_ASSISTED] = lambda job: _generate(model, job, assistant_model=draft)
@@ -152,7 +159,7 @@ def _measure_all(methods: dict[str, Callable[[PeerJob], dict[str, Any]]],
     failed: dict[str, str] = {}
     for name, method in methods.items():
         try:
-            method(warm)
+            method(job if name == _COMPILED else warm)  # what is compiled fits one size of cache
             found[name] = method(job)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

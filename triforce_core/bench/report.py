@@ -22,15 +22,14 @@ MODELLED = ("bytes_per_token", "roofline_tokens_per_second", "autoregressive_sha
 
 
 def summary(results: Sequence[DocumentResult], rows: Sequence[Row], model: ModelInfo, *, workload: str,
-            machine: Mapping[str, Any], bandwidth: Bandwidth, traffic: Traffic,
-            peer: Mapping[str, Any] | None) -> dict[str, Any]:
+            machine: Mapping[str, Any], bandwidth: Bandwidth, traffic: Traffic) -> dict[str, Any]:
     """The JSON object: of the whole run, of its first row, and of every row under ``rows``.
 
     Rates and speed-ups are medians over documents, of each document's median over answers."""
     figures = [_row(results, number, row, bandwidth, traffic) for number, row in enumerate(rows)]
     first, pairs = figures[0], [pair for result in results for pair in result.pairs[0]]
     prefill = median_of([result.prefill_tokens_per_second for result in results])
-    found: dict[str, Any] = {
+    return {
         "model": model.name,
         "draft_model": model.draft_name,
         "workload": workload,
@@ -58,10 +57,6 @@ def summary(results: Sequence[DocumentResult], rows: Sequence[Row], model: Model
         "rows": figures,
         **machine,
     }
-    if peer is not None:
-        found |= _peer(peer, next(result for result in results if result.title == peer["document"]),
-                       first["autoregressive_tokens_per_second"], first["tokens_per_second"])
-    return found
 
 
 def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Bandwidth,
@@ -134,8 +129,9 @@ def _prefill(results: Sequence[DocumentResult], bandwidth: Bandwidth, traffic: T
     return {"prefill_teraflops": rate, "prefill_share_of_matrix_rate": share}
 
 
-def _peer(peer: Mapping[str, Any], own: DocumentResult, plain: float, fast: float) -> dict[str, Any]:
-    pair = own.pairs[0][0]
+def with_peer(found: Mapping[str, Any], own: DocumentResult, peer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the JSON object gains by the peer's figures on the document of ``own``."""
+    pair, plain, fast = own.pairs[0][0], own.plain_rate(0), own.fast_rate(0)
     ours = pair.plain[0].token_ids if pair.question is None else None
     methods = {name: {key: value for key, value in found.items() if key != "token_ids"} | {
         "same_tokens": None if ours is None else same_start(ours, found["token_ids"])}

@@ -24,8 +24,6 @@ def table(found: Mapping[str, Any]) -> str:
     lines += _roofline(found)
     if found["answers_too_short"]:
         lines.append(f"{found['answers_too_short']} answers under {SHORTEST} tokens are not timed")
-    if peer := found.get("peer"):
-        lines += _peer(peer)
     return "\n".join(lines)
 
 
@@ -83,7 +81,8 @@ def _roofline(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _peer(peer: Mapping[str, Any]) -> list[str]:
+def peer_table(peer: Mapping[str, Any]) -> str:
+    """What ``transformers`` did on the first document, beside what was measured on it here."""
     logits = peer["logits"]
     lines = [f"transformers {peer['version']} ({peer['attention']}) on the same weights: logits differ by at most "
              f"{logits['max_difference']:.3g} (their spread is {logits['deviation']:.3g}), the same first choice in "
@@ -97,7 +96,7 @@ def _peer(peer: Mapping[str, Any]) -> list[str]:
                  f"{peer['triforce_over_best']:.2f}x of its best ({peer['best']})")
     lines.append(f"  prefill {peer['prefill_seconds']:.1f} s, here {peer['prefill_seconds_triforce']:.1f} s "
                  f"(ours / theirs {peer['prefill_ratio']:.2f})")
-    return lines
+    return "\n".join(lines)
 
 
 def _short(title: str) -> str:
