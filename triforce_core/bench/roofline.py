@@ -1,8 +1,10 @@
 """What the machine can move, measured, and what a pass must move, counted: how far decoding is from the best there is.
 
 Plain decoding reads the weights and the cache once for every token, whatever the code does, so bytes over bandwidth is
-the least time of a token (Williams et al., roofline, CACM 2009). Bytes are counted from the model's shapes, products'
-matrices and KV only: norms, activations and the embedding's one row are a rounding error."""
+the least time of a token (Williams et al., roofline, CACM 2009). Where the cache lies in host memory, what was streamed
+(the engine counts it) has to pass the link to the GPU in that time too; the longer of the two times counts. Bytes are
+counted from the model's shapes, products' matrices and KV only: norms, activations and the embedding's one row are a
+rounding error."""
 
 from __future__ import annotations
 
