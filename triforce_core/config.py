@@ -103,7 +103,8 @@ class SpeculationConfig:
     budget: tokens of the full cache that the retrieval cache holds (per layer and KV head).
     refresh: what chooses the retrieved chunks: the attention mass of full verifications, or the
     query against chunk means. refresh_every: full passes between two choices.
-    sinks / window: the small model's StreamingLLM cache. quotes: hold text between the model's
+    retrieval_weights: what the retrieval tier computes with, the target's own weights ("same") or a copy of them in few
+    bits. sinks / window: the small model's StreamingLLM cache. quotes: hold text between the model's
     quotation marks to what the document says ("auto": on where the model was trained for it).
     small_model / middle_cache: which tiers draft, and what the target's own weights attend in the
     middle one: retrieved chunks, or the sinks and as many newest tokens as ``budget`` allows
@@ -119,6 +120,7 @@ class SpeculationConfig:
     recent: int | Auto = "auto"  # newest tokens the retrieval cache always holds, within the budget
     refresh: Literal["attention", "chunk-means"] = "attention"
     refresh_every: int | Auto = "auto"
+    retrieval_weights: Literal["auto", "same", "int8", "int4"] = "auto"
     sinks: int = 4
     window: int | Auto = "auto"
     quotes: Literal["auto", "on", "off"] = "auto"
@@ -129,6 +131,7 @@ class SpeculationConfig:
         _one_of("engine", self.engine, ("triforce", "autoregressive"))
         _one_of("verifier", self.verifier, ("rejection", "coupled"))
         _one_of("refresh", self.refresh, ("attention", "chunk-means"))
+        _one_of("retrieval_weights", self.retrieval_weights, ("auto", "same", "int8", "int4"))
         _one_of("quotes", self.quotes, ("auto", "on", "off"))
         _one_of("small_model", self.small_model, ("on", "off"))
         _one_of("middle_cache", self.middle_cache, ("retrieval", "streaming", "none"))

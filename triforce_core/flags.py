@@ -62,6 +62,9 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--chunk-size", type=int, default=_SPECULATION.chunk_size, metavar="N")
     group.add_argument("--refresh", choices=("attention", "chunk-means"), default=_SPECULATION.refresh)
     group.add_argument("--refresh-every", type=auto_or_whole, default="auto", metavar="N")
+    group.add_argument("--retrieval-weights", choices=("auto", "same", "int8", "int4"),
+                       default=_SPECULATION.retrieval_weights,
+                       help="what the retrieval tier computes with: the model's own, or a copy in few bits")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
     group.add_argument("--quotes", choices=("auto", "on", "off"), default=_SPECULATION.quotes,
                        help="hold quotations to the document's words")
@@ -85,7 +88,7 @@ def speculation_config(given: argparse.Namespace, engine: str) -> SpeculationCon
     return SpeculationConfig(
         engine=engine, verifier=given.verifier, gamma1=given.gamma1, gamma2=given.gamma2,  # type: ignore[arg-type]
         budget=given.budget, chunk_size=given.chunk_size, refresh=given.refresh, refresh_every=given.refresh_every,
-        window=given.window, quotes=given.quotes,
+        retrieval_weights=given.retrieval_weights, window=given.window, quotes=given.quotes,
     )
 
 

@@ -33,6 +33,7 @@ class Dials:
     budget: int | str = "auto"
     chunk_size: int = 8
     refresh: str = "attention"
+    retrieval_weights: str = "auto"
     quotes: str = "auto"
     dtype: str = "auto"
 
@@ -54,7 +55,7 @@ class Dials:
         return SpeculationConfig(
             engine="triforce" if chosen == "auto" else chosen, verifier=verifier, gamma1=self.gamma1,
             gamma2=self.gamma2, budget=self.budget, chunk_size=self.chunk_size, refresh=self.refresh,
-            quotes=self.quotes)
+            retrieval_weights=self.retrieval_weights, quotes=self.quotes)
 
 
 def from_form(values: Mapping[str, Any]) -> Dials:

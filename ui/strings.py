@@ -277,12 +277,14 @@ SETTINGS = {  # name -> label, help
     "budget": ("Retrieval budget", "Tokens of the document that the middle tier looks at, from 64 up, or auto."),
     "chunk_size": ("Chunk size", "The document is retrieved in chunks of so many tokens."),
     "refresh": ("What chooses the chunks", "Attention of the last full pass, or a comparison with each chunk's mean."),
+    "retrieval_weights": ("Weights of the middle tier", "Automatic: on a GPU with room for it, a smaller copy."),
     "quotes": ("Exact quotes", "Text between quotation marks is held to what the document says, word for word."),
     "dtype": ("Numbers", "Exact computes in float32: identical words with and without speculation, but slower."),
 }
 CHOICES = {
     "engine": (("Automatic", "auto"), ("TriForce", "triforce"), ("Plain", "autoregressive")),
     "refresh": (("Attention", "attention"), ("Chunk means", "chunk-means")),
+    "retrieval_weights": (("Automatic", "auto"), ("The model's own", "same")),
     "quotes": (("Automatic", "auto"), ("On", "on"), ("Off", "off")),
     "dtype": (("Automatic", "auto"), ("Exact (float32)", "float32")),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from engine.tiny import document, write_model
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.attention_map import AttentionMass
 from triforce_core.engine.engine import Engine
+from triforce_core.kernels import REFERENCE
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.model import load_model
@@ -31,6 +33,10 @@ def words(folders, mode: str, speculation: SpeculationConfig, temperature: float
     engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode=mode,
                                  **settings))
     list(engine.load())
+    if speculation.retrieval_weights != "auto":  # by the specification's products: exact comparisons need float32
+        target = engine._need_loaded().target
+        target.kernels = replace(target.kernels, quantize_linear=REFERENCE.quantize_linear,
+                                 quantized_types=(torch.float32,))
     list(engine.open_document(document()))
     sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=48, stop_token_ids=())
     return list(engine.ask("Who found the lamp?", (), sampling, speculation))[-1].token_ids
@@ -103,3 +109,32 @@ def test_an_offloaded_cache_is_a_full_one_bit_for_bit(resident, locked):
     for layer in range(layers):
         for one, other in zip(caches[0].read(layer), caches[1].read(layer), strict=True):
             assert torch.equal(one.cpu(), other.cpu())
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_same_words_with_a_copy_of_the_weights_in_few_bits(folders, kind, temperature):
+    copied = words(folders, "on-chip", replace(TRIFORCE, retrieval_weights=kind), temperature)
+    assert copied == words(folders, "on-chip", PLAIN, temperature)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_a_copy_computes_what_its_specification_does(folders, kind):
+    """Usual and captured passes, in bf16, against dequantised weights in plain torch."""
+    model = load_model(folders[0], device="cuda", dtype=torch.bfloat16)
+    assert model.can_quantize(kind)
+    specified = copy(model)
+    specified.kernels, specified.graphs = replace(model.kernels, quantize_linear=REFERENCE.quantize_linear), None
+    ids = torch.randint(3, 8192, (9,), generator=torch.Generator().manual_seed(0)).cuda()
+    found = []
+    for each in (model.quantized(kind), specified.quantized(kind), model):
+        cache = FullCache(3, 4, 32, max_tokens=400, dtype=torch.bfloat16, device="cuda")
+        for _ in range(3):  # usual, captured, replayed
+            cache.truncate(0)
+            each.forward(ids[:4], cache, logits_rows=1)
+            cache.commit()
+            logits = each.forward(ids[4:], cache, logits_rows=5)
+        found.append(logits)
+    off = [float((other - found[1]).norm() / found[1].norm()) for other in found]
+    assert off[0] < 0.1  # random weights pass every rounding on
+    assert kind == "int8" or 2 * off[0] < off[2]

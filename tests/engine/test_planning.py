@@ -90,7 +90,7 @@ def test_the_plan_is_what_is_allocated(folders, model, dtype):
     assert weight_bytes(loaded.draft) == pytest.approx(plan.draft_weights, rel=0.02)
     full = full_cache(loaded, plan)
     assert full.cache.nbytes == plan.kv == plan.resident_kv == 3000 * plan.kv_per_token
-    dials = dials_for(loaded, SpeculationConfig(), 3000)
+    dials = dials_for(loaded, full, SpeculationConfig(), 3000)
     assert dials.middle_cache == "retrieval" and dials.small_model
     assert RetrievalCache(full.cache, budget=dials.budget, recent=dials.recent).nbytes == plan.retrieval
     c = loaded.draft.config

@@ -37,6 +37,26 @@ def test_small_ops(dtype: torch.dtype, fast: Kernels) -> None:
     assert_near(fast.rotate(heads, cos, sin), REFERENCE.rotate(heads, cos, sin), DTYPES[dtype])
     assert torch.equal(heads, before)
     assert_near(fast.rms_norm(heads, weight[:16], 1e-5), REFERENCE.rms_norm(heads, weight[:16], 1e-5), DTYPES[dtype])
+    for addend in (None, x):
+        hidden = torch.randn(5, 48, generator=g)
+        streams = [hidden.clone(), hidden.clone()]
+        norms = [ops.add_rms_norm(stream, addend, weight, 1e-5, dtype)
+                 for ops, stream in zip((fast, REFERENCE), streams, strict=True)]
+        assert_near(*norms, DTYPES[dtype])
+        assert torch.equal(streams[0], hidden if addend is None else hidden + x)
+        assert torch.equal(*streams)
+
+
+def test_rotating_and_writing_is_rotating_then_writing() -> None:
+    g = torch.Generator().manual_seed(0)
+    qkv, (cos, sin) = torch.randn(3, 8, 16, generator=g), torch.randn(2, 3, 1, 16, generator=g)
+    keys, values = torch.zeros(2, 2, 9, 16)
+    queries = REFERENCE.rotate_and_write(qkv, cos, sin, keys, values, torch.tensor([4, 5, 8]))
+    rotated = REFERENCE.rotate(qkv, cos, sin)
+    assert torch.equal(queries, rotated[:, :4])
+    for row, slot in enumerate((4, 5, 8)):
+        assert torch.equal(keys[:, slot], rotated[row, 4:6]) and torch.equal(values[:, slot], qkv[row, 6:])
+    assert not keys[:, [0, 1, 2, 3, 6, 7]].any() and not values[:, [0, 1, 2, 3, 6, 7]].any()
 
 
 @pytest.mark.parametrize("rows", [1, 4, 16, 17, 40])

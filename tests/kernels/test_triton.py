@@ -1,11 +1,13 @@
-"""The Triton attention against its specification. Bounds: relative error 2e-5 in fp32, 1e-2 in bf16, 3e-3 in fp16."""
+"""The Triton kernels against their specifications.
+
+Bounds: relative error 2e-5 in fp32, 1e-2 in bf16, 3e-3 in fp16; weights in few bits, whose products are bf16: 5e-3."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from triforce_core.kernels import REFERENCE, choose_kernels
+from triforce_core.kernels import REFERENCE, Dense, choose_kernels, quantized
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
@@ -153,6 +155,72 @@ def test_small_ops(dtype: torch.dtype) -> None:
                                 (own.rms_norm(x, cos.flatten().repeat(40)[:5120], 1e-5),
                                  REFERENCE.rms_norm(x, cos.flatten().repeat(40)[:5120], 1e-5))):
             assert found.shape == expected.shape and relative(found, expected) <= BOUNDS[dtype]
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_fused_small_ops(dtype: torch.dtype) -> None:
+    own = choose_kernels(torch.device("cuda"))
+    for n, heads, group in ((1, 32, 1), (5, 8, 4), (300, 3, 2)):
+        hidden, weight = torch.randn(n, 5000, device="cuda"), torch.rand(5000, device="cuda")
+        for addend in (None, torch.randn(n, 5000, device="cuda").to(dtype)):
+            streams = [hidden.clone(), hidden.clone()]
+            norms = [ops.add_rms_norm(stream, addend, weight, 1e-5, dtype)
+                     for ops, stream in zip((own, REFERENCE), streams, strict=True)]
+            assert norms[0].dtype == dtype and relative(*norms) <= BOUNDS[dtype]
+            assert torch.equal(*streams)
+        qkv = torch.randn(n, heads * (group + 2), 128, device="cuda").to(dtype)
+        cos, sin = torch.randn(2, n, 1, 128, device="cuda")
+        slots = torch.randperm(400, device="cuda")[:n]
+        caches = torch.zeros(2, 2, heads, 400, 128, device="cuda").to(dtype)
+        queries = [ops.rotate_and_write(qkv, cos, sin, keys, values, slots)
+                   for ops, (keys, values) in zip((own, REFERENCE), caches, strict=True)]
+        assert queries[0].shape == queries[1].shape and relative(*queries) <= BOUNDS[dtype]
+        assert relative(caches[0], caches[1]) <= BOUNDS[dtype]
+        assert torch.equal(caches[0, 1], caches[1, 1])  # values are moved, not computed
+
+
+@pytest.mark.parametrize("kind", quantized.KINDS)
+# (out, in): one part and several, blocks of 128 and of 64, groups that the parts do not share evenly
+@pytest.mark.parametrize("shape", [(12288, 4096), (4096, 11008), (6144, 1408), (192, 128), (64, 3968)], ids=str)
+def test_products_with_weights_in_few_bits(kind: str, shape: tuple[int, int]) -> None:
+    own = choose_kernels(torch.device("cuda"))
+    g = torch.Generator("cuda").manual_seed(shape[0])
+    dense = Dense((torch.randn(shape, device="cuda", generator=g) * 0.02).bfloat16())
+    linear, expected = own.quantize_linear(dense, kind), quantized.dequantize(quantized.quantize(dense.weight, kind))
+    assert not isinstance(linear, Dense)
+    for n in (1, 2, 7, 16, 17, 64, 65):
+        x = torch.randn(n, shape[1], device="cuda", generator=g)
+        wanted = x.bfloat16().double() @ expected.double().T
+        found = linear(x)
+        assert found.dtype == torch.bfloat16 and relative(found.double(), wanted) <= 5e-3
+        assert torch.equal(found, linear(x))  # whoever adds the parts up
+
+
+def test_weights_in_few_bits_have_a_bias_and_are_captured() -> None:
+    own = choose_kernels(torch.device("cuda"))
+    dense = Dense(torch.randn(4096, 4096, device="cuda").bfloat16(), torch.randn(4096, device="cuda").bfloat16())
+    linear = own.quantize_linear(dense, "int4")
+    x = torch.randn(3, 4096, device="cuda").bfloat16()
+    linear(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        once = linear(x)
+        twice = linear(once)
+    for _ in range(3):
+        x.normal_()
+        graph.replay()
+        assert torch.equal(once, linear(x)) and torch.equal(twice, linear(once))
+    expected = quantized.dequantize(quantized.quantize(dense.weight, "int4"))
+    assert relative(once, x.float() @ expected.T + dense.bias) <= 5e-3
+
+
+def test_what_does_not_fit_stays_as_it_is() -> None:
+    own = choose_kernels(torch.device("cuda"))
+    for weight in (torch.ones(100, 128), torch.ones(128, 100), torch.ones(128, 128).float()):
+        dense = Dense(weight.cuda() if weight.dtype == torch.float32 and weight.shape == (128, 128)
+                      else weight.bfloat16().cuda())
+        assert own.quantize_linear(dense, "int4") is dense
 
 
 def test_wide_passes_take_torchs_kernel() -> None:

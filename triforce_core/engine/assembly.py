@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ..drafters.chain import MAX_FORCED, ModelDrafter, ModelOnCache
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
 from ..events import LoadProgress, MemoryPlan, Mode, ModelInfo
+from ..kernels import WEIGHT_KINDS
 from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
 from ..kv_cache.indexed import IndexedCache
@@ -35,6 +36,7 @@ from .dials import Dials
 from .planning import Planner, limit_bytes, make_wish
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
+_HEADROOM = 2 * 2**30  # bytes that a copy of the weights leaves free: the retrieval cache, graphs, its own making
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json")
 
 
@@ -49,6 +51,16 @@ class Loaded:
     fingerprint: str  # of the target's files: part of a saved reading's key
     planner: Planner
     shard: Shard = ALONE
+    copies: dict[str, Llama] = field(default_factory=dict)  # the target with weights in few bits, once asked for
+
+    def with_weights(self, kind: str) -> Llama:
+        """The target itself ("same"), or its one copy in ``kind``, made when first asked for."""
+        if kind == "same":
+            return self.target
+        if kind not in self.copies:
+            self.copies.clear()
+            self.copies[kind] = self.target.quantized(kind)
+        return self.copies[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +144,9 @@ def _whole_layers(shard: Shard) -> Shard:
 def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
     """The target over its full cache, with room for the plan's context."""
     c = loaded.target.config
+    if not plan.weight_copy and loaded.copies:  # only speed is lost with them
+        loaded.copies.clear()
+        torch.cuda.empty_cache()
     streamed = partial(OffloadedCache, resident_layers=plan.resident_layers)
     cache = (FullCache if plan.resident_layers == plan.num_layers else streamed)(
         c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
@@ -162,8 +177,9 @@ class Hierarchy:
             self._retrieval = _retrieval_cache(loaded, full.cache, dials)
             if self._chosen_in_passing:
                 observer.follower = _follow(self._retrieval)
-            self.drafter = HierarchicalDrafter(ModelOnCache(loaded.target, self._retrieval, loaded.target.device),
-                                               self.drafter, dials.gamma1)
+            model = loaded.with_weights(dials.retrieval_weights)
+            self.drafter = HierarchicalDrafter(ModelOnCache(model, self._retrieval, model.device), self.drafter,
+                                               dials.gamma1)
             if dials.refresh == "chunk-means":
                 self._means = ChunkMeans(full.cache, dials.chunk_size)
 
@@ -311,6 +327,13 @@ def _device_name(device: torch.device, shard: Shard) -> str:
 
 
 def dials_for(loaded: Loaded, full: ModelOnCache, speculation: SpeculationConfig, context_tokens: int) -> Dials:
-    """Settings with every "auto" decided for this model, machine, cache and context."""
+    """Settings with every "auto" decided for this model, machine, cache and context. Raises ConfigError."""
+    target, wanted = loaded.target, speculation.retrieval_weights
+    able = [kind for kind in WEIGHT_KINDS if target.can_quantize(kind)]
+    if wanted in WEIGHT_KINDS and wanted not in able:
+        raise ConfigError(f"retrieval_weights is {wanted!r} with {loaded.info.dtype} on {loaded.info.device}",
+                          allowed="auto, same", remedy="A copy of the weights in few bits is for bfloat16 on a GPU.")
+    free = loaded.shard.least(loaded.planner.unused_bytes) - _HEADROOM if able else 0
     return Dials.decide(speculation, context_tokens=context_tokens, has_draft=loaded.draft is not None,
-                        on_gpu=loaded.target.device.type == "cuda", offloaded=isinstance(full.cache, OffloadedCache))
+                        on_gpu=target.device.type == "cuda", offloaded=isinstance(full.cache, OffloadedCache),
+                        copies=[kind for kind in able if kind in loaded.copies or target.quantized_bytes(kind) <= free])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..config import EngineConfig, SpeculationConfig
+
+COPY = "int4"  # the copy of the weights that "auto" makes
 
 
 def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bool) -> int:
@@ -36,6 +39,7 @@ class Dials:
     recent: int
     refresh: str
     refresh_every: int
+    retrieval_weights: str
     sinks: int
     window: int
     why: str
@@ -47,8 +51,10 @@ class Dials:
 
     @classmethod
     def decide(cls, wanted: SpeculationConfig, *, context_tokens: int, has_draft: bool, on_gpu: bool,
-               offloaded: bool = False) -> Dials:
-        """Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
+               offloaded: bool = False, copies: Sequence[str] = ()) -> Dials:
+        """copies: kinds of weights for which there is a copy, or room for one.
+
+        Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
 
         def auto(value: int | str, default: int) -> int:
             return default if value == "auto" else int(value)
@@ -68,6 +74,10 @@ class Dials:
         # tokens no longer than for one.
         usual = (32 if offloaded else 10) if middle else 3
         gamma2 = auto(wanted.gamma2, usual) if middle or small else 0
+        weights = wanted.retrieval_weights
+        copied = COPY if weights == "auto" and on_gpu else weights
+        if not middle or copied not in copies:
+            copied = "same"
         if not speculating:
             why = "plain decoding was chosen"
         elif middle and small:
@@ -82,7 +92,11 @@ class Dials:
             off = "there is no middle tier" if wanted.middle_cache == "none" else "the context is short"
             why = f"off: {off} and {'the draft model is off' if has_draft else 'there is no draft model'}"
             speculating = False
+        if copied != "same":
+            why += f"; the {budget:,} through a copy of the weights in {copied}"
+        elif middle and weights not in ("auto", "same"):
+            why += f"; no memory is free for a copy of the weights in {weights}"
         return cls("triforce" if speculating else "autoregressive", wanted.verifier, small,
                    wanted.middle_cache if middle else "none", gamma1, gamma2,
-                   budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), wanted.sinks,
-                   auto(wanted.window, 256), why)
+                   budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
+                   wanted.sinks, auto(wanted.window, 256), why)

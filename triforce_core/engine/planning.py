@@ -13,9 +13,9 @@ from ..device.memory_plan import Weights, Wish, longest_plan, make_plan, size
 from ..device.shard import Shard
 from ..errors import NotEnoughMemoryError
 from ..events import MemoryPlan, Mode
-from ..kernels import choose_kernels
+from ..kernels import bytes_per_weight, choose_kernels
 from ..kv_cache.offloaded import TAIL
-from .dials import Dials, prefill_chunk
+from .dials import COPY, Dials, prefill_chunk
 
 _SLACK = 64  # slots that RetrievalCache and StreamingCache keep for new tokens (the latter twice)
 
@@ -36,6 +36,12 @@ class Planner:
     def loaded_bytes(self) -> int:
         """What the weights hold once they are read."""
         return self.wish.target.nbytes + (self.wish.draft.nbytes if self.wish.draft else 0)
+
+    @property
+    def unused_bytes(self) -> int:
+        """Of the device, now: held neither by us nor by others."""
+        room = read_room(self.device, self.limit)
+        return room.device - torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else room.host_free
 
     def plan(self, tokens: int | None, held: int = 0, *, together: bool = False) -> MemoryPlan:
         """For ``tokens`` of context; None: for the longest that fits now. held: see ``read_room``.
@@ -73,12 +79,14 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
     dials = Dials.decide(SpeculationConfig(), context_tokens=max_context, has_draft=draft is not None,
                          on_gpu=on_gpu)
     kernels = choose_kernels(device)
+    copied = target.dtype_bytes == 2 and bool(kernels.quantized_types)
     in_place = kernels.indexed_attention is not None and target.shape.head_dim in kernels.device_lengths
     return Wish(target, max_context, draft, budget=dials.budget if dials.middle_cache == "retrieval" else 0,
                 slack=_SLACK, in_place=in_place, draft_slots=dials.sinks + dials.window + 2 * _SLACK,
                 prefill_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=False),
                 streamed_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=True),
                 chunk_size=dials.chunk_size, stream_tail=TAIL,
+                copy_bytes_per_weight=bytes_per_weight(COPY) if copied else 0.0,
                 most_resident=None if config.resident_layers == "auto" else config.resident_layers)
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import sdpa
+from . import reference, sdpa
 from .reference import Linear, chunk_mass, visible
 
 _INT8_WIDTH = 16  # the int8 product reads so many inputs at a time (seen: SIGSEGV where they are no multiple)
@@ -55,9 +55,7 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
     The int8 form gives each row the same result however many rows there are: verification agrees with decoding.
     It takes scales in bf16; where that rounds them, what is missing is multiplied in afterwards."""
     if scale is None or dtype != torch.bfloat16 or bias is not None or data.shape[1] % _INT8_WIDTH:
-        weight = (data.float() * scale.float()[:, None] if scale is not None else data).to(dtype).contiguous()
-        bias = None if bias is None else bias.to(dtype)
-        return lambda x: F.linear(x.to(dtype), weight, bias)
+        return reference.make_linear(data, scale, bias, dtype)
     small, wide, factor = _padded(data), data.to(dtype), scale.to(dtype).contiguous()
     missing = None if torch.equal(factor.float(), scale) else scale / factor.float()
 

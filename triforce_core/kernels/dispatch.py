@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from . import cpu, gpu, reference, sdpa
-from .reference import Linear
+from .reference import AddNorm, Dense, Linear
 
 
 class AttentionObserver(Protocol):
@@ -36,6 +36,7 @@ class Kernels:
 
     name: str
     rms_norm: Callable[[Tensor, Tensor, float], Tensor]
+    add_rms_norm: AddNorm
     rotate: Callable[[Tensor, Tensor, Tensor], Tensor]
     swiglu: Callable[[Tensor], Tensor]
     make_linear: Callable[[Tensor, Tensor | None, Tensor | None, torch.dtype], Linear]
@@ -43,23 +44,31 @@ class Kernels:
     device_lengths: tuple[int, ...] = ()  # values of head_dim for which attention takes a length on the device
     max_rows: int = 0  # rows of a pass up to which it does
     indexed_attention: Callable[..., Tensor] | None = None  # None: chosen chunks are faster copied together
+    rotate_and_write: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = reference.rotate_and_write
+    quantize_linear: Callable[[Dense, str], Linear] = reference.quantize_linear
+    quantized_types: tuple[torch.dtype, ...] = ()  # of products that weights in few bits make faster
 
 
-REFERENCE = Kernels("reference", reference.rms_norm, reference.rotate, reference.swiglu, reference.make_linear,
-                    reference.attention, indexed_attention=reference.indexed_attention)
+REFERENCE = Kernels("reference", reference.rms_norm, reference.adding(reference.rms_norm), reference.rotate,
+                    reference.swiglu, reference.make_linear, reference.attention,
+                    indexed_attention=reference.indexed_attention)
 
 
 def choose_kernels(device: torch.device) -> Kernels:
     """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
-        return Kernels("cpu", cpu.rms_norm, cpu.rotate, cpu.swiglu, cpu.make_linear, cpu.Attention())
+        return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, cpu.make_linear,
+                       cpu.Attention())
     if device.type == "cuda" and find_spec("triton") is not None:
-        from . import triton_attention, triton_indexed, triton_ops
+        from . import triton_attention, triton_indexed, triton_linear, triton_ops
 
-        return Kernels("triton", gpu.rms_norm, triton_ops.rotate, triton_ops.swiglu, reference.make_linear,
-                       triton_attention.attention, triton_attention.HEAD_DIMS, triton_attention.MAX_ROWS,
-                       triton_indexed.attention)
-    return Kernels("torch", gpu.rms_norm, gpu.rotate, gpu.swiglu, reference.make_linear, sdpa.attention)
+        natively = torch.cuda.get_device_capability(device) >= (8, 0)
+        return Kernels("triton", gpu.rms_norm, triton_ops.add_rms_norm, triton_ops.rotate, triton_ops.swiglu,
+                       reference.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
+                       triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
+                       triton_linear.quantize_linear, (torch.bfloat16,) if natively else ())
+    return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
+                   sdpa.attention)
 
 
 def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:

@@ -7,11 +7,15 @@ Numbers in, numbers out: knows nothing of models, caches or devices.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import quantized
+
+AddNorm = Callable[[Tensor, "Tensor | None", Tensor, float, torch.dtype], Tensor]
 Linear = Callable[[Tensor], Tensor]  # [n, in] in any float type -> [n, out], fp32 or the product type
 
 
@@ -19,6 +23,18 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [..., d] divided by its root mean square, times weight [d]; fp32 inside and out (arXiv 1910.07467)."""
     x = x.float()
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def adding(norm: Callable[[Tensor, Tensor, float], Tensor]) -> AddNorm:
+    """add_rms_norm made of an rms_norm: (hidden, addend, weight, eps, dtype) -> norm of hidden + addend.
+
+    hidden fp32 [n, d], the residual stream, takes ``addend`` [n, d] (None: nothing) up in its own memory. dtype: what
+    the norm will be multiplied in; it may come in that type already (products round it anyway)."""
+
+    def add_rms_norm(hidden: Tensor, addend: Tensor | None, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+        return norm(hidden if addend is None else hidden.add_(addend), weight, eps)
+
+    return add_rms_norm
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -29,21 +45,47 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
 
+def rotate_and_write(qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> Tensor:
+    """What a pass does between its product and attention: rotated queries [n, H * G, D], in the type of keys.
+
+    qkv [n, H * G + 2 H, D]: queries, keys, values. Rotated keys and values go to ``slots`` (int64 [n], on the device)
+    of keys, values [H, C, D]. cos, sin: see ``rotate``."""
+    heads = keys.shape[0]
+    rotated = rotate(qkv[:, :-heads], cos, sin).to(keys.dtype)
+    for own, new in ((keys, rotated[:, -heads:]), (values, qkv[:, -heads:])):
+        own.index_copy_(1, slots, new.transpose(0, 1).to(own.dtype))
+    return rotated[:, :-heads]
+
+
 def swiglu(gate_up: Tensor) -> Tensor:
     """gate_up [n, 2f] -> silu(gate) * up, fp32 [n, f] (arXiv 2002.05202)."""
     gate, up = gate_up.float().chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A ``Linear`` with its weight [out, in] and bias [out] as they are multiplied."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
+
+
 def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Linear:
     """x -> x @ W.T + bias. data [out, in]: the weight, or int8 with scale [out] (W = data * scale[:, None])."""
     weight = (data.float() * scale.float()[:, None] if scale is not None else data).to(dtype).contiguous()
-    bias = None if bias is None else bias.to(dtype)
+    return Dense(weight, None if bias is None else bias.to(dtype))
 
-    def linear(x: Tensor) -> Tensor:
-        return F.linear(x.to(dtype), weight, bias)
 
-    return linear
+def quantize_linear(linear: Dense, kind: str) -> Linear:
+    """The same product with a weight that has been through ``kind`` (see ``quantized``), unless it does not fit it."""
+    if not quantized.fits(linear.weight, kind):
+        return linear
+    rounded = quantized.quantize(linear.weight, kind)
+    return Dense(quantized.dequantize(rounded).to(linear.weight.dtype), linear.bias)
 
 
 def visible(n: int, length: int, staged_mask: Tensor | None, device: torch.device) -> Tensor:

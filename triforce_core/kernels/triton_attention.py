@@ -16,15 +16,14 @@ each replay. Scores and sums are fp32, exponents of two; probabilities are round
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait  # type: ignore[import-not-found, import-untyped]
 
 from . import sdpa
+from .triton_launch import early, follow, multiprocessors, wait
 
 MAX_ROWS = 64  # tokens of a pass; wider passes are prefill, where torch's own kernel is limited by arithmetic instead
 HEAD_DIMS = (32, 64, 128)
@@ -91,11 +90,11 @@ def attention(
         dim**-0.5 * 1.4426950408889634, n, watched,
         GROUP=group, DIM=dim, ROWS=tile_rows, SLOTS=tiles.slots, STAGES=tiles.stages, WATCH=watched > 0,
         GRANULE=granule, ON_DEVICE=on_device, TREE=mask is not None,
-        PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", num_warps=tiles.warps,
+        PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device), num_warps=tiles.warps,
     )
     out = new((n, num_heads * dim))
     _merge[(rows, heads)](mixed, spans, out, totals, splits, watched, GROUP=group, DIM=dim, WATCH=watched > 0,
-                          PARTS=triton.next_power_of_2(splits), **_after(keys.device), num_warps=4)
+                          PARTS=triton.next_power_of_2(splits), **early(keys.device), num_warps=4)
     if sums is None or maxima is None or totals is None:
         return out, None
     chunks = (capacity if on_device else reach - n) // chunk_size
@@ -106,36 +105,25 @@ def attention(
         _mass[(triton.cdiv(blocks, together), heads)](
             sums, maxima, totals, mass, length, n, blocks, chunks * per_chunk, per_chunk, watched, SLOTS=tiles.slots,
             GRANULE=granule, BLOCKS=together, ROWS=min(32, max(8, triton.next_power_of_2(watched))),
-            ON_DEVICE=on_device, **_after(keys.device), num_warps=4)
+            ON_DEVICE=on_device, **early(keys.device), num_warps=4)
     return out, mass if per_chunk == 1 else mass.view(heads, chunks, per_chunk).sum(-1)
 
 
 def _splits(tiles: Tiles, device: torch.device, columns: int, capacity: int) -> int:
     """Parts per head: enough programs to fill the device once, and no part smaller than a tile."""
-    fill = max(1, tiles.programs * _multiprocessors(device) // columns)
+    fill = max(1, tiles.programs * multiprocessors(device) // columns)
     even = triton.next_power_of_2(fill + 1) // 2
     fill = even if even >= 0.9 * fill else fill
     return min(fill, triton.next_power_of_2(triton.cdiv(capacity, tiles.slots)))
-
-
-@lru_cache(maxsize=16)
-def _after(device: torch.device) -> dict[str, bool]:
-    """Lets a kernel be set up while the one before it still runs (programmatic dependent launch, Hopper and later)."""
-    early = device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
-    return {"EARLY": True, "launch_pdl": True} if early else {"EARLY": False}
-
-
-@lru_cache(maxsize=16)
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 8
 
 
 @triton.jit(do_not_specialize=["length", "capacity", "num_blocks", "tokens", "watched"])
 def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, num_blocks, query_stride,
             scale, tokens, watched, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr,
             STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr, ON_DEVICE: tl.constexpr,
-            TREE: tl.constexpr, PRECISION: tl.constexpr):
+            TREE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr):
     """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
+    wait(EARLY)
     head, part = tl.program_id(1), tl.program_id(2)
     filled = tl.load(length) if ON_DEVICE else length
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -216,8 +204,7 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
 def _merge(mixed, spans, out, totals, parts, watched, GROUP: tl.constexpr, DIM: tl.constexpr, WATCH: tl.constexpr,
            PARTS: tl.constexpr, EARLY: tl.constexpr):
     """One row of one head: its S parts, weighted by their share of the whole sum, -> out [n, H * G, D]."""
-    if EARLY:
-        gdc_wait()
+    follow(EARLY)
     row, head = tl.program_id(0), tl.program_id(1)
     count, heads = tl.num_programs(0), tl.num_programs(1)
     part, dims = tl.arange(0, PARTS), tl.arange(0, DIM)
@@ -240,8 +227,7 @@ def _mass(sums, maxima, totals, mass, length, tokens, num_blocks, granules, per_
           GRANULE: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr, ON_DEVICE: tl.constexpr,
           EARLY: tl.constexpr):
     """BLOCKS blocks of one head: probabilities summed over rows -> mass [H, granules], zero beyond the whole chunks."""
-    if EARLY:
-        gdc_wait()
+    follow(EARLY)
     head = tl.program_id(1)
     parts: tl.constexpr = SLOTS // GRANULE
     filled = tl.load(length) if ON_DEVICE else length

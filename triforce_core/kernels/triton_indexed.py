@@ -14,7 +14,8 @@ import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
 from . import reference
-from .triton_attention import HEAD_DIMS, MAX_ROWS, Tiles, _after, _merge, _splits
+from .triton_attention import HEAD_DIMS, MAX_ROWS, Tiles, _merge, _splits
+from .triton_launch import early, wait
 
 
 def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
@@ -47,18 +48,21 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
         queries, keys, values, chunks, bounds, mixed, spans, length, capacity, chunks.stride(0), queries.stride(0),
         dim**-0.5 * 1.4426950408889634, n, GROUP=group, DIM=dim, ROWS=tile_rows, SLOTS=tiles.slots,
         STAGES=tiles.stages, CHUNK=chunk_size, ON_DEVICE=isinstance(length, Tensor),
-        PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", num_warps=tiles.warps)
+        PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device),
+        num_warps=tiles.warps)
     out = keys.new_empty((n, num_heads * dim))
     _merge[(rows, heads)](mixed, spans, out, None, splits, 0, GROUP=group, DIM=dim, WATCH=False,
-                          PARTS=triton.next_power_of_2(splits), **_after(keys.device), num_warps=4)
+                          PARTS=triton.next_power_of_2(splits), **early(keys.device), num_warps=4)
     return out
 
 
 @triton.jit(do_not_specialize=["length", "capacity", "chunk_stride", "tokens"])
 def _attend(queries, keys, values, chunks, bounds, mixed, spans, length, capacity, chunk_stride, query_stride, scale,
             tokens, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr,
-            STAGES: tl.constexpr, CHUNK: tl.constexpr, ON_DEVICE: tl.constexpr, PRECISION: tl.constexpr):
+            STAGES: tl.constexpr, CHUNK: tl.constexpr, ON_DEVICE: tl.constexpr, PRECISION: tl.constexpr,
+            EARLY: tl.constexpr):
     """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
+    wait(EARLY)
     head, part = tl.program_id(1), tl.program_id(2)
     filled = tl.load(length) if ON_DEVICE else length
     held, newest = tl.load(bounds) * CHUNK, tl.load(bounds + 1)

@@ -7,10 +7,21 @@ import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
-from . import gpu
+from . import gpu, reference
+from .triton_launch import early, follow
 
 _HEADS = 8  # per program
 _WIDTH = 1024  # features per program
+
+
+def add_rms_norm(hidden: Tensor, addend: Tensor | None, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """See reference.adding; the norm comes in ``dtype``."""
+    n, width = hidden.shape
+    out = torch.empty(n, width, dtype=dtype, device=hidden.device)
+    _add_rms_norm[(n,)](hidden, hidden if addend is None else addend.contiguous(), weight, out, width, eps,
+                        WIDTH=triton.next_power_of_2(width), ADD=addend is not None, **early(hidden.device),
+                        num_warps=8)
+    return out
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -20,32 +31,89 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         return gpu.rotate(x, cos, sin)
     x = x if x.stride(2) == 1 and x.stride(1) == dim else x.contiguous()
     out = torch.empty(n, heads, dim, dtype=torch.float32, device=x.device)
-    _rotate[(n, triton.cdiv(heads, _HEADS))](x, cos, sin, out, x.stride(0), heads, DIM=dim, HEADS=_HEADS, num_warps=4)
+    _rotate[(n, triton.cdiv(heads, _HEADS))](x, cos, sin, out, x.stride(0), heads, DIM=dim, HEADS=_HEADS,
+                                             **early(x.device), num_warps=4)
     return out
+
+
+def rotate_and_write(qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> Tensor:
+    """See reference.rotate_and_write."""
+    n, all_heads, dim = qkv.shape
+    heads, capacity, _ = keys.shape
+    if dim & (dim - 1) or not (qkv.is_contiguous() and keys.is_contiguous() and values.is_contiguous()):
+        return reference.rotate_and_write(qkv, cos, sin, keys, values, slots)
+    queries = torch.empty(n, all_heads - 2 * heads, dim, dtype=keys.dtype, device=qkv.device)
+    _rotate_and_write[(n, triton.cdiv(all_heads, _HEADS))](
+        qkv, cos, sin, queries, keys, values, slots, capacity, all_heads, heads, DIM=dim, HEADS=_HEADS,
+        **early(qkv.device), num_warps=4)
+    return queries
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """See reference.swiglu; in the type of its input."""
     n, both = gate_up.shape
     out = gate_up.new_empty((n, both // 2))
-    _swiglu[(n, triton.cdiv(both // 2, _WIDTH))](gate_up.contiguous(), out, both // 2, WIDTH=_WIDTH, num_warps=4)
+    _swiglu[(n, triton.cdiv(both // 2, _WIDTH))](gate_up.contiguous(), out, both // 2, WIDTH=_WIDTH,
+                                                 **early(gate_up.device), num_warps=4)
     return out
 
 
 @triton.jit
-def _rotate(x, cos, sin, out, row_stride, num_heads, DIM: tl.constexpr, HEADS: tl.constexpr):
+def _add_rms_norm(hidden, addend, weight, out, width, eps, WIDTH: tl.constexpr, ADD: tl.constexpr,
+                  EARLY: tl.constexpr):
+    at = tl.arange(0, WIDTH)
+    real = at < width
+    scale = tl.load(weight + at, mask=real, other=0.0)
+    follow(EARLY)
+    row = tl.program_id(0).to(tl.int64) * width + at
+    x = tl.load(hidden + row, mask=real, other=0.0)
+    if ADD:
+        x += tl.load(addend + row, mask=real, other=0.0).to(tl.float32)
+        tl.store(hidden + row, x, mask=real)
+    inverse = 1.0 / tl.sqrt_rn(tl.sum(x * x, 0) / width + eps)
+    tl.store(out + row, x * inverse * scale, mask=real)
+
+
+@triton.jit
+def _rotate(x, cos, sin, out, row_stride, num_heads, DIM: tl.constexpr, HEADS: tl.constexpr, EARLY: tl.constexpr):
+    follow(EARLY)
     row = tl.program_id(0).to(tl.int64)
     head, dims = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, DIM)
     real = head[:, None] < num_heads
-    at = x + row * row_stride + head[:, None] * DIM
-    own = tl.load(at + dims[None, :], mask=real, other=0.0).to(tl.float32)
-    other = tl.load(at + ((dims + DIM // 2) % DIM)[None, :], mask=real, other=0.0).to(tl.float32)
-    turned = own * tl.load(cos + row * DIM + dims)[None, :] + other * tl.load(sin + row * DIM + dims)[None, :]
+    turned = _turned(x + row * row_stride + head[:, None] * DIM, cos + row * DIM, sin + row * DIM, dims, real, DIM)
     tl.store(out + row * num_heads * DIM + head[:, None] * DIM + dims[None, :], turned, mask=real)
 
 
 @triton.jit
-def _swiglu(gate_up, out, width, WIDTH: tl.constexpr):
+def _turned(at, cos, sin, dims, real, DIM: tl.constexpr):
+    own = tl.load(at + dims[None, :], mask=real, other=0.0).to(tl.float32)
+    other = tl.load(at + ((dims + DIM // 2) % DIM)[None, :], mask=real, other=0.0).to(tl.float32)
+    return own * tl.load(cos + dims)[None, :] + other * tl.load(sin + dims)[None, :]
+
+
+@triton.jit(do_not_specialize=["capacity"])
+def _rotate_and_write(qkv, cos, sin, queries, keys, values, slots, capacity, num_heads, kv_heads, DIM: tl.constexpr,
+                      HEADS: tl.constexpr, EARLY: tl.constexpr):
+    follow(EARLY)
+    row = tl.program_id(0).to(tl.int64)
+    head, dims = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, DIM)
+    of_queries = num_heads - 2 * kv_heads
+    at = qkv + (row * num_heads + head[:, None]) * DIM
+    turned = _turned(at, cos + row * DIM, sin + row * DIM, dims, head[:, None] < num_heads - kv_heads, DIM)
+    tl.store(queries + (row * of_queries + head[:, None]) * DIM + dims[None, :], turned,
+             mask=head[:, None] < of_queries)
+    slot = tl.load(slots + row)
+    key, value = head - of_queries, head - of_queries - kv_heads
+    tl.store(keys + (key.to(tl.int64)[:, None] * capacity + slot) * DIM + dims[None, :], turned,
+             mask=(key >= 0)[:, None] & (key < kv_heads)[:, None])
+    real = (value >= 0)[:, None] & (value < kv_heads)[:, None]
+    tl.store(values + (value.to(tl.int64)[:, None] * capacity + slot) * DIM + dims[None, :],
+             tl.load(at + dims[None, :], mask=real, other=0.0), mask=real)
+
+
+@triton.jit
+def _swiglu(gate_up, out, width, WIDTH: tl.constexpr, EARLY: tl.constexpr):
+    follow(EARLY)
     row, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     gate = tl.load(gate_up + row * 2 * width + at, mask=at < width, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * width + width + at, mask=at < width, other=0.0).to(tl.float32)

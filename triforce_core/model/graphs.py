@@ -50,13 +50,18 @@ class DeviceSlots:
 
     def __init__(self, cache: StagingCache, slots: Tensor, length: Tensor) -> None:
         self._layers, self._indices = cache.layers, cache.indices  # not the cache: it owns what holds this
-        self._slots, self._length = slots, length
+        self.slots, self._length = slots, length
+
+    def view(self, layer: int) -> KVView:
+        """The layer with what is, or will be, at ``slots``."""
+        buffers = self._layers[layer]
+        return KVView(buffers.keys, buffers.values, self._length, index=self._indices[layer])
 
     def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
-        buffers = self._layers[layer]
-        for own, new in ((buffers.keys, k), (buffers.values, v)):
-            own.index_copy_(1, self._slots, new.transpose(0, 1).to(own.dtype))
-        return KVView(buffers.keys, buffers.values, self._length, index=self._indices[layer])
+        view = self.view(layer)
+        for own, new in ((view.keys, k), (view.values, v)):
+            own.index_copy_(1, self.slots, new.transpose(0, 1).to(own.dtype))
+        return view
 
 
 class _Place(DeviceSlots):

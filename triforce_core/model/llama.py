@@ -7,18 +7,28 @@ commits: the caller decides which staged tokens survive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..device.shard import ALONE, Shard
-from ..kernels import AttentionObserver, Kernels, Linear, choose_kernels
+from ..kernels import (
+    HEAD_KIND,
+    WEIGHT_KINDS,
+    AttentionObserver,
+    Dense,
+    Kernels,
+    Linear,
+    bytes_per_weight,
+    choose_kernels,
+)
 from ..kv_cache.base import KVCache, KVView
 from ..kv_cache.staging import StagingCache
 from .config import ModelConfig
-from .graphs import PassGraphs, StagesKV
+from .graphs import DeviceSlots, PassGraphs, StagesKV
 from .rope import RotaryTable
 from .sharded import ShardedWeights, local_config
 from .weights import WeightSource
@@ -52,11 +62,41 @@ class Llama:
         self.device, self.dtype = torch.device(device), dtype
         self.kernels = kernels or choose_kernels(self.device)
         self.rope = RotaryTable(config.rope, config.head_dim, self.device)
-        captures = self.device.type == "cuda" and self.runs_on_device
-        self.graphs = PassGraphs(self.rope, self.kernels.max_rows) if captures else None
+        self.graphs = self._own_graphs()
         with torch.inference_mode():
             self._build(weights if shard.world == 1 else ShardedWeights(weights, shard, config.vocab_size))
         weights.finish()
+
+    def _own_graphs(self) -> PassGraphs | None:
+        captures = self.device.type == "cuda" and self.runs_on_device
+        return PassGraphs(self.rope, self.kernels.max_rows) if captures else None
+
+    def can_quantize(self, kind: str) -> bool:
+        """Whether ``quantized(kind)`` makes a model that is faster here at few rows."""
+        return self.dtype in self.kernels.quantized_types and kind in WEIGHT_KINDS
+
+    def quantized_bytes(self, kind: str) -> int:
+        """What ``quantized(kind)`` takes beside this model, about."""
+        c = self.config
+        head = c.vocab_size * c.hidden_size
+        blocks = c.num_parameters - head * (1 if c.tied_embeddings else 2)
+        return int(blocks * bytes_per_weight(kind) + head * bytes_per_weight(HEAD_KIND))
+
+    @torch.inference_mode()
+    def quantized(self, kind: str) -> Llama:
+        """This model with a second set of products, from weights rounded to ``kind``; all else is shared.
+
+        For drafting: another function, near this one. Made where the weights are, one matrix at a time."""
+
+        def small(linear: Linear, to: str = kind) -> Linear:
+            return self.kernels.quantize_linear(linear, to) if isinstance(linear, Dense) else linear
+
+        twin = copy(self)
+        twin.layers = [replace(layer, qkv=small(layer.qkv), output=small(layer.output), gate_up=small(layer.gate_up),
+                               down=small(layer.down)) for layer in self.layers]
+        twin._head = small(self._head, HEAD_KIND)
+        twin.graphs = self._own_graphs()
+        return twin
 
     def _build(self, weights: WeightSource | ShardedWeights) -> None:
         c, d = self.config, self.config.hidden_size
@@ -150,14 +190,18 @@ class Llama:
         """The pass itself: on a GPU nothing in it waits for the device, so that it can be captured."""
         n = token_ids.shape[0]
         hidden = self._embed(token_ids)  # [n, d], the residual stream
+        addend = None  # what the last block wants added to it: the next norm does so
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
             rows = logits_rows if index == last else n
-            hidden = self._block(index, layer, hidden, cos, sin, cache, rows, observer)
+            hidden, addend = self._block(index, layer, hidden, addend, cos, sin, cache, rows, observer)
         if logits_rows == 0:
             return torch.empty(0, self.config.vocab_size, device=self.device)
-        normed = self.kernels.rms_norm(hidden, self._final_norm, self.config.rms_norm_eps)
-        return self.shard.gather(self._head(normed).float(), self.config.vocab_size)
+        logits = self._head(self._norm(hidden, addend, self._final_norm)).float()
+        return self.shard.gather(logits, self.config.vocab_size)
+
+    def _norm(self, hidden: Tensor, addend: Tensor | None, weight: Tensor) -> Tensor:
+        return self.kernels.add_rms_norm(hidden, addend, weight, self.config.rms_norm_eps, self.dtype)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         rows = F.embedding(token_ids, self._embedding).float()
@@ -165,30 +209,38 @@ class Llama:
             rows *= self._embedding_scale[token_ids, None]
         return rows
 
-    def _block(self, index: int, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor, cache: StagesKV,
-               rows: int, observer: AttentionObserver | None) -> Tensor:
-        """One block; only the last ``rows`` rows go on after attention (nobody reads the others)."""
-        c, ops, n = self.config, self.kernels, hidden.shape[0]
-        qk_heads = c.num_heads + c.num_kv_heads
-        qkv = layer.qkv(ops.rms_norm(hidden, layer.input_norm, c.rms_norm_eps)).view(n, -1, c.head_dim)
-        q, k = qkv[:, : c.num_heads], qkv[:, c.num_heads : qk_heads]
-        if layer.q_norm is None:
-            rotated = ops.rotate(qkv[:, :qk_heads], cos, sin)
-            q, k = rotated[:, : c.num_heads], rotated[:, c.num_heads :]
-        else:
-            q = ops.rotate(ops.rms_norm(q, layer.q_norm, c.rms_norm_eps), cos, sin)
-            k = ops.rotate(ops.rms_norm(k, layer.k_norm, c.rms_norm_eps), cos, sin)
-        view = cache.stage(index, k, qkv[:, qk_heads:])
+    def _block(self, index: int, layer: Layer, hidden: Tensor, addend: Tensor | None, cos: Tensor, sin: Tensor,
+               cache: StagesKV, rows: int, observer: AttentionObserver | None) -> tuple[Tensor, Tensor | None]:
+        """One block on hidden + addend -> the same two for the next one; only the last ``rows`` rows go on after
+        attention (nobody reads the others)."""
+        ops, n = self.kernels, hidden.shape[0]
+        qkv = layer.qkv(self._norm(hidden, addend, layer.input_norm)).view(n, -1, self.config.head_dim)
+        q, view = self._stage(index, layer, qkv, cos, sin, cache)
         if rows == 0:
-            return hidden[:0]  # a prefill pass's last layer: its keys and values are all that was wanted
+            return hidden[:0], None  # a prefill pass's last layer: its keys and values are all that was wanted
         attended, mass = self._attend(q, view, observer)
         if observer is not None:
             observer.see(index, q, mass)
-        hidden = hidden + self._sum(layer.output(attended))
-        if rows < n:
-            hidden = hidden[n - rows :]
-        normed = ops.rms_norm(hidden, layer.post_norm, c.rms_norm_eps)
-        return hidden.add_(self._sum(layer.down(ops.swiglu(layer.gate_up(normed)))))
+        hidden, addend = hidden[n - rows :], self._sum(layer.output(attended))[n - rows :]
+        normed = self._norm(hidden, addend, layer.post_norm)
+        return hidden, self._sum(layer.down(ops.swiglu(layer.gate_up(normed))))
+
+    def _stage(self, index: int, layer: Layer, qkv: Tensor, cos: Tensor, sin: Tensor,
+               cache: StagesKV) -> tuple[Tensor, KVView]:
+        """qkv [n, heads, D] rotated: queries, and the cache's view with the new keys and values in it."""
+        c, ops = self.config, self.kernels
+        qk_heads = c.num_heads + c.num_kv_heads
+        if layer.q_norm is not None:
+            q, k = qkv[:, : c.num_heads], qkv[:, c.num_heads : qk_heads]
+            q = ops.rotate(ops.rms_norm(q, layer.q_norm, c.rms_norm_eps), cos, sin)
+            k = ops.rotate(ops.rms_norm(k, layer.k_norm, c.rms_norm_eps), cos, sin)
+        elif isinstance(cache, DeviceSlots):
+            view = cache.view(index)
+            return ops.rotate_and_write(qkv, cos, sin, view.keys, view.values, cache.slots), view
+        else:
+            rotated = ops.rotate(qkv[:, :qk_heads], cos, sin)
+            q, k = rotated[:, : c.num_heads], rotated[:, c.num_heads :]
+        return q, cache.stage(index, k, qkv[:, qk_heads:])
 
     def _sum(self, part: Tensor) -> Tensor:
         """The ranks' products over their own heads or features, added up."""

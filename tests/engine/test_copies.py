@@ -1,0 +1,112 @@
+"""A copy of the target's weights in few bits for the retrieval tier: other guesses, the same words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from engine.tiny import document, write_model
+
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.engine import assembly
+from triforce_core.engine.dials import Dials
+from triforce_core.engine.engine import Engine
+from triforce_core.engine.planning import Planner
+from triforce_core.errors import ConfigError
+from triforce_core.sampling import Sampler
+
+PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
+TRIFORCE = SpeculationConfig(verifier="coupled", budget=128, recent=48, window=32)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("pair")
+    target = write_model(root / "target", layers=3, heads=4, seed=1)
+    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
+
+
+def open_engine(folders) -> Engine:
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
+                                 mode="cpu"))
+    list(engine.load())
+    list(engine.open_document(document()))
+    return engine
+
+
+@pytest.fixture(scope="module")
+def copying_engine(folders):
+    """As on a GPU: the specification's products with rounded weights, in float32."""
+    engine = open_engine(folders)
+    target = engine._need_loaded().target
+    target.kernels = replace(target.kernels, quantized_types=(torch.float32,))
+    return engine
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_same_words_whatever_weights_the_retrieval_tier_has(copying_engine, kind, temperature):
+    sampling = SamplingParams(temperature=temperature, seed=4, max_new_tokens=60, stop_token_ids=())
+    plain = list(copying_engine.ask("Who found the lamp?", (), sampling, PLAIN))[-1]
+    own, copied = (list(copying_engine.ask("Who found the lamp?", (), sampling, speculation)) for speculation in
+                   (replace(TRIFORCE, retrieval_weights=at) for at in ("same", kind)))
+    assert own[-1].token_ids == copied[-1].token_ids == plain.token_ids
+    assert f"a copy of the weights in {kind}" in copied[-1].stats.why and "copy" not in own[-1].stats.why
+    loaded = copying_engine._need_loaded()
+    assert list(loaded.copies) == [kind]  # the other one has gone
+
+
+def test_the_retrieval_tier_says_what_its_copy_truly_drew_from(copying_engine):
+    """By chance, tokens come with the law of the copy over the retrieved part, not of the target over it."""
+    sampling = SamplingParams(temperature=1.0, seed=1, max_new_tokens=1, stop_token_ids=())
+    list(copying_engine.ask("Who found the lamp?", (), sampling, replace(TRIFORCE, retrieval_weights="int4")))
+    session, loaded = copying_engine._session, copying_engine._need_loaded()
+    tier = session._hierarchy.drafter
+    assert tier.model.model is loaded.copies["int4"]
+    tier.gamma1 = 0
+    context = [*session._read, 5]
+    sampler = Sampler(sampling)
+    draft = tier.propose(context, 1, sampler)
+    laws = []
+    for model in (loaded.copies["int4"], loaded.target):
+        tier.settle(context[:-1], committed=False)
+        tier.model.model = model
+        laws.append(sampler.distributions(tier.model.logits(context, ()), context)[0])
+    assert torch.allclose(draft.laws[0], laws[0], atol=1e-6) and not torch.allclose(laws[0], laws[1], atol=1e-3)
+
+
+def test_without_room_for_a_copy_there_is_none(copying_engine, monkeypatch):
+    loaded = copying_engine._need_loaded()
+    loaded.copies.clear()
+    monkeypatch.setattr(Planner, "unused_bytes", assembly._HEADROOM + 1000)
+    dials = assembly.dials_for(loaded, copying_engine._session.full, replace(TRIFORCE, retrieval_weights="int4"), 4000)
+    assert dials.retrieval_weights == "same" and "no memory is free for a copy" in dials.why
+
+
+def test_a_copy_gives_way_to_a_document(copying_engine):
+    loaded = copying_engine._need_loaded()
+    loaded.with_weights("int8")
+    plan = loaded.planner.plan(1000)
+    assembly.full_cache(loaded, replace(plan, weight_copy=1))
+    assert loaded.copies
+    assembly.full_cache(loaded, plan)
+    assert not loaded.copies
+
+
+def test_auto_takes_the_copy_for_which_a_gpu_has_room():
+    chosen = {copies: Dials.decide(SpeculationConfig(budget=128), context_tokens=4000, has_draft=True, on_gpu=True,
+                                   copies=copies).retrieval_weights for copies in ((), ("int8", "int4"), ("int8",))}
+    assert chosen == {(): "same", ("int8", "int4"): "int4", ("int8",): "same"}
+    short = Dials.decide(SpeculationConfig(), context_tokens=200, has_draft=True, on_gpu=True, copies=["int4"])
+    assert short.retrieval_weights == "same" and "copy" not in short.why
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_a_copy_of_the_weights_is_refused_where_it_would_not_help(folders, kind):
+    engine = open_engine(folders)
+    speculation = replace(TRIFORCE, retrieval_weights=kind)
+    with pytest.raises(ConfigError, match=r"retrieval_weights .*auto, same"):
+        list(engine.ask("Who?", (), SamplingParams(), speculation))
+    assert list(engine.ask("Who?", (), SamplingParams(max_new_tokens=2), TRIFORCE))[-1].stats.why

@@ -1,0 +1,88 @@
+"""Weights in few bits: what rounding does to them, and how they are stored. Plain torch; ``triton_linear`` multiplies.
+
+- int8: one fp32 scale per output; weight = data * scale[:, None], data int8 [out, in].
+- int4: one fp32 scale per output and GROUP inputs; data uint8 [out, in / 2], two to a byte. Within a group the low half
+  of byte j is input j and the high half input j + GROUP / 2; a half n means (n - 8) * scale.
+
+For a tier whose tokens are verified: rounding costs acceptance, never exactness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+KINDS = {"int8": 8, "int4": 4}  # bits
+HEAD_KIND = "int8"  # of the logits' product, whatever the others have: its errors are seen by every token
+GROUP = 128
+_TOGETHER = 4096  # outputs rounded at a time: what lies between is several times their size
+_SHRINK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)  # of a group's range: cutting off its extreme may leave less error in all
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """A weight [out, in]; see the module for data and scale."""
+
+    kind: str
+    data: Tensor
+    scale: Tensor
+
+
+def fits(weight: Tensor, kind: str) -> bool:
+    """Whether a weight has a form in this kind: whole groups along its inputs."""
+    return kind in KINDS and weight.shape[1] % GROUP == 0
+
+
+def bytes_per_weight(kind: str) -> float:
+    """Scales included (int8: they are a rounding error)."""
+    return 0.5 + 4 / GROUP if kind == "int4" else 1.0
+
+
+def quantize(weight: Tensor, kind: str) -> Rounded:
+    """weight [out, in] in any float type."""
+    return Rounded(kind, *(_channels(weight) if kind == "int8" else _groups(weight)))
+
+
+def dequantize(rounded: Rounded) -> Tensor:
+    """fp32 [out, in]."""
+    if rounded.kind == "int8":
+        return rounded.data.float() * rounded.scale[:, None]
+    outputs = rounded.data.shape[0]
+    halves = torch.stack((rounded.data & 15, rounded.data >> 4)).view(2, outputs, -1, GROUP // 2)
+    whole = halves.permute(1, 2, 0, 3).reshape(outputs, -1, GROUP).float() - 8
+    return (whole * rounded.scale[:, :, None]).view(outputs, -1)
+
+
+def _channels(weight: Tensor) -> tuple[Tensor, Tensor]:
+    scale = weight.abs().amax(1).float().clamp_min(1e-12) / 127
+    return torch.round(weight.float() / scale[:, None]).clamp_(-127, 127).to(torch.int8), scale
+
+
+def _groups(weight: Tensor) -> tuple[Tensor, Tensor]:
+    parts = [_some_groups(part) for part in weight.split(_TOGETHER)]
+    return torch.cat([data for data, _ in parts]), torch.cat([scale for _, scale in parts])
+
+
+def _some_groups(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Signed scales: a group's extreme becomes -8, so that all sixteen steps are used; of several ranges the one with
+    the least squared error."""
+    outputs = weight.shape[0]
+    grouped = weight.float().view(outputs, -1, GROUP)
+    extreme = grouped.gather(2, grouped.abs().argmax(2, keepdim=True))
+    least = torch.full_like(extreme, float("inf"))
+    scale = torch.ones_like(extreme)
+    for shrink in _SHRINK:
+        wanted = extreme * (shrink / -8)
+        wanted = torch.where(wanted == 0, torch.ones_like(wanted), wanted)
+        error = (_steps(grouped, wanted) * wanted - grouped).square_().sum(2, keepdim=True)
+        better = error < least
+        least, scale = torch.where(better, error, least), torch.where(better, wanted, scale)
+    steps = (_steps(grouped, scale) + 8).to(torch.uint8)
+    low, high = steps.chunk(2, dim=2)
+    return (low | (high << 4)).reshape(outputs, -1), scale.squeeze(2)
+
+
+def _steps(grouped: Tensor, scale: Tensor) -> Tensor:
+    return torch.round(grouped / scale).clamp_(-8, 7)
