@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.engine.assembly import _modes
+from triforce_core.engine.dials import Dials, prefill_chunk
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, Turn
@@ -153,6 +156,28 @@ def test_chunk_means_are_refused(offloaded):
     with pytest.raises(ConfigError, match="host memory"):
         answer(offloaded, SpeculationConfig(refresh="chunk-means", **DIALS))
     assert answer(offloaded, TRIFORCE)[0].token_ids
+
+
+def test_drafts_are_longer_where_a_full_pass_streams():
+    settings = {"context_tokens": 30_000, "has_draft": True, "on_gpu": True}
+    usual, streams = (Dials.decide(SpeculationConfig(), **settings, offloaded=offloaded) for offloaded in (False, True))
+    assert streams.gamma2 > usual.gamma2 and replace(streams, gamma2=usual.gamma2) == usual
+    assert Dials.decide(SpeculationConfig(gamma2=5), **settings, offloaded=True).gamma2 == 5
+
+
+def test_reading_takes_passes_that_the_link_can_follow():
+    shapes = [prefill_chunk(EngineConfig(), group, on_gpu=True, streams=True) for group in (1, 4, 8)]
+    assert shapes == [8192, 4096, 4096]
+    assert prefill_chunk(EngineConfig(), 1, on_gpu=True, streams=False) == 2048
+    assert prefill_chunk(EngineConfig(prefill_chunk=640), 1, on_gpu=True, streams=True) == 640
+
+
+@pytest.mark.parametrize(("mode", "on_gpu", "modes"), [
+    ("auto", True, ("on-chip", "offload")), ("on-chip", True, ("on-chip",)), ("offload", True, ("offload",)),
+    ("auto", False, ("cpu",)), ("offload", False, ("offload",))])
+def test_auto_offloads_only_what_does_not_fit_on_chip(mode, on_gpu, modes):
+    """A plan takes the first mode in which everything fits (tests/device/test_memory_plan.py)."""
+    assert _modes(EngineConfig(mode=mode), on_gpu) == modes
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

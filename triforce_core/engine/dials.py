@@ -71,8 +71,8 @@ class Dials:
             held = f"sinks and the newest of {held}"
         gamma1 = auto(wanted.gamma1, 2) if small else 0
         # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
-        # tokens no longer than for one.
-        usual = (32 if offloaded else 10) if middle else 3
+        # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
+        usual = (32 if offloaded else 10) if middle else (8 if offloaded else 3)
         gamma2 = auto(wanted.gamma2, usual) if middle or small else 0
         weights = wanted.retrieval_weights
         copied = COPY if weights == "auto" and on_gpu else weights
