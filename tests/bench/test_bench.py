@@ -130,6 +130,9 @@ def test_a_difference_is_reported_not_hidden() -> None:
     found = measure(Steady(differ=True), [None])
     assert found["identical_text"] is False
     assert found["documents"][0]["answers"][0]["same_tokens"] == 31
+    assert "part after 31 of 32 tokens" in table(found) and "near-tie" not in table(found)
+    assert "near-tie" in table({**found, "dtype": "bfloat16"})
+    assert "part after" not in table(measure(Steady(), [None]))
 
 
 def test_answers_too_short_to_time_are_counted() -> None:
