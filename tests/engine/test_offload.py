@@ -165,6 +165,14 @@ def test_drafts_are_longer_where_a_full_pass_streams():
     assert Dials.decide(SpeculationConfig(gamma2=5), **settings, offloaded=True).gamma2 == 5
 
 
+def test_no_copy_of_the_weights_beside_a_cache_that_does_not_fit():
+    settings = {"context_tokens": 30_000, "has_draft": True, "on_gpu": True, "copies": ["int8", "int4"]}
+    assert Dials.decide(SpeculationConfig(), **settings).retrieval_weights != "same"
+    assert Dials.decide(SpeculationConfig(), **settings, offloaded=True).retrieval_weights == "same"
+    wanted = SpeculationConfig(retrieval_weights="int8")
+    assert Dials.decide(wanted, **settings, offloaded=True).retrieval_weights == "int8"
+
+
 def test_reading_takes_passes_that_the_link_can_follow():
     shapes = [prefill_chunk(EngineConfig(), group, on_gpu=True, streams=True) for group in (1, 4, 8)]
     assert shapes == [8192, 4096, 4096]

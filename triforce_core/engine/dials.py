@@ -75,7 +75,8 @@ class Dials:
         usual = (32 if offloaded else 10) if middle else (8 if offloaded else 3)
         gamma2 = auto(wanted.gamma2, usual) if middle or small else 0
         weights = wanted.retrieval_weights
-        copied = COPY if weights == "auto" and on_gpu else weights
+        # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
+        copied = COPY if weights == "auto" and on_gpu and not offloaded else weights
         if not middle or copied not in copies:
             copied = "same"
         if not speculating:
