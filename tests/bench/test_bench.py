@@ -33,6 +33,7 @@ from triforce_core.events import (
     RoundEvent,
     TierCount,
 )
+from triforce_core.kernels import HEAD_KIND, bytes_per_weight
 from triforce_core.metrics import answer_stats
 from triforce_core.model import ModelConfig
 
@@ -240,8 +241,10 @@ def test_several_gpus_each_bring_their_bandwidth() -> None:
 
 def test_a_copy_of_the_weights_in_few_bits_has_a_lower_roofline() -> None:
     dials = {"middle_cache": "retrieval", "budget": 0, "retrieval_weights": "int4"}
-    assert TRAFFIC.inner_bytes(dials) == 1952 / 2
-    assert TRAFFIC.inner_bytes({**dials, "retrieval_weights": "same"}) == 1952 * 4
+    head = 100 * 8
+    assert TRAFFIC.inner_bytes(dials) == (1952 - head) * bytes_per_weight("int4") + head * bytes_per_weight(HEAD_KIND)
+    for other in ({"retrieval_weights": "same"}, {"middle_cache": "streaming"}):  # that tier has the target's own
+        assert TRAFFIC.inner_bytes({**dials, **other}) == 1952 * 4
 
 
 def test_prefill_counts_products_and_causal_attention() -> None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
+from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight
 from ..model import ModelConfig
 
-_BYTES_PER_WEIGHT = {"int8": 1.0, "int4": 0.5}  # of a copy in few bits; its scales left out
 _MATRIX = 8192  # side of the product whose rate counts as the GPU's
 
 
@@ -111,8 +111,11 @@ class Traffic:
         The small model's bytes are left out: the share reached is a little better than said."""
         if dials.get("middle_cache", "none") == "none":
             return None
-        per_weight = _BYTES_PER_WEIGHT.get(str(dials.get("retrieval_weights")), self.bytes_per_weight)
-        return self.matrix_weights * per_weight + int(dials["budget"]) * self.kv_bytes_per_token
+        weights, kind = self.matrix_weights * self.bytes_per_weight, str(dials.get("retrieval_weights"))
+        if dials["middle_cache"] == "retrieval" and kind in WEIGHT_KINDS:
+            head = self.shape.vocab_size * self.shape.hidden_size
+            weights = (self.matrix_weights - head) * bytes_per_weight(kind) + head * bytes_per_weight(HEAD_KIND)
+        return weights + int(dials["budget"]) * self.kv_bytes_per_token
 
     def prefill_flops(self, tokens: int) -> float:
         """Of reading ``tokens``: products with every weight but the head, causal attention. Of the last
