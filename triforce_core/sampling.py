@@ -7,12 +7,16 @@ Letters: m rows, V vocabulary. Two ways to decide, and no third:
   is right if it equals the verifying model's own draw, so speculation cannot change the text
   (drafter-invariant speculation, arXiv 2408.07978).
 - *by chance* (rejection): tokens are drawn from explicit distributions with a seeded generator.
+
+Each is there twice: ``Sampler`` decides on the host, one decision after the other; ``TensorLaw`` and ``DrawnChance``
+are the same rules for a device that must not wait for the host. Every value (temperature, noise, chance) is data there.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +33,10 @@ class Chance(Protocol):
 
     def pick(self, weights: Tensor) -> int:
         """Index drawn in proportion to the non-negative weights [V]."""
+        ...
+
+    def numbers(self, count: int) -> Tensor:
+        """The same chance for decisions on a device: see ``DrawnChance``."""
         ...
 
 
@@ -48,6 +56,10 @@ class SeededChance:
         index = int(torch.searchsorted(cumulative, point.reshape(1), right=True))
         return min(index, int(weights.nonzero()[-1]))
 
+    def numbers(self, count: int) -> Tensor:
+        """For ``DrawnChance``: float64 [count] in [0, 1)."""
+        return torch.from_numpy(self._generator.random(count))
+
 
 class SharedChance:
     """One generator's outcomes in several processes: their probabilities may differ in the last bit."""
@@ -61,6 +73,78 @@ class SharedChance:
 
     def pick(self, weights: Tensor) -> int:
         return self._same([self._chance.pick(weights)])[0]
+
+    def numbers(self, count: int) -> Tensor:
+        return self._chance.numbers(count)
+
+
+class TensorChance(Protocol):
+    """A ``Chance`` whose decisions stay where the odds are."""
+
+    def happens(self, probabilities: Tensor) -> Tensor:
+        """bool [n] of n independent events with these odds [n]."""
+        ...
+
+    def pick(self, weights: Tensor) -> Tensor:
+        """int64 [1]: an index drawn in proportion to the non-negative weights [V]."""
+        ...
+
+
+class DrawnChance:
+    """Spends numbers that were drawn beforehand, float64 [n] in [0, 1): one per decision, in order."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers, self._spent = numbers, 0
+
+    def happens(self, probabilities: Tensor) -> Tensor:
+        return self._spend(probabilities.shape[0]) < probabilities
+
+    def pick(self, weights: Tensor) -> Tensor:
+        cumulative = weights.double().cumsum(-1)
+        total = cumulative[-1:]
+        # Rounding may lift the point to the total itself, behind the last token that has any weight.
+        point = torch.minimum(self._spend(1) * total, torch.nextafter(total, torch.zeros_like(total)))
+        return torch.searchsorted(cumulative, point, right=True)
+
+    def _spend(self, count: int) -> Tensor:
+        self._spent += count
+        assert self._spent <= self._numbers.shape[0]
+        return self._numbers[self._spent - count : self._spent]
+
+
+@dataclass(frozen=True, slots=True)
+class LawKind:
+    """What of a sampler's rules decides which operations run, and so belongs to a captured graph."""
+
+    by_draws: bool
+    greedy: bool
+    filtered: bool  # top-k or top-p leaves tokens out
+
+
+class TensorLaw:
+    """A ``Sampler`` without masks as data on a device. dials float64 [3]: see ``Sampler.dials``."""
+
+    def __init__(self, kind: LawKind, dials: Tensor) -> None:
+        self.kind, self._dials = kind, dials
+
+    def draws(self, logits: Tensor, noise: Tensor) -> Tensor:
+        """As ``Sampler.draws``: int64 [m] of logits [m, V]; noise [m, V] of the rows' positions, unread if greedy."""
+        return (logits if self.kind.greedy else self._filtered(logits) + noise).argmax(-1)
+
+    def distributions(self, logits: Tensor) -> Tensor:
+        """As ``Sampler.distributions``."""
+        return self._filtered(logits).softmax(-1)
+
+    def _filtered(self, logits: Tensor) -> Tensor:
+        temperature, top_k, top_p = self._dials.unbind()
+        scores = logits / temperature.to(logits.dtype)
+        if not self.kind.filtered:
+            return scores
+        ordered, order = scores.sort(dim=-1, descending=True)
+        weak = ordered < ordered.gather(-1, (top_k.long() - 1).expand(len(ordered), 1))
+        mass = ordered.masked_fill(weak, -torch.inf).softmax(-1)
+        drop = weak | (mass.cumsum(-1) - mass >= top_p)
+        return scores.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
 
 
 class Masks(Protocol):
@@ -93,6 +177,26 @@ class Sampler:
             self.chance = SharedChance(self.chance, same)
         self._noise: OrderedDict[int, Tensor] = OrderedDict()
 
+    @property
+    def shared(self) -> bool:
+        """Whether several processes must decide alike."""
+        return self._same is not None
+
+    @property
+    def kind(self) -> LawKind:
+        greedy = self.params.temperature == 0
+        return LawKind(self.by_draws, greedy, not greedy and (self.params.top_k > 0 or self.params.top_p < 1))
+
+    def dials(self, vocabulary: int) -> list[float]:
+        """Temperature, top-k and top-p for ``TensorLaw``, which has no "off": these leave no token out then."""
+        top_k = self.params.top_k if 0 < self.params.top_k < vocabulary else vocabulary
+        # A sum of rounded probabilities may pass 1 before the last token.
+        return [self.params.temperature, top_k, self.params.top_p if self.params.top_p < 1 else 2.0]
+
+    def noise(self, first: int, count: int, vocabulary: int) -> Tensor:
+        """fp32 [count, V]: the Gumbel noise of positions from ``first``, on the host."""
+        return torch.stack([self._gumbel(first + i, vocabulary) for i in range(count)])
+
     def forced(self, context: Sequence[int], limit: int) -> list[int]:
         return self.masks.forced(context, limit) if self.masks else []
 
@@ -102,8 +206,7 @@ class Sampler:
         if self.params.temperature == 0:
             return logits.argmax(-1).tolist()
         scores = self._filtered(logits)
-        first = len(context)
-        noise = torch.stack([self._gumbel(first + i, logits.shape[-1]) for i in range(len(logits))])
+        noise = self.noise(len(context), len(logits), logits.shape[-1])
         drawn: list[int] = (scores + noise.to(scores.device)).argmax(-1).tolist()
         return drawn if self._same is None else self._same(drawn)
 

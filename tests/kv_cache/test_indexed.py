@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.model.tiny import VOCAB, tiny_llama
+from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from triforce_core.errors import ContextTooLongError
-from triforce_core.kernels import REFERENCE
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.indexed import IndexedCache
 from triforce_core.kv_cache.retrieval import RetrievalCache
-from triforce_core.model import Llama
 
-
-def model() -> Llama:
-    llama = tiny_llama(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
-    llama.kernels = replace(llama.kernels, indexed_attention=REFERENCE.indexed_attention)
-    return llama
-
-
-MODEL = model()
+MODEL = tiny_llama(kernels=LIKE_A_GPU, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
 
 
 def prefilled(count: int, max_tokens: int = 600) -> FullCache:

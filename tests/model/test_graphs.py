@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import fields
 
 import pytest
 import torch
-from model.tiny import VOCAB, tiny_config, tiny_tensors
-from safetensors.torch import save_file
+from model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from torch import Tensor
 
-from triforce_core.kernels import REFERENCE
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.indexed import IndexedCache
 from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
-from triforce_core.model import Checkpoint, Llama, parse_config
+from triforce_core.model import Llama
 from triforce_core.model.graphs import Outputs, PassGraphs
-
-
-def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, staged_mask: Tensor | None = None,
-              mass_rows: int = 0, chunk_size: int = 1) -> tuple[Tensor, Tensor | None]:
-    """The reference with a length that may lie on the device; mass then has room for a full cache, as in Triton."""
-    out, mass = REFERENCE.attention(queries, keys, values, int(length), staged_mask, min(len(queries), mass_rows),
-                                    chunk_size)
-    if mass is not None and isinstance(length, Tensor):
-        mass = torch.nn.functional.pad(mass, (0, keys.shape[1] // chunk_size - mass.shape[1]))
-    return out, mass
-
-
-def indexed_attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, *rest: object) -> Tensor:
-    return REFERENCE.indexed_attention(queries, keys, values, int(length), *rest)
 
 
 class RunAgain:
@@ -68,11 +50,7 @@ class Watch:
 
 
 def model() -> Llama:
-    raw = tiny_config(num_key_value_heads=2)
-    with tempfile.TemporaryDirectory() as folder:
-        save_file(tiny_tensors(raw), str(Path(folder) / "model.safetensors"))
-        return Llama(parse_config(raw), Checkpoint(Path(folder)),
-                     kernels=replace(REFERENCE, attention=attention, indexed_attention=indexed_attention))
+    return tiny_llama(kernels=LIKE_A_GPU, num_key_value_heads=2)
 
 
 def full(llama: Llama) -> StagingCache:

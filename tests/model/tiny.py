@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
+from triforce_core.kernels import REFERENCE, Kernels
 from triforce_core.model import Checkpoint, Llama, parse_config
 
 VOCAB = 64
@@ -45,8 +48,28 @@ def tiny_tensors(raw: dict[str, Any], seed: int = 0) -> dict[str, torch.Tensor]:
             for name, shape in shapes.items()}
 
 
-def tiny_llama(dtype: torch.dtype = torch.float32, **changes: Any) -> Llama:
+def tiny_llama(dtype: torch.dtype = torch.float32, *, seed: int = 0, kernels: Kernels | None = None,
+               **changes: Any) -> Llama:
     raw = tiny_config(**changes)
     with tempfile.TemporaryDirectory() as folder:
-        save_file(tiny_tensors(raw), str(Path(folder) / "model.safetensors"))
-        return Llama(parse_config(raw), Checkpoint(Path(folder)), dtype=dtype)
+        save_file(tiny_tensors(raw, seed), str(Path(folder) / "model.safetensors"))
+        return Llama(parse_config(raw), Checkpoint(Path(folder)), dtype=dtype, kernels=kernels)
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, staged_mask: Tensor | None = None,
+              mass_rows: int = 0, chunk_size: int = 1) -> tuple[Tensor, Tensor | None]:
+    """The reference with a length that may lie on the device; mass then has room for a full cache, as in Triton."""
+    out, mass = REFERENCE.attention(queries, keys, values, int(length), staged_mask, min(len(queries), mass_rows),
+                                    chunk_size)
+    if mass is not None and isinstance(length, Tensor):
+        mass = torch.nn.functional.pad(mass, (0, keys.shape[1] // chunk_size - mass.shape[1]))
+    return out, mass
+
+
+def indexed_attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, *rest: Any) -> Tensor:
+    assert REFERENCE.indexed_attention is not None
+    return REFERENCE.indexed_attention(queries, keys, values, int(length), *rest)
+
+
+# What a GPU's kernels can do, by the reference's arithmetic.
+LIKE_A_GPU = replace(REFERENCE, attention=attention, indexed_attention=indexed_attention, device_lengths=(8, 32, 64))

@@ -87,20 +87,41 @@ def deviation(target, drafter, gamma2, params, masks=None) -> float:
                            plain_law(target, params, length, masks))
 
 
+class OnTensors:
+    """A ``TensorChance`` over one that walks every branch."""
+
+    def __init__(self, chance) -> None:
+        self._chance = chance
+
+    def happens(self, probabilities: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([self._chance.happens(p) for p in probabilities.tolist()], dtype=torch.bool)
+
+    def pick(self, weights: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([self._chance.pick(weights)])
+
+
+@pytest.fixture(params=["one by one", "at once"])
+def rejection(request, monkeypatch) -> None:
+    """Both ways to decide by chance: on the host, and all at once where the odds are."""
+    if request.param == "at once":
+        monkeypatch.setattr(verifier, "reject", lambda draft, target, chance: verifier.reject_at_once(
+            draft, target, OnTensors(chance)))
+
+
 PARAMS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0.9),
           SamplingParams(temperature=1.3, top_k=2)]
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=["T1", "T0.6 top-p 0.9", "T1.3 top-k 2"])
 @pytest.mark.parametrize("gamma", [1, 2, 3])
-def test_one_tier_is_lossless(params, gamma):
+def test_one_tier_is_lossless(params, gamma, rejection):
     target, _, small = models()
     assert deviation(target, ModelDrafter(Settling(small)), gamma, params) < BOUND
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=["T1", "T0.6 top-p 0.9", "T1.3 top-k 2"])
 @pytest.mark.parametrize(("gamma1", "gamma2"), [(0, 1), (0, 3), (1, 1), (1, 2), (2, 1), (2, 2)])
-def test_three_tiers_are_lossless(params, gamma1, gamma2):
+def test_three_tiers_are_lossless(params, gamma1, gamma2, rejection):
     target, retrieval, small = models()
     assert deviation(target, tiers(retrieval, small, gamma1), gamma2, params) < BOUND
 
@@ -146,7 +167,7 @@ class EvenAfterTwo:
 
 
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
-def test_masks_and_forced_tokens_stay_lossless(params):
+def test_masks_and_forced_tokens_stay_lossless(params, rejection):
     """Constrained speculation has the law of constrained plain decoding."""
     target, retrieval, small = models()
     assert deviation(target, tiers(retrieval, small, 1), 2, params, EvenAfterTwo()) < BOUND

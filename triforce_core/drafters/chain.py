@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..kv_cache.base import KVCache
+from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
@@ -66,6 +67,14 @@ class ModelOnCache:
                 break
             matching += 1
         self.keep(base + matching)
+
+    def staged_elsewhere(self, token_ids: Sequence[int]) -> None:
+        """A pass that this object did not run has staged these behind what was staged."""
+        assert isinstance(self.cache, StagingCache)
+        if token_ids:
+            self.cache.begin(len(token_ids))
+            self.cache.staged_elsewhere()
+            self._staged.extend(token_ids)
 
     def commit(self) -> None:
         self.cache.commit()

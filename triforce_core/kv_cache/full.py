@@ -51,7 +51,7 @@ class FullCache(StagingCache):
 
     @property
     def room(self) -> int:
-        """Tokens that can still be staged before ``max_tokens``."""
+        """Tokens that can still be staged: up to ``max_tokens``."""
         return self.max_tokens - self.length
 
     def make_room(self, n: int) -> None:

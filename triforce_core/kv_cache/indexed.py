@@ -47,6 +47,10 @@ class IndexedCache(StagingCache):
         return self._chunks[:, :, : self._held] if self._held else None
 
     @property
+    def room(self) -> int:
+        return self.full.max_tokens - self.length
+
+    @property
     def nbytes(self) -> int:
         """Bytes of its own: the index."""
         return self._chunks.nbytes + self._bounds.nbytes

@@ -40,6 +40,10 @@ class RetrievalCache(StagingCache):
         """Whole chunks in the full cache's committed tokens."""
         return self.full.num_committed // self.chunk_size
 
+    @property
+    def room(self) -> int:
+        return self.full.max_tokens - self.length
+
     def sync(self) -> None:
         """Be level with the full cache: drop staged tokens, copy the keys and values it has committed since.
 

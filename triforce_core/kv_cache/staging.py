@@ -5,6 +5,7 @@ A kind decides where its slots begin (``_filled``: slots in use by committed tok
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
@@ -46,6 +47,11 @@ class StagingCache(KVCache):
     @property
     def slots(self) -> int:
         return self.layers[0].slots
+
+    @property
+    def room(self) -> int:
+        """Tokens that can still be staged, however much the buffers grow."""
+        return sys.maxsize
 
     @property
     def nbytes(self) -> int:

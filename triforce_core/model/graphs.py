@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -32,8 +32,13 @@ class StagesKV(Protocol):
 
 # (token_ids, cos, sin, cache, logits_rows, observer) -> logits
 RunPass = Callable[[Tensor, Tensor, Tensor, StagesKV, int, AttentionObserver | None], Tensor]
-# Runs a function once in a way that can be repeated: -> (repeat, what it returned; overwritten by each repeat)
-Capture = Callable[[Callable[[], "Outputs"]], tuple[Callable[[], None], "Outputs"]]
+Result = TypeVar("Result")
+
+
+class Capture(Protocol):
+    """Runs a function once in a way that can be repeated: -> (repeat, what it returned; overwritten by each repeat)."""
+
+    def __call__(self, once: Callable[[], Result]) -> tuple[Callable[[], None], Result]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,26 +140,43 @@ class PassGraphs:
         n = token_ids.shape[0]
         if n > self._max_rows:
             return None
-        addresses = (self._rope.reserve(int(positions[-1])), *cache.addresses)
-        book = self._books.get(cache)
-        if book is None or book.addresses != addresses:
-            book = self._books[cache] = _Book(addresses, self._new_capture())
-        key = (n, logits_rows, observer.mass_rows if observer else -1, observer.chunk_size if observer else 1)
+        book, key = self._book(cache, int(positions[-1])), _key(n, logits_rows, observer)
         if key not in book.seen:
             book.seen.add(key)
             return None
-        captured = book.captured.get(key)
-        if captured is None:
-            place = _Place(n, cache)
-            place.fill(token_ids, positions, cache.next_slot)
-            captured = _Captured(place, *book.capture(lambda: self._once(run, place, key)))
-            book.captured[key] = captured
+        captured = book.captured.get(key) or self._capture(run, book, key, cache, token_ids, positions)
         captured.place.fill(token_ids, positions, cache.next_slot)
         captured.repeat()
         cache.staged_elsewhere()
         if observer is not None:
             _show(observer, captured.outputs)
         return captured.outputs.logits.clone()  # the next pass writes over it
+
+    def prepare(self, run: RunPass, cache: StagingCache, n: int, logits_rows: int,
+                observer: AttentionObserver | None) -> None:
+        """Capture a pass of n rows now, if it is not: no answer shall wait for it. Leaves noise in unfilled slots."""
+        cache.begin(n)
+        positions = cache.positions(n)
+        book, key = self._book(cache, int(positions[-1])), _key(n, logits_rows, observer)
+        if n <= self._max_rows and key not in book.captured:
+            token_ids = torch.zeros(n, dtype=torch.int64, device=cache.device)
+            self._capture(run, book, key, cache, token_ids, positions)
+            book.seen.add(key)
+
+    def _book(self, cache: StagingCache, highest: int) -> _Book:
+        """The cache's graphs; new ones where buffers have moved."""
+        addresses = (self._rope.reserve(highest), *cache.addresses)
+        book = self._books.get(cache)
+        if book is None or book.addresses != addresses:
+            book = self._books[cache] = _Book(addresses, self._new_capture())
+        return book
+
+    def _capture(self, run: RunPass, book: _Book, key: _Key, cache: StagingCache, token_ids: Tensor,
+                 positions: Tensor) -> _Captured:
+        place = _Place(key[0], cache)
+        place.fill(token_ids, positions, cache.next_slot)
+        book.captured[key] = _Captured(place, *book.capture(lambda: self._once(run, place, key)))
+        return book.captured[key]
 
     def _once(self, run: RunPass, place: _Place, key: _Key) -> Outputs:
         _, logits_rows, mass_rows, chunk_size = key
@@ -165,6 +187,10 @@ class PassGraphs:
         if recorder is None or not recorder.queries:
             return Outputs(logits, None, None)
         return Outputs(logits, torch.stack(recorder.queries), torch.stack(recorder.mass) if recorder.mass else None)
+
+
+def _key(n: int, logits_rows: int, observer: AttentionObserver | None) -> _Key:
+    return n, logits_rows, observer.mass_rows if observer else -1, observer.chunk_size if observer else 1
 
 
 def _show(observer: AttentionObserver, outputs: Outputs) -> None:
@@ -183,7 +209,7 @@ class CudaCapture:
     def __init__(self) -> None:
         self._pool: Any = None
 
-    def __call__(self, once: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
+    def __call__(self, once: Callable[[], Result]) -> tuple[Callable[[], None], Result]:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

@@ -185,6 +185,13 @@ class Llama:
         reserved the positions (``rope.reserve``) and the slots, and tells the cache afterwards what became of them."""
         return self._run(token_ids, *self.rope.take(positions), slots, logits_rows, None)
 
+    @torch.inference_mode()
+    def prepare(self, cache: StagingCache, rows: int, observer: AttentionObserver | None = None) -> None:
+        """Have a pass of so many rows, logits of all of them, captured where passes are. Needs room, changes nothing
+        that is filled."""
+        if self.graphs is not None:
+            self.graphs.prepare(self._run, cache, rows, rows, observer)
+
     def _run(self, token_ids: Tensor, cos: Tensor, sin: Tensor, cache: StagesKV, logits_rows: int,
              observer: AttentionObserver | None) -> Tensor:
         """The pass itself: on a GPU nothing in it waits for the device, so that it can be captured."""

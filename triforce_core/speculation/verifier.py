@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
-from ..sampling import Chance, Sampler
+from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 from .draft import Draft, Verdict
 
 
@@ -30,7 +31,10 @@ def verify(draft: Draft, logits: Tensor, context: Sequence[int],
         verdict = agree(draft, sampler.draws(logits, context, draft.token_ids))
         return verdict, [None] * len(verdict.token_ids)
     target = sampler.distributions(logits, context, draft.token_ids)
-    verdict = reject(draft, target, sampler.chance)
+    if target.is_cuda:  # each decision on the host would wait for the device
+        verdict = reject_at_once(draft, target, DrawnChance(sampler.chance.numbers(len(target)).to(target.device)))
+    else:
+        verdict = reject(draft, target, sampler.chance)
     return verdict, list(target[: len(verdict.token_ids)])
 
 
@@ -62,3 +66,36 @@ def reject(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
         return Verdict([*draft.token_ids[:i], chance.pick(residual)], i, i + 1, "recovered")
     n = len(draft.token_ids)
     return Verdict([*draft.token_ids, chance.pick(target[n])], n, n, "bonus")
+
+
+def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance) -> Verdict:
+    """``reject`` where the host waits once, for all decisions together."""
+    n = len(draft.token_ids)
+    tokens = torch.tensor(draft.token_ids, dtype=torch.int64, device=target.device)
+    laws = torch.zeros_like(target[:n])
+    if any(law is not None for law in draft.laws):
+        laws = torch.stack([laws[0] if law is None else law.to(target) for law in draft.laws])
+    one_hot = torch.tensor([law is None for law in draft.laws], dtype=target.dtype, device=target.device)
+    laws.scatter_add_(1, tokens[:, None], one_hot[:, None])
+    accepted, own = torch.cat(reject_on_tensors(tokens, laws, target, chance)).tolist()
+    tested, kind = (accepted + 1, "recovered") if accepted < n else (n, "bonus")
+    return Verdict([*draft.token_ids[:accepted], own], accepted, tested, kind)
+
+
+def agree_on_tensors(drafted: Tensor, own_draws: Tensor) -> Tensor:
+    """``agree`` without the host: how many of drafted [n] are kept, int64 [1]; own_draws [n + 1]."""
+    return (drafted == own_draws[:-1]).long().cumprod(0).sum(0, keepdim=True)
+
+
+def reject_on_tensors(drafted: Tensor, laws: Tensor, target: Tensor, chance: TensorChance) -> tuple[Tensor, Tensor]:
+    """``reject`` without the host: drafted [n] from laws [n, V] against target [n + 1, V].
+
+    -> how many are kept and the token that follows them, both int64 [1]. Every test is made, also those behind the
+    first refusal; they are independent of it and nobody asks how they went."""
+    at = drafted[:, None]
+    kept = chance.happens((target[:-1].gather(1, at) / laws.gather(1, at)).squeeze(1).clamp_max(1.0))
+    accepted = kept.long().cumprod(0).sum(0, keepdim=True)
+    residuals = torch.cat(((target[:-1] - laws).clamp_min(0.0), target[-1:]))
+    weights, p = residuals.index_select(0, accepted)[0], target.index_select(0, accepted)[0]
+    # p = q up to rounding: a refusal there has probability zero but for the last bit.
+    return accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))

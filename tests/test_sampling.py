@@ -1,0 +1,91 @@
+"""The rules of choosing that run on a device against the host's: same distributions, same decisions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from triforce_core.config import SamplingParams
+from triforce_core.sampling import DrawnChance, Sampler, SeededChance, TensorLaw
+from triforce_core.speculation.draft import Draft
+from triforce_core.speculation.verifier import agree, agree_on_tensors, reject, reject_at_once
+
+PARAMS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0.9),
+          SamplingParams(temperature=1.3, top_k=3), SamplingParams(temperature=0.7, top_k=40, top_p=0.5),
+          SamplingParams(temperature=0.9, top_k=1_000_000, top_p=0.99)]
+
+
+def law_of(sampler: Sampler, vocabulary: int) -> TensorLaw:
+    return TensorLaw(sampler.kind, torch.tensor(sampler.dials(vocabulary), dtype=torch.float64))
+
+
+def logits_of(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
+    drawn = torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed)) * 3
+    drawn[0, : vocabulary // 2] = drawn[0, 0]  # many that are equally likely
+    return drawn
+
+
+@pytest.mark.parametrize("params", PARAMS, ids=str)
+def test_a_tensor_law_is_the_samplers(params):
+    for seed, vocabulary in enumerate((50, 50, 700)):
+        logits, sampler = logits_of(4, vocabulary, seed), Sampler(params, verifier="coupled")
+        law = law_of(sampler, vocabulary)
+        found, expected = law.distributions(logits), sampler.distributions(logits, [1, 2])
+        assert torch.equal(found > 0, expected > 0)
+        torch.testing.assert_close(found, expected)
+        drawn = law.draws(logits, sampler.noise(2, 4, vocabulary))
+        assert drawn.tolist() == sampler.draws(logits, [1, 2], [3, 4, 5])
+
+
+def test_greedy_reads_neither_noise_nor_dials():
+    logits, sampler = logits_of(3, 20, 0), Sampler(SamplingParams(top_p=0.5))
+    assert not sampler.kind.filtered
+    assert law_of(sampler, 20).draws(logits, torch.empty(0)).tolist() == sampler.draws(logits, [1])
+
+
+class Scripted(SeededChance):
+    """The host's chance, fed with given numbers."""
+
+    def __init__(self, numbers: torch.Tensor) -> None:
+        self._waiting = iter(numbers.tolist())
+        self._generator = self
+
+    def random(self) -> float:
+        return next(self._waiting)
+
+
+def test_the_same_numbers_pick_the_same_tokens():
+    g = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        weights = torch.rand(17, generator=g) * (torch.rand(17, generator=g) < 0.4)
+        weights[3] += 1e-3
+        for number in (0.0, 0.3, 0.999999, 1 - 2**-53):
+            numbers = torch.tensor([number], dtype=torch.float64)
+            picked = int(DrawnChance(numbers).pick(weights))
+            assert picked == Scripted(numbers).pick(weights) and weights[picked] > 0
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_the_same_numbers_decide_a_draft_alike(forced):
+    g = torch.Generator().manual_seed(1)
+    accepted = set()
+    for _ in range(300):
+        target, laws = torch.rand(4, 6, generator=g).softmax(-1), torch.rand(3, 6, generator=g).softmax(-1)
+        tokens = [int(law.multinomial(1, generator=g)) for law in laws]
+        draft = Draft(tokens, [None if forced and i == 1 else law for i, law in enumerate(laws)], ["draft"] * 3)
+        numbers = torch.rand(4, generator=g, dtype=torch.float64)
+        found = reject_at_once(draft, target, DrawnChance(numbers))
+        # One by one, numbers behind the first refusal stay unread; the token that follows takes the last.
+        used = found.num_tested
+        assert found == reject(draft, target, Scripted(torch.cat((numbers[:used], numbers[3:]))))
+        accepted.add(found.num_accepted)
+    assert accepted == {0, 1, 2, 3}
+
+
+def test_agreeing_alike():
+    g = torch.Generator().manual_seed(2)
+    for n in (0, 1, 4):
+        for _ in range(50):
+            drafted, own = torch.randint(2, (n,), generator=g), torch.randint(2, (n + 1,), generator=g)
+            draft = Draft(drafted.tolist(), [None] * n, ["draft"] * n)
+            assert int(agree_on_tensors(drafted, own)) == agree(draft, own.tolist()).num_accepted

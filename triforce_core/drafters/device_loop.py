@@ -1,0 +1,216 @@
+"""The inner rounds of TriForce without the host: draft, check, accept or refuse, and again, all on the device.
+
+``hierarchical`` decides each token on the host, which then waits for the device some ten times per draft. Here tokens,
+counts, positions and slots are numbers in device memory; a round is two captured graphs (the small model's chain; the
+pass over the retrieved part with its verdict) that read and advance them. Temperature, noise and chance are data too.
+The host enqueues as many rounds as are certain to be needed and reads once; seldom it must enqueue one or two more.
+
+The rules are ``sampling.TensorLaw`` and the verifier's ``*_on_tensors``. Drafts equal the host's: token for token when
+deciding by draws, and when deciding by chance with the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..device.stage_clock import StageClock
+from ..events import TierCount
+from ..kv_cache.staging import StagingCache
+from ..model.graphs import Capture, DeviceSlots, StagesKV
+from ..model.rope import RotaryTable
+from ..sampling import DrawnChance, LawKind, Sampler, TensorLaw
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+from ..speculation.verifier import agree_on_tensors, reject_on_tensors
+from .chain import ModelDrafter, ModelOnCache
+from .hierarchical import HierarchicalDrafter
+from .loop_state import REREAD, LoopState
+
+
+class DeviceModel(Protocol):
+    """``model.Llama`` as seen from here."""
+
+    config: Any
+    rope: RotaryTable
+
+    def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor: ...
+
+
+class _Seat:
+    """One tier's model on its cache, led by numbers on the device."""
+
+    def __init__(self, on: ModelOnCache, reread: int) -> None:
+        """reread: tokens up to the newest that a draft's first pass stages (again)."""
+        assert isinstance(on.cache, StagingCache)
+        self.on, self.cache, self._reread = on, on.cache, reread
+        self.model: DeviceModel = on.model  # type: ignore[assignment]
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        return self.cache.addresses
+
+    def begin(self, context: Sequence[int], n: int) -> tuple[int, int]:
+        """Make ready for n tokens behind ``context``; -> position and slot of its last token."""
+        pending = context[self.on.length :]
+        if len(pending) > self._reread:
+            self.on.feed(pending[:-1], 0)
+            pending = pending[-1:]
+        self.cache.begin(len(pending) + n)  # buffers that must grow do it now
+        ahead = len(pending) - 1
+        self.model.rope.reserve(self.cache.length + ahead + n)
+        return self.cache.length + ahead, self.cache.next_slot + ahead
+
+    def logits(self, token_ids: Tensor, start: Tensor, steps: Tensor, rows: int) -> Tensor:
+        """[rows, V] after the last of token_ids [n]; steps [n]: how far behind the context's last token each is;
+        start [2]: that token's position and slot."""
+        slots = start[1:] + steps
+        place = DeviceSlots(self.cache, slots, (slots[-1:] + 1).int())
+        return self.model.forward_on_device(token_ids, start[:1] + steps, place, rows)
+
+
+class DeviceLoop(Drafter):
+    """Takes the place of the drafter it is given, on the same models and caches. That one still writes where masks are
+    at work (verbatim quoting): which tokens may follow is looked up on the host there, token by token."""
+
+    def __init__(self, host: HierarchicalDrafter | ModelDrafter, capture: Callable[[], Capture] | None = None) -> None:
+        """capture: None runs every round as usual (tests, machines without graphs)."""
+        self.host, self.tier = host, host.tier
+        self._below = host.tier
+        self._small: _Seat | None = None
+        self._middle: _Seat | None = None
+        self._gamma = 1  # tokens the small model drafts per round; alone it writes round after round
+        if isinstance(host, ModelDrafter):
+            self._small = _Seat(host.model, REREAD)
+        else:
+            self._middle = _Seat(host.model, 1)
+            self._gamma = host.gamma1 if isinstance(host.drafter, ModelDrafter) else 0
+            if isinstance(host.drafter, ModelDrafter) and self._gamma:
+                self._small, self._below = _Seat(host.drafter.model, REREAD), host.drafter.tier
+        self._seats = [seat for seat in (self._small, self._middle) if seat is not None]
+        self.device = self._seats[0].on.device
+        self._new_capture = capture
+        self._state: LoopState | None = None
+        self._graphs: dict[LawKind, list[Callable[[], None]]] = {}
+        self._valid: tuple[object, ...] = ()  # what captured rounds are good for
+        self._capture: Capture | None = None
+        self._clock = StageClock(self.device)
+        self._tested = self._accepted = 0
+
+    @torch.inference_mode()
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        if sampler.masks is not None:
+            return self.host.propose(context, num_draft_tokens, sampler)
+        # The last round may overshoot, and the tier above stages one token more.
+        wanted = min(num_draft_tokens, min(seat.cache.room for seat in self._seats) - self._gamma - 1)
+        if wanted < 1 or len(context) < REREAD:
+            return Draft()
+        state = self._begin(context, wanted, sampler)
+        self._clock.start()
+        emitted: list[int] = []
+        while len(emitted) < wanted and sampler.stop.isdisjoint(emitted):
+            most = self._gamma + 1 if self._middle else 1
+            for _ in range(-(-(wanted - len(emitted)) // most)):
+                self._round(state, sampler.kind)
+            tally, emitted, kept = state.read()  # the only wait
+        self._tested += tally.tested
+        self._accepted += tally.accepted
+        self._tell(context, emitted, tally.last)
+        ends = [i + 1 for i, token in enumerate(emitted) if token in sampler.stop]
+        count = ends[0] if ends else len(emitted)
+        laws: Sequence[Tensor | None] = [None] * count if sampler.by_draws else state.laws[:count].clone().unbind()
+        origins = [self._below if below else self.tier for below in kept[:count]]
+        return Draft(emitted[:count], list(laws), origins)
+
+    def _begin(self, context: Sequence[int], wanted: int, sampler: Sampler) -> LoopState:
+        """Everything the rounds read, in its place; captured, if these rounds were not."""
+        room, vocabulary = wanted + self._gamma, self._seats[-1].model.config.vocab_size
+        starts = [seat.begin(context, room) for seat in self._seats]
+        if self._state is None or not self._state.holds(room):
+            self._state = LoopState(room, self._gamma, vocabulary, self.device)
+        state = self._state
+        valid = (state, *(place for seat in self._seats for place in (seat.model.rope.reserve(0), *seat.addresses)))
+        if valid != self._valid:
+            self._valid, self._graphs = valid, {}
+            self._capture = self._new_capture() if self._new_capture else None
+        state.write(context, starts, sampler, room)
+        if self._capture is not None and sampler.kind not in self._graphs:
+            self._graphs[sampler.kind] = [self._capture(partial(part, state, sampler.kind))[0] for part in self._parts]
+            state.rewrite()  # capturing has run a round
+        return state
+
+    @property
+    def _parts(self) -> list[Callable[[LoopState, LawKind], None]]:
+        return [part for part, seat in ((self._draft, self._small), (self._check, self._middle)) if seat is not None]
+
+    def _round(self, state: LoopState, kind: LawKind) -> None:
+        for number, part in enumerate(self._parts):
+            if self._capture is not None:
+                self._graphs[kind][number]()
+            else:
+                part(state, kind)
+            self._clock.mark(self.tier if part == self._check else self._below)
+
+    def _draft(self, state: LoopState, kind: LawKind) -> None:
+        """The small model's chain behind the newest token."""
+        assert self._small is not None
+        law, chance = TensorLaw(kind, state.dials), DrawnChance(state.numbers_of_round())
+        token_ids, steps = state.newest(REREAD), state.steps(1 - REREAD, 1)
+        for i in range(self._gamma):
+            logits = self._small.logits(token_ids, state.starts[0], steps, 1)
+            if kind.by_draws:
+                token = law.draws(logits, state.noise_of(steps[-1:], kind))
+            else:
+                p = law.distributions(logits)
+                state.draft_laws[i] = p[0]
+                token = chance.pick(p[0])
+            state.drafted[i : i + 1] = token
+            token_ids, steps = token, steps[-1:] + 1
+        if self._middle is None:
+            laws = None if kind.by_draws else state.draft_laws
+            state.emit(state.drafted, torch.ones_like(state.drafted), laws, alone=True)
+
+    def _check(self, state: LoopState, kind: LawKind) -> None:
+        """One pass over the retrieved part verifies the chain; its verdict is what the round writes."""
+        assert self._middle is not None
+        steps = state.steps(0, self._gamma + 1)
+        token_ids = torch.cat((state.newest(1), state.drafted))
+        logits = self._middle.logits(token_ids, state.starts[-1], steps, self._gamma + 1)
+        law = TensorLaw(kind, state.dials)
+        if kind.by_draws:
+            own = law.draws(logits, state.noise_of(steps, kind))
+            state.emit(own, agree_on_tensors(state.drafted, own), None)
+            return
+        target = law.distributions(logits)
+        chance = DrawnChance(state.numbers_of_round()[self._gamma :])
+        accepted, own = reject_on_tensors(state.drafted, state.draft_laws, target, chance)
+        written = torch.cat((state.drafted, own))
+        state.emit(torch.where(state.ramp(self._gamma + 1) < accepted, written, own), accepted, target)
+
+    def _tell(self, context: Sequence[int], emitted: Sequence[int], last: int) -> None:
+        """The caches what they hold now. last: drafted tokens that the last round kept."""
+        if self._small is not None:
+            # Its last drafted token has not been through it; nor has what the other tier wrote.
+            seen = len(emitted) - 1 - last + min(last, self._gamma - 1)
+            self._small.on.staged_elsewhere([*context[self._small.on.length :], *emitted[:seen]])
+        if self._middle is not None:
+            self._middle.on.staged_elsewhere([*context[self._middle.on.length :], *emitted[:-1]])
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        self.host.settle(context, committed=committed)
+
+    def reset(self) -> None:
+        self.host.reset()
+
+    def counts(self) -> list[TierCount]:
+        mine = TierCount(self._below, self._tested, self._accepted)
+        self._tested = self._accepted = 0
+        return [*([mine] if mine.tested else []), *self.host.counts()]
+
+    def milliseconds(self) -> dict[str, float]:
+        mine = self._clock.read()
+        return {tier: spent + mine.get(tier, 0.0) for tier, spent in self.host.milliseconds().items()}
