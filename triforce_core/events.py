@@ -187,7 +187,7 @@ class RoundEvent:
     token_ids: tuple[int, ...]
     origins: tuple[str, ...]
     tiers: tuple[TierCount, ...]
-    milliseconds: Mapping[str, float] = field(default_factory=dict)  # "draft", "retrieval", "verify", "other"
+    milliseconds: Mapping[str, float] = field(default_factory=dict)  # "draft", "retrieval", "verify", "select", "other"
     page_shares: tuple[float, ...] | None = None
     elapsed: float = 0.0  # seconds since the question was accepted
     passes: Mapping[str, int] = field(default_factory=dict)  # of each drafting tier's model in this round

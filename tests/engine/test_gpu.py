@@ -10,8 +10,10 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.drafters.device_loop import DeviceLoop
 from triforce_core.engine.attention_map import AttentionMass
 from triforce_core.engine.engine import Engine
+from triforce_core.events import RoundEvent
 from triforce_core.kernels import REFERENCE
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
@@ -129,7 +131,7 @@ def test_a_copy_computes_what_its_specification_does(folders, kind):
     found = []
     for each in (model.quantized(kind), specified.quantized(kind), model):
         cache = FullCache(3, 4, 32, max_tokens=400, dtype=torch.bfloat16, device="cuda")
-        for _ in range(3):  # usual, captured, replayed
+        for _ in range(5):  # usual, then captured, then replayed
             cache.truncate(0)
             each.forward(ids[:4], cache, logits_rows=1)
             cache.commit()
@@ -138,3 +140,34 @@ def test_a_copy_computes_what_its_specification_does(folders, kind):
     off = [float((other - found[1]).norm() / found[1].norm()) for other in found]
     assert off[0] < 0.1  # random weights pass every rounding on
     assert kind == "int8" or 2 * off[0] < off[2]
+
+
+@pytest.mark.parametrize("tiers", [{}, {"gamma1": 0}, {"gamma1": 4, "gamma2": 7}, {"middle_cache": "none"},
+                                   {"middle_cache": "streaming"}], ids=str)
+def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, tiers):
+    found = []
+    for lengths in (None, ()):
+        engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32"))
+        list(engine.load())
+        if lengths is not None:
+            for model in (engine._loaded.target, engine._loaded.draft):
+                model.kernels = replace(model.kernels, device_lengths=lengths)
+        list(engine.open_document(document()))
+        speculation = SpeculationConfig(verifier="coupled", budget=128, recent=48, window=32, **tiers)
+        sampling = SamplingParams(temperature=0.7, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
+        *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
+        rounds = [event for event in events if isinstance(event, RoundEvent)]
+        assert isinstance(engine._session._hierarchy.drafter, DeviceLoop) == (lengths is None)
+        found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.origins, r.passes) for r in rounds]))
+    assert found[0] == found[1]
+
+
+def test_by_chance_the_same_seed_gives_the_same_words(folders):
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1])))
+    list(engine.load())
+    list(engine.open_document(document()))
+    speculation = SpeculationConfig(budget=128, recent=48, window=32)
+    sampling = SamplingParams(temperature=0.8, top_p=0.9, seed=1, max_new_tokens=64, stop_token_ids=())
+    words = [list(engine.ask("Who found the lamp?", (), sampling, speculation))[-1].token_ids for _ in range(2)]
+    other = replace(sampling, seed=2)
+    assert words[0] == words[1] != list(engine.ask("Who found the lamp?", (), other, speculation))[-1].token_ids

@@ -99,7 +99,7 @@ class DeviceLoop(Drafter):
         self._valid: tuple[object, ...] = ()  # what captured rounds are good for
         self._capture: Capture | None = None
         self._clock = StageClock(self.device)
-        self._tested = self._accepted = 0
+        self._tested = self._accepted = self._rounds = 0
 
     @torch.inference_mode()
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
@@ -117,6 +117,7 @@ class DeviceLoop(Drafter):
             for _ in range(-(-(wanted - len(emitted)) // most)):
                 self._round(state, sampler.kind)
             tally, emitted, kept = state.read()  # the only wait
+        self._rounds += tally.rounds
         self._tested += tally.tested
         self._accepted += tally.accepted
         self._tell(context, emitted, tally.last)
@@ -214,3 +215,8 @@ class DeviceLoop(Drafter):
     def milliseconds(self) -> dict[str, float]:
         mine = self._clock.read()
         return {tier: spent + mine.get(tier, 0.0) for tier, spent in self.host.milliseconds().items()}
+
+    def passes(self) -> dict[str, int]:
+        mine = {self._below: self._rounds * self._gamma, **({self.tier: self._rounds} if self._middle else {})}
+        self._rounds = 0
+        return {tier: made + mine.get(tier, 0) for tier, made in self.host.passes().items()}

@@ -26,6 +26,7 @@ _DIALS = 3
 class Tally:
     """Of one draft. last: drafted tokens that its last round kept."""
 
+    rounds: int
     tested: int
     accepted: int
     last: int
@@ -80,7 +81,7 @@ class LoopState:
         book = self._book.tolist()
         count, first = book[_COUNT], _TALLY + _STARTS + REREAD
         tokens, kept = book[first : first + count], book[first + self._room : first + self._room + count]
-        return Tally(book[_TESTED], book[_ACCEPTED], book[_LAST]), tokens, [bool(flag) for flag in kept]
+        return Tally(book[_ROUND], book[_TESTED], book[_ACCEPTED], book[_LAST]), tokens, [bool(flag) for flag in kept]
 
     def ramp(self, n: int) -> Tensor:
         """0 ... n - 1, for n up to g + 2."""

@@ -15,7 +15,9 @@ from ..device.capability import Capability, choose_dtype, choose_threads, read_c
 from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
+from ..device.stage_clock import StageClock
 from ..drafters.chain import MAX_FORCED, ModelDrafter, ModelOnCache
+from ..drafters.device_loop import DeviceLoop
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
 from ..events import LoadProgress, MemoryPlan, Mode, ModelInfo
@@ -28,7 +30,9 @@ from ..kv_cache.retrieval import RetrievalCache
 from ..kv_cache.saved import fingerprint_files
 from ..kv_cache.streaming import StreamingCache
 from ..model import Llama, ModelConfig, find_model, load_model, read_config, stored_as_int8
+from ..model.graphs import CudaCapture
 from ..model.sharded import local_config
+from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
 from ..tokenizer import Tokenizer
 from .attention_map import AttentionMass, look_ahead
@@ -182,6 +186,11 @@ class Hierarchy:
                                                dials.gamma1)
             if dials.refresh == "chunk-means":
                 self._means = ChunkMeans(full.cache, dials.chunk_size)
+        self._full, self._target = full, loaded.target
+        self._clock = StageClock(loaded.target.device)
+        self._spent: dict[str, float] = {}
+        if _on_device(loaded) and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
+            self.drafter = DeviceLoop(self.drafter, CudaCapture if loaded.target.graphs else None)
 
     def reset(self) -> None:
         """Before a question's prompt is read: forget the last one's."""
@@ -197,6 +206,26 @@ class Hierarchy:
         if self._retrieval is not None:
             self._choose()
 
+    def capture(self, context: list[int], sampler: Sampler) -> None:
+        """After ``start``: capture what rounds will run, so that none of them waits for it. What is staged on the way
+        is forgotten. sampler: like the answer's, but not its own."""
+        dials = self.dials
+        most = dials.gamma2 + (dials.gamma1 if self._retrieval or self._newest else 0)
+        for drafted in range(dials.gamma2, most + 1):
+            self._target.prepare(self._full.cache, drafted + 1, self._observer)
+            if dials.refresh_every > 1:
+                self._target.prepare(self._full.cache, drafted + 1)
+        for _ in range(2):  # passes that the host leads are captured when they come again
+            self.drafter.propose(context, dials.gamma2, sampler)
+            self.drafter.settle(context, committed=False)
+        for forgotten in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes):
+            forgotten()
+
+    def milliseconds(self) -> dict[str, float]:
+        """Of the choice that the last round's drafts were made with; clears it. Waits for nothing."""
+        spent, self._spent = self._spent, {}
+        return spent
+
     @property
     def measures_next_round(self) -> bool:
         """Whether the next full pass should report attention mass."""
@@ -205,6 +234,7 @@ class Hierarchy:
     def after_round(self) -> None:
         """The full cache has committed a round: choose chunks anew if it is time."""
         self._rounds += 1
+        self._spent = self._clock.read()  # of the choice before: the pass after it is done
         if self._retrieval is not None and self._rounds % self.dials.refresh_every == 0:
             self._choose()
 
@@ -214,12 +244,23 @@ class Hierarchy:
         if self._chosen_in_passing:  # while that pass ran; level with it since
             self._retrieval.sync()
             return
+        self._clock.start()
         scores = self._observer.latest
         if self._means is not None:
             self._means.update()
             scores = self._means.score(self._observer.queries)
         if scores is not None:
             self._retrieval.select(look_ahead(scores))
+        else:
+            self._retrieval.sync()
+        self._clock.mark("select")
+
+
+def _on_device(loaded: Loaded) -> bool:
+    """Whether the inner rounds can run without the host (which several ranks need, to decide alike)."""
+    target, draft = loaded.target, loaded.draft
+    alike = draft is None or (draft.runs_on_device and draft.config.vocab_size == target.config.vocab_size)
+    return target.runs_on_device and alike and loaded.shard.world == 1
 
 
 def _on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:

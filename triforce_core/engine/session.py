@@ -77,6 +77,8 @@ class Session:
         shares = attended.add(observer.latest) if observer.latest is not None else None
         if hierarchy is not None:
             hierarchy.start(context)
+        if self.loaded.target.graphs is not None:
+            self._capture(context, hierarchy, self._sampler(question, sampling, speculation, len(context)))
         prefilled = perf_counter()
         sampler = self._sampler(question, sampling, speculation, len(context))
         answer_start, limit = len(context), min(sampling.max_new_tokens, room)
@@ -99,14 +101,17 @@ class Session:
             context.extend(tokens)
             self.full.keep(min(len(context), self.full.length))
             self.full.commit()
+            if measured and observer.latest is not None:
+                shares = attended.add(observer.latest)  # waits for the device, so before it is given more to do
             drafter.settle(context, committed=True)
+            chose = {}
             if hierarchy is not None:
                 hierarchy.after_round()
+                chose = hierarchy.milliseconds()
             self._read = context[: self.full.length]
-            if measured and observer.latest is not None:
-                shares = attended.add(observer.latest)
             streamed = self.full.cache.streamed_bytes - streamed
-            event = self._event(len(rounds), done, tokens, drafter, shares, streamed, began, started)
+            spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds, **chose}
+            event = self._event(len(rounds), done, tokens, drafter, shares, spent, streamed, began, started)
             shares = None
             rounds.append(event)
             yield event
@@ -121,6 +126,24 @@ class Session:
             yield TextDelta(tail, perf_counter() - started)
         yield self._finished(reason, context[answer_start:], rounds, attended, dials, answer_start - reused, reused,
                              started, prefilled, "".join(texts))
+
+    def warm_up(self) -> None:
+        """Capture what an answer with the usual settings runs, so that the first question does not wait for it."""
+        context = [*self._document, self._document[-1]]  # which token comes next does not matter
+        if self.loaded.target.graphs is None or len(context) >= self.loaded.info.max_context:
+            return
+        speculation = SpeculationConfig()
+        _, _, hierarchy = self._prepare(dials_for(self.loaded, speculation, len(context)))
+        if hierarchy is not None:
+            hierarchy.reset()
+            hierarchy.start(context)
+        self._capture(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier))
+
+    def _capture(self, context: list[int], hierarchy: Hierarchy | None, sampler: Sampler) -> None:
+        """What rounds after ``context`` run. sampler: like the answer's, but not its own."""
+        self.loaded.target.prepare(self.full.cache, 1)
+        if hierarchy is not None:
+            hierarchy.capture(context, sampler)
 
     def _context(self, question: str | None, history: Sequence[Turn]) -> list[int]:
         ids = list(self._document)
@@ -197,9 +220,8 @@ class Session:
         return tokens[:left], "length" if len(tokens) >= left else None
 
     def _event(self, index: int, done: Round, tokens: list[int], drafter: Drafter, shares: tuple[float, ...] | None,
-               streamed: int, began: float, started: float) -> RoundEvent:
+               spent: dict[str, float], streamed: int, began: float, started: float) -> RoundEvent:
         now = perf_counter()
-        spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds}
         spent["other"] = max(0.0, (now - began) * 1e3 - sum(spent.values()))
         return RoundEvent(index, tuple(tokens), tuple(done.origins[: len(tokens)]),
                           tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started,

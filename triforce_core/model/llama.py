@@ -186,10 +186,9 @@ class Llama:
         return self._run(token_ids, *self.rope.take(positions), slots, logits_rows, None)
 
     @torch.inference_mode()
-    def prepare(self, cache: StagingCache, rows: int, observer: AttentionObserver | None = None) -> None:
-        """Have a pass of so many rows, logits of all of them, captured where passes are. Needs room, changes nothing
-        that is filled."""
-        if self.graphs is not None:
+    def prepare(self, cache: KVCache, rows: int, observer: AttentionObserver | None = None) -> None:
+        """Have a pass of so many rows, logits of all of them, captured where passes are and there is room."""
+        if self.graphs is not None and isinstance(cache, StagingCache) and cache.capturable and rows <= cache.room:
             self.graphs.prepare(self._run, cache, rows, rows, observer)
 
     def _run(self, token_ids: Tensor, cos: Tensor, sin: Tensor, cache: StagesKV, logits_rows: int,

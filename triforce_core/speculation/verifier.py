@@ -31,7 +31,7 @@ def verify(draft: Draft, logits: Tensor, context: Sequence[int],
         verdict = agree(draft, sampler.draws(logits, context, draft.token_ids))
         return verdict, [None] * len(verdict.token_ids)
     target = sampler.distributions(logits, context, draft.token_ids)
-    if target.is_cuda:  # each decision on the host would wait for the device
+    if target.is_cuda and not sampler.shared:  # each decision on the host would wait for the device
         verdict = reject_at_once(draft, target, DrawnChance(sampler.chance.numbers(len(target)).to(target.device)))
     else:
         verdict = reject(draft, target, sampler.chance)

@@ -1,0 +1,76 @@
+"""The engine with rounds that the device leads, on a CPU with kernels that take what a GPU's take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from engine.tiny import document, write_model
+
+from tests.model.tiny import attention, indexed_attention
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.drafters.device_loop import DeviceLoop
+from triforce_core.engine.engine import Engine
+from triforce_core.events import Finished, RoundEvent
+from triforce_core.kv_cache.indexed import IndexedCache
+
+DIALS = {"budget": 128, "recent": 48, "window": 32, "quotes": "off"}
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    """One led by the device, one by the host."""
+    root = tmp_path_factory.mktemp("pair")
+    target = write_model(root / "target", layers=3, heads=4, seed=1)
+    draft = write_model(root / "draft", layers=1, heads=2, seed=2)
+    made = []
+    for on_device in (True, False):
+        engine = Engine(EngineConfig(model=str(target), draft_model=str(draft), dtype="float32", threads=1, mode="cpu"))
+        list(engine.load())
+        if on_device:
+            for model in (engine._loaded.target, engine._loaded.draft):
+                model.kernels = replace(model.kernels, attention=attention, indexed_attention=indexed_attention,
+                                        device_lengths=(32,))
+        list(engine.open_document(document()))
+        made.append(engine)
+    return made
+
+
+def answer(engine, speculation, tokens=24, **sampling) -> tuple[Finished, list[RoundEvent]]:
+    params = SamplingParams(max_new_tokens=tokens, stop_token_ids=(), **sampling)
+    *events, done = engine.ask("Who found the lamp?", (), params, speculation)
+    return done, [event for event in events if isinstance(event, RoundEvent)]
+
+
+@pytest.mark.parametrize("tiers", [{}, {"gamma1": 0}, {"gamma1": 4, "gamma2": 7}, {"small_model": "off"},
+                                   {"middle_cache": "none"}, {"middle_cache": "streaming"},
+                                   {"refresh": "chunk-means", "refresh_every": 2}], ids=str)
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "top_p": 0.9, "seed": 3}], ids=["T0", "T0.8"])
+def test_the_same_rounds(engines, tiers, sampling):
+    found = []
+    for engine in engines:
+        done, rounds = answer(engine, SpeculationConfig(verifier="coupled", **DIALS, **tiers), **sampling)
+        found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.origins, r.passes) for r in rounds]))
+        assert all(set(r.milliseconds) <= {"draft", "retrieval", "streaming", "verify", "select", "other"}
+                   for r in rounds)
+    assert found[0] == found[1]
+    hierarchies = [engine._session._hierarchy for engine in engines]
+    assert [isinstance(hierarchy.drafter, DeviceLoop) for hierarchy in hierarchies] == [True, False]
+    assert (type(hierarchies[0]._retrieval) is IndexedCache) == ("middle_cache" not in tiers)
+
+
+def test_by_chance_the_seed_decides_and_tiers_are_at_work(engines):
+    speculation = SpeculationConfig(**DIALS)
+    first, _ = answer(engines[0], speculation, temperature=0.8, seed=1)
+    again, _ = answer(engines[0], speculation, temperature=0.8, seed=1)
+    other, _ = answer(engines[0], speculation, temperature=0.8, seed=2)
+    assert first.token_ids == again.token_ids != other.token_ids
+    assert first.stats.acceptance["retrieval"].tested > 0 and first.stats.acceptance["draft"].tested > 0
+
+
+def test_quoting_is_led_by_the_host_on_the_same_caches(engines):
+    speculation = SpeculationConfig(verifier="coupled", **{**DIALS, "quotes": "on"})
+    quoting = [answer(engine, speculation, temperature=0.6)[0].token_ids for engine in engines]
+    assert quoting[0] == quoting[1]
+    plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="on")
+    assert quoting[0] == answer(engines[0], plain, temperature=0.6)[0].token_ids
