@@ -43,7 +43,7 @@ class Tiers:
         window = StreamingCache(s.num_layers, s.num_kv_heads, s.head_dim, sinks=2, window=24, slack=8,
                                 frequencies=SMALL.rope.frequencies, dtype=SMALL.dtype)
         small = ModelDrafter(ModelOnCache(SMALL, window))
-        small.start(self.context, 2, 24)
+        small.model.start(self.context, 2, 24)
         host: ModelDrafter | HierarchicalDrafter = small
         self.part: IndexedCache | RetrievalCache | None = None
         if middle:
