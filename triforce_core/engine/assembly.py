@@ -215,7 +215,7 @@ class Hierarchy:
             self._target.prepare(self._full.cache, drafted + 1, self._observer)
             if dials.refresh_every > 1:
                 self._target.prepare(self._full.cache, drafted + 1)
-        for _ in range(2):  # passes that the host leads are captured when they come again
+        if sampler.masks is None:  # else the host leads, and which passes come depends on what is quoted
             self.drafter.propose(context, dials.gamma2, sampler)
             self.drafter.settle(context, committed=False)
         for forgotten in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes):

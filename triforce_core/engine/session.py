@@ -108,7 +108,7 @@ class Session:
             if hierarchy is not None:
                 hierarchy.after_round()
                 chose = hierarchy.milliseconds()
-            self._read = context[: self.full.length]
+            self._read += context[len(self._read) : self.full.length]
             streamed = self.full.cache.streamed_bytes - streamed
             spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds, **chose}
             event = self._event(len(rounds), done, tokens, drafter, shares, spent, streamed, began, started)
@@ -133,7 +133,7 @@ class Session:
         if self.loaded.target.graphs is None or len(context) >= self.loaded.info.max_context:
             return
         speculation = SpeculationConfig()
-        _, _, hierarchy = self._prepare(dials_for(self.loaded, speculation, len(context)))
+        _, _, hierarchy = self._prepare(dials_for(self.loaded, self.full, speculation, len(context)))
         if hierarchy is not None:
             hierarchy.reset()
             hierarchy.start(context)

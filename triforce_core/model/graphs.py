@@ -5,11 +5,13 @@ is issued at once. What changes between passes is data in fixed places: token id
 write and the filled length. What is baked in is the key: rows, rows of logits, what is observed; and the buffers of one
 cache: if they move (growth), its graphs are dropped.
 
-A key's first pass runs as usual (many occur once), its second is captured. Knows no model: the pass is a function.
+What is known to come is captured beforehand (``prepare``); any other key when it has come often enough to be worth
+a stop, as many occur once. Knows no model: the pass is a function.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -32,6 +34,8 @@ class StagesKV(Protocol):
 
 # (token_ids, cos, sin, cache, logits_rows, observer) -> logits
 RunPass = Callable[[Tensor, Tensor, Tensor, StagesKV, int, AttentionObserver | None], Tensor]
+_WORTH_CAPTURING = 4  # passes of one key: capturing costs about what three passes as usual cost more
+
 Result = TypeVar("Result")
 
 
@@ -119,7 +123,7 @@ class _Book:
 
     addresses: tuple[int, ...]
     capture: Capture
-    seen: set[_Key] = field(default_factory=set)
+    seen: Counter[_Key] = field(default_factory=Counter)
     captured: dict[_Key, _Captured] = field(default_factory=dict)
 
 
@@ -141,8 +145,8 @@ class PassGraphs:
         if n > self._max_rows:
             return None
         book, key = self._book(cache, int(positions[-1])), _key(n, logits_rows, observer)
-        if key not in book.seen:
-            book.seen.add(key)
+        book.seen[key] += 1
+        if key not in book.captured and book.seen[key] < _WORTH_CAPTURING:
             return None
         captured = book.captured.get(key) or self._capture(run, book, key, cache, token_ids, positions)
         captured.place.fill(token_ids, positions, cache.next_slot)
@@ -161,7 +165,6 @@ class PassGraphs:
         if n <= self._max_rows and key not in book.captured:
             token_ids = torch.zeros(n, dtype=torch.int64, device=cache.device)
             self._capture(run, book, key, cache, token_ids, positions)
-            book.seen.add(key)
 
     def _book(self, cache: StagingCache, highest: int) -> _Book:
         """The cache's graphs; new ones where buffers have moved."""
