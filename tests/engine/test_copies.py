@@ -97,9 +97,9 @@ def test_a_copy_gives_way_to_a_document(copying_engine):
 
 def test_auto_takes_the_copy_for_which_a_gpu_has_room():
     chosen = {copies: Dials.decide(SpeculationConfig(budget=128), context_tokens=4000, has_draft=True, on_gpu=True,
-                                   copies=copies).retrieval_weights for copies in ((), ("int8", "int4"), ("int8",))}
-    assert chosen == {(): "same", ("int8", "int4"): "int4", ("int8",): "same"}
-    short = Dials.decide(SpeculationConfig(), context_tokens=200, has_draft=True, on_gpu=True, copies=["int4"])
+                                   copies=copies).retrieval_weights for copies in ((), ("int8", "int4"), ("int4",))}
+    assert chosen == {(): "same", ("int8", "int4"): "int8", ("int4",): "same"}
+    short = Dials.decide(SpeculationConfig(), context_tokens=200, has_draft=True, on_gpu=True, copies=["int8"])
     assert short.retrieval_weights == "same" and "copy" not in short.why
 
 

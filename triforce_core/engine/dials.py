@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ..config import EngineConfig, SpeculationConfig
 
-COPY = "int4"  # the copy of the weights that "auto" makes
+# The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
+# shorter, but of the built-in model's tokens 12 to 27 % are then refused instead of 3 to 8 % (temperature 0).
+COPY = "int8"
 
 
 def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bool) -> int:
