@@ -103,7 +103,7 @@ class SpeculationConfig:
     budget: tokens of the full cache that the retrieval cache holds (per layer and KV head).
     refresh: what chooses the retrieved chunks: the attention mass of full verifications, or the
     query against chunk means. refresh_every: full passes between two choices.
-    retrieval_weights: what the retrieval tier computes with, the target's own weights ("same") or a copy of them in few
+    retrieval_weights: what the middle tier computes with, the target's own weights ("same") or a copy of them in few
     bits. sinks / window: the small model's StreamingLLM cache. quotes: hold text between the model's
     quotation marks to what the document says ("auto": on where the model was trained for it).
     small_model / middle_cache: which tiers draft, and what the target's own weights attend in the

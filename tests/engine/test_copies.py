@@ -77,6 +77,15 @@ def test_the_retrieval_tier_says_what_its_copy_truly_drew_from(copying_engine):
     assert torch.allclose(draft.laws[0], laws[0], atol=1e-6) and not torch.allclose(laws[0], laws[1], atol=1e-3)
 
 
+def test_a_streaming_middle_tier_has_the_copy_too(copying_engine):
+    """A comparison of caches compares caches."""
+    speculation = replace(TRIFORCE, retrieval_weights="int8", middle_cache="streaming")
+    sampling = SamplingParams(max_new_tokens=30, stop_token_ids=())
+    plain, copied = (list(copying_engine.ask("Who?", (), sampling, each))[-1] for each in (PLAIN, speculation))
+    assert copied.token_ids == plain.token_ids
+    assert copying_engine._session._hierarchy._newest.model is copying_engine._need_loaded().copies["int8"]
+
+
 def test_without_room_for_a_copy_there_is_none(copying_engine, monkeypatch):
     loaded = copying_engine._need_loaded()
     loaded.copies.clear()

@@ -174,7 +174,7 @@ class Hierarchy:
         if loaded.draft is not None and dials.small_model:
             self.drafter = self._small = ModelDrafter(_on_streaming(loaded.draft, dials.sinks, dials.window))
         if dials.middle_cache == "streaming":
-            self._newest = _on_streaming(loaded.target, dials.sinks, dials.newest)
+            self._newest = _on_streaming(loaded.with_weights(dials.retrieval_weights), dials.sinks, dials.newest)
             self.drafter = HierarchicalDrafter(self._newest, self.drafter, dials.gamma1, tier="streaming",
                                                follows=False)
         if dials.middle_cache == "retrieval":
