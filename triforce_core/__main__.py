@@ -153,7 +153,8 @@ def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, first
         count -= 1
     what = "The document" if (first, last) == (1, len(document.pages)) else f"Pages {first}-{last}"
     raise ContextTooLongError(
-        f"{what} ({last - first + 1} pages) would take {fit.tokens:,} tokens, and {fit.max_tokens:,} fit",
+        f"{what} ({last - first + 1} pages) would take {fit.tokens:,} tokens, and {fit.max_tokens:,} fit"
+        + (" into the memory that is free" if fit.limited_by == "memory" else ""),
         remedy=f"Choose pages, for example --pages {first}-{first + count - 1}." if count else
         f"Not even page {first} fits: use a model with a longer context.")
 

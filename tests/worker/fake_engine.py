@@ -19,9 +19,11 @@ from triforce_core.errors import ContextTooLongError, ModelNotFoundError
 from triforce_core.events import (
     DocumentFit,
     DocumentOpened,
+    EngineFacts,
     Event,
     Finished,
     LoadProgress,
+    MachineInfo,
     ModelInfo,
     PageSpan,
     PrefillProgress,
@@ -36,6 +38,15 @@ from triforce_core.metrics import answer_stats
 class FakeEngine:
     def __init__(self, config: EngineConfig) -> None:
         self._config, self._document, self._cancelled = config, None, threading.Event()
+        self._looks = 0
+
+    def check(self) -> Iterator[Event]:
+        yield MachineInfo((("CPU", "one"),))
+        yield ModelInfo(self._config.model, "none", "cpu", "", "cpu", "float32", 1000, 0, 0)
+
+    def facts(self) -> EngineFacts:
+        self._looks += 1
+        return EngineFacts("cpu", f"look {self._looks}", 1, 2)
 
     def load(self) -> Iterator[Event]:
         yield LoadProgress("weights", 0.5)

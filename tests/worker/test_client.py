@@ -21,6 +21,7 @@ from triforce_core.events import (
     DocumentOpened,
     Finished,
     LoadProgress,
+    MachineInfo,
     ModelInfo,
     PrefillProgress,
     RoundEvent,
@@ -81,6 +82,29 @@ def test_the_verbs(client: EngineClient) -> None:
     status = client.status()
     assert (status.state, status.document_id, status.queue_length) == ("idle", BOOK.id, 0)
     assert status.model == loaded[-1] and status.rss_bytes > 10**6 and psutil.pid_exists(status.pid)
+
+
+def test_a_check_loads_nothing(client: EngineClient) -> None:
+    machine, model = client.check()
+    assert isinstance(machine, MachineInfo) and isinstance(model, ModelInfo)
+    status = client.status()
+    assert status.model is None and status.facts is None and status.state == "starting"
+    assert isinstance(list(client.load())[-1], ModelInfo)  # the same child goes on
+
+
+def test_facts_come_with_every_verb_and_each_second(client: EngineClient) -> None:
+    list(client.open_document(BOOK))
+    before = client.status().facts
+    assert before is not None and (before.mode, before.host_used) == ("cpu", 1)
+    job = client.ask("slow")
+    next(job)
+    wait_until(lambda: client.status().facts != before)
+    job.cancel()
+    looks = [client.status().facts.why for _ in job]
+    assert 1 <= len(set(looks)) < len(looks) / 5  # rounds come every 5 ms, looks do not
+    os.kill(client.status().pid, signal.SIGKILL)
+    wait_until(lambda: client.status().state == "dead")
+    assert client.status().facts is None
 
 
 def test_an_ask_brings_everything_up_by_itself(client: EngineClient) -> None:

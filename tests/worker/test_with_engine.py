@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.errors import ContextTooLongError, EngineDiedError, ModelNotFoundError
-from triforce_core.events import DocumentOpened, Finished, RoundEvent, TextDelta
+from triforce_core.errors import (
+    ContextTooLongError,
+    DamagedWeightsError,
+    EngineDiedError,
+    ModelNotFoundError,
+    NotEnoughMemoryError,
+)
+from triforce_core.events import DocumentOpened, Finished, ModelInfo, RoundEvent, TextDelta
 from triforce_core.worker.client import EngineClient
 
 SAMPLING = SamplingParams(max_new_tokens=40, stop_token_ids=())
@@ -53,6 +61,35 @@ def test_killed_while_answering_then_asked_again(config: EngineConfig) -> None:
         client.ask(None, (), SamplingParams(max_new_tokens=2000), SPECULATION).cancel()
         *_, after = client.ask("Who found the lamp?", (), SAMPLING, SPECULATION)
         assert isinstance(after, Finished) and after.token_ids == whole.token_ids
+
+
+@pytest.mark.slow
+def test_memory_that_ran_out_is_told_and_the_next_question_answered(config: EngineConfig) -> None:
+    book = document(sentences=220)
+    with EngineClient(config, factory="tests.worker.starved_engine:StarvedEngine") as client:
+        list(client.open_document(book))
+        pid = client.status().pid
+        with pytest.raises(NotEnoughMemoryError, match=r"while answering \(it asked for 3\.5 GiB more\).*are free now"):
+            list(client.ask("starve", (), SAMPLING, SPECULATION))
+        assert client.status().document_id is None and client.status().pid == pid
+        *_, done = client.ask("Who found the lamp?", (), SAMPLING, SPECULATION)
+        assert isinstance(done, Finished) and client.status().document_id == book.id
+        facts = client.status().facts
+        assert facts is not None and facts.mode == "cpu" and facts.host_used > 0
+
+
+@pytest.mark.slow
+def test_a_check_reads_no_weights(config: EngineConfig, tmp_path: Path) -> None:
+    folder = tmp_path / "half"
+    shutil.copytree(config.model, folder)
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1000])
+    with EngineClient(replace(config, model=str(folder), draft_model="none")) as client:
+        with pytest.raises(DamagedWeightsError):  # the table of contents is looked at
+            list(client.check())
+    with EngineClient(config) as client:
+        *_, model = client.check()
+        assert isinstance(model, ModelInfo) and model.plan is not None and model.plan.longest == model.max_context
+        assert client.status().model is None
 
 
 @pytest.mark.slow

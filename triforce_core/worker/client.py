@@ -17,10 +17,11 @@ from typing import Literal
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents.document import Document
-from ..errors import DocumentError, EngineDiedError
+from ..errors import DocumentError, EngineDiedError, NotEnoughMemoryError
 from ..events import (
     DocumentFit,
     DocumentOpened,
+    EngineFacts,
     Event,
     Finished,
     LoadProgress,
@@ -35,12 +36,14 @@ from .protocol import (
     Accepted,
     Ask,
     Cancel,
+    Check,
     Crashed,
     Failed,
     Load,
     Measure,
     OpenDocument,
     Refused,
+    Reported,
     Request,
     Verb,
     Yielded,
@@ -51,7 +54,8 @@ EngineState = Literal["starting", "loading", "idle", "busy", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """A glance at the engine. dead: the child ended (cause says how); the next job starts a new one."""
+    """A glance at the engine. dead: the child ended (cause says how); the next job starts a new one.
+    facts: the child's last word, at most a second old while it works; None before a model is loaded."""
 
     state: EngineState
     model: ModelInfo | None
@@ -60,6 +64,7 @@ class EngineStatus:
     queue_length: int  # jobs waiting behind the running one
     document_id: str | None  # of the document in the cache
     cause: str = ""
+    facts: EngineFacts | None = None
 
 
 class _Cancelled(Exception):
@@ -87,12 +92,22 @@ class EngineClient:
         self._request = 0  # number of the running job's request in the child
         self._child: Child | None = None
         self._model: ModelInfo | None = None
+        self._facts: EngineFacts | None = None
         self._in_cache: str | None = None  # id of the document that the child holds
         self._document: Document | None = None  # the last one opened: brought back after a death
         self._cause = ""
         self._closed = False
 
     # -- the engine's verbs
+
+    def check(self) -> Job:
+        """Events MachineInfo, ModelInfo: what there is and what would be loaded. Loads nothing."""
+
+        def run(job: Job) -> None:
+            self._start()
+            self._call(job, Check(), job.deliver)
+
+        return self._enqueue("check", run)
 
     def load(self) -> Job:
         """Events LoadProgress..., ModelInfo."""
@@ -169,8 +184,8 @@ class EngineClient:
             state: EngineState = "busy" if self._running else "idle"
             if model is None:
                 state = "loading" if self._request else "starting"
-            queue_length, in_cache = len(self._waiting), self._in_cache
-        return EngineStatus(state, model, child.pid, child.rss_bytes(), queue_length, in_cache)
+            queue_length, in_cache, facts = len(self._waiting), self._in_cache, self._facts
+        return EngineStatus(state, model, child.pid, child.rss_bytes(), queue_length, in_cache, facts=facts)
 
     def close(self) -> None:
         """End the child within five seconds, and every job. Afterwards every verb raises EngineDiedError."""
@@ -250,8 +265,8 @@ class EngineClient:
 
     # -- the child; only the client's thread runs what follows
 
-    def _bring_up(self, job: Job) -> None:
-        """A living child with a loaded model."""
+    def _start(self) -> None:
+        """A living child."""
         if self._child is not None and not self._child.alive:
             self._bury()
         if self._child is None:
@@ -262,6 +277,10 @@ class EngineClient:
             if closed:
                 child.end(0.0)
                 raise self._gone()
+
+    def _bring_up(self, job: Job) -> None:
+        """A living child with a loaded model."""
+        self._start()
         if self._model is not None:
             if job.kind == "load":
                 job.deliver(self._model)
@@ -304,7 +323,13 @@ class EngineClient:
                     accepted = True
                 elif isinstance(message, Yielded):
                     deliver(message.event)
+                elif isinstance(message, Reported):
+                    with self._changed:
+                        self._facts = message.facts
                 elif isinstance(message, Failed):
+                    if isinstance(message.error, NotEnoughMemoryError):  # it may have given its document back
+                        with self._changed:
+                            self._in_cache = None
                     raise message.error
                 elif isinstance(message, Crashed):
                     raise self._died(job, message.cause)
@@ -322,7 +347,8 @@ class EngineClient:
             raise self._died(job) from None
 
     def _died(self, job: Job, cause: str = "") -> EngineDiedError:
-        doing = {"load": "starting", "measure": "measuring a document", "open": "reading", "ask": "answering"}
+        doing = {"check": "looking around", "load": "starting", "measure": "measuring a document", "open": "reading",
+                 "ask": "answering"}
         cause = self._bury(cause)
         return EngineDiedError(f"The engine stopped while {doing[job.kind]}: {cause}",
                                remedy="What it had written is kept; the next request starts a new engine.")
@@ -331,7 +357,7 @@ class EngineClient:
         """Forget the dead child. Returns how it ended."""
         with self._changed:
             child = self._child
-            self._child, self._model, self._in_cache = None, None, None
+            self._child, self._model, self._in_cache, self._facts = None, None, None, None
         ending = child.how_it_ended() if child is not None else ""
         self._cause = cause or ending
         return self._cause

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..events import Event, Finished
 
-JobKind = Literal["load", "measure", "open", "ask"]
+JobKind = Literal["check", "load", "measure", "open", "ask"]
 
 
 class _End:

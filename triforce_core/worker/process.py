@@ -19,6 +19,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -32,6 +33,7 @@ from .protocol import (
     Accepted,
     Ask,
     Cancel,
+    Check,
     Close,
     Crashed,
     Failed,
@@ -40,6 +42,7 @@ from .protocol import (
     OpenDocument,
     Receiver,
     Refused,
+    Reported,
     Request,
     Returned,
     Sender,
@@ -49,6 +52,9 @@ from .protocol import (
 if TYPE_CHECKING:
     from ..device.shard import Shard
     from ..engine.engine import Engine
+
+
+_REPORT_EVERY = 1.0  # seconds, while a request is worked on
 
 
 class Process:
@@ -71,6 +77,7 @@ class Process:
 
     def run(self) -> None:
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
+        threading.Thread(target=self._keep_reporting, name="report", daemon=True).start()
         while (request := self._inbox.get()) is not None:
             self._answer(request)
         if self._followers is not None:
@@ -92,6 +99,19 @@ class Process:
                 self._closing = True
                 self._cancel(self._current)
                 self._inbox.put(None)
+
+    def _keep_reporting(self) -> None:
+        """In a thread of its own: the one that works is never held up."""
+        while True:
+            time.sleep(_REPORT_EVERY)
+            if self._busy:
+                self._report()
+
+    def _report(self) -> None:
+        facts = self._engine.facts() if self._engine is not None else None
+        if facts is not None:
+            with contextlib.suppress(OSError):  # the parent is gone: the listener ends this process
+                self._sender.send(Reported(facts))
 
     def _cancel(self, number: int) -> None:
         if self._followers is not None:
@@ -118,6 +138,7 @@ class Process:
                 self._sender.send(Crashed(request.number, _in_words(error)))
             os._exit(1)
         else:
+            self._report()
             self._sender.send(Returned(request.number, value))
         finally:
             with self._lock:
@@ -126,8 +147,8 @@ class Process:
                 self._cancelled = {number for number in self._cancelled if number > request.number}
 
     def _perform_together(self, request: Request) -> DocumentFit | None:
-        """With every rank that this process leads. A count of tokens needs but one."""
-        if self._config.gpus == 1 or isinstance(request.verb, Measure):
+        """With every rank that this process leads. A check or a count of tokens needs but one."""
+        if self._config.gpus == 1 or isinstance(request.verb, Check | Measure):
             return self._perform(request)
         if self._shard is None:
             self._meet(request)
@@ -165,6 +186,10 @@ class Process:
 
     def _perform(self, request: Request) -> DocumentFit | None:
         verb = request.verb
+        if isinstance(verb, Check):
+            for event in _engine_maker(self._factory)(self._config).check():
+                self._yield(request, event)
+            return None
         if isinstance(verb, Load):
             make = _engine_maker(self._factory)
             engine = make(self._config) if self._shard is None else make(self._config, shard=self._shard)
@@ -186,7 +211,6 @@ class Process:
             if self._closing or request.number in self._cancelled:
                 self._engine.cancel()
         return None
-
 
     def _yield(self, request: Request, event: Event) -> None:
         if self._followers is not None:

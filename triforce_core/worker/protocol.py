@@ -7,7 +7,7 @@ length (u32) and a pickle. Only our own values, plain Python ones and TriForceEr
 else (a tensor, a numpy number, code) is refused on arrival.
 
 A verb is one Request; the child answers Accepted, then Yielded for every event, then exactly one of Returned,
-Failed and Crashed. After Crashed the child ends.
+Failed and Crashed; Reported may come in between. After Crashed the child ends.
 """
 
 from __future__ import annotations
@@ -23,13 +23,18 @@ from typing import Any
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..errors import TriForceError
-from ..events import DocumentFit, Event, Turn
+from ..events import DocumentFit, EngineFacts, Event, Turn
 
 _LENGTH = struct.Struct("<I")
 _PLAIN = frozenset({("builtins", name) for name in ("set", "frozenset", "complex", "slice", "range", "bytearray")})
 _PATHS = frozenset({"Path", "PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "PurePath"})
 _OURS = ("triforce_core.events", "triforce_core.config", "triforce_core.errors", "triforce_core.documents.document",
          "triforce_core.worker.protocol")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Say what there is and what would be loaded; needs no Load and replaces none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Ask:
     speculation: SpeculationConfig
 
 
-Verb = Load | Measure | OpenDocument | Ask
+Verb = Check | Load | Measure | OpenDocument | Ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,13 @@ class Accepted:
 class Yielded:
     number: int
     event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Where things lie at this moment; belongs to no request, and may come at any time while one is worked on."""
+
+    facts: EngineFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,26 @@
+"""The real engine, but an answer to "starve" finds no memory for its caches; runs in the real child."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from unittest.mock import patch
+
+import torch
+
+from triforce_core.config import SamplingParams, SpeculationConfig
+from triforce_core.engine.engine import Engine
+from triforce_core.engine.session import AnswerEvent
+from triforce_core.events import Turn
+from triforce_core.kv_cache.staging import StagingCache
+
+
+class StarvedEngine(Engine):
+    def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig) -> Iterator[AnswerEvent]:
+        answer = super().ask(question, history, sampling, speculation)
+        if question != "starve":
+            yield from answer
+            return
+        error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.50 GiB.")
+        with patch.object(StagingCache, "__init__", side_effect=error):
+            yield from answer
