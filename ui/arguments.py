@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from triforce_core import EngineConfig
+
 from . import strings
 
 VERSION = "0.1.0"
@@ -33,6 +35,7 @@ class Arguments:
     device: str = "auto"
     gpus: int = 1
     max_context: int | None = None
+    gpu_memory_limit: float | str = "none"  # GiB
     data_dir: Path | None = None
     allow_download: bool = False
     engine: str = "triforce"
@@ -59,6 +62,8 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--device", default="auto", help=say["device"])
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help=say["gpus"])
     parser.add_argument("--max-context", type=int, metavar="TOKENS", help=say["max_context"])
+    parser.add_argument("--gpu-memory-limit", type=_none_or_number, default="none", metavar="GIB",
+                        help=say["gpu_memory_limit"])
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help=say["data_dir"])
     network = parser.add_mutually_exclusive_group()
     network.add_argument("--offline", action="store_true", help=say["offline"])
@@ -72,9 +77,25 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     return Arguments(
         files=tuple(given.files), host=given.host, port=given.port, allow_host=tuple(given.allow_host),
         browser=not given.no_browser, model=given.model, draft_model=given.draft_model, mode=given.mode,
-        dtype=given.dtype, device=given.device, gpus=given.gpus, max_context=given.max_context, data_dir=given.data_dir,
-        allow_download=given.allow_download, engine=given.engine, auth_file=given.auth_file,
-        log_level=given.log_level, check=given.check)
+        dtype=given.dtype, device=given.device, gpus=given.gpus, max_context=given.max_context,
+        gpu_memory_limit=given.gpu_memory_limit, data_dir=given.data_dir, allow_download=given.allow_download,
+        engine=given.engine, auth_file=given.auth_file, log_level=given.log_level, check=given.check)
+
+
+def engine_config(arguments: Arguments, saved_readings: Path | None = None) -> EngineConfig:
+    """What the engine is told. Raises ConfigError."""
+    return EngineConfig(
+        model=arguments.model, draft_model=arguments.draft_model, mode=arguments.mode, dtype=arguments.dtype or "auto",
+        device=arguments.device, gpus=arguments.gpus, max_context=arguments.max_context or "auto",
+        gpu_memory_limit=arguments.gpu_memory_limit, allow_download=arguments.allow_download,
+        saved_readings=saved_readings)
+
+
+def _none_or_number(text: str) -> float | str:
+    try:
+        return text if text == "none" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor 'none'") from None
 
 
 def _port(text: str) -> int:

@@ -215,7 +215,8 @@ class Desk:
         engine = self._ensure_engine()
         if reading.cancelled.is_set():
             raise Stopped
-        if entry.id not in self.fits:
+        known = self.fits.get(entry.id)
+        if known is None or known.limited_by == "memory":  # what is free changes
             self.fits[entry.id] = engine.measure(document)
         chosen = selection(entry, document)
         if not (self.fits[entry.id] if chosen is document else engine.measure(chosen)).fits:

@@ -23,10 +23,12 @@ from triforce_core import (
     DocumentOpened,
     EngineConfig,
     EngineDiedError,
+    EngineFacts,
     EngineStatus,
     Event,
     Finished,
     LoadProgress,
+    MachineInfo,
     ModelInfo,
     PageSpan,
     PrefillProgress,
@@ -72,6 +74,10 @@ class FakeEngine:
         self._document: Document | None = None
         self._read: dict[str, float] = {}
         self._cancel = threading.Event()
+
+    def check(self) -> Iterator[MachineInfo | ModelInfo]:
+        yield MachineInfo((("CPU", "not looked at"),))
+        yield self._model
 
     def load(self) -> Iterator[LoadProgress | ModelInfo]:
         self._state = "loading"
@@ -150,8 +156,9 @@ class FakeEngine:
         self._cancel.set()
 
     def status(self) -> EngineStatus:
+        facts = EngineFacts(self._model.mode, self._model.why, 3 * 2**28, 8 * 2**30) if self._loaded else None
         return EngineStatus(self._state, self._model if self._loaded else None, os.getpid(), 0, 0,
-                            self._document.id if self._document else None)
+                            self._document.id if self._document else None, facts=facts)
 
     def close(self) -> None:
         self._cancel.set()

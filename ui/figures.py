@@ -35,6 +35,11 @@ def size(value: float) -> str:
     return f"{value:.1f} TB"
 
 
+def memory(value: float) -> str:
+    """Bytes as memory is counted: '812 MiB', '24.0 GiB'."""
+    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+
+
 def percent(part: float, whole: float) -> str:
     """'82 %', or an en dash where nothing was tested."""
     return f"{100 * part / whole:.0f} %" if whole else "–"

@@ -1,34 +1,28 @@
-"""``--check``: what this machine can run and why, in plain lines, without starting the page."""
+"""``--check``: what this machine can run and why, in plain lines, without starting the page or reading weights."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
 import shutil
+from collections.abc import Iterator
 
-import psutil
-
-from triforce_core import EngineClient, EngineConfig, ModelInfo, TriForceError
+from triforce_core import EngineClient, MachineInfo, MemoryPlan, ModelInfo, TriForceError
 
 from . import figures as fmt
 from . import folders, strings
-from .arguments import VERSION, Arguments
+from .arguments import VERSION, Arguments, engine_config
 
 PACKAGES = ("torch", "gradio", "transformers", "pypdfium2", "pypdf", "sentencepiece", "flash-attn", "triton")
 
 
 def check(arguments: Arguments) -> int:
-    """Print the report; 1 if the engine cannot be loaded."""
+    """Print the report; 1 if the model cannot run."""
     places = folders.make_folders(arguments.data_dir)
-    memory = psutil.virtual_memory()
+    disk = shutil.disk_usage(places.data)
     rows = [
         (strings.CHECK_APP, f"{strings.APP} {VERSION}, Python {platform.python_version()}, {platform.platform()}"),
-        (strings.CHECK_CPU, strings.CHECK_CORES.format(cores=psutil.cpu_count(logical=False) or psutil.cpu_count(),
-                                                       name=platform.processor() or platform.machine())),
-        (strings.CHECK_MEMORY, strings.CHECK_FREE.format(free=fmt.size(memory.available),
-                                                         total=fmt.size(memory.total))),
-        (strings.CHECK_DISK, strings.CHECK_FREE.format(free=fmt.size(shutil.disk_usage(places.data).free),
-                                                       total=fmt.size(shutil.disk_usage(places.data).total))),
+        (strings.CHECK_DISK, strings.CHECK_FREE.format(free=fmt.size(disk.free), total=fmt.size(disk.total))),
         (strings.CHECK_PACKAGES, ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
         (strings.CHECK_FOLDERS, f"{places.data}, {places.cache}"),
         (strings.CHECK_NETWORK, strings.CHECK_DOWNLOAD if arguments.allow_download else strings.CHECK_OFFLINE),
@@ -36,34 +30,61 @@ def check(arguments: Arguments) -> int:
     for name, value in rows:
         print(f"{name:<10} {value}")
     try:
-        model = load(arguments)
+        for event in look(arguments):
+            for name, value in event.rows if isinstance(event, MachineInfo) else about(event):
+                print(f"{name:<10} {value}", flush=True)
     except TriForceError as error:
         print(f"{strings.ENGINE:<10} {strings.CANNOT_RUN.format(why=error)}")
         return 1
-    print(f"{strings.MODEL:<10} {model.name}, {strings.DRAFT.lower()} {model.draft_name or strings.NO_DRAFT}, "
-          f"{fmt.size(model.model_bytes)}")
-    print(f"{strings.ENGINE:<10} {model.mode}, {model.device}, {model.dtype}: {model.why}")
-    cache = fmt.size(model.kv_bytes_per_token * model.max_context)
-    print(f"{strings.CONTEXT:<10} {strings.CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))}, {cache}")
     return 0
 
 
-def load(arguments: Arguments) -> ModelInfo:
-    """Load the engine once, in its own process as always, and say what came of it."""
-    config = EngineConfig(
-        model=arguments.model, draft_model=arguments.draft_model, mode=arguments.mode, dtype=arguments.dtype or "auto",
-        device=arguments.device, gpus=arguments.gpus, max_context=arguments.max_context or "auto",
-        allow_download=arguments.allow_download)
+def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
+    """Ask the engine, in its own process as always."""
+    config = engine_config(arguments)
     if arguments.engine == "fake":
         from .fake_engine import FakeEngine
 
-        engine = FakeEngine(config)
-    else:
-        engine = EngineClient(config)
-    try:
-        return next(event for event in engine.load() if isinstance(event, ModelInfo))
-    finally:
-        engine.close()
+        yield from FakeEngine(config).check()
+        return
+    with EngineClient(config) as engine:
+        yield from (event for event in engine.check() if isinstance(event, MachineInfo | ModelInfo))
+
+
+def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
+    """The model, the mode and why, how much context there is, and what lies where."""
+    yield strings.MODEL, strings.CHECK_MODEL.format(
+        name=model.name, draft=model.draft_name or strings.NO_DRAFT, size=fmt.size(model.model_bytes))
+    yield strings.ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
+    if model.plan is None:
+        yield strings.CONTEXT, strings.CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))
+        return
+    plan = model.plan
+    yield strings.CONTEXT, strings.CHECK_LONGEST.format(tokens=fmt.count(plan.longest),
+                                                        most=fmt.count(model.max_context))
+    if plan.longest_on_chip is not None and plan.longest_offloaded is not None:
+        yield "", strings.CHECK_ON_CHIP.format(on_chip=fmt.count(plan.longest_on_chip),
+                                               offloaded=fmt.count(plan.longest_offloaded))
+    yield strings.CHECK_PLAN, strings.CHECK_PLAN_FOR.format(tokens=fmt.count(plan.context))
+    for name, value in parts(plan):
+        yield "", f"{name:<26} {value}"
+
+
+def parts(plan: MemoryPlan) -> Iterator[tuple[str, str]]:
+    """What lies in the GPU's memory (the host's where there is no GPU); then what an offloaded cache takes there."""
+    token = f"{plan.kv_per_token / 1024:g}"
+    for name, words in strings.CHECK_PARTS.items():
+        nbytes = getattr(plan, name)
+        if name == "resident_kv":
+            shape = strings.CHECK_PER_TOKEN if plan.mode != "offload" else strings.CHECK_RESIDENT
+            yield words, shape.format(size=fmt.memory(nbytes), token=token, resident=plan.resident_layers,
+                                      layers=plan.num_layers)
+        elif nbytes:
+            yield words, fmt.memory(nbytes)
+    yield strings.CHECK_TOGETHER, strings.CHECK_OF_FREE.format(need=fmt.memory(plan.need), have=fmt.memory(plan.have))
+    if plan.host:
+        yield strings.CHECK_HOST, strings.CHECK_OF_FREE.format(need=fmt.memory(plan.host),
+                                                               have=fmt.memory(plan.host_have))
 
 
 def version(package: str) -> str:

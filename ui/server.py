@@ -19,7 +19,7 @@ from triforce_core import ConfigError, EngineClient, EngineConfig, read_document
 
 from . import folders as places
 from . import strings
-from .arguments import DEFAULT_PORT, Arguments
+from .arguments import DEFAULT_PORT, Arguments, engine_config
 from .guard import Guard, allowed_hosts, is_loopback, read_users
 from .services import Services
 
@@ -68,11 +68,7 @@ def serve(arguments: Arguments) -> int:
 
 
 def make_services(arguments: Arguments, folders: places.Folders) -> Services:
-    config = EngineConfig(
-        model=arguments.model, draft_model=arguments.draft_model, mode=arguments.mode, dtype=arguments.dtype or "auto",
-        device=arguments.device, gpus=arguments.gpus, max_context=arguments.max_context or "auto",
-        allow_download=arguments.allow_download,
-        saved_readings=folders.saved_readings)
+    config = engine_config(arguments, folders.saved_readings)
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"
     make: Callable[[EngineConfig], Any] = EngineClient

@@ -22,6 +22,7 @@ FLAGS = {
     "device": "torch device, for example cuda:0 (default auto)",
     "gpus": "GPUs of this machine that hold the model together (default 1)",
     "max_context": "tokens for document and conversation together (default: what the model and memory allow)",
+    "gpu_memory_limit": "GiB of the GPU's memory to use at most, as if it had no more (default none)",
     "data_dir": "keep library, chats and caches here instead of the usual places",
     "offline": "never use the network (this is the default)",
     "allow_download": "let a model named by repo id be downloaded",
@@ -42,7 +43,7 @@ AUTH_FILE_ALLOWED = "one user:password per line, the password at least 8 charact
 AUTH_FILE_MISSING = "{path} cannot be read"
 VIBE_MODE = "GRADIO_VIBE_MODE is set, which lets a browser run code on this machine"
 VIBE_MODE_REMEDY = "Unset it and start again."
-CANNOT_RUN = "This machine cannot run the built-in model: {why}"
+CANNOT_RUN = "This machine cannot run it: {why}"
 
 # -- library --------------------------------------------------------------------------------------------------------
 LIBRARY = "Library"
@@ -101,6 +102,7 @@ WARNINGS = "About this file"
 
 # -- page choice and password ---------------------------------------------------------------------------------------
 TOO_LONG_TITLE = "This document is longer than the context"
+TOO_LARGE_TITLE = "This document needs more memory than is free"
 TOO_LONG = ("It has {tokens} tokens on {pages}; {most} fit beside questions and answers. Nothing is cut without you: "
             "choose which pages to read.")
 CHOOSE_TITLE = "Which pages should be read?"
@@ -209,9 +211,11 @@ MODE = "Mode"
 WHY = "Why"
 CONTEXT = "Context"
 CONTEXT_TOKENS = "{tokens} tokens"
+CONTEXT_FITS = "{tokens} tokens, {fit} fit into memory"
+WEIGHTS = "{model}, {size}"
 MEMORY = "Memory"
-MEMORY_MODEL = "{rss} in use, weights {model}"
-MEMORY_WEIGHTS = "weights {model}"
+GPU_MEMORY = "GPU"
+MEMORY_USE = "{used} used, {free} free"
 NUMBERS = "Numbers"
 QUEUE = "Queue"
 QUEUE_EMPTY = "empty"
@@ -295,9 +299,6 @@ DISMISS = "Dismiss"
 
 # -- --check --------------------------------------------------------------------------------------------------------
 CHECK_APP = "App"
-CHECK_CPU = "CPU"
-CHECK_CORES = "{cores} cores, {name}"
-CHECK_MEMORY = "Memory"
 CHECK_DISK = "Disk"
 CHECK_FREE = "{free} free of {total}"
 CHECK_PACKAGES = "Packages"
@@ -306,3 +307,18 @@ CHECK_NETWORK = "Network"
 CHECK_OFFLINE = "off (models are only taken from this machine)"
 CHECK_DOWNLOAD = "a model named by repo id may be downloaded"
 CHECK_MISSING = "not installed"
+CHECK_MODEL = "{name}, draft {draft}, {size} on disk"
+CHECK_LONGEST = "{tokens} tokens fit, of {most} that the model can"
+CHECK_ON_CHIP = "all on the GPU {on_chip}, with keys and values in host memory {offloaded}"
+CHECK_PLAN = "Plan"
+CHECK_PLAN_FOR = "for {tokens} tokens"
+CHECK_PARTS = {
+    "weights": "weights", "draft_weights": "draft model", "weight_copy": "quantised copy for drafts",
+    "resident_kv": "keys and values", "retrieval": "retrieval cache", "draft_cache": "draft model's cache",
+    "streams": "stream buffers", "workspace": "workspace", "reserve": "kept free",
+}
+CHECK_PER_TOKEN = "{size} ({token} KiB per token)"
+CHECK_RESIDENT = "{size} ({resident} of {layers} layers; {token} KiB per token in all)"
+CHECK_TOGETHER = "together"
+CHECK_OF_FREE = "{need} of {have}"
+CHECK_HOST = "in host memory"

@@ -231,7 +231,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """One of 80 GiB, 2 of them taken by others. Returns what fractions torch was held to."""
     fractions: list[float] = []
     for name, value in {
-        "is_available": lambda: True, "device_count": lambda: 1, "mem_get_info": lambda *_: (78 * GIB, 80 * GIB),
+        "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
+        "mem_get_info": lambda *_: (78 * GIB, 80 * GIB),
         "memory_reserved": lambda *_: 0, "get_device_name": lambda *_: "A GPU",
         "get_device_capability": lambda *_: (8, 0),
         "get_device_properties": lambda *_: type("Properties", (), {"total_memory": 80 * GIB}),
@@ -265,6 +266,13 @@ def test_a_limit_without_a_gpu_is_refused(folders):
 def test_bad_limits(limit):
     with pytest.raises(ConfigError, match="gpu_memory_limit"):
         EngineConfig(gpu_memory_limit=limit)
+
+
+def test_the_next_document_may_have_what_the_open_one_holds(folders, gpu, monkeypatch):
+    """In host memory too, where an offloaded cache lies."""
+    free(monkeypatch, 10 * GIB)
+    planner = choose(config(folders, mode="auto")).planner
+    assert planner.plan(4096, 57 * GIB).host_have > 60 * GIB > 10 * GIB > planner.plan(4096).host_have
 
 
 def test_facts_on_a_gpu(folders, gpu, monkeypatch):

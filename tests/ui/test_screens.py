@@ -6,7 +6,16 @@ from dataclasses import replace
 import pytest
 from little_books import make_document
 
-from triforce_core import Document, DocumentFit, DocumentOpened, ModelInfo, Page, PrefillProgress
+from triforce_core import (
+    Document,
+    DocumentFit,
+    DocumentOpened,
+    EngineFacts,
+    EngineStatus,
+    ModelInfo,
+    Page,
+    PrefillProgress,
+)
 from ui import charts, figures, race, strings, transcript
 from ui.conversations import Answer
 from ui.desk import Reading
@@ -159,6 +168,19 @@ def test_replay_marks_are_thinned_but_complete() -> None:
     marks = [(i * 0.01, i) for i in range(5000)]
     kept = race.thin(marks)
     assert len(kept) <= 601 and kept[-1][1] == 4999
+
+
+def test_engine_panel_shows_memory() -> None:
+    model = ModelInfo("Llama", "", "on-chip", "a GPU is present", "H200", "bfloat16", 131_072, 13_476_298_752, 1)
+    facts = EngineFacts("offload", "61.0 GiB do not fit", 70 * 2**30, 30 * 2**30, 18 * 2**30, 6 * 2**30)
+    status = EngineStatus("busy", model, 1, 0, 0, None, facts=facts)
+    html = side.engine_section("ready", model, None, "", status, 0, True)
+    for text in ("offload (H200)", "61.0 GiB do not fit", "18.0 GiB used, 6.0 GiB free", "70.0 GiB used, 30.0 GiB free",
+                 'aria-label="GPU"', 'aria-valuenow="75"', 'aria-label="Memory"', 'aria-valuenow="70"'):
+        assert text in html
+    assert "a GPU is present" not in html  # the document's reason, not the model's
+    on_cpu = replace(status, facts=replace(facts, device_used=None, device_free=None))
+    assert 'aria-label="GPU"' not in side.engine_section("ready", model, None, "", on_cpu, 0, True)
 
 
 def test_engine_panel_says_why() -> None:

@@ -127,8 +127,8 @@ def test_help_is_quick_and_complete() -> None:
     text = app("--help").stdout
     assert time.monotonic() - started < 1.0
     for flag in ("--host", "--port", "--no-browser", "--model", "--draft-model", "--mode", "--dtype", "--device",
-                 "--max-context", "--data-dir", "--offline", "--allow-download", "--engine", "--auth-file",
-                 "--log-level", "--version", "--check"):
+                 "--max-context", "--gpu-memory-limit", "--data-dir", "--offline", "--allow-download", "--engine",
+                 "--auth-file", "--log-level", "--version", "--check"):
         assert flag in text
 
 
@@ -141,7 +141,8 @@ def test_a_busy_port_is_one_line_and_exit_2(served, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "words"), [(("--host", "0.0.0.0"), "--auth-file"),
                                                   (("--auth-file", "/nonexistent"), "cannot be read"),
-                                                  (("--max-context", "5"), "max_context")])
+                                                  (("--max-context", "5"), "max_context"),
+                                                  (("--gpu-memory-limit", "0"), "gpu_memory_limit")])
 def test_refusals_before_anything_starts(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     result = app(*arguments, "--no-browser", "--data-dir", str(tmp_path))
     assert result.returncode == 2 and words in result.stderr and "Traceback" not in result.stderr

@@ -25,15 +25,14 @@ class MemoryUse:
 
 
 def read_room(device: torch.device, limit: int | None, held: int = 0, processes: int = 1) -> Room:
-    """What a plan may count on. held: bytes that the engine's models and caches have taken in host memory already, as
-    far as they are its own (mapped files count as free: the kernel can drop them). processes: that share what is free
-    there."""
+    """What a plan may count on. held: bytes that the engine has taken in host memory already and that the plan counts
+    too (of a GPU's memory torch knows). processes: that share what is free on the host."""
     host = free_host_memory() // processes
     if device.type != "cuda":
-        info = psutil.Process().memory_info()
+        info = psutil.Process().memory_info()  # weights in mapped files count as free: the kernel can drop them
         return Room(host + min(held, info.rss - getattr(info, "shared", 0)))
     free, _ = torch.cuda.mem_get_info(device)
-    return Room(host, free + torch.cuda.memory_reserved(device), limit)
+    return Room(host + held, free + torch.cuda.memory_reserved(device), limit)
 
 
 def read_use(device: torch.device, limit: int | None) -> MemoryUse:

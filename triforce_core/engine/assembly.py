@@ -85,7 +85,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     Raises ModelError kinds, ConfigError, and NotEnoughMemoryError if they cannot run here (or not with the context that
     was asked for)."""
     machine = read_capability()
-    device, why_mode = _place(config, shard)
+    device, why_there = _place(config, shard)
     dtype, why_dtype = _dtype(config, device, machine)
     if device.type == "cpu":
         shared = max(1, choose_threads(machine) // shard.world)
@@ -103,12 +103,12 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
     wish = make_wish(_weights(folder, dtype, device, shard), draft, max_context=_context(config, read_config(folder)),
                      config=config, device=device)
-    planner = Planner(wish, _modes(config, on_gpu), device, limit, shard)
+    planner = Planner(wish, _modes(config, on_gpu), device, limit, shard, why_there)
     plan = planner.plan(None if config.max_context == "auto" else config.max_context, together=together)
     info = ModelInfo(
         name="built-in" if builtin else Path(config.model).name,
         draft_name="none" if draft_folder is None else "built-in draft" if own else Path(wanted).name,
-        mode=plan.mode, why=f"{why_mode}; {plan.why}; {why_dtype}", device=_device_name(device, shard),
+        mode=plan.mode, why=f"{why_there}; {plan.why}; {why_dtype}", device=_device_name(device, shard),
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
         model_bytes=sum(f.stat().st_size for f in _weight_files(folder)),
         kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan)

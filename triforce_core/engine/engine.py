@@ -142,8 +142,10 @@ class Engine:
         if loaded is None:
             return None
         use = read_use(loaded.planner.device, loaded.planner.limit)
-        return EngineFacts(plan.mode if plan else loaded.info.mode, plan.why if plan else loaded.info.why,
-                           use.host_used, use.host_free, use.device_used, use.device_free)
+        mode, why = loaded.info.mode, loaded.info.why
+        if plan is not None:
+            mode, why = plan.mode, f"{loaded.planner.why_there}; {plan.why}"
+        return EngineFacts(mode, why, use.host_used, use.host_free, use.device_used, use.device_free)
 
     def cancel(self) -> None:
         """From any thread: end what runs, within one prefill chunk or one round."""
@@ -171,9 +173,10 @@ class Engine:
     @property
     def _held(self) -> int:
         """Host memory that the models and the open document's cache have taken, and that a new document may have."""
-        held = self._need_loaded().planner.loaded_bytes
-        cache = self._session.full.cache if self._session else None
-        return held + (cache.nbytes if isinstance(cache, FullCache) else 0)
+        planner, plan = self._need_loaded().planner, self._plan
+        if planner.device.type != "cpu":
+            return plan.host if plan else 0
+        return planner.loaded_bytes + (plan.kv if plan else 0)
 
     def _opened(self, prompt: DocumentPrompt, seconds: float, restored: bool) -> DocumentOpened:
         return DocumentOpened(prompt.document_id, len(prompt.token_ids), prompt.pages, seconds, self._read_seconds,

@@ -22,7 +22,7 @@ _SLACK = 64  # slots that RetrievalCache and StreamingCache keep for new tokens 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans for models that are chosen: what they need, which modes are allowed (best first), and where.
+    """Plans for models that are chosen: what they need, which modes are allowed (best first), where, and why there.
 
     limit: bytes of the GPU, or None."""
 
@@ -31,6 +31,7 @@ class Planner:
     device: torch.device
     limit: int | None
     shard: Shard
+    why_there: str
 
     @property
     def loaded_bytes(self) -> int:

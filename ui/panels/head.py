@@ -140,7 +140,8 @@ def choice_words(entry: Entry, fit: DocumentFit | None) -> str:
     if fit is None:
         title, text = strings.CHOOSE_TITLE, strings.CHOOSE_UNKNOWN.format(pages=pages(entry.pages))
     else:
-        title = strings.CHOOSE_TITLE if fit.fits else strings.TOO_LONG_TITLE
+        too_much = strings.TOO_LARGE_TITLE if fit.limited_by == "memory" else strings.TOO_LONG_TITLE
+        title = strings.CHOOSE_TITLE if fit.fits else too_much
         text = (strings.CHOOSE if fit.fits else strings.TOO_LONG).format(
             tokens=fmt.count(fit.tokens), pages=pages(entry.pages), most=fmt.count(fit.max_tokens))
     return f"<h2>{esc(title)}</h2><p>{esc(text)}</p>"

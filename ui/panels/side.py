@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from triforce_core import Document, LoadProgress, ModelInfo
+from triforce_core import Document, EngineFacts, LoadProgress, ModelInfo
 
 from .. import charts, strings
 from .. import figures as fmt
@@ -73,21 +73,33 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
     elif state == "starting" and load:
         parts.append(f'<p class="tf-note">{esc(load.stage)}</p>{charts.meter(load.fraction or 0.0, "", load.stage)}')
     if model:
-        rss = getattr(status, "rss_bytes", 0)
-        weights = fmt.size(model.model_bytes)
+        facts: EngineFacts | None = getattr(status, "facts", None)
+        fit = model.plan.longest if model.plan else model.max_context
+        context = strings.CONTEXT_TOKENS if fit >= model.max_context else strings.CONTEXT_FITS
         rows = [
-            (strings.MODEL, model.name), (strings.DRAFT, model.draft_name or strings.NO_DRAFT),
-            (strings.MODE, f"{model.mode} ({model.device})"), (strings.WHY, model.why), (strings.NUMBERS, model.dtype),
-            (strings.CONTEXT, strings.CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))),
-            (strings.MEMORY, strings.MEMORY_MODEL.format(rss=fmt.size(rss), model=weights) if rss
-             else strings.MEMORY_WEIGHTS.format(model=weights)),
-            (strings.QUEUE, strings.QUEUE_LENGTH.format(waiting=waiting) if waiting else strings.QUEUE_EMPTY),
+            (strings.MODEL, esc(strings.WEIGHTS.format(model=model.name, size=fmt.size(model.model_bytes)))),
+            (strings.DRAFT, esc(model.draft_name or strings.NO_DRAFT)),
+            (strings.MODE, esc(f"{facts.mode if facts else model.mode} ({model.device})")),
+            (strings.WHY, esc(facts.why if facts else model.why)), (strings.NUMBERS, esc(model.dtype)),
+            (strings.CONTEXT, esc(context.format(tokens=fmt.count(model.max_context), fit=fmt.count(fit)))),
         ]
+        if facts and facts.device_used is not None and facts.device_free is not None:
+            rows.append((strings.GPU_MEMORY, memory_use(strings.GPU_MEMORY, facts.device_used, facts.device_free)))
+        if facts:
+            rows.append((strings.MEMORY, memory_use(strings.MEMORY, facts.host_used, facts.host_free)))
+        rows.append((strings.QUEUE, esc(strings.QUEUE_LENGTH.format(waiting=waiting) if waiting
+                                        else strings.QUEUE_EMPTY)))
         if getattr(status, "pid", None):
             rows.append((strings.PROCESS, str(status.pid)))
-        parts.append('<dl class="tf-facts">' + "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>"
+        parts.append('<dl class="tf-facts">' + "".join(f"<dt>{esc(name)}</dt><dd>{value}</dd>"
                                                        for name, value in rows) + "</dl>")
     return "".join(parts)
+
+
+def memory_use(name: str, used: int, free: int) -> str:
+    """What the engine has of what it could have."""
+    words = strings.MEMORY_USE.format(used=fmt.memory(used), free=fmt.memory(free))
+    return esc(words) + charts.meter(used / max(used + free, 1), "tf-meter-thin", name)
 
 
 def panels(services: Services) -> list[Panel]:
