@@ -9,11 +9,14 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.engine import assembly
+from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
+from triforce_core.engine import assembly, planning
 from triforce_core.engine.dials import Dials
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.planning import Planner
 from triforce_core.errors import ConfigError
+from triforce_core.kernels import REFERENCE
+from triforce_core.model import read_config
 from triforce_core.sampling import Sampler
 
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
@@ -110,6 +113,26 @@ def test_auto_takes_the_copy_for_which_a_gpu_has_room():
     assert chosen == {(): "same", ("int8", "int4"): "int8", ("int4",): "same"}
     short = Dials.decide(SpeculationConfig(), context_tokens=200, has_draft=True, on_gpu=True, copies=["int8"])
     assert short.retrieval_weights == "same" and "copy" not in short.why
+
+
+def test_a_copy_is_planned_for_where_kernels_gain_by_it(folders, monkeypatch):
+    shape = read_config(folders[0])
+    planned = []
+    for types in ((), (torch.bfloat16,)):
+        kernels = replace(REFERENCE, quantized_types=types)
+        monkeypatch.setattr(planning, "choose_kernels", lambda device, kernels=kernels: kernels)
+        wish = planning.make_wish(Weights(shape), None, max_context=4096, config=EngineConfig(),
+                                  device=torch.device("cuda"))
+        roomy, tight = (make_plan(wish, Room(2**40, free), 4096, ["on-chip"]) for free in (2**36, need(wish) + 2**10))
+        planned.append((roomy.weight_copy, tight.weight_copy))
+    matrices = shape.num_parameters  # the embedding is the head, too
+    assert planned == [(0, 0), (matrices, 0)]
+
+
+def need(wish: Wish) -> int:
+    """Bytes without a copy of the weights, and what is kept free of so much."""
+    bare = make_plan(replace(wish, copy_bytes_per_weight=0.0), Room(2**40, 2**36), 4096, ["on-chip"])
+    return bare.need - bare.reserve + 512 * 2**20
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])

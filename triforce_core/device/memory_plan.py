@@ -174,7 +174,8 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
         free = wish.most_resident is None or wish.most_resident >= layers
         return plan if plan.fits and free else _offload(plan, wish, layer_kv)
     if wish.copy_bytes_per_weight:
-        with_copy = replace(plan, weight_copy=int(target.matrices * wish.copy_bytes_per_weight))
+        head = target.shape.vocab_size * target.shape.hidden_size  # in int8, whatever the layers are in
+        with_copy = replace(plan, weight_copy=int(target.matrices * wish.copy_bytes_per_weight) + head)
         return with_copy if with_copy.fits else plan
     return plan
 
