@@ -37,7 +37,7 @@ class EngineConfig:
     model / draft_model: "builtin", a folder, or a Hugging Face repo id already in the local cache
     (fetched only with allow_download); draft_model may be "auto" (the built-in draft for the
     built-in model, otherwise none) or "none". saved_readings: folder for saved KV, or None for off.
-    gpus: how many hold the model together, each with its heads (with mode "cpu": processes, to rehearse it).
+    gpus: how many hold the model together, each with its heads; where a CPU was chosen, processes, for rehearsal.
     gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 
@@ -63,12 +63,18 @@ class EngineConfig:
         _whole("prefill_chunk", self.prefill_chunk, 16, 65_536)
         _whole("threads", self.threads, 1, 1024)
         _whole("gpus", self.gpus, 1, 64, auto=False)
-        _check(self.gpus == 1 or self.device == "auto", "device", self.device, "auto when gpus is above 1")
+        _check(self.gpus == 1 or self.device in ("auto", "cpu"), "device", self.device,
+               "auto or cpu when gpus is above 1")
         limit = self.gpu_memory_limit
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
         _check(limit == "none" or (number and 0.5 <= limit <= 4096), "gpu_memory_limit", limit,
                "GiB from 0.5 to 4096, or 'none'")
         _whole("resident_layers", self.resident_layers, 0, 1024)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it was chosen to do without GPUs."""
+        return self.mode == "cpu" or self.device == "cpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,8 @@ def test_heads_that_cannot_be_shared_out_are_refused_with_what_can(tmp_path: Pat
 @pytest.mark.skipif(torch.cuda.device_count() > 1, reason="this machine has several GPUs")
 def test_more_gpus_than_there_are() -> None:
     with pytest.raises(ConfigError, match=r"gpus is 2.*Allowed: 1"):
-        require_gpus(2, "auto")
-    require_gpus(2, "cpu")
+        require_gpus(2, on_cpu=False)
+    require_gpus(2, on_cpu=True)
 
 
 @pytest.mark.skipif(not (BUILTIN / "target" / "model.safetensors").is_file(), reason="the built-in model is missing")

@@ -16,7 +16,7 @@ from tests.worker.test_client import make_client, take, wait_until
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError, ContextTooLongError, EngineDiedError
-from triforce_core.events import DocumentOpened, Finished, RoundEvent
+from triforce_core.events import DocumentOpened, Finished, ModelInfo, RoundEvent
 from triforce_core.worker.client import EngineClient
 from triforce_core.worker.job import Job
 
@@ -125,6 +125,15 @@ def test_a_killed_rank_ends_the_answer_at_once_and_the_next_question_is_answered
     endless(client)
     processes[0].send_signal(signal.SIGKILL)
     wait_until(lambda: gone(processes))
+
+
+def test_two_ranks_stream_their_caches_from_host_memory(config: EngineConfig, alone: list[Finished]) -> None:
+    with EngineClient(replace(config, mode="offload", device="cpu", resident_layers=1)) as client:
+        *_, info = client.load()
+        assert isinstance(info, ModelInfo) and info.mode == "offload"
+        list(client.open_document(document()))
+        for (temperature, way), one in zip(WAYS[:4], alone, strict=False):
+            assert finished(client.ask(QUESTION, (), sampling(temperature), way)).token_ids == one.token_ids
 
 
 def test_no_rank_is_left_when_the_client_closes(config: EngineConfig) -> None:

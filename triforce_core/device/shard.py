@@ -74,12 +74,12 @@ class Shard:
 ALONE = Shard()
 
 
-def require_gpus(wanted: int, mode: str) -> None:
-    """Raises ConfigError unless there is a GPU for each rank (mode "cpu" needs none: a rehearsal with processes)."""
+def require_gpus(wanted: int, on_cpu: bool) -> None:
+    """Raises ConfigError unless there is a GPU for each rank (on_cpu: none is needed, it is a rehearsal)."""
     present = torch.cuda.device_count()
     if wanted > 1 and not dist.is_available():
         raise ConfigError(f"gpus is {wanted}, and this torch was built without torch.distributed", allowed="1")
-    if wanted > max(present, 1) and mode != "cpu":
+    if wanted > max(present, 1) and not on_cpu:
         raise ConfigError(f"gpus is {wanted}, and torch sees {present or 'none'}",
                           allowed=f"1 to {present}" if present > 1 else "1")
 

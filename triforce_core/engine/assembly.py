@@ -294,6 +294,7 @@ def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
     if config.mode in ("on-chip", "offload") and not has_gpu and not rehearsed:
         raise ConfigError(f"mode is {config.mode!r} and torch sees no GPU", allowed="auto, cpu",
                           remedy="Install a CUDA build of torch, or use --mode cpu.")
+    split = f"; {shard.world} ranks, each with its part of the heads" if shard.world > 1 else ""
     if config.device != "auto":
         try:
             device = torch.device(config.device)
@@ -301,8 +302,7 @@ def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
             raise ConfigError(f"device is {config.device!r}", allowed="auto, cpu, cuda, cuda:N") from error
         if device.type == "cuda" and not has_gpu:
             raise ConfigError(f"device is {config.device!r} and torch sees no GPU", allowed="auto, cpu")
-        return device, "chosen with --device"
-    split = f"; {shard.world} ranks, each with its part of the heads" if shard.world > 1 else ""
+        return device, "chosen with --device" + split
     if has_gpu and config.mode != "cpu":
         device = torch.device("cuda", shard.rank) if split else torch.device("cuda")
         return device, ("a GPU is present" if config.mode == "auto" else "chosen with --mode") + split

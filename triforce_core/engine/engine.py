@@ -61,9 +61,8 @@ class Engine:
         """What this machine has, and what would be loaded and how it would lie in memory; loads nothing.
         Raises as ``load``."""
         yield MachineInfo(tuple(describe(read_capability())))
-        gpus = self.config.gpus
-        require_gpus(gpus, self.config.mode)
-        yield choose(self.config, Shard(0, gpus), together=False).info
+        require_gpus(self.config.gpus, self.config.on_cpu)
+        yield choose(self.config, Shard(0, self.config.gpus), together=False).info
 
     def load(self) -> Iterator[LoadProgress | ModelInfo]:
         """Load the model unless it is loaded. Raises ModelError kinds, ConfigError, NotEnoughMemoryError."""

@@ -169,12 +169,12 @@ class Process:
         from ..device.shard import meet, open_meeting, require_gpus
 
         config, listener = self._config, None
-        require_gpus(config.gpus, config.mode)
+        require_gpus(config.gpus, config.on_cpu)
         if self._rank == 0:
             listener, self._port = open_meeting()
             self._followers = Followers(config, self._factory, self._port, self._lost)
             self._followers.begin(request)
-        self._shard = meet(self._rank, config.gpus, self._port, config.mode != "cpu", listener)
+        self._shard = meet(self._rank, config.gpus, self._port, not config.on_cpu, listener)
 
     def _lost(self, cause: str) -> None:
         """A follower is gone or out of step. The thread that works may wait for it for ever: end the process."""
