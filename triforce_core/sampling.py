@@ -172,15 +172,10 @@ class Sampler:
         self.masks = masks
         self.by_draws = params.temperature == 0 or verifier == "coupled"
         self.chance: Chance = chance or SeededChance(params.seed)
-        self._same = same
+        self.same: Callable[[list[int]], list[int]] = same or (lambda numbers: numbers)
         if same is not None:
             self.chance = SharedChance(self.chance, same)
         self._noise: OrderedDict[int, Tensor] = OrderedDict()
-
-    @property
-    def shared(self) -> bool:
-        """Whether several processes must decide alike."""
-        return self._same is not None
 
     @property
     def kind(self) -> LawKind:
@@ -208,7 +203,7 @@ class Sampler:
         scores = self._filtered(logits)
         noise = self.noise(len(context), len(logits), logits.shape[-1])
         drawn: list[int] = (scores + noise.to(scores.device)).argmax(-1).tolist()
-        return drawn if self._same is None else self._same(drawn)
+        return self.same(drawn)
 
     def distributions(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
         """Probabilities [m, V] of each row, for deciding by chance. Needs temperature > 0."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ class Tiers:
     """A context in a full cache, and one of the two kinds of drafter over it."""
 
     def __init__(self, gamma1: int, *, on_device: bool, kind: type = IndexedCache, middle: bool = True,
-                 capture: Callable | None = None, max_tokens: int = 2000) -> None:
+                 capture: Callable | None = None, max_tokens: int = 2000, same: Callable | None = None) -> None:
         c, s = TARGET.config, SMALL.config
         self.context = [int(t) for t in np.random.default_rng(0).integers(VOCAB, size=START)]
         cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=TARGET.dtype, slots=8)
@@ -49,7 +50,7 @@ class Tiers:
         if middle:
             self.part = kind(cache, budget=64, recent=16, chunk_size=4)
             host = HierarchicalDrafter(ModelOnCache(TARGET, self.part), small if gamma1 else NoDrafter(), gamma1)
-        self.drafter: Drafter = DeviceLoop(host, capture) if on_device else host
+        self.drafter: Drafter = DeviceLoop(host, capture, same) if on_device else host
 
     def draft(self, count: int, sampler: Sampler) -> Draft:
         return self.drafter.propose(self.context, count, sampler)
@@ -158,6 +159,29 @@ def test_by_chance_with_the_same_numbers(params, gamma1, count):
 
     below = lives(tiers, samplers, count)
     assert (below > 3) == (gamma1 > 0)
+
+
+@pytest.mark.parametrize(("params", "verifier"), [
+    (SamplingParams(), "coupled"), (SamplingParams(temperature=0.9, top_p=0.8), "coupled"),
+    (SamplingParams(temperature=0.9, top_p=0.8), "rejection")], ids=["T0", "draws", "chance"])
+@pytest.mark.parametrize("middle", [True, False])
+def test_a_follower_takes_the_leaders_decisions(params, verifier, middle):
+    """Another seed stands for sums in another order: what the follower itself would draw must not matter."""
+    told: list[torch.Tensor] = []
+
+    def tell(numbers: torch.Tensor) -> torch.Tensor:
+        told.append(numbers.clone())
+        return numbers
+
+    tiers = [Tiers(2, on_device=True, middle=middle, capture=lambda: run_again, same=same)
+             for same in (tell, lambda numbers: numbers.copy_(told.pop(0)))]
+    for step in range(4):
+        drafts = [one.draft(6, Sampler(replace(params, seed=10 * step + number), verifier=verifier))
+                  for number, one in enumerate(tiers)]
+        assert drafts[0].token_ids == drafts[1].token_ids and drafts[0].origins == drafts[1].origins
+        assert not told
+        for one, draft in zip(tiers, drafts, strict=True):
+            one.settle([*draft.token_ids[: step + 1], step], draft)
 
 
 def test_other_values_need_no_other_graphs():

@@ -77,8 +77,10 @@ class DeviceLoop(Drafter):
     """Takes the place of the drafter it is given, on the same models and caches. That one still writes where masks are
     at work (verbatim quoting): which tokens may follow is looked up on the host there, token by token."""
 
-    def __init__(self, host: HierarchicalDrafter | ModelDrafter, capture: Callable[[], Capture] | None = None) -> None:
-        """capture: None runs every round as usual (tests, machines without graphs)."""
+    def __init__(self, host: HierarchicalDrafter | ModelDrafter, capture: Callable[[], Capture] | None = None,
+                 same: Callable[[Tensor], Tensor] | None = None) -> None:
+        """capture: None runs every round as usual (tests, machines without graphs). same: where several devices take
+        every step together, gives them the first one's numbers, in place (greedy choices need it not)."""
         self.host, self.tier = host, host.tier
         self._below = host.tier
         self._small: _Seat | None = None
@@ -93,7 +95,7 @@ class DeviceLoop(Drafter):
                 self._small, self._below = _Seat(host.drafter.model, REREAD), host.drafter.tier
         self._seats = [seat for seat in (self._small, self._middle) if seat is not None]
         self.device = self._seats[0].on.device
-        self._new_capture = capture
+        self._new_capture, self._same = capture, same
         self._state: LoopState | None = None
         self._graphs: dict[LawKind, list[Callable[[], None]]] = {}
         self._valid: tuple[object, ...] = ()  # what captured rounds are good for
@@ -171,6 +173,7 @@ class DeviceLoop(Drafter):
                 token = chance.pick(p[0])
             state.drafted[i : i + 1] = token
             token_ids, steps = token, steps[-1:] + 1
+        self._agree(kind, state.drafted)
         if self._middle is None:
             laws = None if kind.by_draws else state.draft_laws
             state.emit(state.drafted, torch.ones_like(state.drafted), laws, alone=True)
@@ -183,14 +186,18 @@ class DeviceLoop(Drafter):
         logits = self._middle.logits(token_ids, state.starts[-1], steps, self._gamma + 1)
         law = TensorLaw(kind, state.dials)
         if kind.by_draws:
-            own = law.draws(logits, state.noise_of(steps, kind))
+            own = self._agree(kind, law.draws(logits, state.noise_of(steps, kind)))
             state.emit(own, agree_on_tensors(state.drafted, own), None)
             return
         target = law.distributions(logits)
         chance = DrawnChance(state.numbers_of_round()[self._gamma :])
-        accepted, own = reject_on_tensors(state.drafted, state.draft_laws, target, chance)
+        verdict = torch.cat(reject_on_tensors(state.drafted, state.draft_laws, target, chance))
+        accepted, own = self._agree(kind, verdict).split(1)
         written = torch.cat((state.drafted, own))
         state.emit(torch.where(state.ramp(self._gamma + 1) < accepted, written, own), accepted, target)
+
+    def _agree(self, kind: LawKind, numbers: Tensor) -> Tensor:
+        return numbers if self._same is None or kind.greedy else self._same(numbers)
 
     def _tell(self, context: Sequence[int], emitted: Sequence[int], last: int) -> None:
         """The caches what they hold now. last: drafted tokens that the last round kept."""

@@ -190,7 +190,8 @@ class Hierarchy:
         self._clock = StageClock(loaded.target.device)
         self._spent: dict[str, float] = {}
         if _on_device(loaded) and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
-            self.drafter = DeviceLoop(self.drafter, CudaCapture if loaded.target.graphs else None)
+            self.drafter = DeviceLoop(self.drafter, CudaCapture if loaded.target.graphs else None,
+                                      loaded.shard.same_on_device if loaded.shard.world > 1 else None)
 
     def reset(self) -> None:
         """Before a question's prompt is read: forget the last one's."""
@@ -257,10 +258,10 @@ class Hierarchy:
 
 
 def _on_device(loaded: Loaded) -> bool:
-    """Whether the inner rounds can run without the host (which several ranks need, to decide alike)."""
+    """Whether the inner rounds can run without the host."""
     target, draft = loaded.target, loaded.draft
     alike = draft is None or (draft.runs_on_device and draft.config.vocab_size == target.config.vocab_size)
-    return target.runs_on_device and alike and loaded.shard.world == 1
+    return target.runs_on_device and alike
 
 
 def _on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:

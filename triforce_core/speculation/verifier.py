@@ -12,7 +12,7 @@ drafter for the round above it. That is the whole hierarchy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -31,8 +31,9 @@ def verify(draft: Draft, logits: Tensor, context: Sequence[int],
         verdict = agree(draft, sampler.draws(logits, context, draft.token_ids))
         return verdict, [None] * len(verdict.token_ids)
     target = sampler.distributions(logits, context, draft.token_ids)
-    if target.is_cuda and not sampler.shared:  # each decision on the host would wait for the device
-        verdict = reject_at_once(draft, target, DrawnChance(sampler.chance.numbers(len(target)).to(target.device)))
+    if target.is_cuda:  # each decision on the host would wait for the device
+        chance = DrawnChance(sampler.chance.numbers(len(target)).to(target.device))
+        verdict = reject_at_once(draft, target, chance, sampler.same)
     else:
         verdict = reject(draft, target, sampler.chance)
     return verdict, list(target[: len(verdict.token_ids)])
@@ -68,8 +69,9 @@ def reject(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
     return Verdict([*draft.token_ids, chance.pick(target[n])], n, n, "bonus")
 
 
-def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance) -> Verdict:
-    """``reject`` where the host waits once, for all decisions together."""
+def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
+                   same: Callable[[list[int]], list[int]] = list) -> Verdict:
+    """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
     n = len(draft.token_ids)
     tokens = torch.tensor(draft.token_ids, dtype=torch.int64, device=target.device)
     laws = torch.zeros_like(target[:n])
@@ -77,7 +79,7 @@ def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance) -> Verdic
         laws = torch.stack([laws[0] if law is None else law.to(target) for law in draft.laws])
     one_hot = torch.tensor([law is None for law in draft.laws], dtype=target.dtype, device=target.device)
     laws.scatter_add_(1, tokens[:, None], one_hot[:, None])
-    accepted, own = torch.cat(reject_on_tensors(tokens, laws, target, chance)).tolist()
+    accepted, own = same(torch.cat(reject_on_tensors(tokens, laws, target, chance)).tolist())
     tested, kind = (accepted + 1, "recovered") if accepted < n else (n, "bonus")
     return Verdict([*draft.token_ids[:accepted], own], accepted, tested, kind)
 
