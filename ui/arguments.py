@@ -30,8 +30,8 @@ class Arguments:
     browser: bool = True
     model: str = "builtin"
     draft_model: str = "auto"
-    mode: str = "auto"
-    dtype: str | None = None  # None: what the settings page says
+    mode: str | None = None  # None, as of dtype: what the settings page says
+    dtype: str | None = None
     device: str = "auto"
     gpus: int = 1
     max_context: int | None = None
@@ -57,7 +57,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--no-browser", action="store_true", help=say["no_browser"])
     parser.add_argument("--model", default="builtin", metavar="MODEL", help=say["model"])
     parser.add_argument("--draft-model", default="auto", metavar="MODEL", help=say["draft_model"])
-    parser.add_argument("--mode", choices=MODES, default="auto", help=say["mode"])
+    parser.add_argument("--mode", choices=MODES, help=say["mode"])
     parser.add_argument("--dtype", choices=DTYPES, help=say["dtype"])
     parser.add_argument("--device", default="auto", help=say["device"])
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help=say["gpus"])
@@ -85,10 +85,10 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
 def engine_config(arguments: Arguments, saved_readings: Path | None = None) -> EngineConfig:
     """What the engine is told. Raises ConfigError."""
     return EngineConfig(
-        model=arguments.model, draft_model=arguments.draft_model, mode=arguments.mode, dtype=arguments.dtype or "auto",
-        device=arguments.device, gpus=arguments.gpus, max_context=arguments.max_context or "auto",
-        gpu_memory_limit=arguments.gpu_memory_limit, allow_download=arguments.allow_download,
-        saved_readings=saved_readings)
+        model=arguments.model, draft_model=arguments.draft_model, mode=arguments.mode or "auto",
+        dtype=arguments.dtype or "auto", device=arguments.device, gpus=arguments.gpus,
+        max_context=arguments.max_context or "auto", gpu_memory_limit=arguments.gpu_memory_limit,
+        allow_download=arguments.allow_download, saved_readings=saved_readings)
 
 
 def _none_or_number(text: str) -> float | str:

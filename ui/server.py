@@ -22,6 +22,7 @@ from . import strings
 from .arguments import DEFAULT_PORT, Arguments, engine_config
 from .guard import Guard, allowed_hosts, is_loopback, read_users
 from .services import Services
+from .settings import ENGINE_DIALS
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -76,8 +77,8 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
         from .fake_engine import FakeEngine
 
         make = FakeEngine
-    return Services(folders, make, config, read_document, fixed_dtype=arguments.dtype is not None,
-                    plain=arguments.engine == "autoregressive")
+    fixed = [name for name in ENGINE_DIALS if getattr(arguments, name) is not None]
+    return Services(folders, make, config, read_document, fixed=fixed, plain=arguments.engine == "autoregressive")
 
 
 def launch(services: Services, folders: places.Folders, *, host: str, port: int, users: dict[str, str] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,16 +43,17 @@ class Services:
     """The whole app without a screen: documents in, questions in, runs out."""
 
     def __init__(self, folders: Folders, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig,
-                 read: Reader, *, fixed_dtype: bool = False, plain: bool = False) -> None:
-        """fixed_dtype: the command line chose it, the settings tab cannot. plain: --engine autoregressive."""
-        self.folders, self._fixed_dtype, self._plain = folders, fixed_dtype, plain
+                 read: Reader, *, fixed: Collection[str] = (), plain: bool = False) -> None:
+        """fixed: what the command line chose of ENGINE_DIALS, so that the settings tab cannot. plain: --engine
+        autoregressive."""
+        self.folders, self._fixed, self._plain = folders, fixed, plain
         self.database = Database(folders.database)
         self.library = Library(self.database, folders.library)
         self.conversations = Conversations(self.database)
         self.conversations.interrupted(strings.APP_ENDED)
         self.runs = RunStore()
         self.dials = settings.load(folders.settings)
-        self.desk = Desk(make_engine, self._with_dtype(config), self.library, self.conversations, self.runs)
+        self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs)
         self.room = ReadingRoom(self.library, read, self.desk.read)
         self.start_id = uuid.uuid4().hex
         self.opening: str | None = None  # document that a first tab shows (from the command line)
@@ -232,7 +233,7 @@ class Services:
         """Keep settings; True if the engine restarts for them."""
         self.dials = dials
         settings.save(self.folders.settings, dials)
-        config = self._with_dtype(self.desk.config)
+        config = self._with_dials(self.desk.config)
         restarts = config != self.desk.config
         self.desk.reconfigure(config)
         return restarts
@@ -242,8 +243,9 @@ class Services:
             return dataclasses.replace(self.dials, engine="autoregressive")
         return self.dials
 
-    def _with_dtype(self, config: EngineConfig) -> EngineConfig:
-        return config if self._fixed_dtype else dataclasses.replace(config, dtype=self.dials.dtype)
+    def _with_dials(self, config: EngineConfig) -> EngineConfig:
+        chosen = {name: getattr(self.dials, name) for name in settings.ENGINE_DIALS if name not in self._fixed}
+        return dataclasses.replace(config, **chosen)
 
     def _ready(self, view: View) -> Entry:
         entry = self.library.get(view.document)

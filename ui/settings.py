@@ -12,9 +12,11 @@ from typing import Any
 from triforce_core import ConfigError, SamplingParams, SpeculationConfig
 
 from . import strings
+from .arguments import MODES
 
 ENGINES = ("auto", "triforce", "autoregressive")
 DTYPES = ("auto", "float32")
+ENGINE_DIALS = ("mode", "dtype")  # the engine starts anew with them
 AUTO_OR_WHOLE = ("gamma1", "gamma2", "budget")
 WHOLE = ("max_new_tokens", "seed", "chunk_size")
 
@@ -35,11 +37,14 @@ class Dials:
     refresh: str = "attention"
     retrieval_weights: str = "auto"
     quotes: str = "auto"
+    mode: str = "auto"
     dtype: str = "auto"
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise ConfigError(f"engine is {self.engine!r}", allowed=", ".join(ENGINES))
+        if self.mode not in MODES:
+            raise ConfigError(f"mode is {self.mode!r}", allowed=", ".join(MODES))
         if self.dtype not in DTYPES:
             raise ConfigError(f"dtype is {self.dtype!r}", allowed=", ".join(DTYPES))
         self.sampling()

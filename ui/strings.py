@@ -17,7 +17,7 @@ FLAGS = {
     "no_browser": "do not open a browser window",
     "model": "'builtin', a folder, or a Hugging Face repo id that is already downloaded",
     "draft_model": "small model that drafts: 'auto', 'none', a folder or a repo id",
-    "mode": "where the model and its cache live (default auto)",
+    "mode": "where the model and its cache live (default: the settings tab's, which is auto)",
     "dtype": "number format; float32 is the exact one (default: the settings tab's)",
     "device": "torch device, for example cuda:0 (default auto)",
     "gpus": "GPUs of this machine that hold the model together (default 1)",
@@ -283,6 +283,7 @@ SETTINGS = {  # name -> label, help
     "refresh": ("What chooses the chunks", "Attention of the last full pass, or a comparison with each chunk's mean."),
     "retrieval_weights": ("Weights of the middle tier", "Automatic: on a GPU with room for it, a smaller copy."),
     "quotes": ("Exact quotes", "Text between quotation marks is held to what the document says, word for word."),
+    "mode": ("Where it runs", "Automatic takes the GPU if there is one, and the host's memory for what is too large."),
     "dtype": ("Numbers", "Exact computes in float32: identical words with and without speculation, but slower."),
 }
 CHOICES = {
@@ -290,6 +291,8 @@ CHOICES = {
     "refresh": (("Attention", "attention"), ("Chunk means", "chunk-means")),
     "retrieval_weights": (("Automatic", "auto"), ("The model's own", "same")),
     "quotes": (("Automatic", "auto"), ("On", "on"), ("Off", "off")),
+    "mode": (("Automatic", "auto"), ("All on the GPU", "on-chip"), ("Cache in host memory", "offload"),
+             ("CPU", "cpu")),
     "dtype": (("Automatic", "auto"), ("Exact (float32)", "float32")),
 }
 

@@ -168,9 +168,21 @@ def test_settings_are_kept_and_restart_the_engine_only_for_numbers(services: Ser
     assert len(run.fold.token_ids) == 8 and run.fold.finished.reason == "length"
     assert services.keep(Dials(dtype="float32")) is True
     wait_for(lambda: services.desk.config.dtype == "float32" and services.desk.state == "ready")
+    assert services.keep(Dials(dtype="float32", mode="cpu")) is True
+    wait_for(lambda: services.desk.config.mode == "cpu" and services.desk.state == "ready")
     run = services.ask(view, "And now?")
     finish(run)
     assert run.state == "done"
+
+
+def test_what_the_command_line_chose_the_settings_tab_cannot(tmp_path: Path, script: FakeScript) -> None:
+    services = Services(places.make_folders(tmp_path / "fixed"), lambda config: FakeEngine(config, script),
+                        EngineConfig(mode="cpu"), read_quickly, fixed=["mode"])
+    services.start([])
+    services.keep(Dials(mode="offload", dtype="float32"))
+    assert services._with_dials(services.desk.config) == EngineConfig(mode="cpu", dtype="float32")
+    assert services.dials.mode == "offload"  # kept for when it counts
+    services.close()
 
 
 def test_unexpected_errors_become_a_sentence(services: Services, tmp_path: Path, monkeypatch) -> None:

@@ -26,7 +26,7 @@ def test_the_form_is_every_setting() -> None:
     ("seed", 1.5, "whole number"),
     ("temperature", 11, "0 to 10"), ("top_p", 0, "top_p"), ("chunk_size", "x", "whole number"),
     ("engine", "warp", "auto"),
-    ("dtype", "int4", "float32"), ("gamma1", "1e999", "whole number"),
+    ("dtype", "int4", "float32"), ("mode", "gpu", "on-chip"), ("gamma1", "1e999", "whole number"),
 ])
 def test_refusals_name_the_setting_and_what_is_allowed(name: str, value: object, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -39,7 +39,7 @@ def test_auto_or_a_number(value: object, kept: object) -> None:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    dials = Dials(temperature=0.6, gamma2=12, seed=7, dtype="float32")
+    dials = Dials(temperature=0.6, gamma2=12, seed=7, mode="cpu", dtype="float32")
     settings.save(tmp_path / "s.json", dials)
     assert settings.load(tmp_path / "s.json") == dials
 

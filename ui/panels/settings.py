@@ -20,7 +20,7 @@ GROUPS = (
     (strings.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes")),
     (strings.SPECULATION_GROUP, strings.SPECULATION_GROUP_HELP,
      ("engine", "gamma1", "gamma2", "budget", "chunk_size", "refresh", "retrieval_weights")),
-    (strings.ENGINE_GROUP, "", ("dtype",)),
+    (strings.ENGINE_GROUP, "", ("mode", "dtype")),
 )
 ORDER = tuple(name for _, _, names in GROUPS for name in names)
 
