@@ -167,7 +167,7 @@ def test_the_trainer_and_the_app_encode_alike() -> None:
 def test_a_quotation_runs_over_a_page_break_and_leads_back_to_the_pages(builders: dict[str, PromptBuilder]) -> None:
     builder = builders["tagged"]
     prompt = builder.document(DOCUMENT)
-    rules = builder.quote_constraint(prompt)
+    rules = builder.quote_constraint(prompt, "Which words?")
     state = rules.initial()
     ids = builder.tokenizer.encode(" The sailor knows") + builder.tokenizer.encode(" it well.")
     for token in [rules.open_id, *ids]:

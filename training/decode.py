@@ -11,6 +11,7 @@ from torch import Tensor
 
 from training.model import Llama
 from training.text import Encoder
+from triforce_core.documents.lexical import WordIndex
 
 Cache = list[tuple[Tensor, Tensor]]
 
@@ -19,12 +20,14 @@ class Verbatim:
     """What may stand inside a quotation: sentences of the document, whole and in their order.
 
     A quotation starts where a sentence starts, goes on as the document does, and may close where a sentence ends; there
-    it may also go on into the next sentence of the same line.
+    it may also go on into the next sentence of the same line. Where several sentences are possible, `prior` nats for
+    each point of their BM25 score against the question are added, as the application does.
     """
 
-    def __init__(self, ids: Sequence[int], sentences: np.ndarray, encoder: Encoder) -> None:
+    def __init__(self, ids: Sequence[int], sentences: np.ndarray, encoder: Encoder, prior: float = 0.0) -> None:
         self.ids = np.append(np.asarray(ids, np.int64), encoder.newline)
-        self.starts = sentences[:, 0]
+        self.starts, self.prior = sentences[:, 0], prior
+        self.words = WordIndex([encoder.decode(list(ids[first:end])) for first, end in sentences.tolist()])
         self.ends = np.zeros(len(self.ids) + 1, bool)
         self.ends[sentences[:, 1]] = True
         self.open, self.close = encoder.open_quote, encoder.close_quote
@@ -34,9 +37,11 @@ class Verbatim:
 class Quotation:
     """The state of one answer: outside a quotation, or at some places of the document."""
 
-    def __init__(self, verbatim: Verbatim) -> None:
+    def __init__(self, verbatim: Verbatim, question: str) -> None:
         self.verbatim = verbatim
         self.at: np.ndarray | None = None
+        self.weights = verbatim.prior * verbatim.words.scores(question)  # of the quotations that stand at `at`
+        self.quoted = False
 
     def allowed(self) -> np.ndarray | None:
         """The tokens that may come next; None allows all."""
@@ -48,12 +53,29 @@ class Quotation:
             following = np.append(following, self.verbatim.close)
         return following
 
+    def preferred(self, allowed: np.ndarray) -> np.ndarray:
+        """What to add to the scores of ``allowed``."""
+        added = np.zeros(len(allowed))
+        if self.at is None or self.quoted or len(allowed) < 2 or len(self.at) < 2:
+            return added
+        following = self.verbatim.ids[self.at]
+        closing = self.verbatim.ends[self.at]
+        for place, token in enumerate(allowed):
+            same = closing if token == self.verbatim.close else following == token
+            added[place] = np.logaddexp.reduce(self.weights[same])
+        return added
+
     def advance(self, token: int) -> None:
         """Takes the chosen token into account."""
         if token == self.verbatim.open:
             self.at = self.verbatim.starts
+        elif self.at is not None and token == self.verbatim.close:
+            self.at, self.quoted = None, True
         elif self.at is not None:
-            self.at = None if token == self.verbatim.close else self.at[self.verbatim.ids[self.at] == token] + 1
+            same = self.verbatim.ids[self.at] == token
+            self.at = self.at[same] + 1
+            if not self.quoted:
+                self.weights = self.weights[same]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
@@ -88,9 +110,9 @@ def prefill(model: Llama, ids: Tensor, chunk: int = 1024) -> tuple[Cache, Tensor
 @torch.no_grad()
 def answer(
     model: Llama, cache: Cache, prompts: Sequence[Sequence[int]], stops: Sequence[int],
-    verbatim: Verbatim | None = None, longest: int = 72,
+    verbatim: Verbatim | None = None, questions: Sequence[str] = (), longest: int = 72,
 ) -> list[list[int]]:  # fmt: skip
-    """Greedy answers to questions that each follow the document directly."""
+    """Greedy answers to questions that each follow the document directly; `questions` in words, for a prior."""
     device = cache[0][0].device
     document, count, heads = cache[0][0].shape[1], len(prompts), model.shape.heads
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
@@ -98,7 +120,7 @@ def answer(
     ids = torch.zeros(count, width, dtype=torch.long, device=device)
     for row, prompt in enumerate(prompts):
         ids[row, : len(prompt)] = torch.tensor(prompt, device=device)
-    quotations = [Quotation(verbatim) for _ in prompts] if verbatim else []
+    quotations = [Quotation(verbatim, question) for question in questions] if verbatim else []
     for quotation, prompt in zip(quotations, prompts, strict=False):
         quotation.advance(prompt[-1])
     own = [torch.zeros(2, count, heads, width + longest, model.shape.head, device=device) for _ in cache]
@@ -132,7 +154,10 @@ def answer(
         chosen: list[int] = []
         for row in range(count):
             allowed = quotations[row].allowed() if quotations and live[row] else None
-            best = int(scores[row].argmax() if allowed is None else allowed[scores[row][allowed].argmax()])
+            if allowed is None:
+                best = int(scores[row].argmax())
+            else:
+                best = int(allowed[(scores[row][allowed] + quotations[row].preferred(allowed)).argmax()])
             if live[row] and quotations:
                 quotations[row].advance(best)
             live[row] = live[row] and best not in stops

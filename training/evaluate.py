@@ -3,7 +3,9 @@
 `python -m training.evaluate --corpus DIR --model assets/builtin/target` prints a table and one line of JSON. Questions
 are the extractive ones of qa-dev with answers under 120 characters and contexts under 3,000; a document is shuffled
 paragraphs up to a length in tokens, cut into pages between paragraphs; all questions about its paragraphs are asked,
-each alone. The sentence counts as right when its first 40 characters stand in the answer. Decoding is greedy.
+each alone. The sentence counts as right when its first 40 characters stand in the answer. Decoding is greedy: free;
+held to verbatim quotations; and so held with the prior over sentences that the application adds (`quote_prior` in
+prompt.json). "words" is the sentence that the prior alone would pick, for comparison.
 """
 
 from __future__ import annotations
@@ -85,9 +87,10 @@ def build_document(
 
 
 def ask_all(
-    model: Llama, units: list[Unit], encoder: Encoder, length: int, wanted: int, page: int, group: int, examples: int
-) -> dict:
-    """Counts for one length, free and verbatim."""
+    model: Llama, units: list[Unit], encoder: Encoder, length: int, wanted: int, page: int, group: int, examples: int,
+    prior: float,
+) -> dict:  # fmt: skip
+    """Counts for one length: free, verbatim, and verbatim with the prior that the application adds."""
     left = list(units)
     Random(length).shuffle(left)
     device = model.model.norm.weight.device
@@ -103,31 +106,37 @@ def ask_all(
         questions = [question for unit in used for question in unit.questions]
         Random(2).shuffle(questions)
         questions = questions[: max(1, wanted - counts["n"])]
-        verbatim = Verbatim(ids, spans, encoder)
+        verbatim, leaning = Verbatim(ids, spans, encoder), Verbatim(ids, spans, encoder, prior)
         for start in range(0, len(questions), group):
             part = questions[start : start + group]
-            prompts = [encoder.question(normalise(question.text)) for question in part]
+            words = [normalise(question.text) for question in part]
+            prompts = [encoder.question(text) for text in words]
+            opened = [[*prompt, encoder.open_quote] for prompt in prompts]
             free = answer(model, cache, prompts, stops)
-            held = answer(model, cache, [[*prompt, encoder.open_quote] for prompt in prompts], stops, verbatim)
-            for question, first, second in zip(part, free, held, strict=True):
+            held = answer(model, cache, opened, stops, verbatim, words)
+            leant = answer(model, cache, opened, stops, leaning, words)
+            picked = [encoder.decode(ids[slice(*spans[verbatim.words.scores(text).argmax()])]) for text in words]
+            for question, first, second, third, by_words in zip(part, free, held, leant, picked, strict=True):
                 counts["n"] += 1
                 counts[f"n {question.source}"] += 1
-                for name, out in (("free", first), ("verbatim", second)):
+                counts["words"] += question.gold[:40].lower() in by_words.lower()
+                for name, out in (("free", first), ("verbatim", second), ("prior", third)):
                     text = encoder.decode(out).lower()
                     right = question.gold[:40].lower() in text
                     counts[name] += right
                     counts[f"{name} answer"] += question.answer.lower() in text
                     counts[f"{name} short"] += question.answer.lower() in text.rpartition("”")[2]
-                    if name == "verbatim":
+                    if name == "prior":
                         counts[f"v {question.source}"] += right
                 if counts["shown"] < examples:
                     counts["shown"] += 1
                     print(
                         f"    Q {question.text}\n      gold {question.gold[:90]} [{question.answer}]"
                         f"\n      free {encoder.decode(first)[:160]}\n      held {encoder.decode(second)[:160]}"
+                        f"\n      with the prior {encoder.decode(third)[:160]}"
                     )
     total = max(1, counts["n"])
-    shares = ("free", "verbatim", "free answer", "verbatim answer", "free short", "verbatim short")
+    shares = ("free", "verbatim", "prior", "words", "free answer", "verbatim answer", "prior answer", "prior short")
     result = {name: round(counts[name] / total, 3) for name in shares}
     sources = {key[2:]: f"{counts['v ' + key[2:]]}/{counts[key]}" for key in counts if key.startswith("n ")}
     return {
@@ -173,18 +182,23 @@ def main() -> None:
     parser.add_argument("--book-lengths", type=int, nargs="*", default=[2048, 16384])
     parser.add_argument("--group", type=int, default=32, help="questions answered side by side")
     parser.add_argument("--examples", type=int, default=0)
+    stated = json.loads(Path("assets/builtin/prompt.json").read_text())
+    parser.add_argument("--prior", type=float, default=stated["quote_prior"], help="nats for a point of BM25")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, encoder = load_model(options.model).to(device), Encoder(options.tokenizer)
     units = load_units(options.corpus / f"{options.split}.jsonl.zst", encoder)
     asked = []
-    print("tokens  questions  free   verbatim  answer in it  short answer right")
+    print("tokens  questions  free   verbatim  with prior  words alone  answer in it (with prior)")
     for length in options.lengths:
-        row = ask_all(model, units, encoder, length, options.questions, options.page, options.group, options.examples)
+        row = ask_all(
+            model, units, encoder, length, options.questions, options.page, options.group, options.examples,
+            options.prior,
+        )  # fmt: skip
         asked.append(row)
         print(
-            f"{length:6d}  {row['n']:9d}  {row['free']:.3f}  {row['verbatim']:.3f}     {row['verbatim answer']:.3f}"
-            f"         {row['verbatim short']:.3f}",
+            f"{length:6d}  {row['n']:9d}  {row['free']:.3f}  {row['verbatim']:.3f}     {row['prior']:.3f}"
+            f"       {row['words']:.3f}        {row['prior answer']:.3f}",
             flush=True,
         )
     books = [book_loss(model, options.corpus, encoder, n, options.books) for n in options.book_lengths if options.books]
@@ -196,6 +210,7 @@ def main() -> None:
                 "model": str(options.model),
                 "device": device.type,
                 "page": options.page,
+                "prior": options.prior,
                 "questions": asked,
                 "books": books,
             }

@@ -154,6 +154,10 @@ class Masks(Protocol):
         """For the row after ``context`` and after each drafted token: allowed token ids, None for all."""
         ...
 
+    def prior(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
+        """For the same rows: what to add to the logits of the allowed ids, None for nothing."""
+        ...
+
     def forced(self, context: Sequence[int], limit: int) -> list[int]:
         """Tokens after ``context`` that are each the only allowed one, at most ``limit``."""
         ...
@@ -218,10 +222,12 @@ class Sampler:
         if all(ids is None for ids in allowed):
             return logits
         masked = logits.clone()
-        for row, ids in enumerate(allowed):
+        for row, (ids, prior) in enumerate(zip(allowed, self.masks.prior(context, draft), strict=True)):
             if ids is not None:
                 index = torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(logits.device)
                 kept = logits[row, index]
+                if prior is not None:
+                    kept = kept + torch.from_numpy(prior).to(kept)
                 masked[row] = -torch.inf
                 masked[row, index] = kept
         return masked

@@ -1,8 +1,9 @@
 """Verbatim quotes: inside a quotation only what continues a passage of the document is allowed.
 
-A mask over the model's own distribution, not a second model: the engine renormalises the target's probabilities over
-``allowed()`` and stays lossless with respect to that masked distribution. numpy only; states are immutable, so a
-drafter may run ahead on a copy and be thrown away.
+A mask over the model's own distribution: the engine renormalises the target's probabilities over ``allowed()`` and
+stays lossless with respect to that masked distribution. Where several passages could begin, a prior over them may be
+added to the model's logits (shallow fusion, arXiv 1503.03535, section 4.1); it too belongs to the distribution that
+every tier is measured by. numpy only; states are immutable, so a drafter may run ahead on a copy and be thrown away.
 
 A ``QuoteIndex`` is the document as a list of quotable tokens with markers left out and a gap (-1) at every line end;
 a ``QuoteState`` is the array of places in that list where the next token of the quotation would have to stand.
@@ -64,6 +65,17 @@ class QuoteIndex:
         return self.sentence_ends if unit == "sentence" else self.word_ends
 
     @cached_property
+    def sentences(self) -> list[np.ndarray]:
+        """The tokens of every sentence, in the document's order; ``sentence_of`` numbers them."""
+        parts = np.split(self.content, np.flatnonzero(self._marks & Mark.SENTENCE_START))[1:]
+        return [part[part != GAP] for part in parts]
+
+    @cached_property
+    def sentence_of(self) -> np.ndarray:
+        """[len(content)]: the number of the sentence in which each place stands; -1 before the first."""
+        return np.cumsum((self._marks & Mark.SENTENCE_START) != 0) - 1
+
+    @cached_property
     def _sentence_starts(self) -> _Starts:
         return _Starts(self.content, np.flatnonzero(self._marks & Mark.SENTENCE_START))
 
@@ -89,7 +101,12 @@ class _Starts:
         order = np.argsort(content[places], kind="stable")
         self._places = places[order].astype(np.int32)
         self._sorted = content[self._places]
-        self.tokens = np.unique(self._sorted).astype(np.int64)
+        tokens, self._firsts = np.unique(self._sorted, return_index=True)
+        self.tokens = tokens.astype(np.int64)
+
+    def summed(self, weights: np.ndarray) -> np.ndarray:
+        """For each of ``tokens``, the log of the sum of exp(weights) over the places where it stands."""
+        return np.logaddexp.reduceat(weights[self._places], self._firsts)
 
     def of(self, token_id: int) -> np.ndarray:
         low, high = np.searchsorted(self._sorted, (token_id, token_id + 1))
@@ -101,7 +118,10 @@ class QuoteConstraint:
     """The rules of one conversation. must_open: an answer begins with the opening mark.
 
     end_ids: if any, a closed quotation is followed by one of them or by another quotation, by nothing else: for a
-    model whose own words are worth less than its quotations, an answer is quotations only."""
+    model whose own words are worth less than its quotations, an answer is quotations only.
+
+    prior: float [len(index.content)], in nats, how much a quotation that begins at a place is preferred to others; acts
+    on an answer's first quotation only (the second would repeat it)."""
 
     index: QuoteIndex
     open_id: int
@@ -109,6 +129,7 @@ class QuoteConstraint:
     unit: Unit = "sentence"
     must_open: bool = False
     end_ids: tuple[int, ...] = ()
+    prior: np.ndarray | None = None
 
     def initial(self) -> QuoteState:
         """The state before an answer's first token. A document without any sentence constrains nothing."""
@@ -117,6 +138,11 @@ class QuoteConstraint:
     @property
     def _first_tokens(self) -> np.ndarray:
         return self.index.starts(self.unit).tokens
+
+    @cached_property
+    def _first_prior(self) -> np.ndarray:
+        assert self.prior is not None
+        return self.index.starts(self.unit).summed(self.prior)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +200,33 @@ class QuoteState:
     @property
     def _may_close(self) -> bool:
         return bool(self.rules.index.ends(self.rules.unit)[self.positions].any())
+
+    def prior(self) -> np.ndarray | None:
+        """For each of ``allowed()``, what to add to its logit: the log of the prior of all passages that go on with it.
+
+        None where that decides nothing. Shared: do not write."""
+        return self._prior
+
+    @cached_property
+    def _prior(self) -> np.ndarray | None:
+        rules, choices = self.rules, self._allowed
+        if rules.prior is None or self.last or choices is None or len(choices) < 2:
+            return None
+        if self.phase == "opened":
+            return rules._first_prior
+        if self.phase != "inside" or len(self.positions) == 1:
+            return None
+        following = rules.index.content[self.positions].astype(np.int64)
+        weights = rules.prior[self.positions - self.length]  # a quotation crosses no gap, so it began there
+        summed = np.full(len(choices), -np.inf)
+        at = np.searchsorted(choices, following)
+        inside = following != GAP
+        np.logaddexp.at(summed, at[inside], weights[inside])
+        if self._may_close:
+            closing = weights[rules.index.ends(rules.unit)[self.positions]]
+            place = np.searchsorted(choices, rules.close_id)
+            summed[place] = np.logaddexp(summed[place], np.logaddexp.reduce(closing))
+        return summed
 
     def forced(self, limit: int, stop: Collection[int] = ()) -> list[int]:
         """The longest run of next tokens that each are the only one allowed, ``limit`` at most; ``stop`` ends it."""

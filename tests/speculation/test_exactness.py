@@ -162,15 +162,34 @@ class EvenAfterTwo:
         ends = [whole[len(context) + i - 1] for i in range(len(draft) + 1)]
         return [np.array([0]) if end == 2 else None for end in ends]
 
+    def prior(self, context, draft):
+        return [None] * (len(draft) + 1)
+
     def forced(self, context, limit):
         return [0][:limit] if context[-1] == 2 else []
 
 
+class Leaning(EvenAfterTwo):
+    """Everywhere else two tokens may follow, and a prior prefers the second by 1.5 nats."""
+
+    def allowed(self, context, draft):
+        return [np.array([0, 1]) if ids is None else ids for ids in super().allowed(context, draft)]
+
+    def prior(self, context, draft):
+        return [np.array([0.0, 1.5]) if len(ids) == 2 else None for ids in self.allowed(context, draft)]
+
+
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
-def test_masks_and_forced_tokens_stay_lossless(params, rejection):
+@pytest.mark.parametrize("masks", [EvenAfterTwo(), Leaning()], ids=["forced", "prior"])
+def test_masks_and_forced_tokens_stay_lossless(params, masks, rejection):
     """Constrained speculation has the law of constrained plain decoding."""
     target, retrieval, small = models()
-    assert deviation(target, tiers(retrieval, small, 1), 2, params, EvenAfterTwo()) < BOUND
+    assert deviation(target, tiers(retrieval, small, 1), 2, params, masks) < BOUND
+
+
+def test_a_prior_is_added_to_the_logits_of_what_is_allowed():
+    law = Sampler(PARAMS[0], masks=Leaning()).distributions(torch.tensor([[0.3, -0.2, 5.0]]), [1])[0]
+    assert torch.allclose(law, torch.tensor([*torch.tensor([0.3, 1.3]).softmax(-1), 0.0]))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])

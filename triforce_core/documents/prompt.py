@@ -22,6 +22,7 @@ from ..verbatim import Mark, QuoteConstraint, QuoteIndex, Unit
 from .chat_layout import ChatLayout
 from .document import Document
 from .layout import Layout
+from .lexical import WordIndex
 from .sentences import SentenceRules
 from .tagged_layout import TaggedLayout
 from .typography import find_quote, normaliser
@@ -86,13 +87,16 @@ class Fit:
 
 @dataclass(frozen=True)
 class QuoteFormat:
-    """How a model writes quotations, from its prompt.json. end_ids: see verbatim.QuoteConstraint."""
+    """How a model writes quotations, from its prompt.json. end_ids: see verbatim.QuoteConstraint.
+
+    prior: nats for each point of a sentence's BM25 score against the question; 0 leaves the choice to the model."""
 
     open_id: int
     close_id: int
     unit: Unit
     must_open: bool
     end_ids: tuple[int, ...]
+    prior: float
 
 
 class PromptBuilder:
@@ -117,8 +121,10 @@ class PromptBuilder:
                 "word" if settings.get("quote_unit") == "word" else "sentence",
                 settings.get("answer_prefix") == opening,
                 tuple(map(tokenizer.token_id, settings.get("after_quote", ()))),
+                float(settings.get("quote_prior", 0.0)),
             )
         self._last: tuple[str, DocumentPrompt] | None = None
+        self._words: tuple[DocumentPrompt, WordIndex] | None = None
 
     @property
     def stop_token_ids(self) -> frozenset[int]:
@@ -179,13 +185,24 @@ class PromptBuilder:
         label = prompt.pages[count - 1].label if count else ""
         return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0, label)
 
-    def quote_constraint(self, prompt: DocumentPrompt) -> QuoteConstraint | None:
+    def quote_constraint(self, prompt: DocumentPrompt, question: str) -> QuoteConstraint | None:
         """Verbatim quoting for models that quote (prompt.json names the marks), None for others."""
         form = self.quote_format
         if form is None:
             return None
         return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, form.unit, form.must_open,
-                               form.end_ids)
+                               form.end_ids, self._prior(prompt, question) if form.prior else None)
+
+    def _prior(self, prompt: DocumentPrompt, question: str) -> np.ndarray | None:
+        """See verbatim.QuoteConstraint; None where no sentence shares a word with the question."""
+        assert self.quote_format is not None
+        if self._words is None or self._words[0] is not prompt:
+            sentences = [self.tokenizer.decode(part.tolist()) for part in prompt.quotes.sentences]
+            self._words = (prompt, WordIndex(sentences))
+        scores = self._words[1].scores(self._normalise(question))
+        if not scores.any():
+            return None
+        return self.quote_format.prior * np.append(scores, 0.0)[prompt.quotes.sentence_of]  # -1: the appended one
 
     def places(self, document: Document, start: int, end: int) -> list[tuple[int, int, int]]:
         """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text."""

@@ -26,6 +26,10 @@ class QuoteMasks:
         states = self._along(context, draft)
         return [state.allowed() for state in states[len(states) - len(draft) - 1 :]]
 
+    def prior(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
+        states = self._along(context, draft)
+        return [state.prior() for state in states[len(states) - len(draft) - 1 :]]
+
     def forced(self, context: Sequence[int], limit: int) -> list[int]:
         return self.state(context).forced(limit, self._stop)
 

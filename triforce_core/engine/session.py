@@ -205,7 +205,7 @@ class Session:
             stop = frozenset() if question is None else self.builder.stop_token_ids
         masks = None
         if question is not None and speculation.quotes != "off":
-            constraint = self.builder.quote_constraint(self.prompt)
+            constraint = self.builder.quote_constraint(self.prompt, question)
             masks = QuoteMasks(constraint, answer_start, stop) if constraint else None
         shard = self.loaded.shard
         return Sampler(sampling, verifier=speculation.verifier, masks=masks, stop=stop,
