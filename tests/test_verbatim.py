@@ -171,7 +171,7 @@ def test_where_answers_are_quotations_only_a_closed_one_is_followed_by_the_end_o
     assert state.advance(NEWLINE).allowed() is None
 
 
-def test_a_prior_over_beginnings_is_summed_over_what_goes_on_with_a_token() -> None:
+def test_a_prior_over_beginnings_is_averaged_over_what_goes_on_with_a_token() -> None:
     """Sentences 5 6 | 5 7 | 8: the weight of the first two meets at token 5, parts at 6 and 7."""
     start, end, line = Mark.SENTENCE_START, Mark.SENTENCE_END, Mark.LINE_END
     tokens = np.array([5, 6, 5, 7, 8])
@@ -183,7 +183,7 @@ def test_a_prior_over_beginnings_is_summed_over_what_goes_on_with_a_token() -> N
     rules = QuoteConstraint(index, OPEN, CLOSE, must_open=True, prior=weights[index.sentence_of])
     opened = rules.initial().advance(OPEN)
     assert opened.allowed().tolist() == [5, 8]
-    assert np.allclose(opened.prior(), [np.logaddexp(1, 3), 2.0])
+    assert np.allclose(opened.prior(), [np.logaddexp(1, 3) - np.log(2), 2.0])
     inside = opened.advance(5)
     assert inside.allowed().tolist() == [6, 7] and np.allclose(inside.prior(), [1.0, 3.0])
     at_end = inside.advance(7)
@@ -202,3 +202,14 @@ def test_a_prior_where_passages_may_close_weighs_the_closing_mark() -> None:
     weights = np.array([0.5, 2.5, 0.0])  # the last one stands for the gaps
     state = QuoteConstraint(index, OPEN, CLOSE, prior=weights[index.sentence_of]).initial().advance(OPEN).advance(5)
     assert dict(zip(state.allowed().tolist(), state.prior().tolist(), strict=True)) == {6: 2.5, CLOSE: 0.5}
+
+
+def test_a_prior_that_prefers_nothing_adds_nothing() -> None:
+    """Whatever the number of passages that go on with a token: an even prior leaves the model's choice alone."""
+    chance = random.Random(3)
+    tokens, marks = small_document(chance)
+    index = QuoteIndex(tokens, marks)
+    state = QuoteConstraint(index, OPEN, CLOSE, prior=np.full(len(index.content), 0.7)).initial().advance(OPEN)
+    while len(state.allowed()) > 1 and state.prior() is not None:
+        assert np.allclose(state.prior(), 0.7)
+        state = state.advance(int(state.allowed()[0]))

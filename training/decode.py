@@ -62,7 +62,7 @@ class Quotation:
         closing = self.verbatim.ends[self.at]
         for place, token in enumerate(allowed):
             same = closing if token == self.verbatim.close else following == token
-            added[place] = np.logaddexp.reduce(self.weights[same])
+            added[place] = np.logaddexp.reduce(self.weights[same]) - np.log(same.sum())
         return added
 
     def advance(self, token: int) -> None:

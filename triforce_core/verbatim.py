@@ -101,12 +101,12 @@ class _Starts:
         order = np.argsort(content[places], kind="stable")
         self._places = places[order].astype(np.int32)
         self._sorted = content[self._places]
-        tokens, self._firsts = np.unique(self._sorted, return_index=True)
+        tokens, self._firsts, self._counts = np.unique(self._sorted, return_index=True, return_counts=True)
         self.tokens = tokens.astype(np.int64)
 
-    def summed(self, weights: np.ndarray) -> np.ndarray:
-        """For each of ``tokens``, the log of the sum of exp(weights) over the places where it stands."""
-        return np.logaddexp.reduceat(weights[self._places], self._firsts)
+    def averaged(self, weights: np.ndarray) -> np.ndarray:
+        """For each of ``tokens``, the log of the mean of exp(weights) over the places where it stands."""
+        return np.logaddexp.reduceat(weights[self._places], self._firsts) - np.log(self._counts)
 
     def of(self, token_id: int) -> np.ndarray:
         low, high = np.searchsorted(self._sorted, (token_id, token_id + 1))
@@ -142,7 +142,7 @@ class QuoteConstraint:
     @cached_property
     def _first_prior(self) -> np.ndarray:
         assert self.prior is not None
-        return self.index.starts(self.unit).summed(self.prior)
+        return self.index.starts(self.unit).averaged(self.prior)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,9 +202,10 @@ class QuoteState:
         return bool(self.rules.index.ends(self.rules.unit)[self.positions].any())
 
     def prior(self) -> np.ndarray | None:
-        """For each of ``allowed()``, what to add to its logit: the log of the prior of all passages that go on with it.
+        """For each of ``allowed()``, what to add to its logit: the log of the mean prior of the passages that go on with
+        it. The mean, not the sum: how many passages begin with a token is in the model's own probability already.
 
-        None where that decides nothing. Shared: do not write."""
+        None where it decides nothing. Shared: do not write."""
         return self._prior
 
     @cached_property
@@ -218,15 +219,16 @@ class QuoteState:
             return None
         following = rules.index.content[self.positions].astype(np.int64)
         weights = rules.prior[self.positions - self.length]  # a quotation crosses no gap, so it began there
-        summed = np.full(len(choices), -np.inf)
-        at = np.searchsorted(choices, following)
         inside = following != GAP
-        np.logaddexp.at(summed, at[inside], weights[inside])
+        places, weights = np.searchsorted(choices, following[inside]), weights[inside]
         if self._may_close:
-            closing = weights[rules.index.ends(rules.unit)[self.positions]]
-            place = np.searchsorted(choices, rules.close_id)
-            summed[place] = np.logaddexp(summed[place], np.logaddexp.reduce(closing))
-        return summed
+            closing = rules.prior[self.positions[rules.index.ends(rules.unit)[self.positions]] - self.length]
+            places = np.append(places, np.full(len(closing), np.searchsorted(choices, rules.close_id)))
+            weights = np.append(weights, closing)
+        summed = np.full(len(choices), -np.inf)
+        np.logaddexp.at(summed, places, weights)
+        averaged: np.ndarray = summed - np.log(np.bincount(places, minlength=len(choices)))
+        return averaged
 
     def forced(self, limit: int, stop: Collection[int] = ()) -> list[int]:
         """The longest run of next tokens that each are the only one allowed, ``limit`` at most; ``stop`` ends it."""
