@@ -202,8 +202,9 @@ class QuoteState:
         return bool(self.rules.index.ends(self.rules.unit)[self.positions].any())
 
     def prior(self) -> np.ndarray | None:
-        """For each of ``allowed()``, what to add to its logit: the log of the mean prior of the passages that go on with
-        it. The mean, not the sum: how many passages begin with a token is in the model's own probability already.
+        """For each of ``allowed()``, what to add to its logit: the log of the mean prior of the passages going on with it.
+
+        The mean, not the sum: how many passages begin with a token is in the model's own probability already.
 
         None where it decides nothing. Shared: do not write."""
         return self._prior
