@@ -202,7 +202,7 @@ class QuoteState:
         return bool(self.rules.index.ends(self.rules.unit)[self.positions].any())
 
     def prior(self) -> np.ndarray | None:
-        """For each of ``allowed()``, what to add to its logit: the log of the mean prior of the passages going on with it.
+        """What to add to the logit of each of ``allowed()``: the log of the mean prior of the passages it goes on.
 
         The mean, not the sum: how many passages begin with a token is in the model's own probability already.
 
