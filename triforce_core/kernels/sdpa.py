@@ -5,12 +5,16 @@ It never shows its probabilities, so the mass of the last rows is computed again
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.bias import CausalBias, causal_lower_right
 
 from .reference import chunk_mass, probabilities, visible
+
+if TYPE_CHECKING:
+    from torch.nn.attention.bias import CausalBias
 
 
 def attention(
@@ -22,6 +26,8 @@ def attention(
     heads = keys.shape[0]
     seen: Tensor | CausalBias | None = None
     if n > 1 and staged_mask is None and keys.is_cuda and keys.dtype != torch.float32:
+        from torch.nn.attention.bias import causal_lower_right  # with it comes torch's compiler: a second of start-up
+
         seen = causal_lower_right(n, length)  # a rule instead of a table: only so does torch take its flash kernel
     elif n > 1:
         seen = visible(n, length, staged_mask, queries.device)

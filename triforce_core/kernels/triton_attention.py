@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.attention.bias  # here, for sdpa: the first wide pass shall not wait for it
 import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
