@@ -54,7 +54,7 @@ class WordIndex:
         """BM25 of every sentence, float64 [sentences], >= 0; 0 where no word of the question's subject stands."""
         total = np.zeros(self._size)
         asked = [word for word in _WORD.findall(question.lower()) if word not in _REQUEST]
-        for word in {_stem(word) for word in asked}:
+        for word in dict.fromkeys(map(_stem, asked)):  # in order: a set's, and so the sum's last bit, varies by process
             found = self._postings.get(word)
             if found is None:
                 continue
