@@ -183,6 +183,12 @@ def test_engine_panel_shows_memory() -> None:
     assert 'aria-label="GPU"' not in side.engine_section("ready", model, None, "", on_cpu, 0, True)
 
 
+def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
+    fit = DocumentFit(5000, 4000, (2500, 2500))
+    assert strings.TOO_LONG_TITLE in head.choice_words(ENTRY, fit)
+    assert strings.TOO_LARGE_TITLE in head.choice_words(ENTRY, replace(fit, limited_by="memory"))
+
+
 def test_engine_panel_says_why() -> None:
     model = ModelInfo("Built-in", "", "cpu", "no GPU was found", "cpu", "bfloat16", 32_768, 30_000_000, 1)
     html = side.engine_section("ready", model, None, "", None, 2, False)

@@ -166,6 +166,8 @@ class Engine:
                 raise
             if doing == "answering":  # a pass that broke off has left its caches in an unknown state
                 self._session = self._plan = None
+            if self._session is None:
+                self._need_loaded().copies.clear()  # of the weights: only speed is lost with them
             give_back(error)
             raise self._need_loaded().planner.too_little(error, doing, self._wanted, self._held) from None
 
