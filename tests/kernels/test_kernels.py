@@ -157,3 +157,10 @@ def test_results_do_not_share_scratch_memory() -> None:
 
 def test_visible() -> None:
     assert visible(2, 4, None, torch.device("cpu")).tolist() == [[True, True, True, False], [True] * 4]
+
+
+def test_look_ahead_written_out() -> None:
+    mass = torch.tensor([[8.0, 0.0, 0.0, 4.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 3.0]])
+    expected = [[8.0, 7.2, 6.48, 5.832, 5.2488, 3.24, 2.916], [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 3.0]]
+    torch.testing.assert_close(REFERENCE.look_ahead(mass), torch.tensor(expected))
+    torch.testing.assert_close(REFERENCE.look_ahead(mass[:, :2]), torch.tensor([[8.0, 7.2], [0.0, 0.0]]))

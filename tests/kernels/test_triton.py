@@ -157,6 +157,12 @@ def test_small_ops(dtype: torch.dtype) -> None:
             assert found.shape == expected.shape and relative(found, expected) <= BOUNDS[dtype]
 
 
+@pytest.mark.parametrize("shape", [(32, 8, 15_616), (2, 3, 1024), (1, 2, 3)], ids=str)
+def test_look_ahead(shape: tuple[int, ...]) -> None:
+    mass = torch.rand(shape, device="cuda").pow(8)
+    torch.testing.assert_close(choose_kernels(mass.device).look_ahead(mass), REFERENCE.look_ahead(mass))
+
+
 @pytest.mark.parametrize("dtype", BOUNDS)
 def test_fused_small_ops(dtype: torch.dtype) -> None:
     own = choose_kernels(torch.device("cuda"))

@@ -35,7 +35,7 @@ from ..model.sharded import local_config
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
 from ..tokenizer import Tokenizer
-from .attention_map import AttentionMass, look_ahead
+from .attention_map import AttentionMass
 from .dials import Dials
 from .planning import Planner, limit_bytes, make_wish
 
@@ -180,7 +180,7 @@ class Hierarchy:
         if dials.middle_cache == "retrieval":
             self._retrieval = _retrieval_cache(loaded, full.cache, dials)
             if self._chosen_in_passing:
-                observer.follower = _follow(self._retrieval)
+                observer.follower = _follow(self._retrieval, loaded.target.kernels.look_ahead)
             model = loaded.with_weights(dials.retrieval_weights)
             self.drafter = HierarchicalDrafter(ModelOnCache(model, self._retrieval, model.device), self.drafter,
                                                dials.gamma1)
@@ -251,7 +251,7 @@ class Hierarchy:
             self._means.update()
             scores = self._means.score(self._observer.queries)
         if scores is not None:
-            self._retrieval.select(look_ahead(scores))
+            self._retrieval.select(self._target.kernels.look_ahead(scores))
         else:
             self._retrieval.sync()
         self._clock.mark("select")
@@ -283,7 +283,8 @@ def _retrieval_cache(loaded: Loaded, full: FullCache, dials: Dials) -> Retrieval
     return (IndexedCache if loaded.target.retrieves_in_place else RetrievalCache)(full, **settings)
 
 
-def _follow(retrieval: RetrievalCache | IndexedCache) -> Callable[[int, Tensor], None]:
+def _follow(retrieval: RetrievalCache | IndexedCache,
+            look_ahead: Callable[[Tensor], Tensor]) -> Callable[[int, Tensor], None]:
     """Chooses a layer's chunks when its mass is known. No method: the observer must not hold the hierarchy."""
     assert isinstance(retrieval, RetrievalCache)
     return lambda layer, mass: retrieval.select_layer(layer, look_ahead(mass))

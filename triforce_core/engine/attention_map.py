@@ -49,17 +49,6 @@ class AttentionMass:
         return torch.stack([self._queries[layer] for layer in sorted(self._queries)])
 
 
-def look_ahead(mass: Tensor, chunks: int = 4, fade: float = 0.9) -> Tensor:
-    """mass [..., chunks]: let each chunk lend its mass, fading, to those right behind it.
-
-    Text that is being copied goes on: what the last pass attended tells where the copy stood, and the next draft
-    needs what follows. Without it, quoting without forced tokens loses a quarter of the drafts (see README)."""
-    ahead = mass.clone()
-    for distance in range(1, min(chunks, mass.shape[-1] - 1) + 1):
-        torch.maximum(ahead[..., distance:], mass[..., :-distance] * fade**distance, out=ahead[..., distance:])
-    return ahead
-
-
 class AttendedMap:
     """Folds mass over a document's chunks: page shares now, and the most attended chunks of a whole answer.
 

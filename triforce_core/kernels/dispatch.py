@@ -47,6 +47,7 @@ class Kernels:
     rotate_and_write: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = reference.rotate_and_write
     quantize_linear: Callable[[Dense, str], Linear] = reference.quantize_linear
     quantized_types: tuple[torch.dtype, ...] = ()  # of products that weights in few bits make faster
+    look_ahead: Callable[[Tensor], Tensor] = reference.look_ahead
 
 
 REFERENCE = Kernels("reference", reference.rms_norm, reference.adding(reference.rms_norm), reference.rotate,
@@ -66,7 +67,7 @@ def choose_kernels(device: torch.device) -> Kernels:
         return Kernels("triton", gpu.rms_norm, triton_ops.add_rms_norm, triton_ops.rotate, triton_ops.swiglu,
                        reference.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
                        triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
-                       triton_linear.quantize_linear, (torch.bfloat16,) if natively else ())
+                       triton_linear.quantize_linear, (torch.bfloat16,) if natively else (), triton_ops.look_ahead)
     return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
                    sdpa.attention)
 

@@ -149,3 +149,14 @@ def indexed_attention(
     tail = torch.arange(newest, length, device=keys.device).expand(len(chosen), -1)
     slots = torch.cat((chosen, tail), 1)[:, :, None].expand(-1, -1, keys.shape[2])
     return attention(queries, keys.gather(1, slots), values.gather(1, slots), slots.shape[1], staged_mask)[0]
+
+
+def look_ahead(mass: Tensor, chunks: int = 4, fade: float = 0.9) -> Tensor:
+    """mass [..., chunks]: let each chunk lend its mass, fading, to those right behind it.
+
+    Text that is being copied goes on: what the last pass attended tells where the copy stood, and the next draft
+    needs what follows. Without it, quoting without forced tokens loses a quarter of the drafts (see README)."""
+    ahead = mass.clone()
+    for distance in range(1, min(chunks, mass.shape[-1] - 1) + 1):
+        torch.maximum(ahead[..., distance:], mass[..., :-distance] * fade**distance, out=ahead[..., distance:])
+    return ahead

@@ -58,6 +58,15 @@ def swiglu(gate_up: Tensor) -> Tensor:
     return out
 
 
+def look_ahead(mass: Tensor, chunks: int = 4, fade: float = 0.9) -> Tensor:
+    """See reference.look_ahead."""
+    mass = mass.contiguous()
+    out, columns = torch.empty_like(mass), mass.shape[-1]
+    _look_ahead[(mass.numel() // columns, triton.cdiv(columns, _WIDTH))](mass, out, columns, CHUNKS=chunks, FADE=fade,
+                                                                         WIDTH=_WIDTH, num_warps=4)
+    return out
+
+
 @triton.jit
 def _add_rms_norm(hidden, addend, weight, out, width, eps, WIDTH: tl.constexpr, ADD: tl.constexpr,
                   EARLY: tl.constexpr):
@@ -118,3 +127,13 @@ def _swiglu(gate_up, out, width, WIDTH: tl.constexpr, EARLY: tl.constexpr):
     gate = tl.load(gate_up + row * 2 * width + at, mask=at < width, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * width + width + at, mask=at < width, other=0.0).to(tl.float32)
     tl.store(out + row * width + at, gate * tl.sigmoid(gate) * up, mask=at < width)
+
+
+@triton.jit
+def _look_ahead(mass, out, columns, CHUNKS: tl.constexpr, FADE: tl.constexpr, WIDTH: tl.constexpr):
+    row, at = tl.program_id(0).to(tl.int64) * columns, tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    most = tl.load(mass + row + at, mask=at < columns, other=0.0)
+    for distance in tl.static_range(1, CHUNKS + 1):
+        lent = tl.load(mass + row + at - distance, mask=(at >= distance) & (at < columns), other=0.0)
+        most = tl.maximum(most, lent * FADE**distance)
+    tl.store(out + row + at, most, mask=at < columns)
