@@ -206,6 +206,7 @@ class Hierarchy:
             self._newest.start(context, self.dials.sinks, self.dials.newest)
         if self._retrieval is not None:
             self._choose()
+            self._clock.read()  # no round's time
 
     def capture(self, context: list[int], sampler: Sampler) -> None:
         """After ``start``: capture what rounds will run, so that none of them waits for it. What is staged on the way
