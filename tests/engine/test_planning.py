@@ -139,7 +139,7 @@ def test_a_document_too_large_for_memory_leaves_the_open_one(folders, monkeypatc
     free(monkeypatch, engine._need_loaded().planner.plan(3200).need)
     fit = engine.measure(large)
     assert not fit.fits and fit.limited_by == "memory" and engine.measure(small).fits
-    with pytest.raises(NotEnoughMemoryError, match=r"hoose fewer pages \(3,2\d\d tokens fit\)"):
+    with pytest.raises(NotEnoughMemoryError, match=r"hoose fewer pages .*\(3,2\d\d tokens fit\)"):
         list(engine.open_document(large))
     assert answer(engine).token_ids == before.token_ids
     assert isinstance(list(engine.open_document(small))[-1], DocumentOpened)

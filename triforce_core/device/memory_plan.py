@@ -250,7 +250,7 @@ def _too_little(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> NotEnoug
     ways = []
     longest = max(one.longest for one in tried)
     if longest >= min(LEAST_CONTEXT, plan.context):
-        ways.append(f"choose fewer pages ({longest:,} tokens fit)")
+        ways.append(f"choose fewer pages or a smaller --max-context ({longest:,} tokens fit)")
     offloaded = plan.longest_offloaded or 0
     if all(one.mode != "offload" for one in tried) and offloaded >= plan.context:
         ways.append("keep the cache in host memory (--mode offload)")
