@@ -10,6 +10,8 @@ from .errors import ConfigError
 
 Auto = Literal["auto"]
 BUILTIN = "builtin"
+MIDDLE_CACHES = ("retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none")
+HEAVY_HITTERS = ("h2o", "streaming-h2o")
 
 
 def _check(condition: bool, name: str, value: object, allowed: str) -> None:
@@ -113,8 +115,9 @@ class SpeculationConfig:
     bits. sinks / window: the small model's StreamingLLM cache. quotes: hold text between the model's
     quotation marks to what the document says ("auto": on where the model was trained for it).
     small_model / middle_cache: which tiers draft, and what the target's own weights attend in the
-    middle one: retrieved chunks, or the sinks and as many newest tokens as ``budget`` allows
-    (StreamingLLM). Other than the default they are comparisons.
+    middle one (MIDDLE_CACHES): retrieved chunks; the sinks and as many newest tokens as ``budget`` allows
+    (StreamingLLM); the most attended tokens so far and the newest (H2O; or with positions inside the cache); each
+    query's own top k, which reads everything: an upper bound. Other than the default they are comparisons.
     """
 
     engine: Literal["triforce", "autoregressive"] = "triforce"
@@ -131,7 +134,7 @@ class SpeculationConfig:
     window: int | Auto = "auto"
     quotes: Literal["auto", "on", "off"] = "auto"
     small_model: Literal["on", "off"] = "on"
-    middle_cache: Literal["retrieval", "streaming", "none"] = "retrieval"
+    middle_cache: Literal["retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none"] = "retrieval"
 
     def __post_init__(self) -> None:
         _one_of("engine", self.engine, ("triforce", "autoregressive"))
@@ -140,7 +143,9 @@ class SpeculationConfig:
         _one_of("retrieval_weights", self.retrieval_weights, ("auto", "same", "int8", "int4"))
         _one_of("quotes", self.quotes, ("auto", "on", "off"))
         _one_of("small_model", self.small_model, ("on", "off"))
-        _one_of("middle_cache", self.middle_cache, ("retrieval", "streaming", "none"))
+        _one_of("middle_cache", self.middle_cache, MIDDLE_CACHES)
+        _check(self.refresh == "attention" or self.middle_cache in ("retrieval", "none"), "refresh", self.refresh,
+               f"attention with middle_cache {self.middle_cache}, which chooses no chunks")
         _whole("gamma1", self.gamma1, 0, 64)
         _whole("gamma2", self.gamma2, 1, 256)
         _whole("budget", self.budget, 64, 1_048_576)

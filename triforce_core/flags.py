@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from .config import BUILTIN, EngineConfig, SamplingParams, SpeculationConfig
+from .config import BUILTIN, MIDDLE_CACHES, EngineConfig, SamplingParams, SpeculationConfig
 
 _SAMPLING, _SPECULATION = SamplingParams(), SpeculationConfig()
 
@@ -65,6 +65,8 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--retrieval-weights", choices=("auto", "same", "int8", "int4"),
                        default=_SPECULATION.retrieval_weights,
                        help="what the retrieval tier computes with: the model's own, or a copy in few bits")
+    group.add_argument("--middle-cache", choices=MIDDLE_CACHES, default=_SPECULATION.middle_cache,
+                       help="what the model attends when it drafts; other than retrieval: for comparison")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
     group.add_argument("--quotes", choices=("auto", "on", "off"), default=_SPECULATION.quotes,
                        help="hold quotations to the document's words")
@@ -89,6 +91,7 @@ def speculation_config(given: argparse.Namespace, engine: str) -> SpeculationCon
         engine=engine, verifier=given.verifier, gamma1=given.gamma1, gamma2=given.gamma2,  # type: ignore[arg-type]
         budget=given.budget, chunk_size=given.chunk_size, refresh=given.refresh, refresh_every=given.refresh_every,
         retrieval_weights=given.retrieval_weights, window=given.window, quotes=given.quotes,
+        middle_cache=given.middle_cache,
     )
 
 

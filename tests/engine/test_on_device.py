@@ -56,7 +56,7 @@ def test_the_same_rounds(engines, tiers, sampling):
     assert found[0] == found[1]
     hierarchies = [engine._session._hierarchy for engine in engines]
     assert [isinstance(hierarchy.drafter, DeviceLoop) for hierarchy in hierarchies] == [True, False]
-    assert (type(hierarchies[0]._retrieval) is IndexedCache) == ("middle_cache" not in tiers)
+    assert (type(hierarchies[0]._part) is IndexedCache) == ("middle_cache" not in tiers)
 
 
 def test_by_chance_the_seed_decides_and_tiers_are_at_work(engines):

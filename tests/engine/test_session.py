@@ -87,6 +87,8 @@ def test_chunks_may_be_chosen_by_means_instead(engine):
     ({"small_model": "off"}, {"retrieval"}), ({"middle_cache": "none"}, {"draft"}),
     ({"middle_cache": "streaming"}, {"streaming", "draft"}),
     ({"middle_cache": "streaming", "small_model": "off"}, {"streaming"}),
+    ({"middle_cache": "h2o"}, {"h2o", "draft"}), ({"middle_cache": "streaming-h2o"}, {"streaming-h2o", "draft"}),
+    ({"middle_cache": "top-k", "small_model": "off"}, {"top-k"}),
     ({"middle_cache": "none", "small_model": "off"}, set())])
 def test_tiers_can_be_left_out_for_comparison_and_the_words_stay(engine, tiers, at_work):
     dials = SpeculationConfig(verifier="coupled", quotes="off", **tiers, **DIALS)

@@ -16,9 +16,11 @@ from triforce_core.errors import ContextTooLongError
 from triforce_core.kv_cache.base import KVCache
 from triforce_core.kv_cache.chunk_means import ChunkMeans
 from triforce_core.kv_cache.full import FullCache
+from triforce_core.kv_cache.heavy_hitter import HeavyHitterCache, RollingHeavyHitterCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
+from triforce_core.kv_cache.top_k import TopKCache
 from triforce_core.model import Llama
 
 MODEL = tiny_llama(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
@@ -45,6 +47,19 @@ def offloaded_cache(model: Llama = MODEL, resident_layers: int = 0, max_tokens: 
 
 
 WHOLE = {"full": full_cache, "offloaded": offloaded_cache, "half offloaded": lambda: offloaded_cache(resident_layers=1)}
+
+
+def rolling(full: FullCache, model: Llama, budget: int, recent: int) -> RollingHeavyHitterCache:
+    return RollingHeavyHitterCache(full, budget=budget, recent=recent, frequencies=model.rope.frequencies)
+
+
+# A part of a full cache, which they follow; budget tokens and more recent ones than the tests stage.
+PARTS = {
+    "retrieval": lambda full, budget: RetrievalCache(full, budget=budget, recent=16),
+    "h2o": lambda full, budget: HeavyHitterCache(full, budget=budget, recent=16),
+    "streaming-h2o": lambda full, budget: rolling(full, MODEL, budget, 16),
+    "top-k": lambda full, budget: TopKCache(full, budget=budget),
+}
 
 
 def fresh_logits(model: Llama, tokens: list[int]) -> torch.Tensor:
@@ -93,7 +108,7 @@ def test_random_life(kind: str, seed: int) -> None:
         assert_like_recomputed(MODEL, cache, committed + staged)
 
 
-@pytest.mark.parametrize("kind", [*WHOLE, "streaming", "retrieval"])
+@pytest.mark.parametrize("kind", [*WHOLE, "streaming", *PARTS])
 def test_tree_of_staged_tokens(kind: str) -> None:
     """Two branches staged in one pass; the second survives, moved next to its ancestors."""
     prefix = [1, 2, 3, 4, 5]
@@ -101,8 +116,8 @@ def test_tree_of_staged_tokens(kind: str) -> None:
     MODEL.forward(torch.tensor(prefix), full, logits_rows=0)
     full.commit()
     cache: KVCache = full
-    if kind == "retrieval":
-        cache = RetrievalCache(full, budget=64, recent=16)
+    if kind in PARTS:
+        cache = PARTS[kind](full, 64)
     if kind == "streaming":
         cache = streaming_cache(MODEL)
         MODEL.forward(torch.tensor(prefix), cache, logits_rows=0)
@@ -225,11 +240,12 @@ def prefilled(model: Llama, count: int) -> FullCache:
     return full
 
 
+@pytest.mark.parametrize("kind", PARTS)
 @pytest.mark.parametrize("seed", range(3))
-def test_retrieval_that_holds_everything_is_exact(seed: int) -> None:
+def test_a_part_that_holds_everything_is_exact(kind: str, seed: int) -> None:
     rng = random.Random(seed)
     full = full_cache()
-    cache = RetrievalCache(full, budget=256, recent=16)
+    cache = PARTS[kind](full, 256)
     tokens: list[int] = []
     for _ in range(12):
         new = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 4, 9]))]

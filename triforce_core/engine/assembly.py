@@ -1,22 +1,21 @@
-"""The only file that names concrete kinds: which model, which caches, which drafters, on which device."""
+"""Names concrete kinds (with ``middle_caches``): which model, which caches, which drafters, on which device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from ..config import BUILTIN, EngineConfig, SpeculationConfig
+from ..config import BUILTIN, HEAVY_HITTERS, EngineConfig, SpeculationConfig
 from ..device.capability import Capability, choose_dtype, choose_threads, read_capability
 from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
 from ..device.stage_clock import StageClock
-from ..drafters.chain import MAX_FORCED, ModelDrafter, ModelOnCache
+from ..drafters.chain import ModelDrafter, ModelOnCache
 from ..drafters.device_loop import DeviceLoop
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
@@ -24,19 +23,20 @@ from ..events import LoadProgress, MemoryPlan, Mode, ModelInfo
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
-from ..kv_cache.indexed import IndexedCache
 from ..kv_cache.offloaded import OffloadedCache
-from ..kv_cache.retrieval import RetrievalCache
 from ..kv_cache.saved import fingerprint_files
 from ..kv_cache.streaming import StreamingCache
+from ..kv_cache.top_k import TopKCache
 from ..model import Llama, ModelConfig, find_model, load_model, read_config, stored_as_int8
 from ..model.graphs import CudaCapture
 from ..model.sharded import local_config
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
 from ..tokenizer import Tokenizer
+from .accumulated import AccumulatedMass
 from .attention_map import AttentionMass
 from .dials import Dials
+from .middle_caches import PartCache, follow, part_cache
 from .planning import Planner, limit_bytes, make_wish
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
@@ -161,12 +161,15 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
 class Hierarchy:
     """The drafters of one document's session, made once for its dials, and how each question starts them."""
 
-    def __init__(self, loaded: Loaded, full: ModelOnCache, dials: Dials, observer: AttentionMass) -> None:
+    def __init__(self, loaded: Loaded, full: ModelOnCache, dials: Dials, observer: AttentionMass,
+                 accumulated: AccumulatedMass | None = None) -> None:
+        """observer: of the full passes that choose. accumulated: of all full passes, for H2O."""
         assert isinstance(full.cache, FullCache)
-        self.dials, self._observer = dials, observer
+        assert (accumulated is not None) == (dials.middle_cache in HEAVY_HITTERS)
+        self.dials, self._observer, self._accumulated = dials, observer, accumulated
         self._chosen_in_passing = isinstance(full.cache, OffloadedCache)
         self._small: ModelDrafter | None = None
-        self._retrieval: RetrievalCache | IndexedCache | None = None
+        self._part: PartCache | None = None
         self._newest: ModelOnCache | None = None
         self._means: ChunkMeans | None = None
         self._rounds = 0
@@ -177,19 +180,20 @@ class Hierarchy:
             self._newest = _on_streaming(loaded.with_weights(dials.retrieval_weights), dials.sinks, dials.newest)
             self.drafter = HierarchicalDrafter(self._newest, self.drafter, dials.gamma1, tier="streaming",
                                                follows=False)
-        if dials.middle_cache == "retrieval":
-            self._retrieval = _retrieval_cache(loaded, full.cache, dials)
+        elif dials.middle_cache != "none":
+            self._part = part_cache(loaded.target, full.cache, dials)
             if self._chosen_in_passing:
-                observer.follower = _follow(self._retrieval, loaded.target.kernels.look_ahead)
+                observer.follower = follow(self._part, loaded.target.kernels.look_ahead)
             model = loaded.with_weights(dials.retrieval_weights)
-            self.drafter = HierarchicalDrafter(ModelOnCache(model, self._retrieval, model.device), self.drafter,
-                                               dials.gamma1)
+            self.drafter = HierarchicalDrafter(ModelOnCache(model, self._part, model.device), self.drafter,
+                                               dials.gamma1, tier=dials.middle_cache)
             if dials.refresh == "chunk-means":
                 self._means = ChunkMeans(full.cache, dials.chunk_size)
         self._full, self._target = full, loaded.target
         self._clock = StageClock(loaded.target.device)
         self._spent: dict[str, float] = {}
-        if _on_device(loaded) and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
+        on_device = _on_device(loaded) and not isinstance(self._part, TopKCache)
+        if on_device and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
             self.drafter = DeviceLoop(self.drafter, CudaCapture if loaded.target.graphs else None,
                                       loaded.shard.same_on_device if loaded.shard.world > 1 else None)
 
@@ -204,7 +208,7 @@ class Hierarchy:
             self._small.model.start(context, self.dials.sinks, self.dials.window)
         if self._newest is not None:
             self._newest.start(context, self.dials.sinks, self.dials.newest)
-        if self._retrieval is not None:
+        if self._part is not None:
             self._choose()
             self._clock.read()  # no round's time
 
@@ -212,9 +216,9 @@ class Hierarchy:
         """After ``start``: capture what rounds will run, so that none of them waits for it. What is staged on the way
         is forgotten. sampler: like the answer's, but not its own."""
         dials = self.dials
-        most = dials.gamma2 + (dials.gamma1 if self._retrieval or self._newest else 0)
+        most = dials.gamma2 + (dials.gamma1 if self._part or self._newest else 0)
         for drafted in range(dials.gamma2, most + 1):
-            self._target.prepare(self._full.cache, drafted + 1, self._observer)
+            self._target.prepare(self._full.cache, drafted + 1, self._accumulated or self._observer)
             if dials.refresh_every > 1:
                 self._target.prepare(self._full.cache, drafted + 1)
         if sampler.masks is None:  # else the host leads, and which passes come depends on what is quoted
@@ -231,30 +235,34 @@ class Hierarchy:
     @property
     def measures_next_round(self) -> bool:
         """Whether the next full pass should report attention mass."""
-        return (self._rounds + 1) % self.dials.refresh_every == 0
+        return self._accumulated is not None or (self._rounds + 1) % self.dials.refresh_every == 0
 
     def after_round(self) -> None:
         """The full cache has committed a round: choose chunks anew if it is time."""
         self._rounds += 1
         self._spent = self._clock.read()  # of the choice before: the pass after it is done
-        if self._retrieval is not None and self._rounds % self.dials.refresh_every == 0:
+        if self._part is not None and self._rounds % self.dials.refresh_every == 0:
             self._choose()
 
     def _choose(self) -> None:
-        """By what the newest observed pass attended, or by its last query against chunk means."""
-        assert self._retrieval is not None
+        """By what the newest observed pass attended, or its last query against chunk means, or what all attended."""
+        assert self._part is not None
         if self._chosen_in_passing:  # while that pass ran; level with it since
-            self._retrieval.sync()
+            self._part.sync()
             return
         self._clock.start()
+        if self._accumulated is not None:
+            self._part.select(self._accumulated.sums)
+            self._clock.mark("select")
+            return
         scores = self._observer.latest
         if self._means is not None:
             self._means.update()
             scores = self._means.score(self._observer.queries)
         if scores is not None:
-            self._retrieval.select(self._target.kernels.look_ahead(scores))
+            self._part.select(self._target.kernels.look_ahead(scores))
         else:
-            self._retrieval.sync()
+            self._part.sync()
         self._clock.mark("select")
 
 
@@ -270,25 +278,6 @@ def _on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
     cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window,
                            frequencies=model.rope.frequencies, dtype=model.dtype, device=model.device)
     return ModelOnCache(model, cache, model.device)
-
-
-def _retrieval_cache(loaded: Loaded, full: FullCache, dials: Dials) -> RetrievalCache | IndexedCache:
-    settings = {"budget": dials.budget, "chunk_size": dials.chunk_size, "recent": dials.recent}
-    if isinstance(full, OffloadedCache):
-        if dials.refresh == "chunk-means":
-            raise ConfigError("refresh is 'chunk-means' and the cache is in host memory", allowed="attention",
-                              remedy="Means would have to be read through the link; attention is known anyway.")
-        # A long draft's tokens, and the last one's, whose selection was made before they were committed.
-        longest = dials.gamma2 + dials.gamma1 + 1 + MAX_FORCED
-        return RetrievalCache(full, **settings, slack=2 * longest)
-    return (IndexedCache if loaded.target.retrieves_in_place else RetrievalCache)(full, **settings)
-
-
-def _follow(retrieval: RetrievalCache | IndexedCache,
-            look_ahead: Callable[[Tensor], Tensor]) -> Callable[[int, Tensor], None]:
-    """Chooses a layer's chunks when its mass is known. No method: the observer must not hold the hierarchy."""
-    assert isinstance(retrieval, RetrievalCache)
-    return lambda layer, mass: retrieval.select_layer(layer, look_ahead(mass))
 
 
 def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..config import EngineConfig, SpeculationConfig
+from ..config import HEAVY_HITTERS, EngineConfig, SpeculationConfig
 
 # The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
 # shorter, but of the built-in model's tokens 12 to 27 % are then refused instead of 3 to 8 % (temperature 0).
 COPY = "int8"
+# What the comparisons among the middle caches attend, in words.
+_HELD = {"streaming": "sinks and the newest of", "h2o": "the most attended so far and the newest,",
+         "streaming-h2o": "the most attended so far and the newest, moved together,",
+         "top-k": "an oracle that reads everything for each query's best"}
 
 
 def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bool) -> int:
@@ -33,7 +37,7 @@ class Dials:
     engine: str
     verifier: str
     small_model: bool
-    middle_cache: str  # "retrieval", "streaming" or "none"
+    middle_cache: str  # one of MIDDLE_CACHES
     gamma1: int
     gamma2: int
     budget: int
@@ -63,14 +67,16 @@ class Dials:
 
         budget = auto(wanted.budget, 4096 if on_gpu else 768)
         budget = max(budget, 4 * wanted.chunk_size)
-        recent = min(auto(wanted.recent, 256), budget - 2 * wanted.chunk_size)
+        # H2O's own division: half heavy hitters, half newest.
+        usual_recent = budget // 2 if wanted.middle_cache in HEAVY_HITTERS else 256
+        recent = min(auto(wanted.recent, usual_recent), budget - 2 * wanted.chunk_size)
         speculating = wanted.engine == "triforce"
         # A retrieval pass over most of the context costs what a full pass costs.
         middle = speculating and wanted.middle_cache != "none" and context_tokens >= 3 * budget
         small = speculating and has_draft and wanted.small_model == "on"
         held = f"{budget:,} of {context_tokens:,} tokens"
-        if wanted.middle_cache == "streaming":
-            held = f"sinks and the newest of {held}"
+        if wanted.middle_cache in _HELD:
+            held = f"{_HELD[wanted.middle_cache]} {held}"
         gamma1 = auto(wanted.gamma1, 2) if small else 0
         # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
         # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from time import perf_counter
 
-from ..config import SamplingParams, SpeculationConfig
+from ..config import HEAVY_HITTERS, SamplingParams, SpeculationConfig
 from ..documents.prompt import DocumentPrompt, PromptBuilder
 from ..drafters.chain import QUOTE, ModelOnCache
 from ..errors import ContextTooLongError
@@ -24,6 +25,7 @@ from ..metrics import answer_stats
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
 from ..speculation.round import Round, speculate
+from .accumulated import AccumulatedMass
 from .assembly import Hierarchy, Loaded, dials_for
 from .attention_map import AttendedMap, AttentionMass
 from .dials import Dials
@@ -50,6 +52,7 @@ class Session:
         self._read = list(self._document[: full.length])  # ids behind the cache, in order
         self._hierarchy: Hierarchy | None = None
         self._observer: AttentionMass | None = None
+        self._accumulated: AccumulatedMass | None = None  # of this document, once H2O was asked for
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, cancelled: Callable[[], bool]) -> Iterator[AnswerEvent]:
@@ -69,7 +72,10 @@ class Session:
         observer, drafter, hierarchy = self._prepare(dials)
         if hierarchy is not None:
             hierarchy.reset()
-        yield from self._prefill(context, observer, cancelled)
+        accumulated = self._accumulated if dials.middle_cache in HEAVY_HITTERS else None
+        if accumulated is not None:  # what it has not seen read is read again
+            reused = self._rewind(context, accumulated.rewind(reused))
+        yield from self._prefill(context, observer, accumulated, cancelled)
         if self.full.length < len(context) - 1:
             yield self._finished("cancelled", [], [], None, dials, len(context) - reused, reused, started, started)
             return
@@ -93,7 +99,7 @@ class Session:
             left = limit - (len(context) - answer_start)
             began, streamed = perf_counter(), self.full.cache.streamed_bytes
             measured = hierarchy is not None and hierarchy.measures_next_round
-            self.full.observer = observer if measured else None
+            self.full.observer = (accumulated or observer) if measured else None
             done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler)
             tokens, reason = self._cut(done.verdict.token_ids, sampler.stop, left)
             if reason == "length" and room < sampling.max_new_tokens:
@@ -159,14 +165,14 @@ class Session:
             ids += self.builder.after_answer(answer)
         return ids + self.builder.question(question, first=not history)
 
-    def _rewind(self, context: list[int]) -> int:
-        """Truncate the cache to what it shares with ``context``; how many tokens that is."""
+    def _rewind(self, context: list[int], most: int = sys.maxsize) -> int:
+        """Truncate the cache to what it shares with ``context``, ``most`` tokens; how many that is."""
         common = 0
         for mine, wanted in zip(self._read, context, strict=False):
             if mine != wanted:
                 break
             common += 1
-        common = max(0, min(common, len(context) - 1 - _OBSERVED))
+        common = max(0, min(common, len(context) - 1 - _OBSERVED, most))
         self.full.truncate(common)
         self._read = context[:common]
         return common
@@ -178,22 +184,32 @@ class Session:
             self._hierarchy = None
         if dials.engine == "autoregressive":
             return self._observer, NoDrafter(), None
+        heavy = dials.middle_cache in HEAVY_HITTERS
+        if heavy:
+            self._accumulated = self._accumulated or AccumulatedMass()
+            self._accumulated.shown = self._observer
         if self._hierarchy is None or self._hierarchy.dials != dials:
             self._hierarchy = self._observer.follower = None  # its caches go before the new ones come
-            self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer)
+            self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer,
+                                        self._accumulated if heavy else None)
         return self._observer, self._hierarchy.drafter, self._hierarchy
 
-    def _prefill(self, context: list[int], observer: AttentionMass,
+    def _prefill(self, context: list[int], observer: AttentionMass, accumulated: AccumulatedMass | None,
                  cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
         """All but the last token, whose logits the first round asks for."""
         wanted = context[: len(context) - 1]
         last = max(self.full.length, len(wanted) - _OBSERVED)
-        self.full.observer = None
-        for progress in prefill(self.full, wanted[self.full.length : last], self._chunk, cancelled, len(wanted)):
-            self._read = context[: self.full.length]
-            yield progress
+        # Every context begins with the document without its tail: what that attended is good for all of them.
+        shared = max(0, min(last, len(self._document) - self.builder.tail_length - 1 - _OBSERVED))
+        self.full.observer = accumulated
+        for stop in (shared, last) if accumulated is not None else (last,):
+            for progress in prefill(self.full, wanted[self.full.length : stop], self._chunk, cancelled, len(wanted)):
+                self._read = context[: self.full.length]
+                yield progress
+            if accumulated is not None and self.full.length == shared:
+                accumulated.keep(shared)
         if self.full.length == last and not cancelled():
-            self.full.observer = observer
+            self.full.observer = accumulated or observer
             yield from prefill(self.full, wanted[last:], _OBSERVED, cancelled)
             self._read = context[: self.full.length]
 

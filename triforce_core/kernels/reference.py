@@ -151,6 +151,16 @@ def indexed_attention(
     return attention(queries, keys.gather(1, slots), values.gather(1, slots), slots.shape[1], staged_mask)[0]
 
 
+def top_k_attention(queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None,
+                    top_k: int) -> Tensor:
+    """``attention`` in which each query head of each row attends only the ``top_k`` slots that it scores highest."""
+    n, num_heads, dim = queries.shape
+    probs = probabilities(queries, keys, length, staged_mask, n)
+    best = probs.topk(min(top_k, length), dim=-1, sorted=False)
+    kept = torch.zeros_like(probs).scatter_(-1, best.indices, best.values / best.values.sum(-1, keepdim=True))
+    return (kept @ values[:, None, :length].float()).permute(2, 0, 1, 3).reshape(n, num_heads * dim)
+
+
 def look_ahead(mass: Tensor, chunks: int = 4, fade: float = 0.9) -> Tensor:
     """mass [..., chunks]: let each chunk lend its mass, fading, to those right behind it.
 

@@ -37,6 +37,7 @@ class KVView:
     length: slots [0, length) are filled, the n staged tokens last, in order; in a captured pass an int32 tensor [1].
     staged_mask: bool [n, n], staged token i sees staged token j; None means causal (j <= i).
     Slots before the staged tail are seen by all n: those that ``index`` names, or all.
+    top_k: of the slots that a token sees, each of its query heads attends only so many, those it scores highest.
     """
 
     keys: Tensor
@@ -44,6 +45,7 @@ class KVView:
     length: int | Tensor
     staged_mask: Tensor | None = None
     index: ChunkIndex | None = None
+    top_k: int | None = None
 
 
 class KVCache(ABC):

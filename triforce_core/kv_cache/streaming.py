@@ -54,7 +54,7 @@ class StreamingCache(StagingCache):
         source = torch.arange(self.sinks, self._filled, device=self.device) + surplus
         for buffers, first_keys in zip(self.layers, self._sink_keys, strict=True):
             buffers.move(source, self.sinks)
-            buffers.keys[:, : self.sinks] = _turn(first_keys, self._evicted * self._frequencies)
+            buffers.keys[:, : self.sinks] = turn(first_keys, self._evicted * self._frequencies)
         if self.slots > self._normal_slots:  # a long prefill pass had made it larger
             for buffers in self.layers:
                 buffers.resize(self._normal_slots, self._filled)
@@ -76,8 +76,8 @@ class StreamingCache(StagingCache):
         assert self._filled < self.sinks + self.window + self.slack
 
 
-def _turn(keys: Tensor, angles: Tensor) -> Tensor:
-    """keys fp32 [H, n, D] rotated on by angles [D / 2]."""
+def turn(keys: Tensor, angles: Tensor) -> Tensor:
+    """keys fp32 [H, n, D] rotated on by angles [D / 2], or [H, n, D / 2] of their own."""
     cos, sin = angles.cos(), angles.sin()
     first, second = keys.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

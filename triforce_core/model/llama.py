@@ -254,6 +254,9 @@ class Llama:
 
     def _attend(self, q: Tensor, view: KVView, observer: AttentionObserver | None) -> tuple[Tensor, Tensor | None]:
         ops, at = self.kernels, view.index
+        if view.top_k is not None:
+            assert isinstance(view.length, int)
+            return ops.top_k_attention(q, view.keys, view.values, view.length, view.staged_mask, view.top_k), None
         if at is not None:
             assert ops.indexed_attention is not None
             return ops.indexed_attention(q, view.keys, view.values, view.length, at.chunks, at.bounds, at.size,

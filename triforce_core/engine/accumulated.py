@@ -1,0 +1,54 @@
+"""Attention that every token has had from all queries since the first: what H2O (arXiv 2306.14048) evicts by."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .attention_map import AttentionMass
+
+# Queries counted of one pass, its newest. Of a wider pass the others are left out: probabilities that torch's fused
+# attention never shows are computed once more, and fill rows x heads x context numbers.
+_ROWS = 512
+
+
+class AccumulatedMass:
+    """An ``AttentionObserver`` of every pass of the full cache from the first on; hands each to ``shown``, by chunks.
+
+    Two small untruths: within one pass a token's attention by the pass's own later tokens is not counted (mass covers
+    what was committed before), and that by drafted tokens is, also if they are refused later."""
+
+    chunk_size, mass_rows = 1, _ROWS
+
+    shown: AttentionMass
+
+    def __init__(self) -> None:
+        self._sums: dict[int, Tensor] = {}  # fp32 [H, at least the tokens committed] per layer; never written again
+        self._kept: tuple[int, dict[int, Tensor]] = (0, {})
+
+    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
+        assert mass is not None
+        size = self.shown.chunk_size
+        chunks = mass.shape[1] // size
+        self.shown.see(layer, queries, mass[:, : chunks * size].unflatten(1, (chunks, size)).sum(-1))
+        before = self._sums.get(layer, mass[:, :0])
+        longer, shorter = (mass, before) if mass.shape[1] >= before.shape[1] else (before, mass)
+        self._sums[layer] = longer.clone()
+        self._sums[layer][:, : shorter.shape[1]] += shorter
+
+    @property
+    def sums(self) -> Tensor:
+        """fp32 [layers, H, tokens]."""
+        return torch.stack([self._sums[layer] for layer in sorted(self._sums)])
+
+    def keep(self, length: int) -> None:
+        """Remember now, when just the first ``length`` tokens of the context have asked."""
+        self._kept = length, dict(self._sums)
+
+    def rewind(self, length: int) -> int:
+        """Back to what was kept if that is no longer than ``length``, else to nothing; -> its length: from
+        there on, tokens must be read again."""
+        if self._kept[0] > length:
+            self._kept = 0, {}
+        self._sums = dict(self._kept[1])
+        return self._kept[0]
