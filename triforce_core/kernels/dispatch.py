@@ -46,9 +46,9 @@ class Kernels:
     indexed_attention: Callable[..., Tensor] | None = None  # None: chosen chunks are faster copied together
     rotate_and_write: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = reference.rotate_and_write
     quantize_linear: Callable[[Dense, str], Linear] = reference.quantize_linear
-    top_k_attention: Callable[[Tensor, Tensor, Tensor, int, Tensor | None, int], Tensor] = reference.top_k_attention
     quantized_types: tuple[torch.dtype, ...] = ()  # of products that weights in few bits make faster
     look_ahead: Callable[[Tensor], Tensor] = reference.look_ahead
+    top_k_attention: Callable[[Tensor, Tensor, Tensor, int, Tensor | None, int], Tensor] = reference.top_k_attention
 
 
 REFERENCE = Kernels("reference", reference.rms_norm, reference.adding(reference.rms_norm), reference.rotate,
