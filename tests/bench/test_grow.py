@@ -13,7 +13,7 @@ from triforce_core.bench.grow import SHAPES, GrownWeights, Shape, grow, grown_co
 from triforce_core.device.shard import Shard
 from triforce_core.errors import ConfigError, UnsupportedModelError
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.model import Llama, load_model, read_config
+from triforce_core.model import Checkpoint, Llama, load_model, read_config
 
 torch.set_num_threads(1)
 MULTI_HEAD = Shape(320, 384, 5, 6, 6, 64)
@@ -45,6 +45,17 @@ def test_same_logits(folder: Path, shape: Shape) -> None:
     k, v = cache.read(0)
     assert k.shape[0] == shape.num_kv_heads and k.shape[2] == shape.head_dim
     assert k.std(1).min() > 0 and v.std(1).min() > 0  # no feature of the cache is empty
+
+
+def test_beyond_the_small_models_context_positions_are_interpolated(folder: Path) -> None:
+    small = read_config(folder)
+    ids = torch.randint(3, 8192, (150,), generator=torch.Generator().manual_seed(1))
+    stretched = replace(small, rope=replace(small.rope, kind="linear", factor=4.0), max_context=4 * small.max_context)
+    expected, _ = run(Llama(stretched, Checkpoint(folder)), ids)
+    found, _ = run(grow(folder, MULTI_HEAD, max_context=4 * small.max_context), ids)
+    assert (found - expected).abs().max() < 1e-3
+    assert (expected - run(load_model(folder), ids)[0]).abs().max() > 0.1  # it is another function
+    assert grown_config(small, MULTI_HEAD, small.max_context // 2).rope == small.rope
 
 
 @pytest.mark.skipif(not (BUILTIN / "draft" / "model.safetensors").is_file(), reason="the built-in pair is not here")

@@ -36,8 +36,8 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def job(folder: Path, draft: Path | None, shape: str | None = None) -> PeerJob:
-    return PeerJob(str(folder), str(draft) if draft else None, shape, 4096, IDS, "float32", "cpu", 1, 128, 6)
+def job(folder: Path, draft: Path | None, shape: str | None = None, max_context: int = 4096) -> PeerJob:
+    return PeerJob(str(folder), str(draft) if draft else None, shape, max_context, IDS, "float32", "cpu", 1, 128, 6)
 
 
 @pytest.mark.slow
@@ -55,12 +55,13 @@ def test_a_process_that_fails_costs_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_grown_pair_is_the_same_in_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_context", [2048, 16384], ids=["its own context", "interpolated positions"])
+def test_a_grown_pair_is_the_same_in_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_context: int) -> None:
     target = write_model(tmp_path / "target", layers=2, heads=2, seed=1)
     draft = write_model(tmp_path / "draft", layers=1, heads=1, seed=2)
     monkeypatch.setitem(grow.SHAPES, "llama3-8b", Shape(128, 160, 3, 4, 2, 64))
     monkeypatch.setitem(grow.SHAPES, "llama-68m", Shape(96, 128, 2, 3, 3, 32))
-    found = measure_peer(job(target, draft, "llama3-8b"))
+    found = measure_peer(job(target, draft, "llama3-8b", max_context))
     assert found["failed"] == {} and set(found["methods"]) == METHODS
     assert found["logits"]["max_difference"] < 1e-3 < found["logits"]["deviation"]
     assert found["logits"]["same_choice"] == 1.0 and found["logits"]["rows"] == 64

@@ -37,6 +37,7 @@ from ..engine.engine import Engine
 from ..errors import ConfigError, UnsupportedModelError
 from ..model import Checkpoint, Llama, ModelConfig, read_config
 from ..model.quantized import dequantize
+from ..model.rope import RopeConfig
 from ..model.sharded import local_config
 from ..model.weights import Matrix, Part
 
@@ -63,7 +64,9 @@ SHAPES = {
 
 
 def grown_config(small: ModelConfig, shape: Shape, max_context: int | None = None) -> ModelConfig:
-    """The large model's config. max_context: beyond the small model's own, text gets worse, bytes stay right.
+    """The large model's config. max_context: beyond the small model's own, positions are interpolated into the range it
+    was trained on (linear scaling, arXiv 2306.15595, section 2.3): another function than the small model's, which loses
+    itself there; up to its own, the same function.
 
     Raises UnsupportedModelError where growing could not be exact, ConfigError where a size would shrink."""
     obstacles = {"biases on q, k, v": small.qkv_bias, "norms on queries and keys": small.qk_norm,
@@ -82,7 +85,17 @@ def grown_config(small: ModelConfig, shape: Shape, max_context: int | None = Non
         small, hidden_size=shape.hidden_size, intermediate_size=shape.intermediate_size, num_layers=shape.num_layers,
         num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim,
         rms_norm_eps=small.rms_norm_eps * small.hidden_size / shape.hidden_size, tied_embeddings=False,
-        max_context=max_context or small.max_context)
+        max_context=max_context or small.max_context, rope=_interpolated(small, max_context or small.max_context))
+
+
+def _interpolated(small: ModelConfig, max_context: int) -> RopeConfig:
+    rope, stretch = small.rope, max_context / small.max_context
+    if stretch <= 1:
+        return rope
+    if rope.kind not in ("default", "linear"):
+        raise UnsupportedModelError(f"Positions of the rope kind {rope.kind!r} are not interpolated here",
+                                    remedy=f"Leave --max-context at {small.max_context} or less.")
+    return replace(rope, kind="linear", factor=rope.factor * stretch)
 
 
 def grow(folder: Path, shape: Shape, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
@@ -104,18 +117,18 @@ def grown_engine(name: str, config: EngineConfig, shard: Shard = ALONE) -> Engin
 def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
     """The built-in target in a named shape and its draft model in the size of llama-68m, for ``Engine``.
 
-    config.max_context may go beyond the built-in model's own. Raises what ``grow`` raises, and NotEnoughMemoryError
+    config.max_context may go beyond the built-in target's own; the draft model's streaming cache never does. Raises what ``grow`` raises, and NotEnoughMemoryError
     before it grows what does not fit."""
     context = None if config.max_context == "auto" else config.max_context
     small = next(step for step in load(replace(config, max_context="auto"), shard) if isinstance(step, Loaded))
 
-    def large(role: str, like: Llama, shape: str) -> Llama:
-        return grow(BUILTIN_FOLDER / role, SHAPES[shape], device=like.device, dtype=like.dtype, max_context=context,
+    def large(role: str, like: Llama, shape: str, longest: int | None = None) -> Llama:
+        return grow(BUILTIN_FOLDER / role, SHAPES[shape], device=like.device, dtype=like.dtype, max_context=longest,
                     shard=like.shard)
 
     planner = replace(small.planner, wish=_grown_wish(small, name, context))
     plan = planner.plan(context, together=True)
-    target = large("target", small.target, name)
+    target = large("target", small.target, name, context)
     draft = None if small.draft is None else large("draft", small.draft, "llama-68m")
     c, size = grown_config(read_config(BUILTIN_FOLDER / "target"), SHAPES[name], context), target.dtype.itemsize
     info = replace(small.info, name=f"built-in, grown to {name}", max_context=c.max_context, mode=plan.mode, plan=plan,
@@ -127,7 +140,7 @@ def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
 
 def _grown_wish(small: Loaded, name: str, context: int | None) -> Wish:
     def weights(role: str, like: Llama, shape: str) -> Weights:
-        config = grown_config(read_config(BUILTIN_FOLDER / role), SHAPES[shape], context)
+        config = grown_config(read_config(BUILTIN_FOLDER / role), SHAPES[shape])
         return Weights(local_config(config, like.shard), like.dtype.itemsize, ranks=like.shard.world)
 
     return replace(small.planner.wish, target=weights("target", small.target, name),

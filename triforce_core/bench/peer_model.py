@@ -40,6 +40,9 @@ def peer_model(folder: Path, shape: str | None, max_context: int, device: str, d
                               ("rms_norm_eps", large.rms_norm_eps), ("tie_word_embeddings", large.tied_embeddings),
                               ("max_position_embeddings", large.max_context)):
             setattr(config, theirs, value)
+        if large.rope.kind == "linear":
+            config.rope_parameters = {"rope_type": "linear", "rope_theta": large.rope.theta,
+                                      "factor": large.rope.factor}
         weights = GrownWeights(folder, small, large, torch.device(device), dtype, seed=0)
     with torch.device(device):
         model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
