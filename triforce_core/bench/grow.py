@@ -117,8 +117,8 @@ def grown_engine(name: str, config: EngineConfig, shard: Shard = ALONE) -> Engin
 def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
     """The built-in target in a named shape and its draft model in the size of llama-68m, for ``Engine``.
 
-    config.max_context may go beyond the built-in target's own; the draft model's streaming cache never does. Raises what ``grow`` raises, and NotEnoughMemoryError
-    before it grows what does not fit."""
+    config.max_context may go beyond the built-in target's own; the draft model's streaming cache never does. Raises
+    what ``grow`` raises, and NotEnoughMemoryError before it grows what does not fit."""
     context = None if config.max_context == "auto" else config.max_context
     small = next(step for step in load(replace(config, max_context="auto"), shard) if isinstance(step, Loaded))
 
