@@ -13,13 +13,13 @@ import pytest
 from triforce_core.bench import __main__ as bench
 from triforce_core.bench import peer as peer_process
 from triforce_core.bench import plot, roofline
-from triforce_core.bench.made import made_document
+from triforce_core.bench.made import made_document, made_needle
 from triforce_core.bench.measure import Answer, Pair, measure_document
 from triforce_core.bench.report import summary
 from triforce_core.bench.roofline import Bandwidth, Traffic, measure_bandwidth
 from triforce_core.bench.rows import make_rows, parse_sweep
 from triforce_core.bench.table import table
-from triforce_core.bench.workload import SUM_UP, cut, questions_about, read_questions
+from triforce_core.bench.workload import SUM_UP, cut, hide, questions_about, read_questions
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
 from triforce_core.errors import ConfigError
@@ -391,3 +391,61 @@ def test_flags_become_settings() -> None:
     given = bench._parser().parse_args(["--dtype", "float32", "--device", "cpu", "--gamma1", "3", "--budget", "512"])
     assert bench.flags.engine_config(given) == EngineConfig(dtype="float32", device="cpu")
     assert bench.flags.speculation_config(given, FAST) == SpeculationConfig(gamma1=3, budget=512)
+
+
+def test_needles_are_hidden_at_even_depths_between_sentences() -> None:
+    needles = [made_needle(number) for number in range(4)]
+    assert needles == [made_needle(number) for number in range(4)] and len(set(needles)) == 4
+    text = " ".join(f"This is sentence {number} of a page." for number in range(40))
+    pages = tuple(Page(str(number), text) for number in range(5))
+    hidden = hide(Document("t", "txt", pages, "text"), needles)
+    whole = "".join(page.text for page in hidden.pages)
+    depths = [whole.index(needle.passage) / len(whole) for needle in needles]
+    assert depths == pytest.approx([0.125, 0.375, 0.625, 0.875], abs=0.03)
+    for needle in needles:
+        at = whole.index(needle.passage)
+        assert whole[at - 2 : at] == ". " and whole.count(needle.passage) == 1
+        whole = whole.replace(" " + needle.passage, "")
+    assert whole == text * 5 and hide(Document("t", "txt", pages, "text"), []).pages == pages
+    bare = hide(Document("t", "txt", (Page("1", "no end"),), "text"), needles[:1])
+    assert bare.pages[0].text == f"no end {needles[0].passage}"
+
+
+def test_the_needle_workload_hides_what_it_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"context": "The  key is green.", "question": "What colour?"}\n', encoding="utf-8")
+    text = tmp_path / "text.txt"
+    text.write_text("Nothing is said here. " * 400, encoding="utf-8")
+    opened: list[str] = []
+    open_document = Steady.open_document
+
+    def remember(self: Steady, document: Document) -> object:
+        opened.append(" ".join(page.text for page in document.pages))
+        return open_document(self, document)
+
+    monkeypatch.setattr(Steady, "open_document", remember)
+    for more, asked in (([], {made_needle(number).question for number in range(3)}),
+                        (["--questions", str(own)], {"What colour?"})):
+        engine = steady(monkeypatch)
+        assert bench.main(["--workload", "needle", "--document", str(text), "--context", "1000", *more]) == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["context_tokens"] <= 1000
+        assert {question for question, _, _ in engine.log} == asked
+        assert {speculation.quotes for _, speculation, _ in engine.log} == {"off"}
+    assert all(made_needle(number).passage in opened[0] for number in range(3)) and "The key is green." in opened[1]
+    own.write_text('{"question": "Why?"}\n', encoding="utf-8")
+    assert bench.main(["--workload", "needle", "--document", str(text), "--questions", str(own)]) == 2
+    assert '"context"' in capsys.readouterr().err
+
+
+def test_acceptance_is_tabled_by_policy_and_budget() -> None:
+    found = measure(Steady(), [None], sweeps=("middle_cache=retrieval,top-k", "budget=256,512", "temperature=0,1"))
+    for number, row in enumerate(found["rows"]):
+        row["dials"] = {**row["dials"], "budget": row["settings"]["budget"]}
+        row["acceptance"] = {row["settings"]["middle_cache"]: {"tested": 10, "accepted": number, "rate": number / 10}}
+    found["rows"][3]["acceptance"] = {}
+    text = table(found)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["retrieval", "0.0%", "20.0%"] in lines and ["retrieval", "10.0%", "-"] in lines
+    assert ["top-k", "(an", "upper", "bound)", "40.0%", "60.0%"] in lines and "  temperature 1" in text

@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..worker.client import EngineClient
     from .measure import DocumentResult
     from .roofline import Traffic
+    from .workload import Needle
 
 _SAMPLES = Path(__file__).resolve().parents[2] / "assets" / "sample"
 _EPILOG = """\
@@ -36,6 +38,8 @@ from the model's shapes, and what follows from that is called modelled.
   the paper's rows --sweep temperature=0,0.2,0.4,0.6,0.8,1.0,1.2 --top-p 0.9
   its ablations    --ablation                            TriForce; no hierarchy (retrieval drafts alone: sweep gamma2);
                                                          StreamingLLM's cache instead of retrieval; small model alone
+  cache policies   --sweep middle_cache=retrieval,streaming,h2o,streaming-h2o,top-k --sweep budget=256,512,1024
+                                                         with --workload needle, too: its table 1, acceptance only
   real size        --grow llama2-7b --context 124928 --max-context 131072
   transformers     --peer transformers                   its generate, prompt lookup and assisted generation on the same
                                                          weights, tokens, dtype and threads, in a process of its own
@@ -76,13 +80,15 @@ def _parser() -> flags.Parser:
     what = parser.add_argument_group("what is asked")
     what.add_argument("--document", type=Path, action="append", default=[], metavar="FILE",
                       help="may be given several times (default: the sample, or one made for the workload)")
-    what.add_argument("--workload", choices=("continue", "questions", "summary", "code", "table"), default="continue",
-                      help="go on with the text, answer questions about it, sum it up in free words, or go on with a "
-                           "listing of code or a long table")
+    what.add_argument("--workload", choices=("continue", "questions", "needle", "summary", "code", "table"),
+                      default="continue",
+                      help="go on with the text, answer questions about it, or about facts hidden in it (quotes off), "
+                           "sum it up in free words, or go on with a listing of code or a long table")
     what.add_argument("--made-documents", type=int, default=1, metavar="N",
                       help="how many summary, code and table make themselves without --document (default: 1)")
     what.add_argument("--questions", type=Path, metavar="FILE",
-                      help='JSON Lines of {"question": ...} (default: made from the document itself)')
+                      help='JSON Lines of {"question": ...} (default: made from the document itself); for needle of '
+                           '{"context": ..., "question": ...}, contexts to hide (default: made facts)')
     what.add_argument("--questions-per-document", type=int, default=3, metavar="N")
     what.add_argument("--context", type=int, default=30_000, metavar="N", help="tokens of document (default: 30000)")
     what.add_argument("--new-tokens", type=int, default=256, metavar="N", help="per answer, at most (default: 256)")
@@ -118,7 +124,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
         raise ConfigError("--grow is given together with --model or --saved-readings", allowed="one of them",
                           remedy="A grown model exists in memory only.")
     speculation = flags.speculation_config(given, "triforce")
-    if given.workload == "summary":
+    if given.workload in ("summary", "needle"):  # forced tokens would hide what a cache has lost
         speculation = replace(speculation, quotes="off")
     rows = make_rows(flags.sampling_params(given, given.new_tokens), speculation,
                      [parse_sweep(text) for text in given.sweep], given.ablation)
@@ -127,9 +133,13 @@ def _bench(given: Namespace) -> dict[str, Any]:
 
         check_plot(given.plot, len(rows))
     config = flags.engine_config(given, given.saved_readings)
-    from .workload import SUM_UP, cut, questions_about, read_questions
+    from .made import made_needle
+    from .workload import SUM_UP, cut, hide, questions_about, read_needles, read_questions
 
-    asked = read_questions(given.questions) if given.questions else None
+    needle = given.workload == "needle"
+    asked = read_questions(given.questions) if given.questions and not needle else None
+    hidden = read_needles(given.questions) if given.questions and needle else None
+    per_document = min(given.questions_per_document, len(hidden) if hidden else sys.maxsize)
     documents = _documents(given)
     engine, model = _load(config, given.grow)
     from .measure import measure_document
@@ -143,13 +153,18 @@ def _bench(given: Namespace) -> dict[str, Any]:
         f"load average {before['load_average']}\n")
     bandwidth = measure_bandwidth(where)
     results: list[DocumentResult] = []
-    for document in documents:
-        short = cut(document, given.context, lambda part: engine.measure(part).tokens)
+    for number, document in enumerate(documents):
+        turn = range(number * per_document, (number + 1) * per_document) if needle else ()
+        needles = [hidden[i % len(hidden)] if hidden else made_needle(i) for i in turn]
+        short = cut(document, given.context, partial(_tokens_with, engine, needles))
         whole = short.characters == document.characters
+        short = hide(short, needles)
         say(f"{document.title}: {'whole' if whole else 'CUT to its first'} {engine.measure(short).tokens:,} tokens\n")
         questions: Sequence[str | None] = [None]
         if given.workload == "questions":
-            questions = asked or questions_about(short, given.questions_per_document)
+            questions = asked or questions_about(short, per_document)
+        elif needle:
+            questions = [each.question for each in needles]
         elif given.workload == "summary":
             questions = [SUM_UP]
         results.append(measure_document(engine, short, questions, rows, given.repeats, say))
@@ -168,6 +183,12 @@ def _bench(given: Namespace) -> dict[str, Any]:
             found |= with_peer(found, results[0], peer)
             print(peer_table(found["peer"]))
     return found
+
+
+def _tokens_with(engine: Engine | EngineClient, needles: Sequence[Needle], part: Document) -> int:
+    from .workload import hide
+
+    return engine.measure(hide(part, needles)).tokens
 
 
 def _on_gpu(config: EngineConfig, model: ModelInfo) -> bool:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 
 from ..documents.document import Document, Page
+from .workload import Needle
 
 _PAGE = 2400  # characters
 _PLACES = ("Alderby", "Brackness", "Cawdell", "Dunmere", "Eastholm", "Farrow", "Glenside", "Harrowgate", "Inverleigh")
@@ -38,6 +39,15 @@ def made_document(kind: str, characters: int, number: int = 0) -> Document:
             size += len(lines[-1]) + 1
         pages.append(Page(str(len(pages) + 1), "\n".join(lines)))
     return Document(f"made {kind} {number + 1}", "txt", tuple(pages), "made")
+
+
+def made_needle(number: int) -> Needle:
+    """A fact that no book holds, and the question about it."""
+    chance = random.Random(f"needle {number}")
+    who, place = _PEOPLE[number % len(_PEOPLE)], _PLACES[number % len(_PLACES)]
+    thing, code = chance.choice(_THINGS), chance.randint(10_000, 99_999)
+    return Needle(f"That year {who} of {place} painted the number {code} on the door of the {thing}.",
+                  f"Which number did {who} of {place} paint on the door of the {thing}?")
 
 
 def _prose(chance: random.Random, page: int, line: int) -> str:

@@ -106,10 +106,11 @@ class Traffic:
         return self.matrix_weights * self.bytes_per_weight + context * self.kv_bytes_per_token
 
     def inner_bytes(self, dials: Mapping[str, int | str]) -> float | None:
-        """Of one inner step: the middle tier's weights and its budget of KV. None: these dials have no middle tier.
+        """Of one inner step: the middle tier's weights and its budget of KV. None: these dials have no middle tier,
+        or an oracle that reads more.
 
         The small model's bytes are left out: the share reached is a little better than said."""
-        if dials.get("middle_cache", "none") == "none":
+        if dials.get("middle_cache", "none") in ("none", "top-k"):
             return None
         weights, kind = self.matrix_weights * self.bytes_per_weight, str(dials.get("retrieval_weights"))
         if dials["middle_cache"] == "retrieval" and kind in WEIGHT_KINDS:

@@ -12,7 +12,7 @@ def table(found: Mapping[str, Any]) -> str:
     """Documents, then rows (if there are several), then where the time goes and how far the machine is used."""
     lines = [*_documents(found), *_differences(found), ""]
     if len(found["rows"]) > 1:
-        lines += [*_rows(found), ""]
+        lines += [*_rows(found), "", *_policies(found)]
     for tier, count in found["acceptance"].items():
         lines.append(f"accepted from {tier}: {count['accepted']:,} of {count['tested']:,} ({count['rate']:.0%})")
     lines.append(f"variety of the text: {found['variety']:.0%} of its runs of four tokens are distinct")
@@ -70,6 +70,29 @@ def _rows(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"{row['row']:{wide}}  {row['autoregressive_tokens_per_second']:9.2f}  "
                      f"{row['tokens_per_second']:8.2f}  {row['speedup']:8.2f}x ({spread:11})  "
                      f"{row['tokens_per_full_pass']:8.2f}  {inner:>13}  {same:9}  {tiers}")
+    return lines
+
+
+def _policies(found: Mapping[str, Any]) -> list[str]:
+    """Of what each middle cache drafted, how much the full cache accepted, by budget: the form of TriForce's table 1
+    (arXiv 2404.11912). A cell is missing where the budget is no small part of the context: then that tier is off."""
+    rows = [row for row in found["rows"] if "middle_cache" in row["settings"]]
+    budgets = sorted({row["dials"]["budget"] for row in rows})
+    cells: dict[str, dict[str, dict[int, str]]] = {}
+    for row in rows:
+        kind, counted = str(row["settings"]["middle_cache"]), row["acceptance"]
+        others = ", ".join(f"{name} {value}" for name, value in row["settings"].items()
+                           if name not in ("middle_cache", "budget"))
+        line = cells.setdefault(others, {}).setdefault(kind, {})
+        if kind in counted:
+            line[row["dials"]["budget"]] = f"{counted[kind]['rate']:.1%}"
+    lines: list[str] = []
+    for others, kinds in cells.items():
+        lines.append(f"{'accepted, by budget':24}" + "".join(f"{budget:>8,}" for budget in budgets) + f"  {others}")
+        for kind, line in kinds.items():
+            name = f"{kind} (an upper bound)" if kind == "top-k" else kind
+            lines.append(f"{name:24}" + "".join(f"{line.get(budget, '-'):>8}" for budget in budgets))
+        lines.append("")
     return lines
 
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..documents.document import Document, Page
 from ..errors import ConfigError
 
-WORKLOADS = ("continue", "questions", "summary", "code", "table")
+WORKLOADS = ("continue", "questions", "needle", "summary", "code", "table")
 MADE = ("summary", "code", "table")  # for these a run makes its own documents unless it is given some
 SUM_UP = "Sum up in your own words what the text says."
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{3,}\b")  # inside a sentence: the first word says nothing
 _SENTENCE = re.compile(r"[^.!?]+[.!?]")
+_SENTENCE_END = re.compile(r"[.!?][\"')]?(?=\s)")
+
+
+@dataclass(frozen=True, slots=True)
+class Needle:
+    """A passage to hide in a document that has nothing to do with it, and a question that only it answers."""
+
+    passage: str
+    question: str
 
 
 def cut(document: Document, max_tokens: int, count: Callable[[Document], int]) -> Document:
@@ -70,8 +80,35 @@ def questions_about(document: Document, count: int) -> list[str]:
     return questions or ["What is this text about?"]
 
 
+def hide(document: Document, needles: Sequence[Needle]) -> Document:
+    """The document with the needles at even depths, each after the end of a sentence (or, without one, of a page)."""
+    pages = list(document.pages)
+    for number, needle in reversed(list(enumerate(needles))):  # from the end: depths before stay what they are
+        offset = document.characters * (2 * number + 1) // (2 * len(needles))
+        index = 0
+        while offset > len(document.pages[index].text):
+            offset -= len(document.pages[index].text)
+            index += 1
+        text = pages[index].text
+        found = _SENTENCE_END.search(text, offset)
+        at = found.end() if found else len(text)
+        parts = text[:at].rstrip(), needle.passage, text[at:].lstrip(" ")
+        pages[index] = replace(pages[index], text=" ".join(parts).strip())
+    return replace(document, pages=tuple(pages))
+
+
 def read_questions(path: Path) -> list[str]:
     """JSON Lines of {"question": ...}. Raises ConfigError naming the bad line."""
+    return [question for question, in _read(path, ("question",))]
+
+
+def read_needles(path: Path) -> list[Needle]:
+    """JSON Lines of {"context": ..., "question": ...}, contexts to hide. Raises ConfigError naming the bad line."""
+    return [Needle(" ".join(context.split()), question) for context, question in _read(path, ("context", "question"))]
+
+
+def _read(path: Path, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    wanted = "{" + ", ".join(f'"{name}": "..."' for name in names) + "}"
     questions = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -80,9 +117,10 @@ def read_questions(path: Path) -> list[str]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                questions.append(str(json.loads(line)["question"]))
+                found = json.loads(line)
+                questions.append(tuple(str(found[name]) for name in names))
             except (ValueError, KeyError, TypeError):
-                raise ConfigError(f"{path}, line {number} is no question", allowed='{"question": "..."}') from None
+                raise ConfigError(f"{path}, line {number} is no question", allowed=wanted) from None
     if not questions:
-        raise ConfigError(f"{path} holds no question", allowed='one {"question": "..."} a line')
+        raise ConfigError(f"{path} holds no question", allowed=f"one {wanted} a line")
     return questions
