@@ -118,6 +118,9 @@ class SpeculationConfig:
     middle one (MIDDLE_CACHES): retrieved chunks; the sinks and as many newest tokens as ``budget`` allows
     (StreamingLLM); the most attended tokens so far and the newest (H2O; or with positions inside the cache); each
     query's own top k, which reads everything: an upper bound. Other than the default they are comparisons.
+    ngram: whether text that repeats what stands in the document or the conversation is drafted by copying it, without a
+    model; what that gains is measured while answering, and it stops where it gains nothing. ngram_tail: tokens that it
+    may write behind each draft of the small model, 0: it drafts for the small model only.
     """
 
     engine: Literal["triforce", "autoregressive"] = "triforce"
@@ -135,6 +138,8 @@ class SpeculationConfig:
     quotes: Literal["auto", "on", "off"] = "auto"
     small_model: Literal["on", "off"] = "on"
     middle_cache: Literal["retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none"] = "retrieval"
+    ngram: Literal["auto", "on", "off"] = "auto"
+    ngram_tail: int | Auto = "auto"
 
     def __post_init__(self) -> None:
         _one_of("engine", self.engine, ("triforce", "autoregressive"))
@@ -146,6 +151,8 @@ class SpeculationConfig:
         _one_of("middle_cache", self.middle_cache, MIDDLE_CACHES)
         _check(self.refresh == "attention" or self.middle_cache in ("retrieval", "none"), "refresh", self.refresh,
                f"attention with middle_cache {self.middle_cache}, which chooses no chunks")
+        _one_of("ngram", self.ngram, ("auto", "on", "off"))
+        _whole("ngram_tail", self.ngram_tail, 0, 64)
         _whole("gamma1", self.gamma1, 0, 64)
         _whole("gamma2", self.gamma2, 1, 256)
         _whole("budget", self.budget, 64, 1_048_576)

@@ -168,7 +168,7 @@ class DocumentOpened:
 class TierCount:
     """One tier in one round: how many drafted tokens the tier above tested, and how many it accepted."""
 
-    tier: str  # who drafted: "draft" (the small model), "retrieval", "quote" (forced by the document)
+    tier: str  # who drafted: "n-gram" (copied text), "draft" (the small model), "retrieval", "quote" (forced)
     tested: int
     accepted: int
 
@@ -178,7 +178,7 @@ class RoundEvent:
     """One verification by the full cache.
 
     origins names, token by token, who wrote it: a tier whose draft survived every check
-    ("draft", "retrieval", "quote"), or "recovered" / "bonus" when the full cache wrote it itself.
+    ("n-gram", "draft", "retrieval", "quote"), or "recovered" / "bonus" when the full cache wrote it itself.
     page_shares: share of this round's attention mass over the document, page by page (sums to 1),
     or None when this round did not measure it. streamed_bytes: keys and values brought to the GPU from host memory.
     """
@@ -187,7 +187,7 @@ class RoundEvent:
     token_ids: tuple[int, ...]
     origins: tuple[str, ...]
     tiers: tuple[TierCount, ...]
-    milliseconds: Mapping[str, float] = field(default_factory=dict)  # "draft", "retrieval", "verify", "select", "other"
+    milliseconds: Mapping[str, float] = field(default_factory=dict)  # "n-gram", "draft", "retrieval", "verify", ...
     page_shares: tuple[float, ...] | None = None
     elapsed: float = 0.0  # seconds since the question was accepted
     passes: Mapping[str, int] = field(default_factory=dict)  # of each drafting tier's model in this round

@@ -68,6 +68,8 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--middle-cache", choices=MIDDLE_CACHES, default=_SPECULATION.middle_cache,
                        help="what the model attends when it drafts; other than retrieval: for comparison")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
+    group.add_argument("--ngram", choices=("auto", "on", "off"), default=_SPECULATION.ngram,
+                       help="draft by copying what followed the same words before, without a model")
     group.add_argument("--quotes", choices=("auto", "on", "off"), default=_SPECULATION.quotes,
                        help="hold quotations to the document's words")
 
@@ -92,6 +94,7 @@ def speculation_config(given: argparse.Namespace, engine: str) -> SpeculationCon
         budget=given.budget, chunk_size=given.chunk_size, refresh=given.refresh, refresh_every=given.refresh_every,
         retrieval_weights=given.retrieval_weights, window=given.window, quotes=given.quotes,
         middle_cache=given.middle_cache,
+        ngram=given.ngram,
     )
 
 

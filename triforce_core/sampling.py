@@ -199,6 +199,15 @@ class Sampler:
     def forced(self, context: Sequence[int], limit: int) -> list[int]:
         return self.masks.forced(context, limit) if self.masks else []
 
+    def num_allowed(self, context: Sequence[int], draft: Sequence[int]) -> int:
+        """How many of the draft's first tokens may follow ``context``; behind the next all are wasted."""
+        if self.masks is None or not draft:
+            return len(draft)
+        rows = self.masks.allowed(context, draft)[:-1]
+        refused = (i for i, (token, ids) in enumerate(zip(draft, rows, strict=True))
+                   if ids is not None and token not in ids)
+        return next(refused, len(draft))
+
     def draws(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> list[int]:
         """The token of each row of logits [m, V]; row i follows ``context`` and the first i of ``draft``."""
         logits = self._masked(logits, context, draft)

@@ -10,7 +10,7 @@ from . import figures as fmt
 from . import strings
 from .runs import Figures
 
-TIERS = ("quote", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
+TIERS = ("quote", "n-gram", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
 
 
 def esc(text: object) -> str:

@@ -178,12 +178,14 @@ SPECULATION_PENDING = "TriForce: seen with the first words"
 REUSED = "{reused} tokens reused from the cache, {new} read for this question."
 TIERS = {
     "quote": ("exact quote", "Forced by the document: the words between quotation marks can only go on this way."),
+    "n-gram": ("copied text", "Copied from where the same words stood before, and accepted by every check."),
     "draft": ("small model", "Drafted by the small model and accepted by every check."),
     "retrieval": ("retrieval tier", "Written by the full model's weights on the retrieved part of the cache."),
     "bonus": ("full model", "The extra token that the full pass yields when everything was accepted."),
     "recovered": ("full model, corrected", "Put by the full model in place of a rejected draft."),
 }
-TIER_TESTED = {"quote": "quotes, by the full model", "draft": "small model, by retrieval tier",
+TIER_TESTED = {"quote": "quotes, by the full model", "n-gram": "copied text, by the next tier",
+               "draft": "small model, by retrieval tier",
                "retrieval": "retrieval tier, by full cache"}
 
 # -- document side --------------------------------------------------------------------------------------------------

@@ -174,11 +174,11 @@ def test_a_sweep_of_temperatures_has_a_plain_answer_for_each() -> None:
 def test_the_ablation_takes_one_part_away_at_a_time() -> None:
     engine = Steady()
     found = measure(engine, [None], ablation=True, sweeps=("gamma2=4,8",))
-    assert [row["row"] for row in found["rows"]] == [
-        f"{name} gamma2={gamma}"
-        for name in ("TriForce", "no hierarchy", "StreamingLLM", "small model alone") for gamma in (4, 8)]
-    tried = [(s.small_model, s.middle_cache) for _, s, _ in engine.log if s.engine == FAST][::4]
-    assert tried == [("on", "retrieval"), ("off", "retrieval"), ("on", "streaming"), ("on", "none")]
+    names = ("TriForce", "no hierarchy", "StreamingLLM", "small model alone", "prompt lookup")
+    assert [row["row"] for row in found["rows"]] == [f"{name} gamma2={gamma}" for name in names for gamma in (4, 8)]
+    tried = [(s.small_model, s.middle_cache, s.ngram) for _, s, _ in engine.log if s.engine == FAST][::4]
+    assert tried == [("on", "retrieval", "auto"), ("off", "retrieval", "auto"), ("on", "streaming", "auto"),
+                     ("on", "none", "auto"), ("off", "none", "on")]
     assert found["rows"][-1]["inner_step_ms"] is None
 
 

@@ -41,7 +41,7 @@ def test_every_variant_of_the_ablation_says_the_same_words(folders: tuple[Path, 
     result = measure_document(engine, document(120), [None], rows, 1, lambda _: None)
     assert all(pair.identical for pairs in result.pairs for pair in pairs)
     tiers = [set(pairs[0].fast[0].passes) for pairs in result.pairs]
-    assert tiers == [{"retrieval", "draft"}, {"retrieval"}, {"streaming", "draft"}, {"draft"}]
+    assert tiers == [{"retrieval", "draft"}, {"retrieval"}, {"streaming", "draft"}, {"draft"}, set()]
 
 
 def test_transformers_computes_the_same_on_grown_weights(

@@ -20,7 +20,7 @@ from triforce_core.model import read_config
 DIALS = SpeculationConfig(budget=128, recent=48, window=32)
 SAMPLING = SamplingParams(max_new_tokens=24, stop_token_ids=())
 SWEEPS = ("budget=64,128", "chunk_size=4,8", "gamma1=1,3", "gamma2=2,8", "window=16,64", "refresh_every=1,3",
-          "temperature=0.5,0.9", "seed=0,5")
+          "temperature=0.5,0.9", "seed=0,5", "ngram=off,on")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
     traffic = Traffic(read_config(folders[0]), 4, info.kv_bytes_per_token)
     found = summary([result], rows, info, workload="continue", machine={}, bandwidth=Bandwidth(10.0), traffic=traffic)
     assert [set(row["acceptance"]) for row in found["rows"]] == [
-        {"retrieval", "draft"}, {"retrieval"}, {"streaming", "draft"}, {"draft"}]
+        {"retrieval", "draft"}, {"retrieval"}, {"streaming", "draft"}, {"draft"}, {"n-gram"}]
     inner = [row["inner_step_ms"] for row in found["rows"]]
-    assert all(step > 0 for step in inner[:3]) and inner[3] is None
+    assert all(step > 0 for step in inner[:3]) and inner[3:] == [None, None]
     assert all(row["identical_text"] is None and row["speedup"] > 0 for row in found["rows"])

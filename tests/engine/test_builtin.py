@@ -52,6 +52,20 @@ def test_greedy_equals_plain_decoding_token_for_token(engine, name):
     assert fast.stats.full_passes < 128
 
 
+@pytest.mark.parametrize("tiers", [{}, {"small_model": "off"}, {"small_model": "off", "middle_cache": "none"}], ids=str)
+def test_copying_changes_no_word_and_copies(engine, tiers):
+    """A text that repeats itself: lines of a table."""
+    rows = "\n".join(f"{day:02d} March | harbour of Lisbon | {'calm' if day % 3 else 'rough'} sea | wind from the west"
+                     for day in range(1, 29))
+    list(engine.open_document(Document("log", "txt", (Page("1", rows),), "test")))
+    sampling = SamplingParams(max_new_tokens=160)
+    fast = tokens(engine, None, SpeculationConfig(ngram="on", **tiers, **DIALS), sampling)
+    plain = tokens(engine, None, SpeculationConfig(engine="autoregressive"), sampling)
+    assert fast.token_ids == plain.token_ids
+    assert fast.stats.acceptance["n-gram"].accepted > 40 and "copied" in fast.stats.why
+    assert fast.stats.tokens_per_full_pass > 3
+
+
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
 def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
     list(engine.open_document(own_document(TEXTS[0])))

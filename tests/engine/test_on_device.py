@@ -59,6 +59,16 @@ def test_the_same_rounds(engines, tiers, sampling):
     assert (type(hierarchies[0]._part) is IndexedCache) == ("middle_cache" not in tiers)
 
 
+def test_where_the_device_leads_ngrams_are_left_off_and_it_is_said(engines):
+    done, _ = answer(engines[0], SpeculationConfig(verifier="coupled", ngram="on", **DIALS))
+    plain, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **DIALS))
+    assert done.token_ids == plain.token_ids and "n-gram" not in done.stats.acceptance
+    assert "n-grams are off" in done.stats.why and "n-grams" not in plain.stats.why
+    alone = SpeculationConfig(verifier="coupled", ngram="on", middle_cache="none", small_model="off", **DIALS)
+    lookup, _ = answer(engines[0], alone, tokens=120)  # no model drafts, so nothing is lost by a host that does
+    assert lookup.token_ids[:24] == done.token_ids and set(lookup.stats.acceptance) == {"n-gram"}
+
+
 def test_by_chance_the_seed_decides_and_tiers_are_at_work(engines):
     speculation = SpeculationConfig(**DIALS)
     first, _ = answer(engines[0], speculation, temperature=0.8, seed=1)

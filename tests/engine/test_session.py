@@ -89,16 +89,47 @@ def test_chunks_may_be_chosen_by_means_instead(engine):
     ({"middle_cache": "streaming", "small_model": "off"}, {"streaming"}),
     ({"middle_cache": "h2o"}, {"h2o", "draft"}), ({"middle_cache": "streaming-h2o"}, {"streaming-h2o", "draft"}),
     ({"middle_cache": "top-k", "small_model": "off"}, {"top-k"}),
-    ({"middle_cache": "none", "small_model": "off"}, set())])
+    ({"middle_cache": "none", "small_model": "off"}, set()),
+    ({"ngram": "on"}, {"n-gram", "draft", "retrieval"}),
+    ({"ngram": "on", "ngram_tail": 0}, {"n-gram", "draft", "retrieval"}),
+    ({"ngram": "on", "small_model": "off"}, {"n-gram", "retrieval"}),
+    ({"ngram": "on", "middle_cache": "none"}, {"n-gram", "draft"}),
+    ({"ngram": "on", "middle_cache": "streaming"}, {"n-gram", "streaming", "draft"}),
+    ({"ngram": "on", "middle_cache": "none", "small_model": "off"}, {"n-gram"})])
 def test_tiers_can_be_left_out_for_comparison_and_the_words_stay(engine, tiers, at_work):
     dials = SpeculationConfig(verifier="coupled", quotes="off", **tiers, **DIALS)
     done, events = answer(engine, dials, temperature=0.8, tokens=120)
     assert set(done.stats.acceptance) == at_work
     assert all(count.tested for count in done.stats.acceptance.values())
-    assert {tier for event in events if isinstance(event, RoundEvent) for tier in event.passes} == at_work
+    ran = {tier for event in events if isinstance(event, RoundEvent) for tier in event.passes}
+    assert ran == at_work - {"n-gram"}  # which has no model
     plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off")
     assert done.token_ids == answer(engine, plain, temperature=0.8, tokens=120)[0].token_ids
     assert (done.stats.engine == "autoregressive") == (not at_work) and done.stats.why
+
+
+@pytest.mark.parametrize("tiers", [{}, {"small_model": "off"}, {"small_model": "off", "middle_cache": "none"}], ids=str)
+@pytest.mark.parametrize("quotes", ["off", "on"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_ngrams_change_no_word(engine, tiers, quotes, temperature):
+    speculation = SpeculationConfig(verifier="coupled", quotes=quotes, ngram="on", **tiers, **DIALS)
+    plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes=quotes)
+    for question in ("Who found the lamp?", None):
+        fast, _ = answer(engine, speculation, question=question, temperature=temperature, tokens=64)
+        expected, _ = answer(engine, plain, question=question, temperature=temperature, tokens=64)
+        assert fast.token_ids == expected.token_ids
+
+
+def test_a_follow_up_finds_what_was_said_before(engine):
+    """History is part of what is copied from, and a question asked again from the same state drafts the same."""
+    lookup = SpeculationConfig(small_model="off", middle_cache="none", ngram="on", quotes="off")
+    first, _ = answer(engine, lookup)
+    history = (Turn("Who found the lamp?", first.token_ids),)
+    second, _ = answer(engine, lookup, question="And who sold it?", history=history)
+    again, _ = answer(engine, lookup)
+    second_again, _ = answer(engine, lookup, question="And who sold it?", history=history)
+    assert (again.token_ids, again.stats.acceptance) == (first.token_ids, first.stats.acceptance)
+    assert (second_again.token_ids, second_again.stats.acceptance) == (second.token_ids, second.stats.acceptance)
 
 
 def test_passes_of_each_tier_are_counted(engine):

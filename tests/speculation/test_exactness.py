@@ -10,8 +10,10 @@ import torch
 from speculation.toy import TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
+from triforce_core.drafters.cascade import HorizontalCascade, with_ngrams
 from triforce_core.drafters.chain import ModelDrafter
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
+from triforce_core.drafters.ngram import NGramDrafter, TextIndex
 from triforce_core.sampling import Sampler
 from triforce_core.speculation import verifier
 from triforce_core.speculation.draft import Draft, Verdict
@@ -52,12 +54,39 @@ def tiers(retrieval: TableModel, small: TableModel, gamma1: int):
     return HierarchicalDrafter(Settling(retrieval), ModelDrafter(Settling(small)), gamma1)
 
 
+TEXT = [0, 2, 1, 1, 0, 0, 2, 1]  # what n-grams copy to its end (1, 0) is as likely to be refused as not
+
+
+def ngrams() -> NGramDrafter:
+    return NGramDrafter(TextIndex(TEXT))
+
+
+def cascades(retrieval: TableModel, small: TableModel) -> dict:
+    """Every way in which n-grams take part; each is made anew for each branch, as what they measure is a state."""
+    return {
+        "n-grams alone": ngrams,
+        "n-grams, small model": lambda: with_ngrams(Settling(small), TextIndex(TEXT), 0),
+        "n-grams, small model, n-grams behind": lambda: with_ngrams(Settling(small), TextIndex(TEXT), 1),
+        "n-grams, retrieval": lambda: HierarchicalDrafter(Settling(retrieval), ngrams(), 2),
+        "n-grams, small model, retrieval": lambda: HierarchicalDrafter(
+            Settling(retrieval), with_ngrams(Settling(small), TextIndex(TEXT), 0), 1),
+        "n-grams, small model, n-grams behind, retrieval": lambda: HierarchicalDrafter(
+            Settling(retrieval), with_ngrams(Settling(small), TextIndex(TEXT), 1), 1),
+        "small model beside retrieval": lambda: HorizontalCascade(
+            HierarchicalDrafter(Settling(retrieval), ngrams(), 1), ModelDrafter(Settling(small)), 1),
+    }
+
+
+CASCADES = list(cascades(*models()[1:]))
+
+
 def one_round(target, drafter, gamma2: int, params: SamplingParams, chance, masks=None) -> tuple[int, ...]:
     sampler = Sampler(params, chance=chance, masks=masks)
-    return tuple(speculate(target, drafter, list(START), gamma2, sampler).verdict.token_ids)
+    made, context = (drafter(), TEXT) if callable(drafter) else (drafter, START)
+    return tuple(speculate(target, made, list(context), gamma2, sampler).verdict.token_ids)
 
 
-def completed(target, params, rounds: dict, length: int, masks=None) -> dict:
+def completed(target, params, rounds: dict, length: int, masks=None, start=START) -> dict:
     """The law of the first ``length`` tokens if what a round left open is filled in by the target itself.
 
     Every round starts from a true context, so by induction the whole text has the target's law if and only if
@@ -69,22 +98,23 @@ def completed(target, params, rounds: dict, length: int, masks=None) -> dict:
         if len(tokens) >= length:
             law[tokens[:length]] = law.get(tokens[:length], 0.0) + probability
             continue
-        context = [*START, *tokens]
+        context = [*start, *tokens]
         row = sampler.distributions(target.logits(context, ()), context)[0].tolist()
         waiting.extend(((*tokens, token), probability * p) for token, p in enumerate(row) if p > 0)
     return law
 
 
-def plain_law(target, params, length: int, masks=None) -> dict:
-    return completed(target, params, {(): 1.0}, length, masks)
+def plain_law(target, params, length: int, masks=None, start=START) -> dict:
+    return completed(target, params, {(): 1.0}, length, masks, start)
 
 
 def deviation(target, drafter, gamma2, params, masks=None) -> float:
     rounds = enumerate_exactly(lambda chance: one_round(target, drafter, gamma2, params, chance, masks))
     length = max(map(len, rounds))
     assert length >= min(gamma2, 2)  # the drafts were really tested
-    return total_variation(completed(target, params, rounds, length, masks),
-                           plain_law(target, params, length, masks))
+    start = TEXT if callable(drafter) else START
+    return total_variation(completed(target, params, rounds, length, masks, start),
+                           plain_law(target, params, length, masks, start))
 
 
 class OnTensors:
@@ -179,6 +209,42 @@ class Leaning(EvenAfterTwo):
         return [np.array([0.0, 1.5]) if len(ids) == 2 else None for ids in self.allowed(context, draft)]
 
 
+@pytest.mark.parametrize("params", [PARAMS[0], SamplingParams(temperature=0.6), PARAMS[1]],
+                         ids=["T1", "T0.6", "T0.6 top-p 0.9"])
+@pytest.mark.parametrize("name", CASCADES)
+@pytest.mark.parametrize("gamma2", [1, 2])
+def test_cascades_with_ngrams_are_lossless(params, name, gamma2):
+    target, retrieval, small = models()
+    assert deviation(target, cascades(retrieval, small)[name], gamma2, params) < BOUND
+
+
+@pytest.mark.parametrize("name", CASCADES)
+@pytest.mark.parametrize("masked", ["forced", "prior"])
+def test_ngrams_under_masks_and_beside_forced_tokens_are_lossless(name, masked):
+    target, retrieval, small = models()
+    masks = {"forced": EvenAfterTwo, "prior": Leaning}[masked]()
+    assert deviation(target, cascades(retrieval, small)[name], 2, PARAMS[0], masks) < BOUND
+
+
+def test_copies_may_be_decided_all_at_once(rejection):
+    target, retrieval, small = models()
+    for name in CASCADES[:3]:
+        assert deviation(target, cascades(retrieval, small)[name], 2, PARAMS[0]) < BOUND
+
+
+def test_the_enumeration_sees_a_copy_that_is_taken_for_likely(monkeypatch):
+    """If a verifier took an n-gram for drawn from its own law, every copy would be accepted."""
+    proposed = NGramDrafter.propose
+
+    def sure(self, context, count, sampler):
+        draft = proposed(self, context, count, sampler)
+        laws = [torch.full((3,), 1e-9, dtype=torch.float64) for _ in draft.laws]
+        return Draft(draft.token_ids, laws, draft.origins)
+
+    monkeypatch.setattr(NGramDrafter, "propose", sure)
+    assert deviation(models()[0], ngrams, 2, PARAMS[0]) > 0.01
+
+
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
 @pytest.mark.parametrize("masks", [EvenAfterTwo(), Leaning()], ids=["forced", "prior"])
 def test_masks_and_forced_tokens_stay_lossless(params, masks, rejection):
@@ -207,6 +273,27 @@ def test_deciding_by_draws_gives_the_same_words_with_and_without_speculation(tem
         return context[:120]
 
     assert words(tiers(retrieval, small, 2), 4) == words(NoDrafter(), 0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("name", CASCADES)
+def test_deciding_by_draws_gives_plain_decodings_words_with_every_cascade(temperature, name):
+    target, retrieval, small = models(vocabulary=12)
+    params = SamplingParams(temperature=temperature, seed=3)
+
+    def words(drafter, gamma2):
+        sampler = Sampler(params, verifier="coupled")
+        context, copied = list(TEXT), 0
+        while len(context) < 160:
+            done = speculate(target, drafter, context, gamma2, sampler)
+            copied += done.origins.count("n-gram")
+            context.extend(done.verdict.token_ids)
+            drafter.settle(context, committed=True)
+        return context[:160], copied
+
+    fast, copied = words(cascades(retrieval, small)[name](), 4)
+    assert fast == words(NoDrafter(), 0)[0]
+    assert copied > 0 or temperature == 0  # which goes in a circle that the tiers between do not see
 
 
 def test_sampled_frequencies_pass_a_chi_square_test():

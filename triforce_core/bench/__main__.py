@@ -37,7 +37,8 @@ from the model's shapes, and what follows from that is called modelled.
   a sweep          --sweep budget=256,512,1024,4096      several --sweep: every combination
   the paper's rows --sweep temperature=0,0.2,0.4,0.6,0.8,1.0,1.2 --top-p 0.9
   its ablations    --ablation                            TriForce; no hierarchy (retrieval drafts alone: sweep gamma2);
-                                                         StreamingLLM's cache instead of retrieval; small model alone
+                                                         StreamingLLM's cache instead of retrieval; small model alone;
+                                                         prompt lookup (n-grams alone, no model)
   cache policies   --sweep middle_cache=retrieval,streaming,h2o,streaming-h2o,top-k --sweep budget=256,512,1024
                                                          with --workload needle, too: its table 1, acceptance only
   real size        --grow llama2-7b --context 124928 --max-context 131072

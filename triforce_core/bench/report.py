@@ -116,7 +116,8 @@ def _inner(answers: Sequence[Answer], bandwidth: Bandwidth, traffic: Traffic) ->
     needed = traffic.inner_bytes(dials)
     if not steps or needed is None:
         return {"inner_step_ms": None, "inner_roofline_ms": None, "inner_step_over_roofline": None}
-    spent = sum(answer.milliseconds.get(stage, 0.0) for answer in answers for stage in (tier, "draft")) / steps
+    stages = (tier, "draft", "n-gram")
+    spent = sum(answer.milliseconds.get(stage, 0.0) for answer in answers for stage in stages) / steps
     least = 1e3 * traffic.seconds(needed, bandwidth)
     return {"inner_step_ms": spent, "inner_roofline_ms": least, "inner_step_over_roofline": spent / least}
 

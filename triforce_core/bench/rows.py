@@ -23,6 +23,7 @@ ABLATION: Mapping[str, Mapping[str, Value]] = {
     "no hierarchy": {"small_model": "off"},
     "StreamingLLM": {"middle_cache": "streaming"},
     "small model alone": {"middle_cache": "none"},
+    "prompt lookup": {"middle_cache": "none", "small_model": "off", "ngram": "on"},
 }
 
 

@@ -8,6 +8,7 @@ takes the refused tokens' replacements from p instead of the residual and is not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -33,8 +34,9 @@ class HierarchicalDrafter(Drafter):
     def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
                  follows: bool = True) -> None:
         self.model, self.drafter, self.gamma1, self.tier, self._follows = model, drafter, gamma1, tier, follows
-        self._tested = self._accepted = self._passes = 0
-        self._seconds = 0.0
+        self._tested: Counter[str] = Counter()
+        self._accepted: Counter[str] = Counter()
+        self._passes, self._seconds = 0, 0.0
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         grown = list(context)
@@ -50,8 +52,9 @@ class HierarchicalDrafter(Drafter):
             done = speculate(self.model, self.drafter, grown, self.gamma1, sampler)
             self._seconds += done.verify_milliseconds / 1e3
             self._passes += 1
-            self._tested += done.verdict.num_tested
-            self._accepted += done.verdict.num_accepted
+            for count in done.counts(done.draft.given_by(self.drafter.tier)):
+                self._tested[count.tier] += count.tested
+                self._accepted[count.tier] += count.accepted
             grown.extend(done.verdict.token_ids)
             laws.extend(done.laws)
             # What the tier below wrote and this one let stand keeps its writer's name; the rest is this tier's.
@@ -75,9 +78,10 @@ class HierarchicalDrafter(Drafter):
         self.drafter.reset()
 
     def counts(self) -> list[TierCount]:
-        mine = TierCount(self.drafter.tier, self._tested, self._accepted)
-        self._tested = self._accepted = 0
-        return [*([mine] if mine.tested else []), *self.drafter.counts()]
+        mine = [TierCount(tier, tested, self._accepted[tier]) for tier, tested in self._tested.items()]
+        self._tested.clear()
+        self._accepted.clear()
+        return [*mine, *self.drafter.counts()]
 
     def milliseconds(self) -> dict[str, float]:
         spent, self._seconds = self._seconds * 1e3, 0.0

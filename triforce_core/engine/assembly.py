@@ -15,9 +15,11 @@ from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
 from ..device.stage_clock import StageClock
+from ..drafters.cascade import with_ngrams
 from ..drafters.chain import ModelDrafter, ModelOnCache
 from ..drafters.device_loop import DeviceLoop
 from ..drafters.hierarchical import HierarchicalDrafter
+from ..drafters.ngram import TextIndex
 from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
 from ..events import LoadProgress, MemoryPlan, Mode, ModelInfo
 from ..kernels import WEIGHT_KINDS
@@ -162,20 +164,25 @@ class Hierarchy:
     """The drafters of one document's session, made once for its dials, and how each question starts them."""
 
     def __init__(self, loaded: Loaded, full: ModelOnCache, dials: Dials, observer: AttentionMass,
-                 accumulated: AccumulatedMass | None = None) -> None:
-        """observer: of the full passes that choose. accumulated: of all full passes, for H2O."""
+                 accumulated: AccumulatedMass | None = None, text: TextIndex | None = None) -> None:
+        """observer: of the full passes that choose. accumulated: of all full passes, for H2O.
+        text: what n-grams are copied from, if they are."""
         assert isinstance(full.cache, FullCache)
         assert (accumulated is not None) == (dials.middle_cache in HEAVY_HITTERS)
         self.dials, self._observer, self._accumulated = dials, observer, accumulated
         self._chosen_in_passing = isinstance(full.cache, OffloadedCache)
-        self._small: ModelDrafter | None = None
+        self._text = text if dials.ngram else None
+        self._small: ModelOnCache | None = None
         self._part: PartCache | None = None
         self._newest: ModelOnCache | None = None
         self._means: ChunkMeans | None = None
         self._rounds = 0
         self.drafter: Drafter = NoDrafter()
         if loaded.draft is not None and dials.small_model:
-            self.drafter = self._small = ModelDrafter(_on_streaming(loaded.draft, dials.sinks, dials.window))
+            self._small = _on_streaming(loaded.draft, dials.sinks, dials.window)
+            self.drafter = ModelDrafter(self._small)
+        if self._text is not None:
+            self.drafter = with_ngrams(self._small, self._text, dials.ngram_tail)
         if dials.middle_cache == "streaming":
             self._newest = _on_streaming(loaded.with_weights(dials.retrieval_weights), dials.sinks, dials.newest)
             self.drafter = HierarchicalDrafter(self._newest, self.drafter, dials.gamma1, tier="streaming",
@@ -205,9 +212,11 @@ class Hierarchy:
     def start(self, context: list[int]) -> None:
         """Before the first round of a question: its prompt but for the last token is in the full cache."""
         if self._small is not None:
-            self._small.model.start(context, self.dials.sinks, self.dials.window)
+            self._small.start(context, self.dials.sinks, self.dials.window)
         if self._newest is not None:
             self._newest.start(context, self.dials.sinks, self.dials.newest)
+        if self._text is not None:
+            self._text.agree(context)
         if self._part is not None:
             self._choose()
             self._clock.read()  # no round's time
@@ -369,4 +378,5 @@ def dials_for(loaded: Loaded, full: ModelOnCache, speculation: SpeculationConfig
     free = loaded.shard.least(loaded.planner.unused_bytes) - _HEADROOM if able else 0
     return Dials.decide(speculation, context_tokens=context_tokens, has_draft=loaded.draft is not None,
                         on_gpu=target.device.type == "cuda", offloaded=isinstance(full.cache, OffloadedCache),
+                        device_leads=_on_device(loaded),
                         copies=[kind for kind in able if kind in loaded.copies or target.quantized_bytes(kind) <= free])

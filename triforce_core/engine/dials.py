@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..config import HEAVY_HITTERS, EngineConfig, SpeculationConfig
+from ..drafters.ngram import MOST_COPIED
 
 # The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
 # shorter, but of the built-in model's tokens 12 to 27 % are then refused instead of 3 to 8 % (temperature 0).
@@ -48,6 +49,8 @@ class Dials:
     retrieval_weights: str
     sinks: int
     window: int
+    ngram: bool
+    ngram_tail: int
     why: str
 
     @property
@@ -57,8 +60,9 @@ class Dials:
 
     @classmethod
     def decide(cls, wanted: SpeculationConfig, *, context_tokens: int, has_draft: bool, on_gpu: bool,
-               offloaded: bool = False, copies: Sequence[str] = ()) -> Dials:
-        """copies: kinds of weights for which there is a copy, or room for one.
+               offloaded: bool = False, copies: Sequence[str] = (), device_leads: bool = False) -> Dials:
+        """copies: kinds of weights for which there is a copy, or room for one. device_leads: rounds of models run
+        without the host, where an n-gram's text is.
 
         Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
 
@@ -77,11 +81,12 @@ class Dials:
         held = f"{budget:,} of {context_tokens:,} tokens"
         if wanted.middle_cache in _HELD:
             held = f"{_HELD[wanted.middle_cache]} {held}"
-        gamma1 = auto(wanted.gamma1, 2) if small else 0
+        ngram = speculating and wanted.ngram == "on" and not (device_leads and (middle or small))
+        gamma1 = auto(wanted.gamma1, 2 if small else MOST_COPIED) if small or ngram else 0
         # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
         # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
-        usual = (32 if offloaded else 10) if middle else (8 if offloaded else 3)
-        gamma2 = auto(wanted.gamma2, usual) if middle or small else 0
+        usual = (32 if offloaded else 10) if middle else (8 if offloaded else 3 if small else MOST_COPIED)
+        gamma2 = auto(wanted.gamma2, usual) if middle or small or ngram else 0
         weights = wanted.retrieval_weights
         # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
         copied = COPY if weights == "auto" and on_gpu and not offloaded else weights
@@ -97,6 +102,8 @@ class Dials:
             why = f"the small model drafts alone, all of {context_tokens:,} tokens verify"
         elif small:
             why = f"the context is short ({context_tokens:,} tokens): the small model drafts alone"
+        elif ngram:
+            why = f"no model drafts: what stood in the text before is copied, all of {context_tokens:,} tokens verify"
         else:
             off = "there is no middle tier" if wanted.middle_cache == "none" else "the context is short"
             why = f"off: {off} and {'the draft model is off' if has_draft else 'there is no draft model'}"
@@ -105,7 +112,12 @@ class Dials:
             why += f"; the {budget:,} through a copy of the weights in {copied}"
         elif middle and weights not in ("auto", "same"):
             why += f"; no memory is free for a copy of the weights in {weights}"
+        if ngram and (middle or small):
+            why += "; what stood in the text before is copied first"
+        elif speculating and wanted.ngram == "on":
+            why += "; n-grams are off: here the device leads the rounds, and they are looked up on the host"
         return cls("triforce" if speculating else "autoregressive", wanted.verifier, small,
                    wanted.middle_cache if middle else "none", gamma1, gamma2,
                    budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
-                   wanted.sinks, auto(wanted.window, 256), why)
+                   wanted.sinks, auto(wanted.window, 256), ngram,
+                   auto(wanted.ngram_tail, MOST_COPIED) if ngram and small else 0, why)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ..drafters.chain import MAX_FORCED
+from ..drafters.ngram import MOST_COPIED
 from ..errors import ConfigError
 from ..kv_cache.full import FullCache
 from ..kv_cache.heavy_hitter import HeavyHitterCache, RollingHeavyHitterCache
@@ -39,7 +40,7 @@ def part_cache(target: Llama, full: FullCache, dials: Dials) -> PartCache:
             raise ConfigError("refresh is 'chunk-means' and the cache is in host memory", allowed="attention",
                               remedy="Means would have to be read through the link; attention is known anyway.")
         # A long draft's tokens, and the last one's, whose selection was made before they were committed.
-        longest = dials.gamma2 + dials.gamma1 + 1 + MAX_FORCED
+        longest = dials.gamma2 + dials.gamma1 + 1 + MAX_FORCED + dials.ngram_tail + MOST_COPIED * dials.ngram
         return RetrievalCache(full, **settings, slack=2 * longest)
     return (IndexedCache if target.retrieves_in_place else RetrievalCache)(full, **settings)
 

@@ -10,6 +10,7 @@ from time import perf_counter
 from ..config import HEAVY_HITTERS, SamplingParams, SpeculationConfig
 from ..documents.prompt import DocumentPrompt, PromptBuilder
 from ..drafters.chain import QUOTE, ModelOnCache
+from ..drafters.ngram import TextIndex
 from ..errors import ContextTooLongError
 from ..events import (
     AttendedChunk,
@@ -51,6 +52,7 @@ class Session:
         self._document = prompt.token_ids.tolist()
         self._read = list(self._document[: full.length])  # ids behind the cache, in order
         self._hierarchy: Hierarchy | None = None
+        self._text: TextIndex | None = None  # made when an n-gram drafter first asks for it
         self._observer: AttentionMass | None = None
         self._accumulated: AccumulatedMass | None = None  # of this document, once H2O was asked for
 
@@ -190,8 +192,10 @@ class Session:
             self._accumulated.shown = self._observer
         if self._hierarchy is None or self._hierarchy.dials != dials:
             self._hierarchy = self._observer.follower = None  # its caches go before the new ones come
+            if dials.ngram and self._text is None:
+                self._text = TextIndex(self._document)
             self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer,
-                                        self._accumulated if heavy else None)
+                                        self._accumulated if heavy else None, self._text)
         return self._observer, self._hierarchy.drafter, self._hierarchy
 
     def _prefill(self, context: list[int], observer: AttentionMass, accumulated: AccumulatedMass | None,
@@ -261,9 +265,5 @@ class Session:
 
 def _tested(done: Round, tier: str) -> list[TierCount]:
     """What the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
-    counts: dict[str, list[int]] = {}
-    for i, origin in enumerate(done.draft.origins[: done.verdict.num_tested]):
-        count = counts.setdefault(QUOTE if origin == QUOTE else tier, [0, 0])
-        count[0] += 1
-        count[1] += i < done.verdict.num_accepted
-    return [TierCount(name, tested, accepted) for name, (tested, accepted) in counts.items()]
+    givers = zip(done.draft.given_by(tier), done.draft.origins, strict=True)
+    return done.counts([QUOTE if origin == QUOTE else giver for giver, origin in givers])

@@ -18,14 +18,21 @@ class Draft:
     before it; None where it was not drawn at all (greedy, coupled, forced): its law is one-hot.
     Whether token i is proposed may depend on what came before it, never on token i itself.
     origins: for each token, the tier that wrote it and was not overruled on the way here.
+    givers: for each token, the drafter that handed it up, where several did; empty: the one that proposed it all.
     """
 
     token_ids: list[int] = field(default_factory=list)
     laws: list[Tensor | None] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
+    givers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.laws) == len(self.origins)
+        assert not self.givers or len(self.givers) == len(self.token_ids)
+
+    def given_by(self, tier: str) -> list[str]:
+        """For each token, the tier under which what becomes of it counts. tier: of the drafter that proposed it."""
+        return self.givers or [tier] * len(self.token_ids)
 
 
 @dataclass(frozen=True, slots=True)

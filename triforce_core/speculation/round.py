@@ -12,6 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ..events import TierCount
 from ..sampling import Sampler
 from .draft import Draft, Verdict
 from .drafter import Drafter
@@ -43,6 +44,15 @@ class Round:
     def origins(self) -> list[str]:
         """Who wrote each emitted token."""
         return [*self.draft.origins[: self.verdict.num_accepted], self.verdict.own]
+
+    def counts(self, givers: Sequence[str]) -> list[TierCount]:
+        """What was tested and accepted, by tier; givers: each drafted token's, in order."""
+        totals: dict[str, list[int]] = {}
+        for i, tier in enumerate(givers[: self.verdict.num_tested]):
+            count = totals.setdefault(tier, [0, 0])
+            count[0] += 1
+            count[1] += i < self.verdict.num_accepted
+        return [TierCount(tier, tested, accepted) for tier, (tested, accepted) in totals.items()]
 
 
 def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_draft_tokens: int,

@@ -1,0 +1,70 @@
+"""Several drafters side by side in one block: the better one writes the early positions, the cheaper the later.
+
+The horizontal cascade (Cascade Speculative Drafting, arXiv 2312.11462, section 3.2): a later position counts less, as
+all before it must be accepted too. One row of the paper's K matrix; its vertical cascade, drafters that each review
+the one below, is ``hierarchical`` over any drafter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ..events import TierCount
+from ..sampling import Sampler
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+from .chain import ModelOnCache
+from .hierarchical import HierarchicalDrafter
+from .ngram import MOST_COPIED, NGramDrafter, TextIndex
+
+_Number = TypeVar("_Number", int, float)
+
+
+class HorizontalCascade(Drafter):
+    """``first`` writes what it is asked for, ``then`` goes on with up to ``more`` tokens.
+
+    Each token keeps the law that its writer drew it from, so a verifier need not know."""
+
+    def __init__(self, first: Drafter, then: Drafter, more: int) -> None:
+        self.first, self.then, self._more = first, then, more
+        self.tier = first.tier
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        early = self.first.propose(context, num_draft_tokens, sampler)
+        if early.token_ids and early.token_ids[-1] in sampler.stop:
+            return early
+        late = self.then.propose([*context, *early.token_ids], self._more, sampler)
+        return Draft([*early.token_ids, *late.token_ids], [*early.laws, *late.laws], [*early.origins, *late.origins],
+                     [*early.given_by(self.first.tier), *late.given_by(self.then.tier)])
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        self.first.settle(context, committed=committed)
+        self.then.settle(context, committed=committed)
+
+    def reset(self) -> None:
+        self.first.reset()
+        self.then.reset()
+
+    def counts(self) -> list[TierCount]:
+        return [*self.first.counts(), *self.then.counts()]
+
+    def milliseconds(self) -> dict[str, float]:
+        return _added(self.first.milliseconds(), self.then.milliseconds())
+
+    def passes(self) -> dict[str, int]:
+        return _added(self.first.passes(), self.then.passes())
+
+
+def _added(mine: dict[str, _Number], others: dict[str, _Number]) -> dict[str, _Number]:
+    """Tiers that stand in both are counted together."""
+    return {tier: mine.get(tier, 0) + others.get(tier, 0) for tier in {**mine, **others}}
+
+
+def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int) -> Drafter:
+    """N-grams alone, or: the small model reviews them in one pass and goes on from there, and up to ``more`` that it
+    has not seen follow its draft. What it knows is near; the document's far end is theirs."""
+    if small is None:
+        return NGramDrafter(index)
+    reviewed = HierarchicalDrafter(small, NGramDrafter(index), MOST_COPIED, tier="draft", follows=False)
+    return HorizontalCascade(reviewed, NGramDrafter(index), more) if more else reviewed

@@ -1,0 +1,141 @@
+"""A drafter without a model: what followed the last time these words stood there (Max-Gram, arXiv 2312.11462,
+section 3.3; as a suffix automaton it looks nothing up, it follows along)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+
+from ..sampling import Sampler
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+from .chain import MAX_FORCED, QUOTE
+from .gate import Gate
+from .suffix_automaton import SuffixAutomaton
+
+NGRAM = "n-gram"
+MOST_COPIED = 16  # tokens of one draft
+_WIDEST = 6  # matches of 2^(this - 1) tokens and more are one kind
+
+
+class TextIndex:
+    """A document and the conversation about it. The document's part is built once; questions come and go behind it."""
+
+    def __init__(self, document: Sequence[int]) -> None:
+        self._automaton = SuffixAutomaton(document)
+        self._bigrams = _bigrams(document)
+
+    def agree(self, context: Sequence[int]) -> None:
+        """Know ``context`` (which begins with the document) and nothing else."""
+        text = self._automaton.text
+        same = min(len(text), len(context))
+        if text[:same] != context[:same]:
+            same = next(i for i, (mine, true) in enumerate(zip(text, context, strict=False)) if mine != true)
+        self._automaton.truncate(same)
+        self._automaton.extend(context[len(text) :])
+
+    def grow(self, context: Sequence[int]) -> None:
+        """``agree`` with a context that only goes on: as many steps as there are new tokens."""
+        self._automaton.extend(context[len(self._automaton.text) :])
+
+    def guess(self, context: Sequence[int], most: int) -> tuple[int, list[int]]:
+        """Up to ``most`` tokens after ``context``, whose last ones need not be known yet (none of it is learnt).
+
+        -> also the kind of guess: 0 by the last token alone, k by a match of 2^(k - 1) tokens or more."""
+        match = self._automaton.match
+        for token in context[len(self._automaton.text) :]:
+            match = self._automaton.advance(match, token)
+        if match.length < 2:
+            guess = self._chain(context[-1], most) if context else []
+            if guess or not match.length:
+                return 0, guess
+        guess = list(context[match.end : match.end + most])
+        while len(guess) < most:  # the copy has come to where it began: text that goes in circles goes on so
+            guess.append(guess[len(guess) - (len(context) - match.end)])
+        return min(_WIDEST, match.length.bit_length()), guess
+
+    def _chain(self, token: int, most: int) -> list[int]:
+        chain: list[int] = []
+        while len(chain) < most and token in self._bigrams:
+            token = self._bigrams[token]
+            chain.append(token)
+        return chain
+
+
+class NGramDrafter(Drafter):
+    """Copies what followed the longest suffix of the context that occurred before. Its tokens are not drawn: one-hot.
+
+    Each drafter measures what its own reviewer accepts; several may share one index."""
+
+    tier = NGRAM
+
+    def __init__(self, index: TextIndex, most: int = MOST_COPIED) -> None:
+        self._index, self._most = index, most
+        self._gate = Gate()
+        self._open: tuple[int, int, list[int]] | None = None  # of the last guess: where it begins, its kind, itself
+        self._seconds = 0.0
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        started = perf_counter()
+        grown = list(context)
+        origins: list[str] = []
+        self._open = None
+        while len(origins) < num_draft_tokens and not (origins and grown[-1] in sampler.stop):
+            run, origin = sampler.forced(grown, MAX_FORCED), QUOTE
+            if not run and self._open is None:
+                run, origin = self._guess(grown, num_draft_tokens - len(origins), sampler), NGRAM
+            if not run:
+                break
+            grown += run
+            origins += [origin] * len(run)
+        self._seconds += perf_counter() - started
+        return Draft(grown[len(context) :], [None] * len(origins), origins)
+
+    def _guess(self, context: Sequence[int], most: int, sampler: Sampler) -> list[int]:
+        kind, guess = self._index.guess(context, min(most, self._most))
+        del guess[self._gate.length(kind, len(guess)) :]
+        del guess[sampler.num_allowed(context, guess) :]
+        ends = [i for i, token in enumerate(guess, start=1) if token in sampler.stop]
+        del guess[ends[0] if ends else len(guess) :]
+        if guess:
+            self._open = len(context), kind, guess
+        return guess
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        if self._open is not None:
+            start, kind, guess = self._open
+            self._open = None
+            accepted = 0
+            for drafted, true in zip(guess, context[start:], strict=False):
+                if drafted != true:
+                    break
+                accepted += 1
+            # A verdict may end before the guess begins, or an answer within it: nothing is known of the rest.
+            tested = min(len(guess), accepted + 1, len(context) - start)
+            if tested > 0:
+                self._gate.learn(kind, tested, accepted)
+        if committed:
+            self._index.grow(context)
+
+    def reset(self) -> None:
+        """What was measured is forgotten; what the index knows is its owner's business."""
+        self._gate.reset()
+        self._open = None
+
+    def milliseconds(self) -> dict[str, float]:
+        spent, self._seconds = self._seconds * 1e3, 0.0
+        return {NGRAM: spent}
+
+
+def _bigrams(token_ids: Sequence[int]) -> dict[int, int]:
+    """For each token what most often follows it; of several the smallest number."""
+    ids = np.asarray(token_ids, dtype=np.int64)
+    if len(ids) < 2:
+        return {}
+    base = int(ids.max()) + 1
+    pairs, counts = np.unique(ids[:-1] * base + ids[1:], return_counts=True)
+    order = np.lexsort((pairs, -counts, pairs // base))
+    firsts, where = np.unique((pairs // base)[order], return_index=True)
+    return dict(zip(firsts.tolist(), (pairs % base)[order][where].tolist(), strict=True))
