@@ -43,7 +43,8 @@ class SuffixAutomaton:
 
     def extend(self, token_ids: Sequence[int]) -> None:
         for token in token_ids:
-            num_states, last, moved = len(self._next), self._last, []
+            num_states, last = len(self._next), self._last
+            moved: list[tuple[int, int | None]] = []
             relinked = self._add(token, moved)
             self._undo.append(_Undo(num_states, last, moved, relinked))
 
