@@ -99,7 +99,7 @@ def test_stop_keeps_what_was_written(served, tab, dials) -> None:
     upload(served, tab)
     dials.triforce_tokens_per_second = 25
     ask(tab, "How many ships?")
-    tab.wait_for_selector("#live .tf-streaming")
+    tab.wait_for_function("(document.querySelector('#live .tf-streaming')?.innerText ?? '').split(' ').length > 3")
     tab.keyboard.press("Escape")
     tab.wait_for_selector(f"#transcript:has-text('{strings.STOPPED}')", timeout=2000)
     assert len(tab.inner_text("#transcript .tf-prose")) > 5
