@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from pathlib import Path
@@ -41,3 +42,4 @@ if __name__ == "__main__":
     rank, port, root = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     listener = socket.socket(fileno=int(sys.argv[4])) if rank == 0 else None
     torch.save(results(root, meet(rank, 2, port, False, listener)), root / f"{rank}.pt")
+    os._exit(0)  # as the engine's processes leave: gloo's threads may abort an interpreter that is being torn down
