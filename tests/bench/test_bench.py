@@ -243,8 +243,9 @@ def test_a_copy_of_the_weights_in_few_bits_has_a_lower_roofline() -> None:
     dials = {"middle_cache": "retrieval", "budget": 0, "retrieval_weights": "int4"}
     head = 100 * 8
     assert TRAFFIC.inner_bytes(dials) == (1952 - head) * bytes_per_weight("int4") + head * bytes_per_weight(HEAD_KIND)
-    for other in ({"retrieval_weights": "same"}, {"middle_cache": "streaming"}):  # that tier has the target's own
-        assert TRAFFIC.inner_bytes({**dials, **other}) == 1952 * 4
+    assert TRAFFIC.inner_bytes({**dials, "middle_cache": "h2o"}) == TRAFFIC.inner_bytes(dials)
+    assert TRAFFIC.inner_bytes({**dials, "retrieval_weights": "same"}) == 1952 * 4
+    assert TRAFFIC.inner_bytes({**dials, "middle_cache": "top-k"}) is None  # reads all keys: no budget of KV
 
 
 def test_prefill_counts_products_and_causal_attention() -> None:

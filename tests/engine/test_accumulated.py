@@ -10,6 +10,7 @@ from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.chain import ModelOnCache
 from triforce_core.engine.accumulated import AccumulatedMass
 from triforce_core.engine.attention_map import AttentionMass
+from triforce_core.engine.dials import Dials
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError
 from triforce_core.events import PrefillProgress
@@ -43,8 +44,7 @@ def test_attention_is_summed_over_passes_and_taken_back(folder):
     """One token a pass: nothing is left out, so the sums are those of one causal attention matrix."""
     model = load_model(folder)
     c = model.config
-    sums = AccumulatedMass()
-    sums.shown = AttentionMass(8, 16)
+    sums = AccumulatedMass(AttentionMass(8, 16), c.num_heads, 40)
     full = ModelOnCache(model, FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=100, dtype=model.dtype))
     full.observer = sums
     tokens = torch.randint(3, 8192, (40,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -71,6 +71,12 @@ def test_attention_is_summed_over_passes_and_taken_back(folder):
     assert sums.rewind(24) == 0
 
 
+def test_rows_of_a_wide_pass_are_left_out_where_they_would_fill_memory():
+    shown = AttentionMass(8, 16)
+    assert [AccumulatedMass(shown, heads, tokens).mass_rows for heads, tokens in (
+        (8, 30_000), (32, 124_928), (128, 1_000_000))] == [512, 134, 64]
+
+
 @pytest.mark.parametrize("kind", ["h2o", "streaming-h2o"])
 def test_the_document_is_read_again_once_for_all_questions(folder, kind):
     engine = opened(folder, prefill_chunk=256)
@@ -85,6 +91,13 @@ def test_the_document_is_read_again_once_for_all_questions(folder, kind):
     going_on, passes = ask(engine, SpeculationConfig(middle_cache=kind, refresh_every=3, **HEAVY), None, 0.8)
     assert passes <= 2 and going_on.stats.acceptance[kind].tested
     assert going_on.token_ids == ask(engine, plain, None, 0.8)[0].token_ids
+
+
+def test_newest_tokens_take_half_of_the_budget_or_what_retrieval_needs():
+    recent = {(kind, budget): Dials.decide(SpeculationConfig(middle_cache=kind, budget=budget), context_tokens=30_000,
+                                           has_draft=True, on_gpu=False).recent
+              for kind in ("retrieval", "h2o") for budget in (256, 2048)}
+    assert recent == {("retrieval", 256): 128, ("retrieval", 2048): 256, ("h2o", 256): 128, ("h2o", 2048): 1024}
 
 
 @pytest.mark.parametrize("kind", ["h2o", "streaming-h2o", "top-k"])

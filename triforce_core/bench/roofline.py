@@ -113,7 +113,7 @@ class Traffic:
         if dials.get("middle_cache", "none") in ("none", "top-k"):
             return None
         weights, kind = self.matrix_weights * self.bytes_per_weight, str(dials.get("retrieval_weights"))
-        if dials["middle_cache"] == "retrieval" and kind in WEIGHT_KINDS:
+        if kind in WEIGHT_KINDS:
             head = self.shape.vocab_size * self.shape.hidden_size
             weights = (self.matrix_weights - head) * bytes_per_weight(kind) + head * bytes_per_weight(HEAD_KIND)
         return weights + int(dials["budget"]) * self.kv_bytes_per_token

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from .attention_map import AttentionMass
 
-# Queries counted of one pass, its newest. Of a wider pass the others are left out: probabilities that torch's fused
-# attention never shows are computed once more, and fill rows x heads x context numbers.
-_ROWS = 512
+# Queries counted of one pass, its newest; of a wider pass the others are left out. Probabilities that a fused attention
+# never shows are computed once more, heads x tokens fp32 numbers a row: in 2 GiB at most; short passes whole.
+_MOST_ROWS, _LEAST_ROWS = 512, 64
+_NUMBERS = 2**29
 
 
 class AccumulatedMass:
@@ -18,11 +19,12 @@ class AccumulatedMass:
     Two small untruths: within one pass a token's attention by the pass's own later tokens is not counted (mass covers
     what was committed before), and that by drafted tokens is, also if they are refused later."""
 
-    chunk_size, mass_rows = 1, _ROWS
+    chunk_size = 1
 
-    shown: AttentionMass
-
-    def __init__(self) -> None:
+    def __init__(self, shown: AttentionMass, heads: int, tokens: int) -> None:
+        """heads: query heads of a layer; tokens: about how long the context is."""
+        self.shown = shown
+        self.mass_rows = max(_LEAST_ROWS, min(_MOST_ROWS, _NUMBERS // (heads * tokens)))
         self._sums: dict[int, Tensor] = {}  # fp32 [H, at least the tokens committed] per layer; never written again
         self._kept: tuple[int, dict[int, Tensor]] = (0, {})
 

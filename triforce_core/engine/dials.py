@@ -71,9 +71,9 @@ class Dials:
 
         budget = auto(wanted.budget, 4096 if on_gpu else 768)
         budget = max(budget, 4 * wanted.chunk_size)
-        # H2O's own division: half heavy hitters, half newest.
-        usual_recent = budget // 2 if wanted.middle_cache in HEAVY_HITTERS else 256
-        recent = min(auto(wanted.recent, usual_recent), budget - 2 * wanted.chunk_size)
+        # H2O's own division is half heavy hitters, half newest; retrieval needs no more newest ones than 256.
+        most_recent = budget // 2 if wanted.middle_cache in HEAVY_HITTERS else min(256, budget // 2)
+        recent = min(auto(wanted.recent, most_recent), budget - 2 * wanted.chunk_size)
         speculating = wanted.engine == "triforce"
         # A retrieval pass over most of the context costs what a full pass costs.
         middle = speculating and wanted.middle_cache != "none" and context_tokens >= 3 * budget

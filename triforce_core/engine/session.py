@@ -188,8 +188,10 @@ class Session:
             return self._observer, NoDrafter(), None
         heavy = dials.middle_cache in HEAVY_HITTERS
         if heavy:
-            self._accumulated = self._accumulated or AccumulatedMass()
-            self._accumulated.shown = self._observer
+            if self._accumulated is None:
+                heads = self.loaded.target.config.num_heads
+                self._accumulated = AccumulatedMass(self._observer, heads, len(self._document))
+            self._accumulated.shown = self._observer  # another one where chunks have another size
         if self._hierarchy is None or self._hierarchy.dials != dials:
             self._hierarchy = self._observer.follower = None  # its caches go before the new ones come
             if dials.ngram and self._text is None:
