@@ -36,6 +36,7 @@ class Dials:
     chunk_size: int = 8
     refresh: str = "attention"
     retrieval_weights: str = "auto"
+    ngram: str = "auto"
     quotes: str = "auto"
     mode: str = "auto"
     dtype: str = "auto"
@@ -60,7 +61,7 @@ class Dials:
         return SpeculationConfig(
             engine="triforce" if chosen == "auto" else chosen, verifier=verifier, gamma1=self.gamma1,
             gamma2=self.gamma2, budget=self.budget, chunk_size=self.chunk_size, refresh=self.refresh,
-            retrieval_weights=self.retrieval_weights, quotes=self.quotes)
+            retrieval_weights=self.retrieval_weights, ngram=self.ngram, quotes=self.quotes)
 
 
 def from_form(values: Mapping[str, Any]) -> Dials:

@@ -120,6 +120,14 @@ def test_ngrams_change_no_word(engine, tiers, quotes, temperature):
         assert fast.token_ids == expected.token_ids
 
 
+def test_the_index_holds_the_context_whatever_is_asked(engine):
+    lookup = SpeculationConfig(small_model="off", middle_cache="none", ngram="on", quotes="off")
+    for question in (None, "Who found the lamp?", None):
+        done, _ = answer(engine, lookup, question=question)
+        session = engine._session
+        assert session._text._automaton.text == [*session._context(question, ()), *done.token_ids]
+
+
 def test_a_follow_up_finds_what_was_said_before(engine):
     """History is part of what is copied from, and a question asked again from the same state drafts the same."""
     lookup = SpeculationConfig(small_model="off", middle_cache="none", ngram="on", quotes="off")
@@ -269,9 +277,10 @@ def test_an_empty_question_is_an_error_and_the_answer_ends_where_the_context_doe
     small = Engine(config(folders, max_context=1000))
     list(small.load())
     opened = list(small.open_document(document(sentences=40)))[-1]
-    done, _ = answer(small, TRIFORCE, tokens=3000)
-    assert done.reason == "context"
-    assert opened.tokens + done.stats.prompt_tokens + len(done.token_ids) >= 1000
+    for more in ({}, {"quotes": "on"}, {"ngram": "on"}, {"ngram": "on", "small_model": "off", "middle_cache": "none"}):
+        done, _ = answer(small, SpeculationConfig(verifier="coupled", **more, **DIALS), tokens=3000)
+        assert done.reason == "context"  # though drafts may be longer than what is left
+        assert opened.tokens + done.stats.prompt_tokens + len(done.token_ids) >= 1000
 
 
 def test_without_a_draft_model_the_retrieved_part_drafts_alone(folders):

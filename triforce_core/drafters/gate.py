@@ -7,6 +7,7 @@ falls below the cost ratio). What never pays is left alone, and tried again seld
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor, log
 
 PRICE = 0.1  # of testing one token more, in passes of the tier above
@@ -26,16 +27,34 @@ class Gate:
     def reset(self) -> None:
         self._known.clear()
 
+    def rate(self, kind: int) -> float:
+        """The share of tested tokens that is accepted, as far as is known."""
+        tested, accepted = self._known.get(kind, (0.0, 0.0))
+        return (accepted + _HOPE * _WEIGHT) / (tested + _WEIGHT)
+
     def length(self, kind: int, most: int) -> int:
         """Tokens worth drafting, at most ``most``; 0: none is."""
-        tested, accepted = self._known.get(kind, (0.0, 0.0))
-        rate = (accepted + _HOPE * _WEIGHT) / (tested + _WEIGHT)
+        rate = self.rate(kind)
         if rate < self._price:
+            tested, accepted = self._known[kind]
             self._known[kind] = tested * _RETRY, accepted * _RETRY
             return 0
         return min(most, floor(log(self._price) / log(rate)))
 
     def learn(self, kind: int, tested: int, accepted: int) -> None:
         """Of a draft's tokens, ``tested`` up to the first refusal and with it."""
-        before = self._known.get(kind, (0.0, 0.0))
-        self._known[kind] = before[0] * _FADING + tested, before[1] * _FADING + accepted
+        if tested:
+            before = self._known.get(kind, (0.0, 0.0))
+            self._known[kind] = before[0] * _FADING + tested, before[1] * _FADING + accepted
+
+
+def fared(guess: Sequence[int], start: int, context: Sequence[int]) -> tuple[int, int]:
+    """Of a guess at what ``context`` has from ``start`` on: tokens tested and accepted.
+
+    A verdict may end before the guess begins, or an answer within it: of what lies behind nothing is known."""
+    accepted = 0
+    for drafted, true in zip(guess, context[start:], strict=False):
+        if drafted != true:
+            break
+        accepted += 1
+    return max(0, min(len(guess), accepted + 1, len(context) - start)), accepted

@@ -12,7 +12,7 @@ from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 from .chain import MAX_FORCED, QUOTE
-from .gate import Gate
+from .gate import Gate, fared
 from .suffix_automaton import SuffixAutomaton
 
 NGRAM = "n-gram"
@@ -28,12 +28,13 @@ class TextIndex:
         self._bigrams = _bigrams(document)
 
     def agree(self, context: Sequence[int]) -> None:
-        """Know ``context`` (which begins with the document) and nothing else."""
+        """Know ``context``, which begins with the document, and nothing else."""
         text = self._automaton.text
         same = min(len(text), len(context))
         if text[:same] != context[:same]:
             same = next(i for i, (mine, true) in enumerate(zip(text, context, strict=False)) if mine != true)
         self._automaton.truncate(same)
+        assert len(text) == same, "the context must begin with the document"
         self._automaton.extend(context[len(text) :])
 
     def grow(self, context: Sequence[int]) -> None:
@@ -41,9 +42,9 @@ class TextIndex:
         self._automaton.extend(context[len(self._automaton.text) :])
 
     def guess(self, context: Sequence[int], most: int) -> tuple[int, list[int]]:
-        """Up to ``most`` tokens after ``context``, whose last ones need not be known yet (none of it is learnt).
+        """Up to ``most`` tokens after ``context``, whose last ones may be drafted and need not be known.
 
-        -> also the kind of guess: 0 by the last token alone, k by a match of 2^(k - 1) tokens or more."""
+        -> before them the kind of guess: 0 by the last token alone, k by a match of 2^(k - 1) tokens or more."""
         match = self._automaton.match
         for token in context[len(self._automaton.text) :]:
             match = self._automaton.advance(match, token)
@@ -93,6 +94,10 @@ class NGramDrafter(Drafter):
         self._seconds += perf_counter() - started
         return Draft(grown[len(context) :], [None] * len(origins), origins)
 
+    def odds(self, context: Sequence[int]) -> float:
+        kind, guess = self._index.guess(context, 1)
+        return self._gate.rate(kind) if guess else 0.0
+
     def _guess(self, context: Sequence[int], most: int, sampler: Sampler) -> list[int]:
         kind, guess = self._index.guess(context, min(most, self._most))
         del guess[self._gate.length(kind, len(guess)) :]
@@ -107,15 +112,7 @@ class NGramDrafter(Drafter):
         if self._open is not None:
             start, kind, guess = self._open
             self._open = None
-            accepted = 0
-            for drafted, true in zip(guess, context[start:], strict=False):
-                if drafted != true:
-                    break
-                accepted += 1
-            # A verdict may end before the guess begins, or an answer within it: nothing is known of the rest.
-            tested = min(len(guess), accepted + 1, len(context) - start)
-            if tested > 0:
-                self._gate.learn(kind, tested, accepted)
+            self._gate.learn(kind, *fared(guess, start, context))
         if committed:
             self._index.grow(context)
 

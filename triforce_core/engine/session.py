@@ -102,7 +102,7 @@ class Session:
             began, streamed = perf_counter(), self.full.cache.streamed_bytes
             measured = hierarchy is not None and hierarchy.measures_next_round
             self.full.observer = (accumulated or observer) if measured else None
-            done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler)
+            done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler, most=left - 1)
             tokens, reason = self._cut(done.verdict.token_ids, sampler.stop, left)
             if reason == "length" and room < sampling.max_new_tokens:
                 reason = "context"
@@ -195,7 +195,8 @@ class Session:
         if self._hierarchy is None or self._hierarchy.dials != dials:
             self._hierarchy = self._observer.follower = None  # its caches go before the new ones come
             if dials.ngram and self._text is None:
-                self._text = TextIndex(self._document)
+                # Without its end, which is not there when the text itself goes on.
+                self._text = TextIndex(self._document[: len(self._document) - self.builder.tail_length])
             self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer,
                                         self._accumulated if heavy else None, self._text)
         return self._observer, self._hierarchy.drafter, self._hierarchy

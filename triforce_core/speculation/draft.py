@@ -30,6 +30,12 @@ class Draft:
         assert len(self.token_ids) == len(self.laws) == len(self.origins)
         assert not self.givers or len(self.givers) == len(self.token_ids)
 
+    def first(self, count: int) -> Draft:
+        """Its first tokens: any beginning of a draft is a draft."""
+        if count >= len(self.token_ids):
+            return self
+        return Draft(self.token_ids[:count], self.laws[:count], self.origins[:count], self.givers[:count])
+
     def given_by(self, tier: str) -> list[str]:
         """For each token, the tier under which what becomes of it counts. tier: of the drafter that proposed it."""
         return self.givers or [tier] * len(self.token_ids)

@@ -33,6 +33,11 @@ class Drafter(ABC):
     def reset(self) -> None:
         """As new: nothing is known of any context."""
 
+    def odds(self, context: Sequence[int]) -> float:
+        """The share of its tokens that it expects to be accepted after ``context``; 0 where it cannot tell before it
+        drafts."""
+        return 0.0
+
     def counts(self) -> list[TierCount]:
         """Tested and accepted per tier *below* this one since the last call; clears them."""
         return []

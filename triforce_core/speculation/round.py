@@ -55,10 +55,14 @@ class Round:
         return [TierCount(tier, tested, accepted) for tier, (tested, accepted) in totals.items()]
 
 
-def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_draft_tokens: int,
-              sampler: Sampler) -> Round:
-    """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles."""
+def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_draft_tokens: int, sampler: Sampler,
+              most: int | None = None) -> Round:
+    """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles.
+
+    most: drafted tokens that ``model`` can take, if that is limited (drafters may overshoot)."""
     draft = drafter.propose(context, num_draft_tokens, sampler) if num_draft_tokens > 0 else Draft()
+    if most is not None:
+        draft = draft.first(most)
     started = perf_counter()
     logits = model.logits(context, draft.token_ids)
     verdict, laws = verify(draft, logits, context, sampler)

@@ -19,7 +19,8 @@ from . import html
 GROUPS = (
     (strings.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes")),
     (strings.SPECULATION_GROUP, strings.SPECULATION_GROUP_HELP,
-     ("engine", "gamma1", "gamma2", "budget", "chunk_size", "refresh", "retrieval_weights")),
+     ("engine", "gamma1", "gamma2", "budget", "chunk_size", "refresh", "retrieval_weights",
+      "ngram")),
     (strings.ENGINE_GROUP, "", ("mode", "dtype")),
 )
 ORDER = tuple(name for _, _, names in GROUPS for name in names)
