@@ -13,19 +13,18 @@ from torch import Tensor
 
 from .base import ChunkIndex
 from .full import FullCache
-from .staging import StagingCache
+from .lodging import LodgingCache
 
 
-class IndexedCache(StagingCache):
+class IndexedCache(LodgingCache):
     """``budget`` tokens of ``full`` per layer and KV head at the last selection, then those committed since."""
 
     def __init__(self, full: FullCache, *, budget: int, chunk_size: int = 8, recent: int = 64) -> None:
         """recent: newest tokens attended at least, within the budget. Follows what ``full`` has committed already."""
         assert chunk_size >= 1 and recent >= 0
         assert budget >= recent + 2 * chunk_size, (budget, recent, chunk_size)
-        super().__init__(full.num_layers, full.num_kv_heads, full.head_dim, slots=0, dtype=full.dtype,
-                         device=full.device, layers=full.layers)
-        self.full, self.budget, self.chunk_size, self.recent = full, budget, chunk_size, recent
+        super().__init__(full)
+        self.budget, self.chunk_size, self.recent = budget, chunk_size, recent
         with torch.inference_mode(False):
             self._chunks = torch.zeros(full.num_layers, full.num_kv_heads, budget // chunk_size, dtype=torch.int32,
                                        device=full.device)
@@ -101,17 +100,6 @@ class IndexedCache(StagingCache):
         self._bounds[0].fill_(held)
         self._bounds[1].fill_(newest)
 
-    def _make_room(self, n: int) -> None:
-        assert self.full.num_staged == 0 and self.full.num_committed == self.num_committed
-        self.full.make_room(self.num_staged + n)
-
-    def commit(self) -> None:
-        """The full cache commits, this one follows: see ``sync``."""
-        self.sync()
-
-    def _committed(self, added: int) -> None:
-        raise AssertionError("sync replaces the common commit")
-
     def truncate(self, length: int) -> None:
         """Raises ValueError if ``length`` cuts into the selection; select again (or reset) after such a cut."""
         assert 0 <= length <= self.length, (length, self.length)
@@ -119,12 +107,10 @@ class IndexedCache(StagingCache):
             self._point(0, 0)
         elif length < self._newest:
             raise ValueError(f"tokens after {self._newest} are attended whole; {length} needs a new selection")
-        self.length = length
-        self.num_committed = self._filled = min(length, self.num_committed)
+        super().truncate(length)
 
     def check_integrity(self) -> None:
         super().check_integrity()
-        assert self._filled == self.num_committed <= self.full.num_committed
         assert self._bounds.tolist() == [self._held, self._newest]
         assert bool((self._chunks[:, :, :1] == 0).all())
         assert bool((self._chunks[:, :, : self._held].long() * self.chunk_size < max(1, self._newest)).all())

@@ -13,19 +13,18 @@ from torch import Tensor
 
 from .base import KVView
 from .full import FullCache
-from .staging import StagingCache
+from .lodging import LodgingCache
 
 
-class TopKCache(StagingCache):
+class TopKCache(LodgingCache):
     """All that ``full`` has committed; a view asks attention for the ``budget`` best slots of each query head."""
 
     capturable = False  # the kernels that take a length on the device know no such rule
 
     def __init__(self, full: FullCache, *, budget: int) -> None:
         assert budget >= 1
-        super().__init__(full.num_layers, full.num_kv_heads, full.head_dim, slots=0, dtype=full.dtype,
-                         device=full.device, layers=full.layers)
-        self.full, self.budget = full, budget
+        super().__init__(full)
+        self.budget = budget
         self.sync()
 
     @property
@@ -47,23 +46,3 @@ class TopKCache(StagingCache):
 
     def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
         return replace(super().stage(layer, k, v), top_k=self.budget)
-
-    def _make_room(self, n: int) -> None:
-        assert self.full.num_staged == 0 and self.full.num_committed == self.num_committed
-        self.full.make_room(self.num_staged + n)
-
-    def commit(self) -> None:
-        """The full cache commits, this one follows: see ``sync``."""
-        self.sync()
-
-    def _committed(self, added: int) -> None:
-        raise AssertionError("sync replaces the common commit")
-
-    def truncate(self, length: int) -> None:
-        assert 0 <= length <= self.length, (length, self.length)
-        self.length = length
-        self.num_committed = self._filled = min(length, self.num_committed)
-
-    def check_integrity(self) -> None:
-        super().check_integrity()
-        assert self._filled == self.num_committed <= self.full.num_committed
