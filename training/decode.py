@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import torch
@@ -24,14 +25,20 @@ class Verbatim:
     each point of their BM25 score against the question are added, as the application does.
     """
 
-    def __init__(self, ids: Sequence[int], sentences: np.ndarray, encoder: Encoder, prior: float = 0.0) -> None:
+    def __init__(self, ids: Sequence[int], sentences: np.ndarray, encoder: Encoder) -> None:
         self.ids = np.append(np.asarray(ids, np.int64), encoder.newline)
-        self.starts, self.prior = sentences[:, 0], prior
+        self.starts, self.prior = sentences[:, 0], 0.0
         self.words = WordIndex([encoder.decode(list(ids[first:end])) for first, end in sentences.tolist()])
         self.ends = np.zeros(len(self.ids) + 1, bool)
         self.ends[sentences[:, 1]] = True
         self.open, self.close = encoder.open_quote, encoder.close_quote
         self.stops = np.array([encoder.newline, encoder.end_doc, encoder.doc, encoder.page])
+
+    def with_prior(self, prior: float) -> Verbatim:
+        """The same document with another weight of the prior."""
+        other = copy(self)
+        other.prior = prior
+        return other
 
 
 class Quotation:

@@ -106,7 +106,8 @@ def ask_all(
         questions = [question for unit in used for question in unit.questions]
         Random(2).shuffle(questions)
         questions = questions[: max(1, wanted - counts["n"])]
-        verbatim, leaning = Verbatim(ids, spans, encoder), Verbatim(ids, spans, encoder, prior)
+        verbatim = Verbatim(ids, spans, encoder)
+        leaning = verbatim.with_prior(prior)
         for start in range(0, len(questions), group):
             part = questions[start : start + group]
             words = [normalise(question.text) for question in part]
