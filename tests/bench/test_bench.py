@@ -145,7 +145,7 @@ def test_both_are_warmed_up_and_alternate() -> None:
     engine = Steady()
     measure(engine, ["a", "b"], repeats=2)
     engines = [(question, speculation.engine) for question, speculation, _ in engine.log]
-    assert engines[:2] == [("a", PLAIN), ("a", FAST)] and engine.log[0][2].max_new_tokens == 24
+    assert engines[:2] == [("a", PLAIN), ("a", FAST)] and engine.log[0][2].max_new_tokens == 8
     assert [name for _, name in engines[2:]] == [PLAIN, FAST, FAST, PLAIN, FAST, PLAIN, PLAIN, FAST]
 
 

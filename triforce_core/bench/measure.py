@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Engine = OwnEngine | EngineClient
 
 SHORTEST = 8  # tokens; an answer below this is too short to time
-_WARM_UP_TOKENS = 24  # of plain decoding, which has one kind of pass
+_WARM_UP_TOKENS = 8  # of plain decoding, which has one kind of pass
 
 
 @dataclass(frozen=True, slots=True)
