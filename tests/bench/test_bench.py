@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,15 @@ def test_answers_too_short_to_time_are_counted() -> None:
     found = measure(Steady(), ["a", "b"], tokens=5)
     assert found["answers_too_short"] == 2 and found["speedup"] == 0.0
     table(found)
+
+
+def test_plain_decoding_given_fewer_tokens_is_compared_as_far_as_it_goes() -> None:
+    engine = Steady()
+    rows = make_rows(SamplingParams(max_new_tokens=32), SpeculationConfig())
+    pair = measure_document(engine, BOOK, ["a"], rows, 1, lambda _: None, plain_limit=12).pairs[0][0]
+    assert len(pair.plain[0].token_ids) == 12 and len(pair.fast[0].token_ids) == 32 and pair.identical
+    other = replace(pair.plain[0], token_ids=(*pair.plain[0].token_ids[:-1], -1))
+    assert not replace(pair, plain=(other,)).identical
 
 
 def test_both_are_warmed_up_and_alternate() -> None:

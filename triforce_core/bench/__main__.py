@@ -93,6 +93,8 @@ def _parser() -> flags.Parser:
     what.add_argument("--questions-per-document", type=int, default=3, metavar="N")
     what.add_argument("--context", type=int, default=30_000, metavar="N", help="tokens of document (default: 30000)")
     what.add_argument("--new-tokens", type=int, default=256, metavar="N", help="per answer, at most (default: 256)")
+    what.add_argument("--plain-new-tokens", type=int, metavar="N",
+                      help="fewer for plain decoding, where each takes long (default: as many)")
     what.add_argument("--repeats", type=int, default=1, metavar="N", help="of every answer (default: 1)")
     what.add_argument("--saved-readings", type=Path, metavar="DIR",
                       help="keep the documents' KV here, to measure decoding again without reading again")
@@ -117,9 +119,11 @@ def _parser() -> flags.Parser:
 
 def _bench(given: Namespace) -> dict[str, Any]:
     """Measures, prints tables, returns the JSON object."""
+    from .measure import SHORTEST, measure_document
+
     for name, low in (("context", 64), ("repeats", 1), ("questions_per_document", 1), ("peer_new_tokens", 4),
-                      ("made_documents", 1)):
-        if getattr(given, name) < low:
+                      ("made_documents", 1), ("plain_new_tokens", SHORTEST)):
+        if getattr(given, name) is not None and getattr(given, name) < low:
             raise ConfigError(f"{name.replace('_', '-')} is {getattr(given, name)}", allowed=f"at least {low}")
     if given.grow and (given.model != BUILTIN or given.saved_readings):
         raise ConfigError("--grow is given together with --model or --saved-readings", allowed="one of them",
@@ -143,7 +147,6 @@ def _bench(given: Namespace) -> dict[str, Any]:
     per_document = min(given.questions_per_document, len(hidden) if hidden else sys.maxsize)
     documents = _documents(given)
     engine, model = _load(config, given.grow)
-    from .measure import measure_document
     from .report import describe_machine, summary, with_peer
     from .roofline import measure_bandwidth
     from .table import peer_table, table
@@ -168,7 +171,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
             questions = [each.question for each in needles]
         elif given.workload == "summary":
             questions = [SUM_UP]
-        results.append(measure_document(engine, short, questions, rows, given.repeats, say))
+        results.append(measure_document(engine, short, questions, rows, given.repeats, say, given.plain_new_tokens))
         if len(results) == 1 and given.peer:
             read_first = short.title, _token_ids(config, short)
     machine = describe_machine(where, config.gpus)

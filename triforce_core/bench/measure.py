@@ -2,7 +2,8 @@
 
 The document is read once; every answer starts from the same cache, cut back to it. A row's first answer is not
 counted: it makes the row's caches and, on a GPU, captures its graphs. The first row of each sampling and plain decoding
-take turns; further rows follow one after the other and are compared with the same plain answers."""
+take turns; further rows follow one after the other and are compared with the same plain answers. Plain decoding may be
+given fewer tokens where each takes long (a cache behind a link): its rate does not depend on how many they are."""
 
 from __future__ import annotations
 
@@ -39,16 +40,19 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One question, answered by plain decoding and by one row, every repeat of both."""
+    """One question, answered by plain decoding and by one row, every repeat of both. plain_limit: tokens that plain
+    decoding was given, where they were fewer."""
 
     question: str | None
     plain: tuple[Answer, ...]
     fast: tuple[Answer, ...]
+    plain_limit: int | None = None
 
     @property
     def identical(self) -> bool:
-        """All repeats of both, token for token."""
-        return len({answer.token_ids for answer in (*self.plain, *self.fast)}) == 1
+        """All repeats of both, token for token; what follows the end of a plain answer cut short is not compared."""
+        end = self.plain_limit
+        return len({answer.token_ids[:end] for answer in (*self.plain, *self.fast)}) == 1
 
     @property
     def same_tokens(self) -> int:
@@ -58,7 +62,7 @@ class Pair:
     @property
     def variety(self) -> float:
         """Distinct runs of four tokens over all of them: a text that goes in circles is easy to draft, and says so."""
-        ids = self.plain[0].token_ids
+        ids = max((answer.token_ids for answer in (*self.plain, *self.fast)), key=len)
         runs = list(zip(ids, ids[1:], ids[2:], ids[3:], strict=False))
         return len(set(runs)) / len(runs) if runs else 1.0
 
@@ -111,8 +115,8 @@ def same_start(ours: Sequence[int], theirs: Sequence[int]) -> int:
 
 
 def measure_document(engine: Engine, document: Document, questions: Sequence[str | None], rows: Sequence[Row],
-                     repeats: int, say: Callable[[str], None]) -> DocumentResult:
-    """Prefill once, then every row's answers from that cache; see above for the order."""
+                     repeats: int, say: Callable[[str], None], plain_limit: int | None = None) -> DocumentResult:
+    """Prefill once, then every row's answers from that cache; see above for the order. plain_limit: see ``Pair``."""
     engine.measure(document)  # tokenised now: the prefill below is timed without
     opened, prefill_rate = _open(engine, document, say)
     plain: dict[tuple[SamplingParams, SpeculationConfig], list[list[Answer]]] = {}
@@ -130,13 +134,15 @@ def measure_document(engine: Engine, document: Document, questions: Sequence[str
         fast: list[list[Answer]] = [[] for _ in questions]
         for number, question in enumerate(questions):
             for repeat in range(repeats):
-                turns = [(row.speculation, fast[number])]
+                turns = [(row.sampling, row.speculation, fast[number])]
                 if alternate:
-                    turns.insert((number + repeat) % 2, (baseline[1], plain[baseline][number]))
-                for speculation, answers in turns:
+                    least = min(plain_limit or row.sampling.max_new_tokens, row.sampling.max_new_tokens)
+                    turns.insert((number + repeat) % 2, (replace(row.sampling, max_new_tokens=least), baseline[1],
+                                                         plain[baseline][number]))
+                for sampling, speculation, answers in turns:
                     say(f"{document.title}: {row.name}, answer {number + 1} of {len(questions)}, {speculation.engine}")
-                    answers.append(_answer(engine, question, row.sampling, speculation))
-        pairs.append(tuple(Pair(question, tuple(slow), tuple(quick))
+                    answers.append(_answer(engine, question, sampling, speculation))
+        pairs.append(tuple(Pair(question, tuple(slow), tuple(quick), plain_limit)
                            for question, slow, quick in zip(questions, plain[baseline], fast, strict=True)))
     return DocumentResult(document.title, opened.tokens, opened.tokens / prefill_rate, prefill_rate, opened.restored,
                           tuple(pairs))

@@ -43,7 +43,7 @@ def summary(results: Sequence[DocumentResult], rows: Sequence[Row], model: Model
         "prefill_tokens_per_second": prefill,
         "answers": len(pairs),
         "answers_too_short": sum(not pair.long_enough for pair in pairs),
-        "new_tokens": rows[0].sampling.max_new_tokens,
+        "new_tokens": rows[0].sampling.max_new_tokens, "plain_new_tokens": results[0].pairs[0][0].plain_limit,
         "seed": rows[0].sampling.seed,
         "autoregressive_milliseconds_per_pass": milliseconds_per_pass([a for pair in pairs for a in pair.plain]),
         "triforce_milliseconds_per_pass": milliseconds_per_pass([a for pair in pairs for a in pair.fast]),
