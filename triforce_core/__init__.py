@@ -35,6 +35,7 @@ _HOME = {
     ),
     "kv_cache.saved": ("SavedInfo", "SavedReadings"),
     "metrics": ("metrics",),
+    "scripted": ("EngineScript", "ScriptedEngine"),
     "worker.client": ("EngineClient", "EngineStatus"),
     "worker.job": ("Job",),
 }

@@ -13,7 +13,7 @@ from . import strings
 
 VERSION = "0.1.0"
 DEFAULT_PORT = 7860
-ENGINES = ("triforce", "autoregressive", "fake")
+ENGINES = ("triforce", "autoregressive", "scripted")
 MODES = ("auto", "cpu", "on-chip", "offload")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -23,6 +23,7 @@ from triforce_core import (
     Event,
     LoadProgress,
     ModelInfo,
+    NotEnoughMemoryError,
     PrefillProgress,
     SamplingParams,
     SpeculationConfig,
@@ -39,10 +40,11 @@ from .settings import Dials
 log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
 POLL_EVERY = 2.0
+HUNG_AFTER = 20.0  # seconds in which a Stop must be confirmed: far more than a round, or a chunk of a document, takes
 
 
 class Engine(Protocol):
-    """What the desk needs of an engine: ``triforce_core.EngineClient``, or the fake."""
+    """What the desk needs of an engine: ``triforce_core.EngineClient``, or another with its verbs."""
 
     def load(self) -> Iterator[LoadProgress | ModelInfo]: ...
     def measure(self, document: Document) -> DocumentFit: ...
@@ -84,6 +86,7 @@ class Desk:
         self._thread = threading.Thread(target=self._work, name="engine-desk", daemon=True)
         self._closing = threading.Event()
         self._current: threading.Event | None = None  # the cancel flag of what the engine is doing now
+        self._asked_to_stop = 0.0  # when that flag was set
         self.version = 0
         self.state = "starting"  # starting, ready, failed
         self.load_progress: LoadProgress | None = None
@@ -178,8 +181,8 @@ class Desk:
             return self._engine
         self.state, self.problem, self.load_progress = "starting", "", None
         try:
-            self._engine = self._engine or self._make_engine(self.config)
-            for event in self._engine.load():
+            engine = self._engine = self._engine or self._make_engine(self.config)
+            for event in engine.load():
                 if isinstance(event, ModelInfo):
                     self.model = event
                 else:
@@ -190,7 +193,7 @@ class Desk:
             raise
         self.state = "ready"
         self._changed()
-        return self._engine
+        return engine
 
     def _reconfigure(self, config: EngineConfig) -> None:
         if self._engine:
@@ -310,14 +313,14 @@ class Desk:
              keep: Callable[[Fold], None] = lambda fold: None) -> None:
         if run.cancelled.is_set():
             raise Stopped
-        assert self._engine is not None
-        fold = run.fold
+        engine, fold = self._engine, run.fold
+        assert engine is not None, "the document was opened by it"
         run.state = "answering"
-        for event in self._engine.ask(run.question, history, sampling, speculation):
+        for event in engine.ask(run.question, history, sampling, speculation):
             fold.add(event)
             keep(fold)
             if run.cancelled.is_set():
-                self._engine.cancel()
+                engine.cancel()
         if fold.finished is None or fold.finished.reason == "cancelled":
             raise Stopped
 
@@ -328,25 +331,41 @@ class Desk:
 
     def _explain(self, error: Exception) -> str:
         """One sentence to show. A dead engine is forgotten, so that the next job starts a new one."""
+        if isinstance(error, NotEnoughMemoryError):
+            self.open_key = None  # the engine may have given the document back
         if isinstance(error, EngineDiedError):
             self.state, self.open_key, self.load_progress = "starting", None, None
             self._jobs.put(self._load_quietly)  # a new one, before it is asked for
+            if self._engine is None:
+                return strings.ENGINE_HUNG
         if isinstance(error, TriForceError):
             return str(error)
         log.exception("unexpected error", exc_info=error)
         return strings.UNEXPECTED.format(kind=type(error).__name__)
 
     def _cancel(self, flag: threading.Event) -> None:
+        if not flag.is_set():
+            self._asked_to_stop = time.monotonic()
         flag.set()
         if flag is self._current and self._engine:
             self._engine.cancel()
         self._changed()
 
+    def _end_if_hung(self) -> None:
+        """An engine that does not hear Stop is ended; the job that it was on ends with EngineDiedError."""
+        current, engine = self._current, self._engine
+        if current and engine and current.is_set() and time.monotonic() - self._asked_to_stop > HUNG_AFTER:
+            log.warning("the engine did not confirm a stop within %.0f s: it is ended", HUNG_AFTER)
+            self._engine = None
+            engine.close()
+
     def _poll(self) -> None:
         while not self._closing.wait(POLL_EVERY):
-            if self._engine:
+            self._end_if_hung()
+            engine = self._engine
+            if engine:
                 try:
-                    status = self._engine.status()
+                    status = engine.status()
                 except Exception as error:  # only a display: never worth stopping for
                     log.debug("status: %s", type(error).__name__)
                     continue

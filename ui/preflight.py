@@ -7,7 +7,7 @@ import platform
 import shutil
 from collections.abc import Iterator
 
-from triforce_core import EngineClient, MachineInfo, MemoryPlan, ModelInfo, TriForceError
+from triforce_core import EngineClient, MachineInfo, MemoryPlan, ModelInfo, ScriptedEngine, TriForceError
 
 from . import figures as fmt
 from . import folders, strings
@@ -42,10 +42,8 @@ def check(arguments: Arguments) -> int:
 def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
     """Ask the engine, in its own process as always."""
     config = engine_config(arguments)
-    if arguments.engine == "fake":
-        from .fake_engine import FakeEngine
-
-        yield from FakeEngine(config).check()
+    if arguments.engine == "scripted":
+        yield from ScriptedEngine(config).check()
         return
     with EngineClient(config) as engine:
         yield from (event for event in engine.check() if isinstance(event, MachineInfo | ModelInfo))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from triforce_core import ConfigError, EngineClient, EngineConfig, read_document
+from triforce_core import ConfigError, EngineClient, EngineConfig, ScriptedEngine, read_document
 
 from . import folders as places
 from . import strings
@@ -72,11 +72,7 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
     config = engine_config(arguments, folders.saved_readings)
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    make: Callable[[EngineConfig], Any] = EngineClient
-    if arguments.engine == "fake":
-        from .fake_engine import FakeEngine
-
-        make = FakeEngine
+    make: Callable[[EngineConfig], Any] = ScriptedEngine if arguments.engine == "scripted" else EngineClient
     fixed = [name for name in ENGINE_DIALS if getattr(arguments, name) is not None]
     return Services(folders, make, config, read_document, fixed=fixed, plain=arguments.engine == "autoregressive")
 

@@ -26,7 +26,7 @@ FLAGS = {
     "data_dir": "keep library, chats and caches here instead of the usual places",
     "offline": "never use the network (this is the default)",
     "allow_download": "let a model named by repo id be downloaded",
-    "engine": "triforce, autoregressive (no speculation), or fake (scripted answers, no model)",
+    "engine": "triforce, autoregressive (no speculation), or scripted (no model; --model may name a script)",
     "auth_file": "file of user:password lines; login is then required",
     "log_level": "how much to log to stderr (default warning); never document or chat text",
     "check": "say what this machine can run and why, then exit (1 if nothing)",
@@ -144,6 +144,7 @@ ENDED_BECAUSE = {"length": "Ended at the longest answer allowed (see Settings)."
 ANSWER_BROKE_OFF = "The answer broke off here"
 ANSWER_FAILED = "No answer"
 APP_ENDED = "The app was ended while this answer was being written. Ask again for the rest."
+ENGINE_HUNG = "The engine did not stop when it was told to, so it was ended. The next request starts a new one."
 UNEXPECTED = "Something inside went wrong ({kind}). The app is still running; try again, or see the log."
 COPY = "Copy"
 COPIED = "Copied"

@@ -1,4 +1,4 @@
-"""Fixtures of the page's tests: documents, services on the fake engine, a served page, a browser."""
+"""Fixtures of the page's tests: documents, services on the scripted engine, a served page, a browser."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from pathlib import Path
 import pytest
 from little_books import read_quickly
 
-from triforce_core import EngineConfig
+from triforce_core import EngineConfig, EngineScript, ScriptedEngine
 from ui import folders as places
-from ui.fake_engine import FakeEngine, FakeScript
 from ui.services import Services
 
 
 @pytest.fixture
-def script() -> FakeScript:
-    return FakeScript(load_seconds=0, triforce_tokens_per_second=4000, plain_tokens_per_second=2000)
+def script() -> EngineScript:
+    return EngineScript(load_seconds=0, triforce_tokens_per_second=4000, plain_tokens_per_second=2000)
 
 
 @pytest.fixture
-def services(tmp_path: Path, script: FakeScript) -> Iterator[Services]:
+def services(tmp_path: Path, script: EngineScript) -> Iterator[Services]:
     folders = places.make_folders(tmp_path / "home")
-    made = Services(folders, lambda config: FakeEngine(config, script), EngineConfig(), read_quickly)
+    made = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
     made.start([])
     yield made
     made.close()
@@ -33,11 +32,11 @@ def services(tmp_path: Path, script: FakeScript) -> Iterator[Services]:
 
 @dataclass
 class Served:
-    """The page, served from this process on the fake engine."""
+    """The page, served from this process on the scripted engine."""
 
     url: str
     services: Services
-    script: FakeScript
+    script: EngineScript
     folder: Path
 
 
@@ -49,8 +48,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folders = places.make_folders(folder / "home")
     before = {name: os.environ.get(name) for name in ("GRADIO_TEMP_DIR", "HF_HUB_OFFLINE")}
     server.quiet_environment(folders.uploads)
-    script = FakeScript(load_seconds=0.1)
-    services = Services(folders, lambda config: FakeEngine(config, script), EngineConfig(), read_quickly)
+    script = EngineScript(load_seconds=0.1)
+    services = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
     services.start([], server.SAMPLE)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The page in headless Chromium, on the fake engine: what a person does, in the order in which they do it."""
+"""The page in headless Chromium, on the scripted engine: what a person does, in the order in which they do it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from little_books import PASSWORD, make_document, wait_for, write_book
 
+from triforce_core import EngineScript
 from ui import strings
-from ui.fake_engine import FakeScript
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def dials(served) -> Iterator[FakeScript]:
-    """The fake's script, reset for each test; answers of other tests are over."""
+def dials(served) -> Iterator[EngineScript]:
+    """The engine's script, reset for each test; answers of other tests are over."""
     for run in served.services.runs.active():
         served.services.desk.stop(run)
     wait_for(lambda: not served.services.runs.active() and not served.services.desk.readings)
-    for field in dataclasses.fields(FakeScript):
+    for field in dataclasses.fields(EngineScript):
         setattr(served.script, field.name, field.default)
     served.script.load_seconds = 0.05
     served.script.triforce_tokens_per_second, served.script.plain_tokens_per_second = 150.0, 90.0
@@ -270,7 +270,7 @@ def test_password(served, tab) -> None:
 
 def test_the_engine_dies_and_the_page_goes_on(served, tab, dials) -> None:
     upload(served, tab)
-    dials.crash_after = 15
+    dials.fault, dials.fault_after = "crash", 15
     ask(tab, "How many ships?")
     tab.wait_for_selector(f"#transcript .tf-card-error:has-text('{strings.ANSWER_BROKE_OFF}')")
     assert len(tab.inner_text("#transcript .tf-prose")) > 30

@@ -2,8 +2,17 @@
 
 from little_books import make_document
 
-from triforce_core import EngineConfig, Finished, RoundEvent, SamplingParams, SpeculationConfig, TextDelta, TierCount
-from ui.fake_engine import FakeEngine, FakeScript
+from triforce_core import (
+    EngineConfig,
+    EngineScript,
+    Finished,
+    RoundEvent,
+    SamplingParams,
+    ScriptedEngine,
+    SpeculationConfig,
+    TextDelta,
+    TierCount,
+)
 from ui.runs import Fold, Run, RunStore
 
 
@@ -43,7 +52,7 @@ def test_nothing_happened_yet() -> None:
 
 
 def test_the_engine_s_own_figures_win_and_agree() -> None:
-    engine = FakeEngine(EngineConfig(), FakeScript(load_seconds=0, triforce_tokens_per_second=5000))
+    engine = ScriptedEngine(EngineConfig(), EngineScript(load_seconds=0, triforce_tokens_per_second=5000))
     list(engine.open_document(make_document()))
     fold = Fold()
     for event in engine.ask("Where is the harbour?", (), SamplingParams(), SpeculationConfig()):
@@ -53,7 +62,8 @@ def test_the_engine_s_own_figures_win_and_agree() -> None:
             final = fold.figures()
             assert (live.tokens, live.full_passes, live.acceptance, live.origins) == (
                 final.tokens, final.full_passes, final.acceptance, final.origins)
-            assert abs(live.tokens_per_second - final.tokens_per_second) < 1e-6
+            stats = event.stats
+            assert final.tokens_per_second == stats.generated_tokens / stats.decode_seconds
             assert marks[-1][1] == len(fold.text)
         else:
             fold.add(event)

@@ -163,7 +163,7 @@ def test_the_default_port_gives_way() -> None:
 
 
 def test_check_reports_and_succeeds(tmp_path: Path) -> None:
-    result = app("--check", "--engine", "fake", "--data-dir", str(tmp_path))
+    result = app("--check", "--engine", "scripted", "--data-dir", str(tmp_path))
     assert result.returncode == 0 and "Engine" in result.stdout and "gradio 6" in result.stdout
 
 
@@ -171,7 +171,7 @@ def test_check_reports_and_succeeds(tmp_path: Path) -> None:
 def test_start_and_leave(tmp_path: Path, number: int) -> None:
     """The page is up within five seconds; a signal ends it within five, cleanly, without orphans."""
     started = time.monotonic()
-    process = subprocess.Popen([sys.executable, "app.py", "--engine", "fake", "--no-browser", "--data-dir",
+    process = subprocess.Popen([sys.executable, "app.py", "--engine", "scripted", "--no-browser", "--data-dir",
                                 str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()

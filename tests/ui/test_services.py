@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from little_books import PASSWORD, read_quickly, wait_for, write_book
 
-from triforce_core import EngineConfig, TriForceError
+from triforce_core import EngineConfig, EngineScript, ScriptedEngine, TriForceError
+from ui import desk, strings
 from ui import folders as places
-from ui import strings
-from ui.fake_engine import FakeEngine, FakeScript
 from ui.services import Services, View, whole_range
 from ui.settings import Dials
 
@@ -46,7 +45,7 @@ def test_ask_and_keep(services: Services, tmp_path: Path) -> None:
     assert second.fold.figures().reused_tokens > run.fold.figures().reused_tokens  # the first turn is in the history
 
 
-def test_stop_keeps_the_partial_answer(services: Services, tmp_path: Path, script: FakeScript) -> None:
+def test_stop_keeps_the_partial_answer(services: Services, tmp_path: Path, script: EngineScript) -> None:
     view = opened(services, tmp_path)
     script.triforce_tokens_per_second = 30
     run = services.ask(view, "How many ships?")
@@ -59,7 +58,7 @@ def test_stop_keeps_the_partial_answer(services: Services, tmp_path: Path, scrip
     assert services.conversations.answers(view.conversation)[0].text == run.fold.text != ""
 
 
-def test_stop_while_waiting_never_starts(services: Services, tmp_path: Path, script: FakeScript) -> None:
+def test_stop_while_waiting_never_starts(services: Services, tmp_path: Path, script: EngineScript) -> None:
     view = opened(services, tmp_path)
     script.triforce_tokens_per_second = 30
     first = services.ask(view, "One?")
@@ -71,7 +70,7 @@ def test_stop_while_waiting_never_starts(services: Services, tmp_path: Path, scr
     assert (first.state, second.state, second.fold.text) == ("stopped", "stopped", "")
 
 
-def test_one_answer_at_a_time_in_a_conversation(services: Services, tmp_path: Path, script: FakeScript) -> None:
+def test_one_answer_at_a_time_in_a_conversation(services: Services, tmp_path: Path, script: EngineScript) -> None:
     view = opened(services, tmp_path)
     script.triforce_tokens_per_second = 30
     services.ask(view, "One?")
@@ -80,9 +79,9 @@ def test_one_answer_at_a_time_in_a_conversation(services: Services, tmp_path: Pa
     services.stop(view)
 
 
-def test_a_dead_engine_costs_one_answer_only(services: Services, tmp_path: Path, script: FakeScript) -> None:
+def test_a_dead_engine_costs_one_answer_only(services: Services, tmp_path: Path, script: EngineScript) -> None:
     view = opened(services, tmp_path)
-    script.crash_after = 12
+    script.fault = "crash"
     run = services.ask(view, "How many ships?")
     finish(run)
     assert run.state == "failed" and "starts a new engine" in run.error and len(run.fold.token_ids) >= 12
@@ -93,7 +92,34 @@ def test_a_dead_engine_costs_one_answer_only(services: Services, tmp_path: Path,
     assert again.state == "done"
 
 
-def test_cancel_reading(services: Services, tmp_path: Path, script: FakeScript) -> None:
+def test_an_engine_that_hears_no_stop_is_ended(services: Services, tmp_path: Path, script: EngineScript,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "HUNG_AFTER", 0.1)
+    monkeypatch.setattr(desk, "POLL_EVERY", 0.05)
+    view = opened(services, tmp_path)
+    script.fault = "hang"
+    run = services.ask(view, "How many ships?")
+    wait_for(lambda: len(run.fold.token_ids) >= 12)
+    services.stop(view)
+    finish(run)
+    assert run.state == "failed" and run.error == strings.ENGINE_HUNG and run.fold.text
+    again = services.ask(view, "And now?")
+    finish(again)
+    assert again.state == "done"
+
+
+def test_running_out_of_memory_costs_one_answer_only(services: Services, tmp_path: Path, script: EngineScript) -> None:
+    view = opened(services, tmp_path)
+    script.fault = "memory"
+    run = services.ask(view, "How many ships?")
+    finish(run)
+    assert run.state == "failed" and "needed" in run.error and run.fold.text
+    again = services.ask(view, "And now?")
+    finish(again)
+    assert again.state == "done"
+
+
+def test_cancel_reading(services: Services, tmp_path: Path, script: EngineScript) -> None:
     script.prefill_tokens_per_second, script.prefill_chunk = 200, 16
     view = View()
     services.add(view, [(write_book(tmp_path, "slow.txt"), "slow.txt")])
@@ -106,7 +132,7 @@ def test_cancel_reading(services: Services, tmp_path: Path, script: FakeScript) 
     wait_for(lambda: phase(services, view) == "ready")
 
 
-def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: FakeScript) -> None:
+def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: EngineScript) -> None:
     services.desk.reconfigure(EngineConfig(max_context=1024 + 200))
     view = View()
     services.add(view, [(write_book(tmp_path, "long.txt", pages=10), "long.txt")])
@@ -175,8 +201,8 @@ def test_settings_are_kept_and_restart_the_engine_only_for_numbers(services: Ser
     assert run.state == "done"
 
 
-def test_what_the_command_line_chose_the_settings_tab_cannot(tmp_path: Path, script: FakeScript) -> None:
-    services = Services(places.make_folders(tmp_path / "fixed"), lambda config: FakeEngine(config, script),
+def test_what_the_command_line_chose_the_settings_tab_cannot(tmp_path: Path, script: EngineScript) -> None:
+    services = Services(places.make_folders(tmp_path / "fixed"), lambda config: ScriptedEngine(config, script),
                         EngineConfig(mode="cpu"), read_quickly, fixed=["mode"])
     services.start([])
     services.keep(Dials(mode="offload", dtype="float32"))
@@ -187,15 +213,15 @@ def test_what_the_command_line_chose_the_settings_tab_cannot(tmp_path: Path, scr
 
 def test_unexpected_errors_become_a_sentence(services: Services, tmp_path: Path, monkeypatch) -> None:
     view = opened(services, tmp_path)
-    monkeypatch.setattr(FakeEngine, "ask", lambda *_: (_ for _ in ()).throw(RuntimeError("secret document text")))
+    monkeypatch.setattr(ScriptedEngine, "ask", lambda *_: (_ for _ in ()).throw(RuntimeError("secret document text")))
     run = services.ask(view, "How many?")
     finish(run)
     assert run.state == "failed" and "RuntimeError" in run.error and "secret" not in run.error
 
 
 def test_closing_ends_everything_soon(tmp_path: Path) -> None:
-    script = FakeScript(load_seconds=0, triforce_tokens_per_second=10)
-    services = Services(places.make_folders(tmp_path / "home"), lambda config: FakeEngine(config, script),
+    script = EngineScript(load_seconds=0, triforce_tokens_per_second=10)
+    services = Services(places.make_folders(tmp_path / "home"), lambda config: ScriptedEngine(config, script),
                         EngineConfig(), read_quickly)
     services.start([write_book(tmp_path, "a.txt"), tmp_path / "missing.txt"])
     view = View(document=services.opening)

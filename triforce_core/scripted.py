@@ -1,0 +1,282 @@
+"""The engine's verbs without a model: deterministic, and as slow or as faulty as its script says.
+
+It stands in for ``worker.client.EngineClient`` in the page's own process (``--engine scripted``), and, as it has the
+engine's verbs too, for ``engine.engine.Engine`` in the child (factory ``triforce_core.scripted:ScriptedEngine``). Its
+answers are sentences of the document, its tokens are words, its figures obey the rules of real ones: every token has
+an origin, accepted <= tested, shares sum to 1. The same script, document, question and seed give the same answer in
+the same rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from .config import BUILTIN, EngineConfig, SamplingParams, SpeculationConfig
+from .documents.document import Document
+from .errors import ConfigError, EngineDiedError, NotEnoughMemoryError
+from .events import (
+    AttendedChunk,
+    DocumentFit,
+    DocumentOpened,
+    EngineFacts,
+    Event,
+    Finished,
+    FinishReason,
+    LoadProgress,
+    MachineInfo,
+    ModelInfo,
+    PageSpan,
+    PrefillProgress,
+    RoundEvent,
+    TextDelta,
+    TierCount,
+    Turn,
+)
+from .metrics import answer_stats, page_shares
+from .worker.client import EngineState, EngineStatus
+
+Fault = Literal["", "crash", "hang", "memory"]
+OPENING = "This is the scripted engine: it quotes the document and understands nothing. "
+_WORD = re.compile(r"\s*\S+")
+_DRAFTED = 6  # tokens that the middle tier offers per full pass
+_CONVERSATION = 1024  # tokens left for questions and answers beside a document
+
+
+@dataclass
+class EngineScript:
+    """What happens and how fast. A test may turn every dial while the engine runs.
+
+    acceptance: chance of each drafted token. fault: of the next answer or reading (``fault_at``), after ``fault_after``
+    tokens, then forgotten; fault_odds: chance that an answer crashes or runs out of memory, drawn from ``seed`` and the
+    question. A hung engine hears no cancel; only ``close`` ends it. answer: instead of sentences of the document.
+    """
+
+    seed: int = 0
+    load_seconds: float = 0.3
+    prefill_tokens_per_second: float = 20_000.0
+    prefill_chunk: int = 256
+    restore_seconds: float = 0.1
+    question_seconds: float = 0.0
+    triforce_tokens_per_second: float = 70.0
+    plain_tokens_per_second: float = 28.0
+    acceptance: float = 0.8
+    max_context: int = 32_768
+    answer_words: int = 120
+    answer: str | None = None
+    fault: Fault = ""
+    fault_at: Literal["answer", "reading"] = "answer"
+    fault_after: int = 12
+    fault_odds: float = 0.0
+
+    @classmethod
+    def load(cls, path: Path) -> EngineScript:
+        """From a JSON file of these names. Raises ConfigError."""
+        try:
+            given = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"The script {str(path)!r} cannot be read as JSON ({error})",
+                              remedy="Give --model a JSON file, or leave it out.") from error
+        kinds: dict[str, tuple[type, ...]] = {field.name: (type(field.default),) for field in fields(cls)}
+        kinds |= {name: (int, float) for name, kind in kinds.items() if kind == (float,)} | {"answer": (str,)}
+        for name, value in given.items() if isinstance(given, dict) else [("", given)]:
+            if not isinstance(value, kinds.get(name, ())):
+                raise ConfigError(f"{name!r} is {value!r} in the script {str(path)!r}", allowed=", ".join(kinds))
+        return cls(**given)
+
+
+class ScriptedEngine:
+    """See the module. One job at a time; ``cancel``, ``status``, ``facts`` and ``close`` from any thread."""
+
+    def __init__(self, config: EngineConfig, script: EngineScript | None = None) -> None:
+        """Without a script, config.model names its file; "builtin" stands for the default one. Raises ConfigError."""
+        if script is None:
+            script = EngineScript() if config.model == BUILTIN else EngineScript.load(Path(config.model))
+        self.script = script
+        context = script.max_context if config.max_context == "auto" else config.max_context
+        dtype = "float32" if config.dtype == "auto" else config.dtype
+        self._model = ModelInfo("Scripted target", "Scripted draft", "cpu", "scripted answers: no model is loaded",
+                                "cpu", dtype, context, 12_000_000, 4096)
+        self._loaded = False
+        self._state: EngineState = "starting"
+        self._document: Document | None = None
+        self._read: dict[str, float] = {}
+        self._cancel, self._closed = threading.Event(), threading.Event()
+
+    def check(self) -> Iterator[MachineInfo | ModelInfo]:
+        yield MachineInfo((("CPU", "not looked at"),))
+        yield self._model
+
+    def load(self) -> Iterator[LoadProgress | ModelInfo]:
+        self._state = "loading"
+        for step in range(4):
+            yield LoadProgress("weights", step / 4)
+            time.sleep(self.script.load_seconds / 4)
+        self._loaded, self._state = True, "idle"
+        yield self._model
+
+    def measure(self, document: Document) -> DocumentFit:
+        pages = tuple(len(_WORD.findall(page.text)) + 2 for page in document.pages)
+        return DocumentFit(sum(pages), self._model.max_context - _CONVERSATION, pages)
+
+    def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
+        fit, started = self.measure(document), time.monotonic()
+        restored = document.id in self._read
+        self._cancel.clear()
+        self._document, self._state = None, "busy"
+        step = fit.tokens if restored else self.script.prefill_chunk
+        rate, stage = self.script.prefill_tokens_per_second, "restore" if restored else "read"
+        for done in range(0, fit.tokens, step):
+            left = (fit.tokens - done) / rate
+            yield PrefillProgress(done, fit.tokens, rate if done else 0.0, left, stage)
+            if self.script.fault_at == "reading" and done >= self.script.fault_after:
+                self._suffer("reading")
+            pause = self.script.restore_seconds if restored else min(step, fit.tokens - done) / rate
+            if self._cancel.wait(pause):
+                self._state = "idle"
+                return
+        yield PrefillProgress(fit.tokens, fit.tokens, rate, 0.0, stage)
+        seconds = time.monotonic() - started
+        self._read.setdefault(document.id, seconds)
+        self._document, self._state = document, "idle"
+        yield DocumentOpened(document.id, fit.tokens, _spans(document, fit), seconds, self._read[document.id], restored,
+                             self._model.max_context)
+
+    def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig) -> Iterator[Event]:
+        assert self._document is not None, "a document is opened before a question is asked"
+        self._cancel.clear()
+        self._state = "busy"
+        started, script, document, question = time.monotonic(), self.script, self._document, question or ""
+        rng = random.Random(f"{script.seed}|{question}|{sampling.seed}|{document.id}")
+        text, leaning = self._compose(document, question, rng)
+        words = _WORD.findall(text)[: sampling.max_new_tokens]
+        triforce = speculation.engine == "triforce"
+        rate = script.triforce_tokens_per_second if triforce else script.plain_tokens_per_second
+        if rng.random() < script.fault_odds:
+            script.fault = rng.choice(("crash", "memory"))
+        rounds: list[RoundEvent] = []
+        written: list[str] = []
+        new = len(question.split())
+        self._cancel.wait(script.question_seconds)
+        prefilled = time.monotonic() - started
+        yield PrefillProgress(new, new, new / prefilled if prefilled else 0.0, 0.0)
+        reason: FinishReason = "length" if len(_WORD.findall(text)) > len(words) else "stop"
+        while len(written) < len(words):
+            accepted = _accepted(rng, script.acceptance, len(words) - len(written) - 1) if triforce else 0
+            if self._cancel.wait((accepted + 1) / rate):
+                reason = "cancelled"
+                break
+            if script.fault_at == "answer" and len(written) >= script.fault_after:
+                self._suffer("answering")
+            part = words[len(written) : len(written) + accepted + 1]
+            event = _round(len(rounds), part, triforce, document, leaning, rng, time.monotonic() - started)
+            written += part
+            rounds.append(event)
+            yield event
+            yield TextDelta("".join(part), event.elapsed)
+        self._state = "idle"
+        reused = self.measure(document).tokens + sum(len(turn.answer_token_ids) for turn in history)
+        why = "a draft model is loaded and the document is long" if triforce else "plain decoding was asked for"
+        stats = answer_stats(rounds, prompt_tokens=new, reused_tokens=reused, prefill_seconds=prefilled,
+                             engine="triforce" if triforce else "autoregressive", why=why,
+                             verifier=speculation.verifier)
+        shares = page_shares(rounds)
+        yield Finished(reason, "".join(written), tuple(token for event in rounds for token in event.token_ids), stats,
+                       _passages(document, leaning, shares) if shares else (), shares)
+
+    def cancel(self) -> None:
+        self._cancel.set()
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(self._state, self._model if self._loaded else None, os.getpid(), 0, 0,
+                            self._document.id if self._document else None, facts=self.facts())
+
+    def facts(self) -> EngineFacts | None:
+        return EngineFacts(self._model.mode, self._model.why, 3 * 2**28, 8 * 2**30) if self._loaded else None
+
+    def close(self) -> None:
+        self._cancel.set()
+        self._closed.set()
+
+    def _suffer(self, doing: str) -> None:
+        """The script's fault, if there is one, and only once."""
+        fault, self.script.fault = self.script.fault, ""
+        if fault == "memory":
+            self._state, self._document = "idle", None
+            raise NotEnoughMemoryError(f"Memory ran out while {doing}: 3.0 GiB needed, 2.0 GiB free",
+                                       remedy="Choose fewer pages, or a smaller --max-context.")
+        if fault == "hang":
+            self._closed.wait()
+        if fault:
+            self._loaded, self._state, self._document = False, "dead", None
+            raise EngineDiedError(f"The engine stopped while {doing}: it was ended from outside",
+                                  remedy="What it had written is kept; the next request starts a new engine.")
+
+    def _compose(self, document: Document, question: str, rng: random.Random) -> tuple[str, list[int]]:
+        """The answer's text, and the pages it comes from (those that share words with the question first)."""
+        if self.script.answer is not None:
+            return self.script.answer, [0]
+        wanted = set(re.findall(r"\w{4,}", question.lower()))
+        scored = sorted(range(len(document.pages)), key=lambda i: (
+            -len(wanted & set(re.findall(r"\w{4,}", document.pages[i].text.lower()))), rng.random()))
+        parts, leaning = [OPENING], []
+        for index in scored:
+            sentences = re.findall(r"[A-Z][^.!?\n]{20,200}[.!?]", document.pages[index].text)
+            if sentences:
+                leaning.append(index)
+                parts.append(f"\n\n**Page {document.pages[index].label}:** “{rng.choice(sentences)}”")
+            if len(" ".join(parts).split()) >= self.script.answer_words:
+                break
+        return "".join(parts), leaning or [0]
+
+
+def _accepted(rng: random.Random, chance: float, most: int) -> int:
+    """Drafted tokens in a row that are accepted."""
+    count = 0
+    while count < min(_DRAFTED, most) and rng.random() < chance:
+        count += 1
+    return count
+
+
+def _round(index: int, part: list[str], triforce: bool, document: Document, leaning: list[int], rng: random.Random,
+           elapsed: float) -> RoundEvent:
+    last = "bonus" if not triforce or len(part) > _DRAFTED else rng.choice(("bonus", "recovered"))
+    origins = [rng.choice(("draft", "draft", "retrieval", "quote")) for _ in part[1:]] + [last]
+    tested = len(part) - 1 + (last == "recovered")
+    tiers: tuple[TierCount, ...] = ()
+    if triforce:
+        drafted = tested + rng.randint(0, 2)
+        tiers = (TierCount("draft", drafted, tested), TierCount("retrieval", tested, len(part) - 1))
+    shares = [0.2 + rng.random() for _ in document.pages]
+    for rank, page in enumerate(leaning[:4]):
+        shares[page] += len(document.pages) * (1.5 / (rank + 1)) * (0.5 + rng.random())
+    total = sum(shares)
+    ids = tuple(zlib.crc32(word.encode()) % 32_000 for word in part)
+    return RoundEvent(index, ids, tuple(origins), tiers, {"draft": 4.0, "retrieval": 6.0, "verify": 20.0},
+                      tuple(share / total for share in shares), elapsed)
+
+
+def _spans(document: Document, fit: DocumentFit) -> tuple[PageSpan, ...]:
+    spans, start = [], 0
+    for page, tokens in zip(document.pages, fit.page_tokens, strict=True):
+        spans.append(PageSpan(page.label, start, start + tokens))
+        start += tokens
+    return tuple(spans)
+
+
+def _passages(document: Document, leaning: list[int], shares: tuple[float, ...]) -> tuple[AttendedChunk, ...]:
+    found = []
+    for index in leaning[:3]:
+        text = " ".join(document.pages[index].text.split()[:16])
+        found.append(AttendedChunk(document.pages[index].label, index * 100, index * 100 + 16, shares[index] / 2, text))
+    return tuple(found)
