@@ -8,7 +8,7 @@ import pytest
 import torch
 from engine.tiny import document, write_model
 
-from triforce_core.bench import grow
+from triforce_core.bench import grow, host_attention
 from triforce_core.bench.grow import Shape
 from triforce_core.bench.measure import measure_document
 from triforce_core.bench.peer import PeerJob, measure_peer
@@ -55,3 +55,11 @@ def test_transformers_computes_the_same_on_grown_weights(
     # fp32 products on both sides (no tf32), summed in another order.
     assert found["logits"]["max_difference"] < 1e-2 < found["logits"]["deviation"]
     assert found["logits"]["same_choice"] == 1.0
+
+
+def test_link_and_cpu_are_measured_alone_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_attention, "_SECONDS", 0.05)
+    layers = [(torch.randn(2, 2048, 128, dtype=torch.bfloat16), torch.randn(2, 2048, 128, dtype=torch.bfloat16))]
+    link = host_attention.Link(mebibytes=16)
+    rates = [link.rate(), host_attention.attention_rate(layers, 3, 2), *host_attention.together(link, layers, 3, 2)]
+    assert all(rate > 0.1 for rate in rates)

@@ -48,7 +48,8 @@ from the model's shapes, and what follows from that is called modelled.
 The last line is one JSON object: of the first row, and of every row under "rows" (with --peer another one, without
 transformers' figures, comes before that process starts: its failure loses nothing). --plot draws them (and
 python -m triforce_core.bench.plot draws a saved line); it needs matplotlib: pip install matplotlib.
-python -m triforce_core.bench.kernels measures attention alone. Run it on an idle machine: the load average is printed.
+python -m triforce_core.bench.kernels measures attention alone, bench.passes one captured pass, bench.host_attention
+whether the CPU could help a cache that streams. Run it on an idle machine: the load average is printed.
 """
 
 
