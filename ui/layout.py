@@ -15,7 +15,7 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
-from . import strings
+from . import citations, strings
 from .charts import esc
 from .painter import Painter, Panel
 from .panels import chat, head, html, library, race, settings, side
@@ -184,6 +184,7 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
 
     def turn_page(view: View, data: dict[str, str]) -> None:
         view.page = int(data["page"]) if data.get("page", "").isdigit() else None
+        view.spot = citations.places(data.get("spot", ""))
 
     def choose_pages(view: View, data: dict[str, str]) -> None:
         entry = services.library.get(view.document)

@@ -7,6 +7,7 @@ live, each shows its host and goes nowhere unless clicked.
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
@@ -14,6 +15,10 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from . import strings
+from .quotes import LEAST, normal, quotations
+
+Mark = Callable[[str], tuple[bool, str]]
+CLOSING = ("”", "“", "»", "«", "」", '"')
 
 
 def _allowed(url: str) -> bool:
@@ -45,7 +50,8 @@ def _make() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "typographer": False})
     parser.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
     parser.validateLink = _allowed  # type: ignore[method-assign]
-    for name, rule in (("link_open", _link_open), ("link_close", _link_close), ("fence", _code), ("code_block", _code)):
+    for name, rule in (("link_open", _link_open), ("link_close", _link_close), ("fence", _code), ("code_block", _code),
+                       ("our_html", lambda renderer, tokens, index, options, env: tokens[index].content)):
         parser.add_render_rule(name, rule)
     return parser
 
@@ -53,6 +59,59 @@ def _make() -> MarkdownIt:
 _PARSER = _make()
 
 
-def render(text: str) -> str:
-    """Safe HTML of a Markdown text."""
-    return _PARSER.render(text, {})
+def render(text: str, mark: Mark | None = None) -> str:
+    """Safe HTML of a Markdown text. mark: of a quotation, whether it was found and the HTML to put behind it."""
+    tokens = _PARSER.parse(text, {})
+    if mark is not None:
+        depth = 0
+        for token in tokens:
+            depth += {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0)
+            if token.type == "inline" and token.children:
+                token.children = _marked(token.children, mark, whole=depth > 0)
+    return str(_PARSER.renderer.render(tokens, _PARSER.options, {}))
+
+
+def _marked(children: list[Token], mark: Mark, whole: bool) -> list[Token]:
+    """A line's tokens, its quotations wrapped piece by piece so that emphasis inside stays well nested.
+
+    whole: in a block quotation, text without quotation marks is one quotation."""
+    starts, plain = [], ""
+    for child in children:
+        starts.append(len(plain))
+        # Code is no quotation, whatever marks stand in it.
+        plain += " " * len(child.content) if child.type == "code_inline" else \
+            child.content if child.type == "text" else "\n" if child.type in ("softbreak", "hardbreak") else ""
+    found = list(quotations(plain))
+    if whole and not found and len(normal(plain)) >= LEAST:
+        found = [(0, len(plain))]
+    if not found:
+        return children
+    verdicts = [(start, end, *mark(plain[start:end])) for start, end in found]
+    out: list[Token] = []
+    for start, child in zip(starts, children, strict=True):
+        if child.type != "text":
+            out.append(child)
+            if child.type == "code_inline":
+                out += [_raw(after) for _, high, _, after in verdicts if start < high <= start + len(child.content)]
+            continue
+        done, text = 0, child.content
+        for low, high, good, after in verdicts:
+            first, last = max(0, low - start), min(len(text), high - start)
+            if first >= last:
+                continue
+            out += [_text(text[done:first]), _raw(f'<span class="{"tf-quoted" if good else "tf-unquoted"}">'),
+                    _text(text[first:last]), _raw("</span>")]
+            done = last
+            if high - start <= len(text):
+                done = last + text[last:].startswith(CLOSING)  # the chip stands behind the closing mark
+                out += [_text(text[last:done]), _raw(after)]
+        out.append(_text(text[done:]))
+    return out
+
+
+def _text(content: str) -> Token:
+    return Token("text", "", 0, content=content)
+
+
+def _raw(content: str) -> Token:
+    return Token("our_html", "", 0, content=content)

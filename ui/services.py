@@ -16,6 +16,7 @@ from .database import Database
 from .desk import Desk, Engine
 from .folders import Folders
 from .library import Entry, Library
+from .quotes import Place
 from .reading import Reader, ReadingRoom
 from .runs import Run, RunStore
 from .settings import Dials
@@ -29,11 +30,13 @@ class Refusal(TriForceError):
 class View:
     """What one browser tab looks at. Handlers change it, the tab's painter draws it.
 
-    choosing: the page range is being chosen, (first, last) as typed so far. notice: (kind, title, text)."""
+    page: the open one, counted from 1. spot: the places marked in the document. choosing: the page range is being
+    chosen, (first, last) as typed so far. notice: (kind, title, text)."""
 
     document: str | None = None
     conversation: str | None = None
     page: int | None = None
+    spot: tuple[Place, ...] = ()
     choosing: tuple[float | None, float | None] | None = None
     notice: tuple[str, str, str] | None = None
     watcher: object = None  # the loop that draws this tab; None while the tab sleeps
@@ -103,7 +106,7 @@ class Services:
         if self.library.get(document) is None:
             return
         newest = self.conversations.of(document)
-        view.document, view.page, view.choosing, view.notice = document, None, None, None
+        view.document, view.page, view.spot, view.choosing, view.notice = document, None, (), None, None
         view.conversation = newest[0].id if newest else None
         self.library.touch(document)
         self.read(document)

@@ -151,6 +151,12 @@ COPIED = "Copied"
 START_HERE = "Ask anything about it"
 START_MORE = ("The answer is written from the whole text, and the strip shows which pages the model leaned on. "
               "Press Race to see the same answer with and without speculation.")
+CITED_PAGE = "p. {label}"
+QUOTE_EXACT = "these words stand there"
+QUOTE_PARTLY = "{percent} % of these words stand there in one piece"
+QUOTE_MORE = "and {more} more places"
+QUOTE_MISSING = "not in the document"
+QUOTE_MISSING_HELP = "The program looked for these words on every page and did not find them."
 
 # -- figures --------------------------------------------------------------------------------------------------------
 THIS_ANSWER = "This answer"

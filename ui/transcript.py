@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import charts, markdown, strings
@@ -38,11 +38,11 @@ def button(label: str, action: str, *, css: str = "", **data: object) -> str:
     return f'<button type="button" class="tf-btn {css}" data-action="{action}"{extra}>{esc(label)}</button>'
 
 
-def answer(item: Answer) -> str:
-    """One finished exchange with its permanent figures."""
+def answer(item: Answer, render: Callable[[str], str] = markdown.render) -> str:
+    """One finished exchange with its permanent figures. render: Markdown -> safe HTML (with quotations checked)."""
     parts = [question(item.question), '<div class="tf-answer">']
     if item.text:
-        parts.append(f'<div class="tf-prose">{markdown.render(item.text)}</div>')
+        parts.append(f'<div class="tf-prose">{render(item.text)}</div>')
     if item.state == "stopped":
         parts.append(f'<p class="tf-ended">{esc(strings.STOPPED if item.text else strings.STOPPED_EMPTY)}</p>')
     elif item.result.get("reason") in strings.ENDED_BECAUSE:
@@ -59,9 +59,9 @@ def answer(item: Answer) -> str:
     return "".join(parts)
 
 
-def transcript(answers: Sequence[Answer]) -> str:
+def transcript(answers: Sequence[Answer], render: Callable[[str], str] = markdown.render) -> str:
     """All finished exchanges of a conversation."""
-    return "".join(answer(item) for item in answers if item.state != "running")
+    return "".join(answer(item, render) for item in answers if item.state != "running")
 
 
 def live(run: Run, ahead: int = 0) -> str:

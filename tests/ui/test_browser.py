@@ -292,6 +292,20 @@ def test_a_bad_file_is_a_card(served, tab) -> None:
     tab.wait_for_selector("#notice .tf-card", state="detached")
 
 
+def test_quotations_are_checked_and_open_their_page(served, tab, dials) -> None:
+    upload(served, tab)
+    dials.answer = ('It says "keeper of Ness 3 counted 302 ships" and also "the keeper of Ness 3 slept all night". '
+                    "> nothing\n\n“storm reached the northern harbour. The lighthouse keeper of Ness 5”")
+    ask(tab, "How many ships?")
+    answered(tab)
+    assert tab.locator("#transcript .tf-cite").all_inner_texts()[0] == "p. 3"
+    assert tab.locator("#transcript .tf-uncited").count() == 1
+    tab.focus("#transcript .tf-cite")  # with the keyboard
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#page mark")
+    assert tab.inner_text("#page mark") == "keeper of Ness 3 counted 302 ships"
+
+
 def test_a_hostile_answer_stays_in_its_place(served, tab, dials) -> None:
     upload(served, tab)
     dials.answer = ("![x](http://evil.example/?q=1) <img src=http://evil.example/x onerror=alert(1)> "

@@ -9,6 +9,7 @@ import gradio as gr
 
 from .. import strings, transcript
 from ..charts import esc
+from ..citations import Citations
 from ..painter import Panel
 from ..runs import Run
 from ..services import Services, View
@@ -54,7 +55,7 @@ def begin() -> str:
 
 
 def panels(services: Services) -> list[Panel]:
-    runs, conversations = services.runs, services.conversations
+    runs, conversations, citations = services.runs, services.conversations, Citations()
 
     def running(view: View) -> Run | None:
         return runs.of_conversation(view.conversation) if view.conversation else None
@@ -68,7 +69,10 @@ def panels(services: Services) -> list[Panel]:
             sample = next((entry.id for entry in services.library.entries() if entry.name == strings.SAMPLE_NAME), None)
             return welcome(sample)
         answers = conversations.answers(view.conversation) if view.conversation else []
-        return transcript.transcript(answers) if answers else begin() if askable(view) else ""
+        if not answers:
+            return begin() if askable(view) else ""
+        document = services.library.document(view.document)
+        return transcript.transcript(answers, lambda text: citations.render(text, document, view.document or ""))
 
     def live_key(view: View) -> object:
         run = running(view)

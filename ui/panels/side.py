@@ -12,8 +12,10 @@ from triforce_core import Document, EngineFacts, LoadProgress, ModelInfo
 from .. import charts, strings
 from .. import figures as fmt
 from ..charts import esc
+from ..citations import spot
 from ..painter import Panel
 from ..passages import Passage, passages, shown
+from ..quotes import Place
 from ..services import Services, View
 from ..transcript import card, figures_of
 from . import html
@@ -31,7 +33,8 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
     lines = [f'<h3 class="tf-h">{esc(strings.STRIP)}</h3>{drawn}',
              f'<p class="tf-note">{esc(strings.STRIP_HELP if shares else strings.STRIP_EMPTY)}</p>']
     found = [
-        f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}">'
+        f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
+        f'data-spot="{spot([passage.place])}">'
         f"<b>{esc(strings.STRIP_PAGE.format(label=passage.label))}</b> "
         f'<span class="tf-muted">{passage.share * 100:.1f} %</span> {esc(shown(passage.text))}</button></li>'
         for passage in attended]
@@ -40,15 +43,13 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
     return "".join(lines)
 
 
-def page_section(document: Document, number: int | None, attended: Sequence[Passage] = ()) -> str:
-    """One page's text, the attended passages marked where they stand (and nowhere else)."""
+def page_section(document: Document, number: int | None, spot: Sequence[Place] = ()) -> str:
+    """One page's text, the places of ``spot`` marked on it."""
     if number is None or not 1 <= number <= len(document.pages):
         return f'<p class="tf-note">{esc(strings.NO_PAGE)}</p>'
     page = document.pages[number - 1]
-    text = esc(page.text) if page.text.strip() else f"<em>{esc(strings.PAGE_EMPTY)}</em>"
-    for passage in attended:
-        if passage.number == number:
-            text = text.replace(esc(passage.text), f"<mark>{esc(passage.text)}</mark>", 1)
+    here = [(place.start, place.end) for place in spot if place.page == number]
+    text = marked(page.text, here) if page.text.strip() else f"<em>{esc(strings.PAGE_EMPTY)}</em>"
 
     def turn(target: int, label: str, sign: str) -> str:
         off = "" if 1 <= target <= len(document.pages) else " disabled"
@@ -59,6 +60,17 @@ def page_section(document: Document, number: int | None, attended: Sequence[Pass
             f'{turn(number - 1, strings.PREVIOUS, "‹")}<span class="tf-muted">'
             f"{esc(strings.PAGE_OF.format(number=number, pages=len(document.pages)))}</span>"
             f'{turn(number + 1, strings.NEXT, "›")}</div><div class="tf-page-text" tabindex="0">{text}</div>')
+
+
+def marked(text: str, ranges: Sequence[tuple[int, int]]) -> str:
+    """Text as HTML, characters [start, end) of each range marked; what lies outside the text is left out."""
+    parts, done = [], 0
+    for start, end in sorted(ranges):
+        start, end = max(start, done), min(end, len(text))
+        if start < end:
+            parts.append(f"{esc(text[done:start])}<mark>{esc(text[start:end])}</mark>")
+            done = end
+    return "".join((*parts, esc(text[done:])))
 
 
 def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | None, problem: str, status: Any,
@@ -141,7 +153,7 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_page(view: View) -> str:
         document = text(view)
-        return "" if document is None else page_section(document, view.page, passages(answer(view)[2], document))
+        return "" if document is None else page_section(document, view.page, view.spot)
 
     def draw_engine(view: View) -> str:
         return engine_section(desk.state, desk.model, desk.load_progress, desk.problem, desk.status, desk.waiting,
@@ -150,7 +162,6 @@ def panels(services: Services) -> list[Panel]:
     return [
         Panel("figures", answer_key, draw_figures, 0.25),
         Panel("strip", lambda view: (answer_key(view), view.page, services.library.version), draw_strip, 0.4),
-        Panel("page", lambda view: (view.document, view.page, view.conversation, services.library.version,
-                                    services.conversations.version), draw_page),
+        Panel("page", lambda view: (view.document, view.page, view.spot, services.library.version), draw_page),
         Panel("engine", lambda view: (desk.version, desk.waiting, len(runs.active())), draw_engine, 0.5),
     ]

@@ -1,0 +1,171 @@
+"""Quotations looked up in a document: found whatever the typography, never found where they do not stand."""
+
+import time
+from itertools import pairwise
+
+import pytest
+
+from triforce_core import Document, Page
+from ui import markdown
+from ui.citations import Citations, places, spot
+from ui.quotes import LEAST, Found, Normal, Place, QuoteFinder, normal, quotations
+
+KEEPER = "The lighthouse keeper counted forty ships before the storm reached the harbour."
+
+
+def document(*pages: str) -> Document:
+    return Document("t", "txt", tuple(Page(str(n), text) for n, text in enumerate(pages, 1)), "test")
+
+
+def find(quotation: str, *pages: str) -> Found | None:
+    return QuoteFinder(document(*pages)).find(quotation)
+
+
+def words(found: Found | None, *pages: str) -> list[str]:
+    """What is highlighted, occurrence by occurrence."""
+    assert found is not None
+    return ["|".join(pages[place.page - 1][place.start : place.end] for place in occurrence)
+            for occurrence in found.occurrences]
+
+
+@pytest.mark.parametrize(("page", "quotation", "shown"), [
+    ("He said: The keeper counted forty ships.", "the keeper counted forty ships", "The keeper counted forty ships"),
+    ("a light-\nhouse stood on the rock", "lighthouse stood on the rock", "light-\nhouse stood on the rock"),
+    ("a well-known place by the sea", "well-known place by the sea", "well-known place by the sea"),
+    ("a well-\nknown place by the sea", "well-known place by the sea", "well-\nknown place by the sea"),
+    ("an oﬃce ﬁlled with ﬂowers", "office filled with flowers", "oﬃce ﬁlled with ﬂowers"),
+    ("an office filled with flowers", "oﬃce ﬁlled with ﬂowers", "office filled with flowers"),
+    ("He didn’t “know” the keeper’s name.", 'didn\'t "know" the keeper\'s name', "didn’t “know” the keeper’s name"),
+    ("The keeper\ncounted\n\nforty   ships.", "Keeper counted forty ships.", "keeper\ncounted\n\nforty   ships"),
+    ("the storm—it was autumn—reached", "the storm — it was autumn -- reached", "the storm—it was autumn—reached"),
+    ("between 1914–1918 and later", "between 1914-1918 and later", "between 1914–1918 and later"),
+    ("soft\u00adly spoken words here", "softly spoken words here", "soft\u00adly spoken words here"),
+    ("and then… nothing more came", "and then... nothing more came", "and then… nothing more came"),
+    ("Ein STRAßENBAHNHOF in İzmir steht", "straßenbahnhof in İzmir steht", "STRAßENBAHNHOF in İzmir steht"),
+    ("forty ships, he counted,", "“forty ships, he counted.”", "forty ships, he counted"),
+])
+def test_typography_does_not_count(page: str, quotation: str, shown: str) -> None:
+    found = find(quotation, "Another page.", page)
+    assert words(found, "Another page.", page) == [shown]
+    assert found is not None and found.share == 1 and found.occurrences[0][0].page == 2
+
+
+def test_across_a_page_break() -> None:
+    pages = ("It is said that the light-", "house keeper counted forty ships.")
+    found = find("the lighthouse keeper counted forty ships", *pages)
+    assert words(found, *pages) == ["the light-|house keeper counted forty ships"]
+
+
+def test_repeated_sentences_are_all_named_and_none_is_chosen() -> None:
+    found = find(KEEPER, KEEPER, "Nothing.", f"And again: {KEEPER} {KEEPER}")
+    assert found is not None and [o[0].page for o in found.occurrences] == [1, 3, 3]
+    assert len({o[0].start for o in found.occurrences[1:]}) == 2
+
+
+def test_most_of_it_in_one_piece_is_enough() -> None:
+    found = find(KEEPER.replace("harbour", "shore"), "Before. " + KEEPER + " After.")
+    assert found is not None and 0.85 <= found.share < 1
+    assert words(found, "Before. " + KEEPER + " After.") == [KEEPER[: KEEPER.index("harbour")].rstrip()]
+
+
+@pytest.mark.parametrize("quotation", [
+    KEEPER.replace("counted", "sank"),  # the longest piece is too short
+    "The lighthouse keeper counted", "forty ships before the storm came in from the sea",
+    "counted forty lighthouse keepers", "short one", "", "ab" * 40])
+def test_what_does_not_stand_there_is_not_found(quotation: str) -> None:
+    page = "The lighthouse keepers, it is said, sank " + KEEPER.replace("keeper counted", "cat counted")
+    assert find(quotation, page) is None
+
+
+def test_eleven_characters_prove_nothing() -> None:
+    assert find("abcdefghijk", "abcdefghijklmn") is None and LEAST == 12
+    assert find("abcdefghijkl", "abcdefghijklmn") is not None
+
+
+def test_the_better_place_wins_and_equal_ones_are_both_shown() -> None:
+    almost = KEEPER.replace("harbour", "shore")
+    near, nearer = KEEPER.replace("storm reached the harbour", "storm reached us"), KEEPER
+    found = find(almost, near, nearer)
+    assert found is not None and [o[0].page for o in found.occurrences] == [2]
+    found = find(almost, KEEPER, KEEPER)
+    assert found is not None and [o[0].page for o in found.occurrences] == [1, 2]
+
+
+def test_words_left_out() -> None:
+    pages = ("The keeper counted forty ships, all of them grey, before the storm reached the harbour.", "End.")
+    found = find("The keeper counted forty ships [...] before the storm reached the harbour", *pages)
+    assert words(found, *pages) == ["The keeper counted forty ships|before the storm reached the harbour"]
+    assert find("before the storm reached ... The keeper counted forty ships", *pages) is None  # the wrong way round
+    assert find("The keeper counted forty ships ... and then everyone went home", *pages) is None
+    far = (pages[0][:40], "Nothing.", "Nothing.", pages[0][40:])
+    assert find("The keeper counted forty ships ... before the storm reached the harbour", *far) is None
+
+
+def test_every_character_finds_its_way_back() -> None:
+    text = "A  ﬁne “light-\nhouse” — ﬂ… \u200bof\u00ad 1914–18.\n\nEnd"
+    form = Normal(text)
+    spans = [form.origin(at, at + 1) for at in range(len(form.text))]
+    assert spans[0] == (0, 1) and spans[-1] == (len(text) - 1, len(text))
+    assert all(low[0] <= high[0] and low[1] <= high[1] for low, high in pairwise(spans))
+    assert normal(text) == "a fine 'lighthouse'-fl... of 1914-18. end"
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ('He said "the keeper counted" and left.', ["the keeper counted"]),
+    ("“the keeper counted” and „vierzig Schiffe zählte“ «quarante navires»",
+     ["the keeper counted", "vierzig Schiffe zählte", "quarante navires"]),
+    ('5\'10" tall and 6\'2" tall, no quotation', []), ('"too short" here', []),
+    ('an "unclosed quotation of many words', []), ('"first quotation here" and "second quotation here"',
+                                                   ["first quotation here", "second quotation here"])])
+def test_what_counts_as_a_quotation(text: str, found: list[str]) -> None:
+    assert [text[start:end] for start, end in quotations(text)] == found
+
+
+def rendered(answer: str, *pages: str) -> str:
+    return Citations().render(answer, document(*pages), "key")
+
+
+def test_chips_and_marks() -> None:
+    good = rendered('It says "the keeper counted forty ships".', "Nothing here.", KEEPER.replace("lighthouse ", ""))
+    assert 'data-page="2" data-spot="2:0-30"' in good and ">p. 2</button>" in good and "not in" not in good
+    assert good.index("tf-quoted") < good.index("tf-cite")
+    bad = rendered('It says "the keeper counted fifty ships".', KEEPER)
+    assert "not in the document" in bad and "tf-cite" not in bad
+
+
+def test_emphasis_inside_a_quotation_stays_nested() -> None:
+    html = rendered('So "the lighthouse *keeper counted* forty ships" it is.', KEEPER)
+    assert html.count("<em>") == html.count("</em>") == 1
+    assert html.count('class="tf-cite"') == 1 and html.count("tf-quoted") == 3
+    assert "<em><span" in html and "</span></em>" in html
+
+
+def test_block_quotations_count_and_code_does_not() -> None:
+    assert rendered("> the keeper sank forty ships of the fleet", KEEPER).count("not in the document") == 1
+    assert 'class="tf-cite"' in rendered("> the lighthouse keeper counted forty ships", KEEPER)
+    code = '`"the keeper sank forty ships"`\n\n```\n"the keeper sank forty ships"\n```'
+    assert rendered(code, KEEPER) == markdown.render(code)
+
+
+def test_an_answer_stays_harmless() -> None:
+    evil = '<img src=x onerror=alert(1)> and more words'
+    html = rendered(f'He wrote "{evil}".', f"page {evil}")
+    assert "<img" not in html and 'class="tf-cite"' in html
+    label = Document("t", "txt", (Page("<b>", KEEPER),), "test")
+    assert "<b>" not in Citations().render(f'"{KEEPER}"', label, "key")
+
+
+def test_a_spot_travels_with_the_click_and_nothing_else_does() -> None:
+    there = (Place(3, 10, 20), Place(4, 0, 7))
+    assert places(spot(there)) == there
+    for other in ("", "3", "3:1-2;x", "<b>", "3:1-2;" * 100 + "4", "٣:1-2000000000000"):
+        assert places(other) == ()
+
+
+def test_a_long_book_is_quick_enough_to_look_in() -> None:
+    pages = [" ".join(f"word{(i * 7919 + j * 104729) % 99991}" for j in range(300)) for i in range(300)]
+    finder = QuoteFinder(document(*pages))
+    began = time.perf_counter()
+    for i in range(20):
+        assert finder.find(pages[i * 10][5:300]) and not finder.find(pages[i][5:99] + " no " + pages[i][105:190])
+    assert time.perf_counter() - began < 5  # not a timing: quadratic search would take minutes

@@ -1,0 +1,94 @@
+"""Checked quotations as the chat shows them: a chip that opens the page, or the words "not in the document".
+
+What was looked up once is kept: an answer never changes, and a chat of a hundred is drawn again with each new one.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from triforce_core import Document
+
+from . import markdown, strings
+from .quotes import MOST, Found, Place, QuoteFinder
+
+SHOWN = 3  # occurrences of one quotation that get a chip
+_KEPT_DOCUMENTS, _KEPT_ANSWERS = 2, 400
+_SPOT = re.compile(r"(\d{1,6}):(\d{1,9})-(\d{1,9})")
+
+
+def spot(places: Sequence[Place]) -> str:
+    """Places as a click carries them: '3:120-188;4:0-20'."""
+    return ";".join(f"{place.page}:{place.start}-{place.end}" for place in places)
+
+
+def places(text: str) -> tuple[Place, ...]:
+    """What ``spot`` wrote; whatever else a click may carry gives ()."""
+    found = [_SPOT.fullmatch(part) for part in text.split(";")]
+    if len(found) > MOST or not all(found):
+        return ()
+    return tuple(Place(*map(int, match.groups())) for match in found if match)
+
+
+def chips(found: Found, labels: Sequence[str]) -> str:
+    """One button for each place where a quotation stands."""
+    made = []
+    for occurrence in found.occurrences[:SHOWN]:
+        page = occurrence[0].page
+        label = strings.CITED_PAGE.format(label=labels[page - 1])
+        how = strings.QUOTE_EXACT if found.share == 1 else strings.QUOTE_PARTLY.format(percent=int(found.share * 100))
+        title = f"{label}: {how}"
+        made.append(f'<button type="button" class="tf-cite" data-action="page" data-page="{page}" '
+                    f'data-spot="{spot(occurrence)}" title="{html.escape(title)}" aria-label="{html.escape(title)}">'
+                    f"{html.escape(label)}{'' if found.share == 1 else ' ≈'}</button>")
+    more = len(found.occurrences) - SHOWN
+    if more > 0:
+        made.append(f'<span class="tf-cite-more">{html.escape(strings.QUOTE_MORE.format(more=more))}</span>')
+    return "".join(made)
+
+
+def missing() -> str:
+    title = html.escape(strings.QUOTE_MISSING_HELP)
+    return f'<span class="tf-uncited" title="{title}">{html.escape(strings.QUOTE_MISSING)}</span>'
+
+
+class _Checked:
+    """One document's finder, and the answers that were checked with it."""
+
+    def __init__(self, document: Document) -> None:
+        self.document, self._finder = document, QuoteFinder(document)
+        self._labels = [page.label for page in document.pages]
+        self._answers: OrderedDict[str, str] = OrderedDict()
+
+    def render(self, text: str) -> str:
+        if text not in self._answers:
+            self._answers[text] = markdown.render(text, self._mark)
+            if len(self._answers) > _KEPT_ANSWERS:
+                self._answers.popitem(last=False)
+        self._answers.move_to_end(text)
+        return self._answers[text]
+
+    def _mark(self, words: str) -> tuple[bool, str]:
+        found = self._finder.find(words)
+        return (True, chips(found, self._labels)) if found else (False, missing())
+
+
+class Citations:
+    """Answers as safe HTML, every quotation looked up in the answer's document."""
+
+    def __init__(self) -> None:
+        self._documents: OrderedDict[str, _Checked] = OrderedDict()
+
+    def render(self, text: str, document: Document | None, key: str) -> str:
+        """key: of the document in the library. document: None where its text is gone; then nothing is looked up."""
+        if document is None:
+            return markdown.render(text)
+        if key not in self._documents or self._documents[key].document is not document:
+            self._documents[key] = _Checked(document)
+            if len(self._documents) > _KEPT_DOCUMENTS:
+                self._documents.popitem(last=False)
+        self._documents.move_to_end(key)
+        return self._documents[key].render(text)
