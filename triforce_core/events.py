@@ -89,6 +89,7 @@ class ModelInfo:
     model_bytes: int
     kv_bytes_per_token: int
     plan: MemoryPlan | None = None  # for the longest context that fits, at most max_context
+    instructions: bool = False  # whether it follows instructions, or only answers questions about the document
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +144,13 @@ class DocumentFit:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One finished exchange of a conversation, as the next question needs it."""
+    """One finished exchange of a conversation, as the next question needs it.
+
+    answer: its text, taken where the tokens are not known (another program's, or a remote server's answer)."""
 
     question: str
     answer_token_ids: tuple[int, ...]
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,9 +80,9 @@ class Conversations:
         return [_answer(row) for row in rows]
 
     def history(self, conversation: str) -> tuple[Turn, ...]:
-        """The finished exchanges, as the engine needs them; answers without a single token are left out."""
-        return tuple(Turn(answer.question, answer.token_ids) for answer in self.answers(conversation)
-                     if answer.token_ids and answer.state != "running")
+        """The finished exchanges, as the engine needs them; answers without a single word are left out."""
+        return tuple(Turn(answer.question, answer.token_ids, answer.text) for answer in self.answers(conversation)
+                     if (answer.token_ids or answer.text) and answer.state != "running")
 
     def begin(self, answer: str, conversation: str, question: str) -> None:
         """Make the row of an answer that is about to be written."""

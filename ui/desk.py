@@ -10,9 +10,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from triforce_core import (
     Document,
@@ -20,7 +20,6 @@ from triforce_core import (
     DocumentOpened,
     EngineConfig,
     EngineDiedError,
-    Event,
     LoadProgress,
     ModelInfo,
     NotEnoughMemoryError,
@@ -33,9 +32,11 @@ from triforce_core import (
 
 from . import race, strings
 from .conversations import Conversations
-from .library import Library, selection
+from .engines import Engine
+from .library import Library
 from .runs import Fold, Run, RunState, RunStore
 from .settings import Dials
+from .tally import Tally
 
 log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
@@ -43,27 +44,16 @@ POLL_EVERY = 2.0
 HUNG_AFTER = 20.0  # seconds in which a Stop must be confirmed: far more than a round, or a chunk of a document, takes
 
 
-class Engine(Protocol):
-    """What the desk needs of an engine: ``triforce_core.EngineClient``, or another with its verbs."""
-
-    def load(self) -> Iterator[LoadProgress | ModelInfo]: ...
-    def measure(self, document: Document) -> DocumentFit: ...
-    def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]: ...
-    def ask(self, question: str, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig) -> Iterator[Event]: ...
-    def cancel(self) -> None: ...
-    def status(self) -> Any: ...
-    def close(self) -> None: ...
-
-
 @dataclass
 class Reading:
-    """A document on its way into the cache. stage: waiting, loading, read, restore or save."""
+    """A document on its way into the cache. stage: waiting, loading, read, restore or save. guest: it, where it does
+    not stand in the library."""
 
     document: str
     stage: str = "waiting"
     progress: PrefillProgress | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
+    guest: Document | None = None
 
 
 class Stopped(Exception):
@@ -99,6 +89,7 @@ class Desk:
         self.readings: dict[str, Reading] = {}
         self.problems: dict[str, str] = {}
         self.too_long: set[str] = set()
+        self.tally = Tally()
 
     # -- notes from the page ------------------------------------------------------------------------------------
 
@@ -122,6 +113,14 @@ class Desk:
         self._conversations.begin(run.id, run.conversation, run.question)
         self._changed()
         self._jobs.put(lambda: self._ask_job(run, dials))
+        return run
+
+    def answer(self, run: Run, history: Sequence[Turn], sampling: SamplingParams,
+               speculation: SpeculationConfig) -> Run:
+        """Queue a question that belongs to no conversation kept here."""
+        self._runs.add(run)
+        self._changed()
+        self._jobs.put(lambda: self._serve(run, lambda: self._leg(run, history, sampling, speculation)))
         return run
 
     def race(self, run: Run, dials: Dials) -> Run:
@@ -206,24 +205,23 @@ class Desk:
 
     def _open(self, reading: Reading) -> None:
         """Make sure that the reading's document is in the cache. Raises Stopped, TooLong or TriForceError."""
-        entry, document = self._library.get(reading.document), self._library.document(reading.document)
-        if entry is None or document is None:
-            raise TriForceError(strings.DOCUMENT_GONE)
-        key = (entry.id, *entry.selected_pages)
+        document, first, last = self._wanted(reading)
+        name = reading.document
+        key = (name, first, last)
         if key == self.open_key:
             return
         reading.stage = "loading"
-        self.too_long.discard(entry.id)
+        self.too_long.discard(name)
         self._changed()
         engine = self._ensure_engine()
         if reading.cancelled.is_set():
             raise Stopped
-        known = self.fits.get(entry.id)
+        known = self.fits.get(name)
         if known is None or known.limited_by == "memory":  # what is free changes
-            self.fits[entry.id] = engine.measure(document)
-        chosen = selection(entry, document)
-        if not (self.fits[entry.id] if chosen is document else engine.measure(chosen)).fits:
-            self.too_long.add(entry.id)
+            self.fits[name] = engine.measure(document)
+        chosen = document if (first, last) == (1, len(document.pages)) else document.select(first, last)
+        if not (self.fits[name] if chosen is document else engine.measure(chosen)).fits:
+            self.too_long.add(name)
             raise TooLong
         self.open_key, opened = None, None
         for event in engine.open_document(chosen):
@@ -236,8 +234,18 @@ class Desk:
             self._changed()
         if opened is None:
             raise Stopped
-        self.opened[entry.id], self.open_key = opened, key
-        self._library.update(entry.id, tokens=opened.tokens, read_seconds=opened.read_seconds)
+        self.opened[name], self.open_key = opened, key
+        if reading.guest is None:
+            self._library.update(name, tokens=opened.tokens, read_seconds=opened.read_seconds)
+
+    def _wanted(self, reading: Reading) -> tuple[Document, int, int]:
+        """The whole document, and the first and last page that were chosen."""
+        if reading.guest is not None:
+            return reading.guest, 1, len(reading.guest.pages)
+        entry, document = self._library.get(reading.document), self._library.document(reading.document)
+        if entry is None or document is None:
+            raise TriForceError(strings.DOCUMENT_GONE)
+        return document, *entry.selected_pages
 
     def _read_job(self, reading: Reading) -> None:
         self._current = reading.cancelled
@@ -284,7 +292,7 @@ class Desk:
         """Run ``work`` with the run's document open; whatever happens, the run ends in one of its end states."""
         self._current = run.cancelled
         state: RunState = "done"
-        reading = Reading(run.document, cancelled=run.cancelled)
+        reading = Reading(run.document, cancelled=run.cancelled, guest=run.guest)
         try:
             if run.cancelled.is_set():
                 raise Stopped
@@ -298,15 +306,20 @@ class Desk:
             if self._closing.is_set():
                 state, run.error = "failed", strings.APP_ENDED
         except TooLong:
-            state, run.error = "failed", strings.CHOOSE_PAGES_FIRST
+            state, run.error, run.fit = "failed", strings.CHOOSE_PAGES_FIRST, self.fits[run.document]
         except Exception as error:
             state, run.error = "failed", self._explain(error)
         finally:
             self._current = None
             if self.readings.get(run.document) is reading:
                 del self.readings[run.document]
+            if run.guest is not None:
+                for known in (self.fits, self.opened):
+                    known.pop(run.document, None)
             run.ended_at = time.time()
             run.state = state
+            self.tally.add(run)
+            run.heard()
             self._changed()
 
     def _leg(self, run: Run, history: Sequence[Turn], sampling: SamplingParams, speculation: SpeculationConfig,
@@ -319,6 +332,7 @@ class Desk:
         for event in engine.ask(run.question, history, sampling, speculation):
             fold.add(event)
             keep(fold)
+            run.heard()
             if run.cancelled.is_set():
                 engine.cancel()
         if fold.finished is None or fold.finished.reason == "cancelled":
@@ -377,4 +391,4 @@ class Desk:
         self.version += 1
 
 
-__all__ = ["Desk", "Engine", "Reading"]
+__all__ = ["Desk", "Reading"]

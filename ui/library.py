@@ -166,12 +166,6 @@ class Library:
             self._read.pop(next(iter(self._read)))
 
 
-def selection(entry: Entry, document: Document) -> Document:
-    """The pages of a document that are to be read."""
-    first, last = entry.selected_pages
-    return document if (first, last) == (1, len(document.pages)) else document.select(first, last)
-
-
 def add_all(library: Library, paths: Iterable[Path]) -> tuple[list[Entry], list[str]]:
     """Add several files; what could not be added comes back as sentences."""
     added, problems = [], []
@@ -183,4 +177,4 @@ def add_all(library: Library, paths: Iterable[Path]) -> tuple[list[Entry], list[
     return added, problems
 
 
-__all__ = ["EXTENSIONS", "Entry", "Library", "add_all", "selection"]
+__all__ = ["EXTENSIONS", "Entry", "Library", "add_all"]

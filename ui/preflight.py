@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
 import shutil
 from collections.abc import Iterator
 
-from triforce_core import EngineClient, MachineInfo, MemoryPlan, ModelInfo, ScriptedEngine, TriForceError
+from triforce_core import MachineInfo, MemoryPlan, ModelInfo, TriForceError
 
 from . import figures as fmt
 from . import folders, strings
 from .arguments import VERSION, Arguments, engine_config
+from .engines import engine_maker
 
 PACKAGES = ("torch", "gradio", "transformers", "pypdfium2", "pypdf", "sentencepiece", "flash-attn", "triton")
 
@@ -41,11 +43,7 @@ def check(arguments: Arguments) -> int:
 
 def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
     """Ask the engine, in its own process as always."""
-    config = engine_config(arguments)
-    if arguments.engine == "scripted":
-        yield from ScriptedEngine(config).check()
-        return
-    with EngineClient(config) as engine:
+    with contextlib.closing(engine_maker(arguments)(engine_config(arguments))) as engine:
         yield from (event for event in engine.check() if isinstance(event, MachineInfo | ModelInfo))
 
 

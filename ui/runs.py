@@ -9,10 +9,20 @@ import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from triforce_core import AnswerStats, Event, Finished, PrefillProgress, RoundEvent, TextDelta
+from triforce_core import (
+    AnswerStats,
+    Document,
+    DocumentFit,
+    Event,
+    Finished,
+    PrefillProgress,
+    RoundEvent,
+    TextDelta,
+)
 
 RunState = Literal["queued", "preparing", "answering", "done", "stopped", "failed"]
 ENDED = ("done", "stopped", "failed")
@@ -140,7 +150,9 @@ class Fold:
 class Run:
     """One answer (one leg) or one race (two) on its way. Only the engine thread changes state, save for cancelling.
 
-    first_page: the document page that page_shares[0] stands for (a chosen page range may begin later)."""
+    first_page: the document page that page_shares[0] stands for (a chosen page range may begin later).
+    guest: what it is about, where that does not stand in the library. heard: called after every change, by the engine
+    thread."""
 
     document: str
     question: str
@@ -155,6 +167,9 @@ class Run:
     ended_at: float = 0.0
     cancelled: threading.Event = field(default_factory=threading.Event)
     outcome: dict[str, Any] = field(default_factory=dict)  # of a race, once both legs are in
+    guest: Document | None = None
+    fit: DocumentFit | None = None  # of what did not fit
+    heard: Callable[[], None] = lambda: None
 
     @property
     def fold(self) -> Fold:

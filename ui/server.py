@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from triforce_core import ConfigError, EngineClient, EngineConfig, ScriptedEngine, read_document
+from triforce_core import ConfigError, read_document
 
 from . import folders as places
 from . import strings
 from .arguments import DEFAULT_PORT, Arguments, engine_config
+from .engines import engine_maker
 from .guard import Guard, allowed_hosts, is_loopback, read_users
 from .services import Services
 from .settings import ENGINE_DIALS
@@ -72,9 +73,9 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
     config = engine_config(arguments, folders.saved_readings)
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    make: Callable[[EngineConfig], Any] = ScriptedEngine if arguments.engine == "scripted" else EngineClient
     fixed = [name for name in ENGINE_DIALS if getattr(arguments, name) is not None]
-    return Services(folders, make, config, read_document, fixed=fixed, plain=arguments.engine == "autoregressive")
+    return Services(folders, engine_maker(arguments), config, read_document, fixed=fixed,
+                    plain=arguments.engine == "autoregressive")
 
 
 def launch(services: Services, folders: places.Folders, *, host: str, port: int, users: dict[str, str] | None = None,

@@ -13,7 +13,8 @@ from triforce_core import EngineConfig, TriForceError
 from . import settings, strings
 from .conversations import Conversation, Conversations
 from .database import Database
-from .desk import Desk, Engine
+from .desk import Desk
+from .engines import Engine
 from .folders import Folders
 from .library import Entry, Library
 from .quotes import Place
@@ -58,6 +59,7 @@ class Services:
         self.dials = settings.load(folders.settings)
         self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs)
         self.room = ReadingRoom(self.library, read, self.desk.read)
+        self.take_text = read
         self.start_id = uuid.uuid4().hex
         self.opening: str | None = None  # document that a first tab shows (from the command line)
 
@@ -204,7 +206,7 @@ class Services:
             view.conversation = conversation.id
         view.notice = None
         run = Run(entry.id, question, conversation.id, first_page=entry.selected_pages[0])
-        return self.desk.ask(run, self._effective())
+        return self.desk.ask(run, self.dials_now())
 
     def race(self, view: View, question: str) -> Run:
         entry = self._ready(view)
@@ -241,7 +243,7 @@ class Services:
         self.desk.reconfigure(config)
         return restarts
 
-    def _effective(self) -> Dials:
+    def dials_now(self) -> Dials:
         if self._plain and self.dials.engine == "auto":
             return dataclasses.replace(self.dials, engine="autoregressive")
         return self.dials

@@ -195,6 +195,16 @@ def test_a_follow_up_reads_only_itself_and_a_new_conversation_is_as_fresh(engine
     assert plain.token_ids == second.token_ids
 
 
+def test_history_that_is_only_text_is_read_as_text(engine):
+    """Another program brings words, not tokens: they stand in the context where the answer's tokens would."""
+    words = engine._builder.tokenizer.encode("Adele found the lamp.")
+    for question in ("Who found the lamp?", "And who sold it?"):
+        by_text, _ = answer(engine, PLAIN, question=question, history=(Turn("Who?", (), "Adele found the lamp."),))
+        by_tokens, _ = answer(engine, PLAIN, question=question, history=(Turn("Who?", tuple(words)),))
+        assert by_text.token_ids == by_tokens.token_ids
+        assert by_text.stats.prompt_tokens >= by_tokens.stats.prompt_tokens
+
+
 def test_a_follow_up_equals_reading_everything_anew(engine, folders):
     first, _ = answer(engine, PLAIN)
     history = (Turn("Who found the lamp?", first.token_ids),)

@@ -8,7 +8,7 @@ from little_books import make_document, write_book
 from triforce_core import TriForceError
 from ui.conversations import Conversations
 from ui.database import Database
-from ui.library import Library, selection
+from ui.library import Library
 from ui.strings import APP_ENDED
 
 
@@ -67,7 +67,7 @@ def test_a_restart_keeps_everything(home: Path) -> None:
     assert entry and entry.state == "ready" and entry.pages == 6 and entry.read_seconds == 41.0
     document = library.document(entry.id)
     assert document == make_document()
-    assert [page.label for page in selection(entry, document).pages] == ["2", "3", "4"]
+    assert [page.label for page in document.select(*entry.selected_pages).pages] == ["2", "3", "4"]
     one, two = talks.answers(talk.id)
     assert one.text == "Many." and one.result == {"page_shares": [1.0]}
     assert (two.state, two.text, two.error) == ("failed", "Then the", APP_ENDED)

@@ -113,7 +113,8 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         mode=plan.mode, why=f"{why_there}; {plan.why}; {why_dtype}", device=_device_name(device, shard),
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
         model_bytes=sum(f.stat().st_size for f in _weight_files(folder)),
-        kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan)
+        kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
+        instructions=not tokenizer.prompt_settings)
     return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info)
 
 

@@ -160,7 +160,7 @@ class Session:
         for number, turn in enumerate(history):
             ids += self.builder.question(turn.question, first=number == 0)
             # Which token stopped an answer is the builder's business: it writes the proper end of turn itself.
-            answer = list(turn.answer_token_ids)
+            answer = list(turn.answer_token_ids) or self.builder.tokenizer.encode(turn.answer)
             if answer and answer[-1] in self.builder.stop_token_ids:
                 answer.pop()
             ids += answer

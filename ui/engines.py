@@ -1,0 +1,42 @@
+"""What the app needs of an engine, and which one the command line asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from triforce_core import (
+    Document,
+    DocumentFit,
+    DocumentOpened,
+    EngineClient,
+    EngineConfig,
+    Event,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    SamplingParams,
+    ScriptedEngine,
+    SpeculationConfig,
+    Turn,
+)
+
+from .arguments import Arguments
+
+
+class Engine(Protocol):
+    """What the desk needs of an engine: ``triforce_core.EngineClient``, or another with its verbs."""
+
+    def load(self) -> Iterator[LoadProgress | ModelInfo]: ...
+    def measure(self, document: Document) -> DocumentFit: ...
+    def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]: ...
+    def ask(self, question: str, history: Sequence[Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig) -> Iterator[Event]: ...
+    def cancel(self) -> None: ...
+    def status(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+def engine_maker(arguments: Arguments) -> Callable[[EngineConfig], Any]:
+    """Configuration -> engine."""
+    return ScriptedEngine if arguments.engine == "scripted" else EngineClient
