@@ -112,8 +112,10 @@ class SpeculationConfig:
     refresh: what chooses the retrieved chunks: the attention mass of full verifications, or the
     query against chunk means. refresh_every: full passes between two choices.
     retrieval_weights: what the middle tier computes with, the target's own weights ("same") or a copy of them in few
-    bits. sinks / window: the small model's StreamingLLM cache. quotes: hold text between the model's
-    quotation marks to what the document says ("auto": on where the model was trained for it).
+    bits. sinks / window: the small model's StreamingLLM cache. draft_cache: what the small model attends, that cache
+    ("streaming"), or its newest ``window`` tokens and as many of those that the target attended ("cross").
+    quotes: hold text between the model's quotation marks to what the document says ("auto": on where the model was
+    trained for it).
     small_model / middle_cache: which tiers draft, and what the target's own weights attend in the
     middle one (MIDDLE_CACHES): retrieved chunks; the sinks and as many newest tokens as ``budget`` allows
     (StreamingLLM); the most attended tokens so far and the newest (H2O; or with positions inside the cache); each
@@ -138,6 +140,7 @@ class SpeculationConfig:
     quotes: Literal["auto", "on", "off"] = "auto"
     small_model: Literal["on", "off"] = "on"
     middle_cache: Literal["retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none"] = "retrieval"
+    draft_cache: Literal["streaming", "cross"] = "streaming"
     ngram: Literal["auto", "on", "off"] = "auto"
     ngram_tail: int | Auto = "auto"
 
@@ -151,6 +154,7 @@ class SpeculationConfig:
         _one_of("middle_cache", self.middle_cache, MIDDLE_CACHES)
         _check(self.refresh == "attention" or self.middle_cache in ("retrieval", "none"), "refresh", self.refresh,
                f"attention with middle_cache {self.middle_cache}, which chooses no chunks")
+        _one_of("draft_cache", self.draft_cache, ("streaming", "cross"))
         _one_of("ngram", self.ngram, ("auto", "on", "off"))
         _whole("ngram_tail", self.ngram_tail, 0, 64)
         _whole("gamma1", self.gamma1, 0, 64)

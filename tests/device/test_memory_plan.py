@@ -55,6 +55,8 @@ def test_llama_2_7b_at_the_papers_length() -> None:
     assert plan.draft_weights == 2 * (2 * (4 * 768 * 768 + 3 * 768 * 3072) + 2 * 32000 * 768)
     assert plan.retrieval == (4096 + 64) * GIB // 2048
     assert plan.draft_cache == 388 * 2 * 2 * 12 * 64 * 2
+    reads = make_plan(replace(PAPER, draft_reads=True), H200, CONTEXT, ["on-chip"])
+    assert reads.draft_cache - plan.draft_cache == CONTEXT * 2 * 2 * 12 * 64 * 2
     assert plan.reserve == 139 * GIB // 32
     assert plan.need == (plan.weights + plan.draft_weights + plan.kv + plan.retrieval + plan.draft_cache
                          + plan.workspace + plan.reserve)

@@ -12,9 +12,9 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.engine.assembly import _modes
 from triforce_core.engine.dials import Dials, prefill_chunk
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.place import modes
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, Turn
 from triforce_core.kv_cache.offloaded import OffloadedCache
@@ -180,12 +180,12 @@ def test_reading_takes_passes_that_the_link_can_follow():
     assert prefill_chunk(EngineConfig(prefill_chunk=640), 1, on_gpu=True, streams=True) == 640
 
 
-@pytest.mark.parametrize(("mode", "on_gpu", "modes"), [
+@pytest.mark.parametrize(("mode", "on_gpu", "allowed"), [
     ("auto", True, ("on-chip", "offload")), ("on-chip", True, ("on-chip",)), ("offload", True, ("offload",)),
     ("auto", False, ("cpu",)), ("offload", False, ("offload",))])
-def test_auto_offloads_only_what_does_not_fit_on_chip(mode, on_gpu, modes):
+def test_auto_offloads_only_what_does_not_fit_on_chip(mode, on_gpu, allowed):
     """A plan takes the first mode in which everything fits (tests/device/test_memory_plan.py)."""
-    assert _modes(EngineConfig(mode=mode), on_gpu) == modes
+    assert modes(EngineConfig(mode=mode), on_gpu) == allowed
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -44,6 +44,7 @@ def answer(engine, speculation, tokens=24, **sampling) -> tuple[Finished, list[R
 
 @pytest.mark.parametrize("tiers", [{}, {"gamma1": 0}, {"gamma1": 4, "gamma2": 7}, {"small_model": "off"},
                                    {"middle_cache": "none"}, {"middle_cache": "streaming"},
+                                   {"draft_cache": "cross"}, {"draft_cache": "cross", "middle_cache": "none"},
                                    {"refresh": "chunk-means", "refresh_every": 2}], ids=str)
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "top_p": 0.9, "seed": 3}], ids=["T0", "T0.8"])
 def test_the_same_rounds(engines, tiers, sampling):

@@ -90,6 +90,8 @@ def test_chunks_may_be_chosen_by_means_instead(engine):
     ({"middle_cache": "h2o"}, {"h2o", "draft"}), ({"middle_cache": "streaming-h2o"}, {"streaming-h2o", "draft"}),
     ({"middle_cache": "top-k", "small_model": "off"}, {"top-k"}),
     ({"middle_cache": "none", "small_model": "off"}, set()),
+    ({"draft_cache": "cross"}, {"draft", "retrieval"}), ({"draft_cache": "cross", "middle_cache": "none"}, {"draft"}),
+    ({"draft_cache": "cross", "ngram": "on", "middle_cache": "top-k"}, {"n-gram", "draft", "top-k"}),
     ({"ngram": "on"}, {"n-gram", "draft", "retrieval"}),
     ({"ngram": "on", "ngram_tail": 0}, {"n-gram", "draft", "retrieval"}),
     ({"ngram": "on", "small_model": "off"}, {"n-gram", "retrieval"}),

@@ -16,7 +16,7 @@ from triforce_core.errors import ContextTooLongError
 from triforce_core.kv_cache.base import KVCache
 from triforce_core.kv_cache.chunk_means import ChunkMeans
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.heavy_hitter import HeavyHitterCache, RollingHeavyHitterCache
+from triforce_core.kv_cache.heavy_hitter import HeavyHitterCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
@@ -49,8 +49,8 @@ def offloaded_cache(model: Llama = MODEL, resident_layers: int = 0, max_tokens: 
 WHOLE = {"full": full_cache, "offloaded": offloaded_cache, "half offloaded": lambda: offloaded_cache(resident_layers=1)}
 
 
-def rolling(full: FullCache, model: Llama, budget: int, recent: int) -> RollingHeavyHitterCache:
-    return RollingHeavyHitterCache(full, budget=budget, recent=recent, frequencies=model.rope.frequencies)
+def rolling(full: FullCache, model: Llama, budget: int, recent: int) -> HeavyHitterCache:
+    return HeavyHitterCache(full, budget=budget, recent=recent, frequencies=model.rope.frequencies)
 
 
 # A part of a full cache, which they follow; budget tokens and more recent ones than the tests stage.

@@ -87,7 +87,8 @@ class Wish:
 
     max_context: what the model can. budget: of the retrieval cache (0: none); slack: its room for new tokens; in_place:
     on the GPU it is attended where it lies, and takes no memory of its own while the whole cache is there.
-    draft_slots: of the draft model's streaming cache. chunk_size: of the attention mass that chooses chunks.
+    draft_slots: of the draft model's streaming cache; draft_reads: it keeps the whole context too. chunk_size: of the
+    attention mass that chooses chunks.
     copy_bytes_per_weight: of the quantised copy for the retrieval tier (0: none); left out where it does not fit.
     stream_buffers: device buffers through which layers of an offloaded cache pass, each for stream_tokens tokens of
     one layer (0: all of them); stream_tail: newest tokens of each such layer that stay on the device; most_resident: of
@@ -100,6 +101,7 @@ class Wish:
     slack: int = 64
     in_place: bool = False
     draft_slots: int = 0
+    draft_reads: bool = False
     prefill_chunk: int = 512
     chunk_size: int = 8
     copy_bytes_per_weight: float = 0.0
@@ -166,7 +168,7 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
         mode=mode, why="", context=context, weights=target.nbytes, draft_weights=draft.nbytes if draft else 0,
         weight_copy=0, kv_per_token=target.kv_per_token, kv=layer_kv * layers,
         retrieval=target.kv_per_token * (min(wish.budget, context) + wish.slack) if copied else 0,
-        draft_cache=draft.kv_per_token * wish.draft_slots if draft else 0,
+        draft_cache=draft.kv_per_token * (wish.draft_slots + context * wish.draft_reads) if draft else 0,
         workspace=workspace(wish, context, mode), streams=0, reserve=_reserve(have, 32 if mode != "cpu" else 16),
         num_layers=layers, resident_layers=layers, have=have, host=0,
         host_have=room.host_free - _reserve(room.host_free, 16), longest=0)

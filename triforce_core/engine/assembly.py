@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ..config import BUILTIN, HEAVY_HITTERS, EngineConfig, SpeculationConfig
-from ..device.capability import Capability, choose_dtype, choose_threads, read_capability
+from ..device.capability import choose_threads, read_capability
 from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
@@ -21,13 +22,13 @@ from ..drafters.device_loop import DeviceLoop
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.ngram import TextIndex
 from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
-from ..events import LoadProgress, MemoryPlan, Mode, ModelInfo
+from ..events import LoadProgress, MemoryPlan, ModelInfo
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
+from ..kv_cache.marked import MarkedCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..kv_cache.saved import fingerprint_files
-from ..kv_cache.streaming import StreamingCache
 from ..kv_cache.top_k import TopKCache
 from ..model import Llama, ModelConfig, find_model, load_model, read_config, stored_as_int8
 from ..model.graphs import CudaCapture
@@ -39,7 +40,9 @@ from .accumulated import AccumulatedMass
 from .attention_map import AttentionMass
 from .dials import Dials
 from .middle_caches import PartCache, follow, part_cache
+from .place import device_name, modes, number_type, place
 from .planning import Planner, limit_bytes, make_wish
+from .small_model import SmallReading, mark, on_streaming, reading_bytes
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
 _HEADROOM = 2 * 2**30  # bytes that a copy of the weights leaves free: the retrieval cache, graphs, its own making
@@ -87,8 +90,8 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     Raises ModelError kinds, ConfigError, and NotEnoughMemoryError if they cannot run here (or not with the context that
     was asked for)."""
     machine = read_capability()
-    device, why_there = _place(config, shard)
-    dtype, why_dtype = _dtype(config, device, machine)
+    device, why_there = place(config, shard)
+    dtype, why_dtype = number_type(config, device, machine)
     if device.type == "cpu":
         shared = max(1, choose_threads(machine) // shard.world)
         torch.set_num_threads(shared if config.threads == "auto" else config.threads)
@@ -105,12 +108,12 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
     wish = make_wish(_weights(folder, dtype, device, shard), draft, max_context=_context(config, read_config(folder)),
                      config=config, device=device)
-    planner = Planner(wish, _modes(config, on_gpu), device, limit, shard, why_there)
+    planner = Planner(wish, modes(config, on_gpu), device, limit, shard, why_there)
     plan = planner.plan(None if config.max_context == "auto" else config.max_context, together=together)
     info = ModelInfo(
         name="built-in" if builtin else Path(config.model).name,
         draft_name="none" if draft_folder is None else "built-in draft" if own else Path(wanted).name,
-        mode=plan.mode, why=f"{why_there}; {plan.why}; {why_dtype}", device=_device_name(device, shard),
+        mode=plan.mode, why=f"{why_there}; {plan.why}; {why_dtype}", device=device_name(device, shard),
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
         model_bytes=sum(f.stat().st_size for f in _weight_files(folder)),
         kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
@@ -165,27 +168,35 @@ class Hierarchy:
     """The drafters of one document's session, made once for its dials, and how each question starts them."""
 
     def __init__(self, loaded: Loaded, full: ModelOnCache, dials: Dials, observer: AttentionMass,
-                 accumulated: AccumulatedMass | None = None, text: TextIndex | None = None) -> None:
+                 accumulated: AccumulatedMass | None = None, text: TextIndex | None = None,
+                 reading: SmallReading | None = None) -> None:
         """observer: of the full passes that choose. accumulated: of all full passes, for H2O.
-        text: what n-grams are copied from, if they are."""
+        text: what n-grams are copied from, if they are. reading: the small model's, if it attends marked chunks."""
         assert isinstance(full.cache, FullCache)
         assert (accumulated is not None) == (dials.middle_cache in HEAVY_HITTERS)
         self.dials, self._observer, self._accumulated = dials, observer, accumulated
         self._chosen_in_passing = isinstance(full.cache, OffloadedCache)
         self._text = text if dials.ngram else None
         self._small: ModelOnCache | None = None
+        self._marked: MarkedCache | None = None
         self._part: PartCache | None = None
         self._newest: ModelOnCache | None = None
         self._means: ChunkMeans | None = None
         self._rounds = 0
         self.drafter: Drafter = NoDrafter()
         if loaded.draft is not None and dials.small_model:
-            self._small = _on_streaming(loaded.draft, dials.sinks, dials.window)
+            if dials.draft_cache == "cross":
+                assert reading is not None
+                self._small = reading.marked(2 * dials.window, dials.window, dials.chunk_size)
+                assert isinstance(self._small.cache, MarkedCache)
+                self._marked = self._small.cache
+            else:
+                self._small = on_streaming(loaded.draft, dials.sinks, dials.window)
             self.drafter = ModelDrafter(self._small)
         if self._text is not None:
             self.drafter = with_ngrams(self._small, self._text, dials.ngram_tail)
         if dials.middle_cache == "streaming":
-            self._newest = _on_streaming(loaded.with_weights(dials.retrieval_weights), dials.sinks, dials.newest)
+            self._newest = on_streaming(loaded.with_weights(dials.retrieval_weights), dials.sinks, dials.newest)
             self.drafter = HierarchicalDrafter(self._newest, self.drafter, dials.gamma1, tier="streaming",
                                                follows=False)
         elif dials.middle_cache != "none":
@@ -197,7 +208,7 @@ class Hierarchy:
                                                dials.gamma1, tier=dials.middle_cache)
             if dials.refresh == "chunk-means":
                 self._means = ChunkMeans(full.cache, dials.chunk_size)
-        self._full, self._target = full, loaded.target
+        self._full, self._target, self._shard = full, loaded.target, loaded.shard
         self._clock = StageClock(loaded.target.device)
         self._spent: dict[str, float] = {}
         on_device = _on_device(loaded) and not isinstance(self._part, TopKCache)
@@ -211,16 +222,16 @@ class Hierarchy:
         self._rounds = 0
 
     def start(self, context: list[int]) -> None:
-        """Before the first round of a question: its prompt but for the last token is in the full cache."""
-        if self._small is not None:
+        """Before the first round of a question: its prompt but for the last token is in the full cache, and in the
+        small model's own where that attends marked chunks."""
+        if self._small is not None and self._marked is None:
             self._small.start(context, self.dials.sinks, self.dials.window)
         if self._newest is not None:
             self._newest.start(context, self.dials.sinks, self.dials.newest)
         if self._text is not None:
             self._text.agree(context)
-        if self._part is not None:
-            self._choose()
-            self._clock.read()  # no round's time
+        self._choose()
+        self._clock.read()  # no round's time
 
     def capture(self, context: list[int], sampler: Sampler) -> None:
         """After ``start``: capture what rounds will run, so that none of them waits for it. What is staged on the way
@@ -251,29 +262,38 @@ class Hierarchy:
         """The full cache has committed a round: choose chunks anew if it is time."""
         self._rounds += 1
         self._spent = self._clock.read()  # of the choice before: the pass after it is done
-        if self._part is not None and self._rounds % self.dials.refresh_every == 0:
+        if self._rounds % self.dials.refresh_every == 0:
             self._choose()
 
     def _choose(self) -> None:
         """By what the newest observed pass attended, or its last query against chunk means, or what all attended."""
-        assert self._part is not None
-        if self._chosen_in_passing:  # while that pass ran; level with it since
+        in_passing = self._chosen_in_passing and self._part is not None
+        if in_passing:  # while that pass ran; level with it since
             self._part.sync()
+        if self._marked is None and (in_passing or self._part is None):
             return
         self._clock.start()
-        if self._accumulated is not None:
-            self._part.select(self._accumulated.sums)
-            self._clock.mark("select")
-            return
+        scores = self._scores()
+        if self._marked is not None and scores is not None:
+            mark(self._marked, scores, self._shard)
+        elif self._marked is not None:
+            self._marked.sync()
+        if self._part is not None and not in_passing:
+            if self._accumulated is not None:
+                self._part.select(self._accumulated.sums)
+            elif scores is not None:
+                self._part.select(scores)
+            else:
+                self._part.sync()
+        self._clock.mark("select")
+
+    def _scores(self) -> Tensor | None:
+        """[layers, H, chunks], None before anything was observed."""
         scores = self._observer.latest
         if self._means is not None:
             self._means.update()
             scores = self._means.score(self._observer.queries)
-        if scores is not None:
-            self._part.select(self._target.kernels.look_ahead(scores))
-        else:
-            self._part.sync()
-        self._clock.mark("select")
+        return None if scores is None else self._target.kernels.look_ahead(scores)
 
 
 def _on_device(loaded: Loaded) -> bool:
@@ -281,51 +301,6 @@ def _on_device(loaded: Loaded) -> bool:
     target, draft = loaded.target, loaded.draft
     alike = draft is None or (draft.runs_on_device and draft.config.vocab_size == target.config.vocab_size)
     return target.runs_on_device and alike
-
-
-def _on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
-    c = model.config
-    cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window,
-                           frequencies=model.rope.frequencies, dtype=model.dtype, device=model.device)
-    return ModelOnCache(model, cache, model.device)
-
-
-def _place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
-    has_gpu = torch.cuda.is_available()
-    rehearsed = config.mode == "offload" and config.device == "cpu"
-    if config.mode in ("on-chip", "offload") and not has_gpu and not rehearsed:
-        raise ConfigError(f"mode is {config.mode!r} and torch sees no GPU", allowed="auto, cpu",
-                          remedy="Install a CUDA build of torch, or use --mode cpu.")
-    split = f"; {shard.world} ranks, each with its part of the heads" if shard.world > 1 else ""
-    if config.device != "auto":
-        try:
-            device = torch.device(config.device)
-        except RuntimeError as error:
-            raise ConfigError(f"device is {config.device!r}", allowed="auto, cpu, cuda, cuda:N") from error
-        if device.type == "cuda" and not has_gpu:
-            raise ConfigError(f"device is {config.device!r} and torch sees no GPU", allowed="auto, cpu")
-        return device, "chosen with --device" + split
-    if has_gpu and config.mode != "cpu":
-        device = torch.device("cuda", shard.rank) if split else torch.device("cuda")
-        return device, ("a GPU is present" if config.mode == "auto" else "chosen with --mode") + split
-    return torch.device("cpu"), ("no GPU was found" if config.mode == "auto" else "chosen with --mode") + split
-
-
-def _modes(config: EngineConfig, on_gpu: bool) -> tuple[Mode, ...]:
-    """Best first."""
-    if config.mode == "offload":  # on a CPU a rehearsal
-        return ("offload",)
-    if not on_gpu:
-        return ("cpu",)
-    return ("on-chip",) if config.mode == "on-chip" else ("on-chip", "offload")
-
-
-def _dtype(config: EngineConfig, device: torch.device, machine: Capability) -> tuple[torch.dtype, str]:
-    if config.dtype != "auto":
-        return getattr(torch, config.dtype), f"{config.dtype} was chosen"
-    name = choose_dtype(machine, str(device))
-    natively = name == "bfloat16" and "which this machine multiplies natively"
-    return getattr(torch, name), f"{name}, {natively or 'as this machine has no native bfloat16'}"
 
 
 def _folder(name: str, role: str, config: EngineConfig) -> Path:
@@ -364,20 +339,21 @@ def _context(config: EngineConfig, shape: ModelConfig) -> int:
     return config.max_context
 
 
-def _device_name(device: torch.device, shard: Shard) -> str:
-    name = f"CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
-    return name if shard.world == 1 else f"{shard.world} x {name}"
-
-
-def dials_for(loaded: Loaded, full: ModelOnCache, speculation: SpeculationConfig, context_tokens: int) -> Dials:
-    """Settings with every "auto" decided for this model, machine, cache and context. Raises ConfigError."""
+def dials_for(loaded: Loaded, full: ModelOnCache, speculation: SpeculationConfig, context_tokens: int,
+              reading: SmallReading | None = None) -> Dials:
+    """Settings with every "auto" decided for this model, machine, cache and context. reading: the small model's, if
+    there is one by now. Raises ConfigError."""
     target, wanted = loaded.target, speculation.retrieval_weights
     able = [kind for kind in WEIGHT_KINDS if target.can_quantize(kind)]
     if wanted in WEIGHT_KINDS and wanted not in able:
         raise ConfigError(f"retrieval_weights is {wanted!r} with {loaded.info.dtype} on {loaded.info.device}",
                           allowed="auto, same", remedy="A copy of the weights in few bits is for bfloat16 on a GPU.")
-    free = loaded.shard.least(loaded.planner.unused_bytes) - _HEADROOM if able else 0
+    reads = 0
+    if loaded.draft is not None and speculation.draft_cache == "cross" and reading is None:
+        reads = reading_bytes(loaded.draft, context_tokens)
+    free = loaded.shard.least(loaded.planner.unused_bytes) if able or reads else 0
     return Dials.decide(speculation, context_tokens=context_tokens, has_draft=loaded.draft is not None,
                         on_gpu=target.device.type == "cuda", offloaded=isinstance(full.cache, OffloadedCache),
-                        device_leads=_on_device(loaded),
-                        copies=[kind for kind in able if kind in loaded.copies or target.quantized_bytes(kind) <= free])
+                        device_leads=_on_device(loaded), room_to_read=reads <= free,
+                        copies=[kind for kind in able if kind in loaded.copies
+                                or target.quantized_bytes(kind) + reads + _HEADROOM <= free])

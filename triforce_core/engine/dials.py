@@ -47,6 +47,7 @@ class Dials:
     refresh: str
     refresh_every: int
     retrieval_weights: str
+    draft_cache: str
     sinks: int
     window: int
     ngram: bool
@@ -60,9 +61,11 @@ class Dials:
 
     @classmethod
     def decide(cls, wanted: SpeculationConfig, *, context_tokens: int, has_draft: bool, on_gpu: bool,
-               offloaded: bool = False, copies: Sequence[str] = (), device_leads: bool = False) -> Dials:
+               offloaded: bool = False, copies: Sequence[str] = (), device_leads: bool = False,
+               room_to_read: bool = True) -> Dials:
         """copies: kinds of weights for which there is a copy, or room for one. device_leads: rounds of models run
-        without the host, where an n-gram's text is.
+        without the host, where an n-gram's text is. room_to_read: for the whole context in a cache of the draft
+        model's.
 
         Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
 
@@ -92,6 +95,7 @@ class Dials:
         copied = COPY if weights == "auto" and on_gpu and not offloaded else weights
         if not middle or copied not in copies:
             copied = "same"
+        cross = small and wanted.draft_cache == "cross" and room_to_read
         if not speculating:
             why = "plain decoding was chosen"
         elif middle and small:
@@ -112,6 +116,10 @@ class Dials:
             why += f"; the {budget:,} through a copy of the weights in {copied}"
         elif middle and weights not in ("auto", "same"):
             why += f"; no memory is free for a copy of the weights in {weights}"
+        if cross:
+            why += "; the small model attends what the model attended"
+        elif small and wanted.draft_cache == "cross":
+            why += "; no memory is free for the small model to read the document"
         if ngram and (middle or small):
             why += "; what stood in the text before is copied first"
         elif speculating and wanted.ngram == "on":
@@ -119,5 +127,6 @@ class Dials:
         return cls("triforce" if speculating else "autoregressive", wanted.verifier, small,
                    wanted.middle_cache if middle else "none", gamma1, gamma2,
                    budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
+                   "cross" if cross else "streaming",
                    wanted.sinks, auto(wanted.window, 256), ngram,
                    auto(wanted.ngram_tail, MOST_COPIED) if ngram and small else 0, why)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from ..config import HEAVY_HITTERS
 from ..drafters.chain import MAX_FORCED
 from ..drafters.ngram import MOST_COPIED
 from ..errors import ConfigError
 from ..kv_cache.full import FullCache
-from ..kv_cache.heavy_hitter import HeavyHitterCache, RollingHeavyHitterCache
+from ..kv_cache.heavy_hitter import HeavyHitterCache
 from ..kv_cache.indexed import IndexedCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..kv_cache.retrieval import RetrievalCache
@@ -27,11 +28,9 @@ def part_cache(target: Llama, full: FullCache, dials: Dials) -> PartCache:
     if kind != "retrieval" and isinstance(full, OffloadedCache):
         raise ConfigError(f"middle_cache is {kind!r} and the cache is in host memory", allowed="retrieval, streaming",
                           remedy="It needs every token's attention, or every key, at hand.")
-    if kind == "h2o":
-        return HeavyHitterCache(full, budget=dials.budget, recent=dials.recent)
-    if kind == "streaming-h2o":
-        return RollingHeavyHitterCache(full, budget=dials.budget, recent=dials.recent,
-                                       frequencies=target.rope.frequencies)
+    if kind in HEAVY_HITTERS:
+        return HeavyHitterCache(full, budget=dials.budget, recent=dials.recent,
+                                frequencies=target.rope.frequencies if kind == "streaming-h2o" else None)
     if kind == "top-k":
         return TopKCache(full, budget=dials.budget)
     settings = {"budget": dials.budget, "chunk_size": dials.chunk_size, "recent": dials.recent}

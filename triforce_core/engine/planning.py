@@ -84,6 +84,7 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
     in_place = kernels.indexed_attention is not None and target.shape.head_dim in kernels.device_lengths
     return Wish(target, max_context, draft, budget=dials.budget if dials.middle_cache == "retrieval" else 0,
                 slack=_SLACK, in_place=in_place, draft_slots=dials.sinks + dials.window + 2 * _SLACK,
+                draft_reads=dials.draft_cache == "cross",
                 prefill_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=False),
                 streamed_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=True),
                 chunk_size=dials.chunk_size, stream_tail=TAIL,

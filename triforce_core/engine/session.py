@@ -32,6 +32,7 @@ from .attention_map import AttendedMap, AttentionMass
 from .dials import Dials
 from .prefill import prefill
 from .quoting import QuoteMasks
+from .small_model import SmallReading
 
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.
@@ -55,6 +56,7 @@ class Session:
         self._text: TextIndex | None = None  # made when an n-gram drafter first asks for it
         self._observer: AttentionMass | None = None
         self._accumulated: AccumulatedMass | None = None  # of this document, once H2O was asked for
+        self._reading: SmallReading | None = None  # the small model's, once it was asked to attend marked chunks
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, cancelled: Callable[[], bool]) -> Iterator[AnswerEvent]:
@@ -70,7 +72,7 @@ class Session:
                 allowed=f"{self.loaded.info.max_context - 1:,}",
                 remedy="Start a new conversation or choose fewer pages.")
         reused = self._rewind(context)
-        dials = dials_for(self.loaded, self.full, speculation, len(context))
+        dials = dials_for(self.loaded, self.full, speculation, len(context), self._reading)
         observer, drafter, hierarchy = self._prepare(dials)
         if hierarchy is not None:
             hierarchy.reset()
@@ -78,7 +80,11 @@ class Session:
         if accumulated is not None:  # what it has not seen read is read again
             reused = self._rewind(context, accumulated.rewind(reused))
         yield from self._prefill(context, observer, accumulated, cancelled)
-        if self.full.length < len(context) - 1:
+        unread = self.full.length < len(context) - 1
+        if self._reading is not None and dials.draft_cache == "cross" and not unread:
+            yield from self._reading.read(context, self._chunk, cancelled)
+            unread = self._reading.full.length < len(context) - 1
+        if unread:
             yield self._finished("cancelled", [], [], None, dials, len(context) - reused, reused, started, started)
             return
         attended = AttendedMap(self.prompt.pages, len(self._document), dials.chunk_size, self.loaded.shard)
@@ -197,8 +203,12 @@ class Session:
             if dials.ngram and self._text is None:
                 # Without its end, which is not there when the text itself goes on.
                 self._text = TextIndex(self._document[: len(self._document) - self.builder.tail_length])
+            if dials.draft_cache == "cross" and self._reading is None:
+                assert self.loaded.draft is not None
+                self._reading = SmallReading(self.loaded.draft, len(self._document) - self.builder.tail_length,
+                                             max_tokens=self.loaded.info.max_context)
             self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer,
-                                        self._accumulated if heavy else None, self._text)
+                                        self._accumulated if heavy else None, self._text, self._reading)
         return self._observer, self._hierarchy.drafter, self._hierarchy
 
     def _prefill(self, context: list[int], observer: AttentionMass, accumulated: AccumulatedMass | None,

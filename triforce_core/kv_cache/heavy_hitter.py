@@ -12,15 +12,16 @@ from torch import Tensor
 
 from .full import FullCache
 from .retrieval import RetrievalCache
-from .streaming import turn
 
 
 class HeavyHitterCache(RetrievalCache):
-    """``budget`` tokens of ``full`` per layer and KV head: token 0, the heaviest, the ``recent`` newest."""
+    """``budget`` tokens of ``full`` per layer and KV head: token 0, the heaviest, the ``recent`` newest.
 
-    def __init__(self, full: FullCache, *, budget: int, recent: int) -> None:
+    With ``frequencies`` it is Streaming-H2O: the same tokens at positions inside the cache."""
+
+    def __init__(self, full: FullCache, *, budget: int, recent: int, frequencies: Tensor | None = None) -> None:
         self._alive: Tensor | None = None  # bool [layers, H, n]: not evicted, of the first n tokens
-        super().__init__(full, budget=budget, chunk_size=1, recent=recent)
+        super().__init__(full, budget=budget, chunk_size=1, recent=recent, frequencies=frequencies)
 
     def select(self, mass: Tensor) -> None:
         """Keep the heaviest by accumulated ``mass`` [layers, H, tokens] of what was kept or is new; the first time, and
@@ -38,25 +39,3 @@ class HeavyHitterCache(RetrievalCache):
         super().truncate(length)
         if length == 0:
             self._alive = None
-
-
-class RollingHeavyHitterCache(HeavyHitterCache):
-    """The same tokens at positions inside the cache, side by side in the order of the text (Streaming-H2O).
-
-    Attention sees differences of positions only, so the newest stay where they are in the text and the others move up
-    to them, as ``StreamingCache`` moves its sinks: each time from the full cache's keys, so rounding never adds up."""
-
-    def __init__(self, full: FullCache, *, budget: int, recent: int, frequencies: Tensor) -> None:
-        """frequencies: radians per position, fp32 [head_dim / 2] (``Llama.rope.frequencies``)."""
-        self._frequencies = frequencies.to(full.device)
-        super().__init__(full, budget=budget, recent=recent)
-
-    def _best(self, mass: Tensor, wanted: int, tail_start: int) -> Tensor:
-        return super()._best(mass, wanted, tail_start).sort(-1).values
-
-    def _take(self, layer: int, chunks: Tensor, tail_start: int) -> None:
-        super()._take(layer, chunks, tail_start)
-        held = chunks.shape[-1]
-        moved = torch.arange(tail_start - held, tail_start, device=self.device) - chunks  # [H, held]
-        keys = self.layers[layer].keys
-        keys[:, :held] = turn(keys[:, :held].float(), moved[:, :, None] * self._frequencies)

@@ -3,6 +3,7 @@
 TriForce (arXiv 2404.11912, 4.1) with two changes: a window of the newest tokens is always held, and the choice may
 follow the attention mass of the last full verification (as in Vegas, arXiv 2602.07223) instead of chunk means.
 Keys are the full cache's, rotated at absolute positions; order within the buffer does not matter to attention.
+Comparisons and small models may have them closed up instead: a model sees no distance longer than the cache then.
 
 Slots: [chunk 0 | selected chunks | newest tokens, exactly | staged]. The full cache is the truth: what its outer rounds
 commit is copied over by ``sync``; this cache's own staged tokens never outlive that.
@@ -13,21 +14,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .buffers import LayerBuffers
 from .full import FullCache
 from .staging import StagingCache
+from .streaming import turn
 
 
 class RetrievalCache(StagingCache):
     """``budget`` tokens of ``full`` per layer and KV head, at the last selection; then those committed since."""
 
-    def __init__(self, full: FullCache, *, budget: int, chunk_size: int = 8, recent: int = 64, slack: int = 64) -> None:
+    def __init__(self, full: FullCache, *, budget: int, chunk_size: int = 8, recent: int = 64, slack: int = 64,
+                 frequencies: Tensor | None = None) -> None:
         """recent: newest tokens held at least, within the budget. slack: room for staged tokens and those committed
-        since the last selection, before buffers grow. Holds what ``full`` has committed already."""
+        since the last selection, before buffers grow. Holds what ``full`` has committed already.
+        frequencies: radians per position, fp32 [D / 2] (``Llama.rope.frequencies``): chunks have positions inside the
+        cache, side by side in the order of the text. None: they keep their own."""
         assert chunk_size >= 1 and recent >= 0 and slack >= 1
         assert budget >= recent + 2 * chunk_size, (budget, recent, chunk_size)
         super().__init__(full.num_layers, full.num_kv_heads, full.head_dim, slots=budget + slack, dtype=full.dtype,
                          device=full.device)
         self.full, self.budget, self.chunk_size, self.recent, self.slack = full, budget, chunk_size, recent, slack
+        self._frequencies = None if frequencies is None else frequencies.to(self.device)
         self._selected = 0  # slots of selected chunks (chunk 0 included)
         self._tail_start = 0  # context position of the first token after them
         self._mark = full.mark
@@ -115,6 +122,8 @@ class RetrievalCache(StagingCache):
         if scores.shape[-1] < wanted:
             scores = torch.nn.functional.pad(scores, (0, min(wanted, candidates - 1) - scores.shape[-1]))
         chosen = scores.topk(wanted, dim=-1, sorted=False).indices + 1
+        if self._frequencies is not None:
+            chosen = chosen.sort(-1).values
         return torch.cat((chosen.new_zeros(*chosen.shape[:-1], 1), chosen), -1)
 
     def _take(self, layer: int, chunks: Tensor, tail_start: int) -> None:
@@ -125,6 +134,17 @@ class RetrievalCache(StagingCache):
             buffers.resize(max(needed, self.budget + self.slack), 0)
         self.full.lend_chunks(layer, buffers, chunks, self.chunk_size)
         self.full.lend(layer, buffers, selected, tail_start, total)
+        if self._frequencies is not None:
+            self._close_up(buffers, chunks, tail_start)
+
+    def _close_up(self, buffers: LayerBuffers, chunks: Tensor, tail_start: int) -> None:
+        """Attention sees differences of positions only, so the newest stay where they are in the text and the chunks
+        move up to them, each time from the full cache's keys: rounding never adds up."""
+        assert self._frequencies is not None
+        held, steps = chunks.shape[-1] * self.chunk_size, torch.arange(self.chunk_size, device=self.device)
+        own = (chunks[:, :, None] * self.chunk_size + steps).flatten(1)  # [H, held]
+        moved = torch.arange(tail_start - held, tail_start, device=self.device) - own
+        buffers.keys[:, :held] = turn(buffers.keys[:, :held].float(), moved[:, :, None] * self._frequencies)
 
     def _holds(self, chunks: Tensor, tail_start: int) -> None:
         self.selection, self._selected, self._tail_start = chunks, chunks.shape[-1] * self.chunk_size, tail_start

@@ -1,0 +1,56 @@
+"""Where an engine runs, in which modes and in which number type, and why: from settings and what the machine has."""
+
+from __future__ import annotations
+
+import torch
+
+from ..config import EngineConfig
+from ..device.capability import Capability, choose_dtype
+from ..device.shard import Shard
+from ..errors import ConfigError
+from ..events import Mode
+
+
+def place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
+    """The device, and why. Raises ConfigError."""
+    has_gpu = torch.cuda.is_available()
+    rehearsed = config.mode == "offload" and config.device == "cpu"
+    if config.mode in ("on-chip", "offload") and not has_gpu and not rehearsed:
+        raise ConfigError(f"mode is {config.mode!r} and torch sees no GPU", allowed="auto, cpu",
+                          remedy="Install a CUDA build of torch, or use --mode cpu.")
+    split = f"; {shard.world} ranks, each with its part of the heads" if shard.world > 1 else ""
+    if config.device != "auto":
+        try:
+            device = torch.device(config.device)
+        except RuntimeError as error:
+            raise ConfigError(f"device is {config.device!r}", allowed="auto, cpu, cuda, cuda:N") from error
+        if device.type == "cuda" and not has_gpu:
+            raise ConfigError(f"device is {config.device!r} and torch sees no GPU", allowed="auto, cpu")
+        return device, "chosen with --device" + split
+    if has_gpu and config.mode != "cpu":
+        device = torch.device("cuda", shard.rank) if split else torch.device("cuda")
+        return device, ("a GPU is present" if config.mode == "auto" else "chosen with --mode") + split
+    return torch.device("cpu"), ("no GPU was found" if config.mode == "auto" else "chosen with --mode") + split
+
+
+def modes(config: EngineConfig, on_gpu: bool) -> tuple[Mode, ...]:
+    """Best first."""
+    if config.mode == "offload":  # on a CPU a rehearsal
+        return ("offload",)
+    if not on_gpu:
+        return ("cpu",)
+    return ("on-chip",) if config.mode == "on-chip" else ("on-chip", "offload")
+
+
+def number_type(config: EngineConfig, device: torch.device, machine: Capability) -> tuple[torch.dtype, str]:
+    """What products are made in, and why."""
+    if config.dtype != "auto":
+        return getattr(torch, config.dtype), f"{config.dtype} was chosen"
+    name = choose_dtype(machine, str(device))
+    natively = name == "bfloat16" and "which this machine multiplies natively"
+    return getattr(torch, name), f"{name}, {natively or 'as this machine has no native bfloat16'}"
+
+
+def device_name(device: torch.device, shard: Shard) -> str:
+    name = f"CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return name if shard.world == 1 else f"{shard.world} x {name}"
