@@ -21,6 +21,7 @@ _HOME = {
     "config": ("BUILTIN", "EngineConfig", "SamplingParams", "SpeculationConfig"),
     "documents": ("ReadCancelled", "ReadLimits", "read_document"),
     "documents.document": ("Document", "Page"),
+    "documents.page_images": ("PageImages", "PageLayout"),
     "errors": (
         "ConfigError", "ContextTooLongError", "DamagedDocumentError", "DamagedWeightsError", "DocumentError",
         "DocumentTooLargeError", "EmptyDocumentError", "EncryptedDocumentError", "EngineBusyError", "EngineDiedError",

@@ -103,11 +103,11 @@ def test_a_crashing_page_is_named_and_the_rest_is_read(tmp_path: Path, monkeypat
 
     path = tmp_path / "three.pdf"
     path.write_bytes(hostile.scanned_pdf(3, with_text=3))
-    real = read._ReaderProcess
+    real = read.ChildProcess
     asked: list[list[int]] = []
 
     class Dying(real):
-        def ask(self, request):
+        def ask(self, request, last=True):
             asked.append(request["skip"])
             super().ask(request)
 
@@ -116,7 +116,7 @@ def test_a_crashing_page_is_named_and_the_rest_is_read(tmp_path: Path, monkeypat
             self.dead = bool(message) and message.get("at") == 1 and not asked[-1]
             return message
 
-    monkeypatch.setattr(read, "_ReaderProcess", Dying)
+    monkeypatch.setattr(read, "ChildProcess", Dying)
     document = read_document(path)
     assert asked == [[], [1]] and [bool(page.text) for page in document.pages] == [True, False, True]
     assert document.warnings == ("Page 2 could not be read and is missing from the text.",)

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import queue
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,8 +12,8 @@ from typing import Any
 
 from .. import errors
 from ..errors import DamagedDocumentError, DocumentError, DocumentTooLargeError, EncryptedDocumentError
+from .child import NOTHING, ChildProcess
 from .document import Document, Page
-from .frames import BrokenFrameError, read_frame
 from .limits import ReadLimits
 from .sniff import check_file, sniff
 
@@ -26,8 +21,6 @@ Progress = Callable[[int, int], None]
 _PDF_READERS = ("pypdfium2", "pypdf")
 _MOST_CRASHES = 3  # pages that may kill a reader before it is given up
 _TICK = 0.05
-_NOTHING: dict[str, Any] = {}  # a mark: nothing came yet
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 class ReadCancelled(Exception):
@@ -107,7 +100,7 @@ class _Attempt:
 
     def _run(self, reader: str, skip: set[int]) -> Document:
         started = time.monotonic()
-        with _ReaderProcess() as child:
+        with ChildProcess("reader_process") as child:
             child.ask(
                 {
                     "path": str(self.path.resolve()),
@@ -121,7 +114,7 @@ class _Attempt:
             )
             return self._collect(child, started)
 
-    def _collect(self, child: _ReaderProcess, started: float) -> Document:
+    def _collect(self, child: ChildProcess, started: float) -> Document:
         at: int | None = None
         total = 0
         heading: dict[str, Any] = {}
@@ -148,14 +141,14 @@ class _Attempt:
             elif "error" in message:
                 raise _rebuilt(message)
 
-    def _next(self, child: _ReaderProcess, started: float, total: int) -> dict[str, Any] | None:
+    def _next(self, child: ChildProcess, started: float, total: int) -> dict[str, Any] | None:
         """The child's next message; None when it died. Watches the clock and the cancel event meanwhile."""
         quiet_since = time.monotonic()
         while True:
             if self.cancel is not None and self.cancel.is_set():
                 raise ReadCancelled(self.path.name)
             message = child.next(_TICK)
-            if message is not _NOTHING:
+            if message is not NOTHING:
                 return message
             now = time.monotonic()
             quiet = now - quiet_since > self.limits.page_seconds
@@ -166,67 +159,6 @@ class _Attempt:
                     allowed=f"{self.limits.page_seconds:g} s a page, {self.limits.seconds_for(total):g} s in all",
                     remedy="Split it, or print it to a new PDF.",
                 )
-
-
-class _ReaderProcess:
-    """The child and a thread that listens to it, so that waiting works the same on every system."""
-
-    def __init__(self) -> None:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        environment |= {"PYTHONPATH": str(_ROOT), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-X", "utf8", "-m", "triforce_core.documents.reader_process"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=_ROOT,
-        )  # fmt: skip
-        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(maxsize=256)
-        self._closed = threading.Event()
-        self._listener = threading.Thread(target=self._listen, name="document-reader", daemon=True)
-        self._listener.start()
-
-    def __enter__(self) -> _ReaderProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        self._process.kill()
-        self._process.wait()
-        self._listener.join(timeout=5)
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:
-                    continue
-
-    def ask(self, request: dict[str, Any]) -> None:
-        """The request goes through stdin: a password on the command line could be seen by others."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.close()
-        except OSError:
-            return  # it died at once; the listener says so
-
-    def next(self, timeout: float) -> dict[str, Any] | None:
-        try:
-            return self._messages.get(timeout=timeout)
-        except queue.Empty:
-            return _NOTHING
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        message: dict[str, Any] | None = _NOTHING
-        while message is not None and not self._closed.is_set():
-            try:
-                message = read_frame(self._process.stdout)
-            except (BrokenFrameError, OSError, ValueError):
-                message = None
-            while not self._closed.is_set():
-                try:
-                    self._messages.put(message, timeout=_TICK)
-                    break
-                except queue.Full:
-                    continue
 
 
 def _rebuilt(message: dict[str, Any]) -> DocumentError:

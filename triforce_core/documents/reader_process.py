@@ -25,7 +25,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries that print must not spoil the stream
     limits = ReadLimits(**request["limits"])
-    _restrict(limits)
+    restrict(limits)
     spare = bytearray(8 << 20)  # given back to word the error when memory runs out
     try:
         _answer(request, limits, out)
@@ -83,7 +83,7 @@ def _reader(kind: str, reader: str) -> Callable[[Source], Raw]:
     return read_epub
 
 
-def _restrict(limits: ReadLimits) -> None:
+def restrict(limits: ReadLimits) -> None:
     """Where the system knows such limits (not on Windows; there the parent's clock is the only one)."""
     try:
         import resource

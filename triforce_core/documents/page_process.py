@@ -1,0 +1,85 @@
+"""The child that draws pages: ``python -m triforce_core.documents.page_process``, requests on stdin, frames out.
+
+Limits itself like the reader process before it touches the file. One file per child, any number of pages."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import sys
+from math import sqrt
+from typing import Any
+
+from .frames import write_frame
+from .limits import ReadLimits
+from .reader_process import restrict
+
+MOST_PIXELS = 8_000_000  # of one picture
+MOST_CHARACTERS = 30_000  # of one page's text layer
+FINE = 16  # device units per point when places are asked for: PDFium rounds them to whole ones
+
+
+def main() -> None:
+    """First line: {path, limits}. Each one after it: {page (from 0)} for its text, with {width} for its picture."""
+    first = json.loads(sys.stdin.buffer.readline())
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries that print must not spoil the stream
+    restrict(ReadLimits(**first["limits"]))
+    import pypdfium2 as pdfium  # type: ignore[import-untyped]
+
+    pdf = None
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        try:
+            pdf = pdf or pdfium.PdfDocument(first["path"])
+            page = pdf[request["page"]]
+            answer = _picture(page, request["width"]) if "width" in request else _text(page)
+            page.close()
+        except (pdfium.PdfiumError, MemoryError, IndexError, ValueError, OSError) as problem:
+            answer = {"error": type(problem).__name__}
+        write_frame(out, answer)
+    os._exit(0)  # libraries' own tear-down of a hostile file is not worth the risk
+
+
+def _picture(page: Any, width: int) -> dict[str, Any]:
+    """The page, ``width`` pixels wide or as wide as ``MOST_PIXELS`` allow."""
+    across, down = page.get_size()
+    scale = min(width / across, sqrt(MOST_PIXELS / (across * down)))
+    image = page.render(scale=scale, may_draw_forms=False).to_pil()
+    data = io.BytesIO()
+    image.save(data, "PNG", compress_level=3)
+    return {"png": base64.b64encode(data.getvalue()).decode("ascii")}
+
+
+def _text(page: Any) -> dict[str, Any]:
+    """Size in points, the characters, and each one's box: left, top, right, bottom in shares of the page, or None."""
+    import ctypes
+
+    from pypdfium2 import raw as c
+
+    across, down = page.get_size()
+    width, height = max(1, int(across * FINE)), max(1, int(down * FINE))
+    layer = page.get_textpage()
+    count = min(layer.count_chars(), MOST_CHARACTERS)
+    box, x, y = c.FS_RECTF(), ctypes.c_int(), ctypes.c_int()
+    text, boxes = [], []
+
+    def on_page(left: float, top: float) -> tuple[float, float]:
+        """From the file's coordinates to shares of the page as it is shown: rotation and cropping applied."""
+        c.FPDF_PageToDevice(page, 0, 0, width, height, 0, left, top, x, y)
+        return x.value / width, y.value / height
+
+    for index in range(count):
+        code = c.FPDFText_GetUnicode(layer, index)
+        text.append(chr(code) if 0 < code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else "\ufffd")
+        solid = not text[-1].isspace() and c.FPDFText_GetLooseCharBox(layer, index, box)
+        corners = (on_page(box.left, box.top), on_page(box.right, box.bottom)) if solid else ()
+        boxes.append([round(value, 5) for value in (*map(min, *corners), *map(max, *corners))] if solid else None)
+    layer.close()
+    return {"width": across, "height": down, "text": "".join(text), "boxes": boxes}
+
+
+if __name__ == "__main__":
+    main()
