@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -59,7 +60,7 @@ class _Checked:
     """One document's finder, and the answers that were checked with it."""
 
     def __init__(self, document: Document) -> None:
-        self.document, self._finder = document, QuoteFinder(document)
+        self.document, self.finder = document, QuoteFinder(document)
         self._labels = [page.label for page in document.pages]
         self._answers: OrderedDict[str, str] = OrderedDict()
 
@@ -72,23 +73,32 @@ class _Checked:
         return self._answers[text]
 
     def _mark(self, words: str) -> tuple[bool, str]:
-        found = self._finder.find(words)
+        found = self.finder.find(words)
         return (True, chips(found, self._labels)) if found else (False, missing())
 
 
 class Citations:
-    """Answers as safe HTML, every quotation looked up in the answer's document."""
+    """Answers as safe HTML, every quotation looked up in the answer's document. Thread-safe."""
 
     def __init__(self) -> None:
         self._documents: OrderedDict[str, _Checked] = OrderedDict()
+        self._lock = threading.Lock()
 
     def render(self, text: str, document: Document | None, key: str) -> str:
         """key: of the document in the library. document: None where its text is gone; then nothing is looked up."""
         if document is None:
             return markdown.render(text)
+        with self._lock:
+            return self._checked(document, key).render(text)
+
+    def finder(self, document: Document, key: str) -> QuoteFinder:
+        with self._lock:
+            return self._checked(document, key).finder
+
+    def _checked(self, document: Document, key: str) -> _Checked:
         if key not in self._documents or self._documents[key].document is not document:
             self._documents[key] = _Checked(document)
             if len(self._documents) > _KEPT_DOCUMENTS:
                 self._documents.popitem(last=False)
         self._documents.move_to_end(key)
-        return self._documents[key].render(text)
+        return self._documents[key]

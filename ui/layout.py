@@ -18,7 +18,7 @@ from triforce_core import TriForceError
 from . import citations, strings
 from .charts import esc
 from .painter import Painter, Panel
-from .panels import chat, head, html, library, race, settings, side
+from .panels import chat, head, html, library, race, reader, settings, side
 from .services import Services, View
 from .settings import Dials
 
@@ -47,6 +47,9 @@ class Tabs:
             talk = self._services.conversations.get(known.get("conversation"))
             newest = self._services.conversations.of(entry.id)
             kept = talk.id if talk and talk.document == entry.id else None
+            page = known.get("page") if known.get("document") == entry.id else None
+            if isinstance(page, int):
+                view.page, view.openings = page, 1
             view.conversation = kept or (newest[0].id if newest and known.get("conversation") else None)
         return view
 
@@ -84,17 +87,19 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                     with gr.Tab(strings.SETTINGS_TAB, id="settings", elem_id="tab-settings"):
                         form = settings.build(services.dials)
             with gr.Column(elem_id="side", scale=0, min_width=200):
-                figures, strip, page_text, engine = side.build()
+                page_open, page_turned = reader.build()
+                figures, strip, engine = side.build()
 
         outputs = {
             "documents": documents, "head": head_html, "notice": notice, "locked": dialogs.locked,
             "locked_text": dialogs.password_text, "choice": dialogs.choice, "choice_text": dialogs.choice_text,
             "range_text": dialogs.range_text, "first": dialogs.first, "last": dialogs.last,
             "transcript": talk.transcript, "live": talk.live, "stop": talk.stop, "figures": figures, "strip": strip,
-            "page": page_text, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop, "memory": memory,
+            "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
+            "memory": memory,
         }
         panels = [*library.panels(services), *head.panels(services), *chat.panels(services), *side.panels(services),
-                  *race.panels(services), _memory(services)]
+                  *reader.panels(services), *race.panels(services), _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
         gr.on([page.load, awake.click], _live(tabs, panels, list(outputs)), [memory], list(outputs.values()),
@@ -103,7 +108,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         page.load(lambda: settings.values(services.dials), None, list(form.fields.values()), queue=False, **PRIVATE)
 
         act = _act(services, tabs)
-        for source in (documents, head_html, notice, talk.transcript, strip, page_text, lanes.board):
+        for source in (documents, head_html, notice, talk.transcript, strip, page_turned, lanes.board):
             source.click(act, None, None, queue=False, **PRIVATE)
         _wire_documents(services, tabs, upload, dialogs, uploads)
         _wire_questions(services, tabs, talk, lanes, tab_bar)
@@ -120,11 +125,12 @@ def _bar() -> str:
 
 
 def _memory(services: Services) -> Panel:
-    """What the browser remembers: ids only, no words."""
+    """What the browser remembers: ids and a page's number, no words."""
     def what(view: View) -> dict[str, Any]:
-        return {"document": view.document, "conversation": view.conversation, "start": services.start_id}
+        return {"document": view.document, "conversation": view.conversation, "start": services.start_id,
+                "page": view.page}
 
-    return Panel("memory", lambda view: (view.document, view.conversation), what)
+    return Panel("memory", lambda view: (view.document, view.conversation, view.page), what)
 
 
 def _live(tabs: Tabs, panels: list[Panel], names: list[str]) -> Callable[..., AsyncIterator[list[Any]]]:
@@ -182,9 +188,15 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         if view.conversation == data.get("conversation"):
             view.conversation = None
 
-    def turn_page(view: View, data: dict[str, str]) -> None:
-        view.page = int(data["page"]) if data.get("page", "").isdigit() else None
+    def open_page(view: View, data: dict[str, str]) -> None:
+        turned(view, data)
         view.spot = citations.places(data.get("spot", ""))
+        view.openings += 1
+
+    def turned(view: View, data: dict[str, str]) -> None:
+        """The page view shows it already."""
+        view.page = int(data["page"]) if data.get("page", "").isdigit() else None
+        view.spot = ()
 
     def choose_pages(view: View, data: dict[str, str]) -> None:
         entry = services.library.get(view.document)
@@ -199,7 +211,7 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         "cancel-reading": lambda view, data: services.cancel_reading(view.document or ""),
         "delete-document": lambda view, data: services.delete(view, data.get("document", "")),
         "new-conversation": new_conversation, "conversation": conversation,
-        "delete-conversation": delete_conversation, "page": turn_page, "choose-pages": choose_pages,
+        "delete-conversation": delete_conversation, "page": open_page, "turned": turned, "choose-pages": choose_pages,
         "dismiss": dismiss,
     }
 

@@ -26,7 +26,7 @@ _SAME_LENGTH = str.maketrans(dict.fromkeys("“”„‟«»‹›‘’‚‛�
 _LIGATURES = dict(zip("ﬀﬁﬂﬃﬄﬅﬆ", ("ff", "fi", "fl", "ffi", "ffl", "st", "st"), strict=True)) | {"…": "..."}
 _CHANGES = re.compile("|".join((
     "(?P<dash>\\s*[\u2010-]+\\s*)", r"(?P<space>\s{2,}|[^\S ])",
-    "(?P<gone>\u00ad(?:[ \\t]*\\n\\s*)?|[\u200b-\u200f\u2060\ufeff])", f"[{''.join(_LIGATURES)}]")))
+    "(?P<gone>[\u00ad\x02](?:[ \\t\\r]*\\n\\s*)?|[\u200b-\u200f\u2060\ufeff])", f"[{''.join(_LIGATURES)}]")))
 _EDGES = " '.,;:!?-"
 _ELLIPSIS = re.compile(r"\s*[\[(]?\s*(?:\.\s?\.\s?\.|…)\s*[\])]?\s*")
 _QUOTATION = re.compile("|".join((
@@ -108,16 +108,24 @@ class QuoteFinder:
             return Found(tuple(self._places([run]) for run in runs), share)
         return self._with_gaps(quotation)
 
+    def search(self, words: str, most: int) -> tuple[list[Place], int]:
+        """Where ``words`` stand, the first ``most`` (the beginning of each), and how often in all."""
+        wanted = normal(words)
+        if len(wanted) < 2:
+            return [], 0
+        ends = [(at, at + len(wanted)) for at in occurrences(self._normal.text, wanted, most)]
+        return [self._places([run])[0] for run in ends], self._normal.text.count(wanted)
+
     def _runs(self, wanted: str) -> tuple[list[tuple[int, int]], float]:
         """Where ``wanted`` stands, or the longest run of it that is long enough; [] if none is."""
         text, size = self._normal.text, len(wanted)
-        whole = [(at, at + size) for at in _occurrences(text, wanted)]
+        whole = [(at, at + size) for at in occurrences(text, wanted)]
         if whole:
             return whole, 1.0
         need = max(LEAST, ceil(SHARE * size))
         first, last = size - need, need  # the middle, which every run of that length holds
         runs: set[tuple[int, int]] = set()
-        for at in _occurrences(text, wanted[first:last]) if first < last else ():
+        for at in occurrences(text, wanted[first:last]) if first < last else ():
             low, high, left, right = at, at + last - first, first, last
             while left and low and text[low - 1] == wanted[left - 1]:
                 low, left = low - 1, left - 1
@@ -197,11 +205,11 @@ def _changed(match: re.Match[str], text: str) -> str:
     return "" if match["gone"] else _LIGATURES[match[0]]
 
 
-def _occurrences(text: str, wanted: str) -> list[int]:
-    """Where ``wanted`` begins, the first ``MOST``."""
+def occurrences(text: str, wanted: str, most: int = MOST) -> list[int]:
+    """Where ``wanted`` begins, the first ``most``."""
     found: list[int] = []
     at = text.find(wanted)
-    while at >= 0 and len(found) < MOST:
+    while at >= 0 and len(found) < most:
         found.append(at)
         at = text.find(wanted, at + 1)
     return found

@@ -85,10 +85,15 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
-    from . import layout, theme
+    from . import layout, page_routes, theme
 
     async def healthz(request: Any) -> JSONResponse:
         return JSONResponse({"name": "triforce-chat", "status": "ok"})
+
+    def signed_in(request: Any) -> bool:
+        """Gradio's login covers its own routes only."""
+        cookies = (request.cookies.get(f"access-token-{kind}{page.app.cookie_id}") for kind in ("", "unsecure-"))
+        return not users or any(cookie in page.app.tokens for cookie in cookies if cookie)
 
     page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
     page.queue(max_size=64)
@@ -98,7 +103,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
         enable_monitoring=False, strict_cors=True, ssr_mode=False, pwa=False, mcp_server=False,
         auth=_login(users) if users else None, theme=theme.theme(), head=theme.head(),
         favicon_path=ASSETS / "logo.svg",
-        app_kwargs={"routes": [Route("/healthz", healthz)],
+        app_kwargs={"routes": [Route("/healthz", healthz), *page_routes.routes(services, signed_in)],
                     "middleware": [Middleware(Guard, hosts=allowed_hosts(host, allow_host))]})
     shown = f"[{host}]" if ":" in host else host
     return page, f"http://{shown}:{port}/"

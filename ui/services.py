@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triforce_core import EngineConfig, TriForceError
+from triforce_core import EngineConfig, PageImages, TriForceError
 
 from . import settings, strings
+from .citations import Citations
 from .conversations import Conversation, Conversations
 from .database import Database
 from .desk import Desk
@@ -31,13 +32,15 @@ class Refusal(TriForceError):
 class View:
     """What one browser tab looks at. Handlers change it, the tab's painter draws it.
 
-    page: the open one, counted from 1. spot: the places marked in the document. choosing: the page range is being
-    chosen, (first, last) as typed so far. notice: (kind, title, text)."""
+    page: the open one, counted from 1. spot: the places marked in the document. openings: how often one was opened
+    from outside the page view. choosing: the page range is being chosen, (first, last) as
+    typed so far. notice: (kind, title, text)."""
 
     document: str | None = None
     conversation: str | None = None
     page: int | None = None
     spot: tuple[Place, ...] = ()
+    openings: int = 0
     choosing: tuple[float | None, float | None] | None = None
     notice: tuple[str, str, str] | None = None
     watcher: object = None  # the loop that draws this tab; None while the tab sleeps
@@ -56,6 +59,8 @@ class Services:
         self.conversations = Conversations(self.database)
         self.conversations.interrupted(strings.APP_ENDED)
         self.runs = RunStore()
+        self.citations = Citations()
+        self.pages = PageImages()
         self.dials = settings.load(folders.settings)
         self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs)
         self.room = ReadingRoom(self.library, read, self.desk.read)
@@ -86,6 +91,7 @@ class Services:
 
     def close(self) -> None:
         self.room.close()
+        self.pages.close()
         self.desk.close()
         self.database.close()
 

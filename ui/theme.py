@@ -57,8 +57,9 @@ def head() -> str:
     """Style sheet and script (keys, panes, copy, replay), inline, and the few words that they show.
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
-    words = json.dumps({"copy": strings.COPY, "copied": strings.COPIED})
-    script = (ASSETS / "page.js").read_text(encoding="utf-8")
+    words = json.dumps({"copy": strings.COPY, "copied": strings.COPIED, "page": strings.STRIP_PAGE,
+                        "pageEmpty": strings.PAGE_EMPTY, "pageBroken": strings.PAGE_BROKEN})
+    script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("page.js", "reader.js"))
     drop = json.dumps(f"{strings.DROP_HERE}\n{strings.DROP_HELP}").replace("\\n", "\\A ")
     style = (ASSETS / "style.css").read_text(encoding="utf-8")
     return (f"<style>:root {{ --tf-drop: {drop}; }}\n{style}</style>"

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from triforce_core import Document, EncryptedDocumentError, Page
+import pytest
+
+from triforce_core import Document, EncryptedDocumentError, Page, read_document
 
 PASSWORD = "open sesame"
 SENTENCE = "The lighthouse keeper of {place} counted {n} ships before the storm reached the northern harbour."
@@ -21,6 +23,8 @@ def make_document(pages: int = 6, title: str = "The keeper", words: int = 60) ->
 
 def read_quickly(path: Path, password: str | None = None, *, progress=None, cancel=None) -> Document:
     """In place of ``read_document`` where a child process per file would only cost time: pages end at form feeds."""
+    if path.read_bytes().startswith(b"%PDF"):
+        return read_document(path, password, progress=progress, cancel=cancel)
     text = path.read_text(encoding="utf-8")
     if text.startswith("LOCKED") and password != PASSWORD:
         raise EncryptedDocumentError("The password is wrong" if password else "This file is protected")
@@ -35,6 +39,24 @@ def wait_for(condition: Callable[[], object], seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
+
+
+def write_pdf(folder: Path, name: str, pages: int = 4) -> Path:
+    """The same sentences, set on small pages with a running head."""
+    fpdf = pytest.importorskip("fpdf")
+    pdf = fpdf.FPDF(unit="pt", format=(300, 400))
+    pdf.set_auto_page_break(False)
+    for page in make_document(pages, words=45).pages:
+        pdf.add_page()
+        pdf.set_font("times", size=11)
+        pdf.set_xy(30, 20)
+        pdf.cell(240, 12, f"The keeper  {page.label}")
+        pdf.set_xy(30, 50)
+        pdf.multi_cell(240, 14, page.text, align="L")
+    path = folder / name
+    pdf.set_title(path.stem)
+    pdf.output(str(path))
+    return path
 
 
 def write_book(folder: Path, name: str, pages: int = 6, words: int = 60) -> Path:

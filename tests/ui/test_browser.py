@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from little_books import PASSWORD, make_document, wait_for, write_book
+from little_books import PASSWORD, make_document, wait_for, write_book, write_pdf
 
 from triforce_core import EngineScript
 from ui import strings
@@ -304,6 +304,47 @@ def test_quotations_are_checked_and_open_their_page(served, tab, dials) -> None:
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#page mark")
     assert tab.inner_text("#page mark") == "keeper of Ness 3 counted 302 ships"
+    tab.reload()  # the open page is remembered
+    tab.wait_for_selector("#page .tf-page-text:has-text('Ness 3')")
+    tab.click("[data-reader=close]")
+    tab.wait_for_selector("#page .tf-reader", state="hidden")
+
+
+def test_a_pdf_page_beside_the_chat(served, tab, dials) -> None:
+    path = write_pdf(served.folder, f"{uuid.uuid4().hex[:8]}.pdf")
+    tab.set_input_files("#upload input[type=file]", str(path))
+    tab.wait_for_selector("#head .tf-dot-ok")
+    dials.answer = "“The lighthouse keeper of Ness 2 counted 201 ships before the storm”"
+    ask(tab, "How many?")
+    answered(tab)
+    tab.click("#transcript .tf-cite")
+    tab.wait_for_selector("#page .tf-set mark")
+    tab.wait_for_function("document.querySelector('#page .tf-picture').naturalWidth >= 800")
+    box = tab.evaluate("""() => { const piece = [...document.querySelectorAll('#page .tf-layer span')]
+        .find(e => e.textContent.includes('201')); const range = document.createRange();
+        range.selectNodeContents(piece); const words = range.getBoundingClientRect();
+        const marks = [...document.querySelectorAll('#page mark')].map(m => m.getBoundingClientRect());
+        return marks.some(m => Math.abs(m.top - words.top) < 6 && m.left < words.right && m.right > words.left); }""")
+    assert box  # the mark lies on the words
+    assert "counted 201 ships" in " ".join(tab.locator("#page .tf-layer").text_content().split())
+    tab.focus("#page .tf-sheets")
+    tab.keyboard.press("ArrowRight")
+    tab.wait_for_function("document.querySelector('#page .tf-layer')?.textContent.includes('Ness 3')")
+    tab.wait_for_selector(".tf-page.tf-selected[data-page='3']")
+    tab.fill("#page-find", "ness 4 counted")
+    tab.press("#page-find", "Enter")
+    tab.wait_for_function("document.querySelector('#page-hits').textContent.startsWith('1 / ')")
+    tab.wait_for_selector("#page .tf-set[data-page='4'] mark")
+    width = tab.evaluate("document.querySelector('.tf-sheet').clientWidth")
+    tab.click("[data-reader=larger]")
+    assert tab.evaluate("document.querySelector('.tf-sheet').clientWidth") > 1.2 * width
+    tab.click("[data-reader=thumbs]")
+    tab.wait_for_function("[...document.querySelectorAll('.tf-thumb img')].some(i => i.naturalWidth > 50)")
+    tab.click("[data-thumb='1']")
+    tab.wait_for_function("document.querySelector('#page .tf-layer')?.textContent.includes('Ness 1')")
+    tab.fill("#page-number", "99")
+    tab.press("#page-number", "Enter")
+    tab.wait_for_selector("#page .tf-set[data-page='4']")
 
 
 def test_a_hostile_answer_stays_in_its_place(served, tab, dials) -> None:

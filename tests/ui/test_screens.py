@@ -23,7 +23,6 @@ from ui.library import Entry
 from ui.panels import head, library, side
 from ui.panels import race as race_panel
 from ui.passages import Passage, passages
-from ui.quotes import Place
 from ui.runs import Figures, Fold, Run
 
 FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (55, 44)},
@@ -54,7 +53,7 @@ def test_nothing_from_outside_is_live() -> None:
     run.fold.text = EVIL
     screens = [
         transcript.answer(answer), transcript.live(run), head.head(ENTRY, "ready"), head.head(ENTRY, "failed"),
-        library.listing([(ENTRY, "ready")], ENTRY.id, [], None), side.page_section(evil, 1, [passage.place]),
+        library.listing([(ENTRY, "ready")], ENTRY.id, [], None),
         side.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=(1, 6)),
         race_panel.recording(run), charts.figures_card(replace(FIGURES, why=EVIL), "x"),
     ]
@@ -97,14 +96,6 @@ def test_strip_maps_shares_to_pages() -> None:
 def test_a_page_without_attention_is_empty_not_missing() -> None:
     assert charts.strip(["i", "ii"], ()).count("<button") == 2
     assert charts.intensity(0.0, 0.0) == 0.0
-
-
-def test_places_are_marked_only_where_they_stand() -> None:
-    document = make_document(2)
-    here = side.page_section(document, 1, [Place(1, 4, 40)])
-    assert f"<mark>{document.pages[0].text[4:40]}</mark>" in here and "disabled" in here
-    assert "<mark>" not in side.page_section(document, 2, [Place(1, 4, 40), Place(2, 90_000, 90_010)])
-    assert side.marked("a<b>cd", [(1, 3), (2, 5), (5, 99)]) == "a<mark>&lt;b</mark><mark>&gt;c</mark><mark>d</mark>"
 
 
 def test_chunks_become_sentences() -> None:

@@ -9,7 +9,6 @@ import gradio as gr
 
 from .. import strings, transcript
 from ..charts import esc
-from ..citations import Citations
 from ..painter import Panel
 from ..runs import Run
 from ..services import Services, View
@@ -55,7 +54,7 @@ def begin() -> str:
 
 
 def panels(services: Services) -> list[Panel]:
-    runs, conversations, citations = services.runs, services.conversations, Citations()
+    runs, conversations = services.runs, services.conversations
 
     def running(view: View) -> Run | None:
         return runs.of_conversation(view.conversation) if view.conversation else None
@@ -72,7 +71,8 @@ def panels(services: Services) -> list[Panel]:
         if not answers:
             return begin() if askable(view) else ""
         document = services.library.document(view.document)
-        return transcript.transcript(answers, lambda text: citations.render(text, document, view.document or ""))
+        return transcript.transcript(
+            answers, lambda text: services.citations.render(text, document, view.document or ""))
 
     def live_key(view: View) -> object:
         run = running(view)

@@ -1,4 +1,4 @@
-"""Right: figures of the answer, the strip of the document, one page's text, the engine."""
+"""Right, below the page view: the strip of the document, figures of the answer, the engine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..charts import esc
 from ..citations import spot
 from ..painter import Panel
 from ..passages import Passage, passages, shown
-from ..quotes import Place
 from ..services import Services, View
 from ..transcript import card, figures_of
 from . import html
 
 
-def build() -> tuple[gr.HTML, gr.HTML, gr.HTML, gr.HTML]:
-    return html("figures"), html("strip", clicks=True), html("page", clicks=True), html("engine")
+def build() -> tuple[gr.HTML, gr.HTML, gr.HTML]:
+    strip = html("strip", clicks=True)
+    return html("figures"), strip, html("engine")
 
 
 def strip_section(document: Document, shares: Sequence[float], attended: Sequence[Passage], *, first_page: int,
@@ -41,36 +41,6 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
     if found:
         lines.append(f'<h4 class="tf-h4">{esc(strings.PASSAGES)}</h4><ul class="tf-passages">{"".join(found)}</ul>')
     return "".join(lines)
-
-
-def page_section(document: Document, number: int | None, spot: Sequence[Place] = ()) -> str:
-    """One page's text, the places of ``spot`` marked on it."""
-    if number is None or not 1 <= number <= len(document.pages):
-        return f'<p class="tf-note">{esc(strings.NO_PAGE)}</p>'
-    page = document.pages[number - 1]
-    here = [(place.start, place.end) for place in spot if place.page == number]
-    text = marked(page.text, here) if page.text.strip() else f"<em>{esc(strings.PAGE_EMPTY)}</em>"
-
-    def turn(target: int, label: str, sign: str) -> str:
-        off = "" if 1 <= target <= len(document.pages) else " disabled"
-        return (f'<button type="button" class="tf-turn" data-action="page" data-page="{target}" '
-                f'aria-label="{esc(label)}"{off}>{sign}</button>')
-
-    return (f'<div class="tf-page-head"><h3 class="tf-h">{esc(strings.PAGE_TEXT.format(label=page.label))}</h3>'
-            f'{turn(number - 1, strings.PREVIOUS, "‹")}<span class="tf-muted">'
-            f"{esc(strings.PAGE_OF.format(number=number, pages=len(document.pages)))}</span>"
-            f'{turn(number + 1, strings.NEXT, "›")}</div><div class="tf-page-text" tabindex="0">{text}</div>')
-
-
-def marked(text: str, ranges: Sequence[tuple[int, int]]) -> str:
-    """Text as HTML, characters [start, end) of each range marked; what lies outside the text is left out."""
-    parts, done = [], 0
-    for start, end in sorted(ranges):
-        start, end = max(start, done), min(end, len(text))
-        if start < end:
-            parts.append(f"{esc(text[done:start])}<mark>{esc(text[start:end])}</mark>")
-            done = end
-    return "".join((*parts, esc(text[done:])))
 
 
 def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | None, problem: str, status: Any,
@@ -151,10 +121,6 @@ def panels(services: Services) -> list[Panel]:
         return strip_section(document, shares, passages(chunks, document), first_page=first_page, selected=view.page,
                              read=entry.selected_pages)
 
-    def draw_page(view: View) -> str:
-        document = text(view)
-        return "" if document is None else page_section(document, view.page, view.spot)
-
     def draw_engine(view: View) -> str:
         return engine_section(desk.state, desk.model, desk.load_progress, desk.problem, desk.status, desk.waiting,
                               bool(runs.active() or desk.readings))
@@ -162,6 +128,5 @@ def panels(services: Services) -> list[Panel]:
     return [
         Panel("figures", answer_key, draw_figures, 0.25),
         Panel("strip", lambda view: (answer_key(view), view.page, services.library.version), draw_strip, 0.4),
-        Panel("page", lambda view: (view.document, view.page, view.spot, services.library.version), draw_page),
         Panel("engine", lambda view: (desk.version, desk.waiting, len(runs.active())), draw_engine, 0.5),
     ]
