@@ -128,4 +128,4 @@ def test_no_process_or_thread_stays_behind(folder: Path) -> None:
             read_document(folder / name)
         except DocumentError:
             continue
-    assert not [thread for thread in threading.enumerate() if thread.name == "document-reader"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "reader_process"]

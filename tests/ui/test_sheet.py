@@ -46,6 +46,6 @@ def test_what_stands_around_the_words_tells_too() -> None:
 
 
 def test_nothing_is_marked_where_it_is_not_sure() -> None:
-    assert marks("ships here", [(0, 5)], layout("ships: a running head", "ships here")) == []
+    assert marks("ships", [(0, 5)], layout("ships: a running head", "ships")) == []
     assert marks("ships here", [(0, 5)], layout("boats here")) == []
     assert marks("ships here", [(5, 6), (3, 3), (90, 99)], layout("ships here")) == []

@@ -31,7 +31,7 @@ class ChildProcess:
         )  # fmt: skip
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(maxsize=256)
         self._closed = threading.Event()
-        self._listener = threading.Thread(target=self._listen, name="document-reader", daemon=True)
+        self._listener = threading.Thread(target=self._listen, name=module, daemon=True)
         self._listener.start()
 
     def __enter__(self) -> ChildProcess:
