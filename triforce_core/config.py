@@ -116,7 +116,8 @@ class SpeculationConfig:
     ("streaming"), or its newest ``window`` tokens and as many of those that the target attended ("cross").
     quotes: hold text between the model's quotation marks to what the document says ("auto": on where the model was
     trained for it).
-    small_model / middle_cache: which tiers draft, and what the target's own weights attend in the
+    small_model / middle_cache: which tiers draft ("self-skip": the target without a part of its layers in the small
+    model's place, a comparison), and what the target's own weights attend in the
     middle one (MIDDLE_CACHES): retrieved chunks; the sinks and as many newest tokens as ``budget`` allows
     (StreamingLLM); the most attended tokens so far and the newest (H2O; or with positions inside the cache); each
     query's own top k, which reads everything: an upper bound. Other than the default they are comparisons.
@@ -138,7 +139,7 @@ class SpeculationConfig:
     sinks: int = 4
     window: int | Auto = "auto"
     quotes: Literal["auto", "on", "off"] = "auto"
-    small_model: Literal["on", "off"] = "on"
+    small_model: Literal["on", "off", "self-skip"] = "on"
     middle_cache: Literal["retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none"] = "retrieval"
     draft_cache: Literal["streaming", "cross"] = "streaming"
     ngram: Literal["auto", "on", "off"] = "auto"
@@ -150,7 +151,7 @@ class SpeculationConfig:
         _one_of("refresh", self.refresh, ("attention", "chunk-means"))
         _one_of("retrieval_weights", self.retrieval_weights, ("auto", "same", "int8", "int4"))
         _one_of("quotes", self.quotes, ("auto", "on", "off"))
-        _one_of("small_model", self.small_model, ("on", "off"))
+        _one_of("small_model", self.small_model, ("on", "off", "self-skip"))
         _one_of("middle_cache", self.middle_cache, MIDDLE_CACHES)
         _check(self.refresh == "attention" or self.middle_cache in ("retrieval", "none"), "refresh", self.refresh,
                f"attention with middle_cache {self.middle_cache}, which chooses no chunks")

@@ -67,6 +67,8 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
                        help="what the retrieval tier computes with: the model's own, or a copy in few bits")
     group.add_argument("--middle-cache", choices=MIDDLE_CACHES, default=_SPECULATION.middle_cache,
                        help="what the model attends when it drafts; other than retrieval: for comparison")
+    group.add_argument("--small-model", choices=("on", "off", "self-skip"), default=_SPECULATION.small_model,
+                       help="what drafts first; self-skip: the model without a part of its layers, for comparison")
     group.add_argument("--draft-cache", choices=("streaming", "cross"), default=_SPECULATION.draft_cache,
                        help="what the small model attends: its newest tokens, or also what the model attended")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
@@ -96,6 +98,7 @@ def speculation_config(given: argparse.Namespace, engine: str) -> SpeculationCon
         budget=given.budget, chunk_size=given.chunk_size, refresh=given.refresh, refresh_every=given.refresh_every,
         retrieval_weights=given.retrieval_weights, window=given.window, quotes=given.quotes,
         middle_cache=given.middle_cache, draft_cache=given.draft_cache,
+        small_model=given.small_model,
         ngram=given.ngram,
     )
 

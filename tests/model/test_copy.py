@@ -44,3 +44,14 @@ def test_its_size_is_known_before(kind: str) -> None:
 
 def test_cpus_and_float32_have_no_use_for_one() -> None:
     assert not any(tiny_llama(**SHAPE).can_quantize(kind) for kind in WEIGHT_KINDS)
+
+
+def test_fewer_layers_are_a_model_of_their_own_on_the_same_weights():
+    model = tiny_llama(num_hidden_layers=4)
+    small = model.with_layers([0, 2, 3])
+    assert small.config.num_layers == 3 and model.config.num_layers == 4 == len(model.layers)
+    assert [layer is model.layers[i] for i, layer in zip((0, 2, 3), small.layers, strict=True)] == [True] * 3
+    same, fewer = (FullCache(m.config.num_layers, m.config.num_kv_heads, m.config.head_dim, max_tokens=16,
+                             dtype=m.dtype) for m in (model, small))
+    ids = torch.arange(5)
+    assert not torch.allclose(model.forward(ids, same, logits_rows=1), small.forward(ids, fewer, logits_rows=1))

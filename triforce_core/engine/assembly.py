@@ -42,7 +42,7 @@ from .dials import Dials
 from .middle_caches import PartCache, follow, part_cache
 from .place import device_name, modes, number_type, place
 from .planning import Planner, limit_bytes, make_wish
-from .small_model import SmallReading, mark, on_streaming, reading_bytes
+from .small_model import SmallReading, mark, on_streaming, reading_bytes, without_some_layers
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
 _HEADROOM = 2 * 2**30  # bytes that a copy of the weights leaves free: the retrieval cache, graphs, its own making
@@ -184,14 +184,18 @@ class Hierarchy:
         self._means: ChunkMeans | None = None
         self._rounds = 0
         self.drafter: Drafter = NoDrafter()
-        if loaded.draft is not None and dials.small_model:
+        if dials.small_model:
             if dials.draft_cache == "cross":
                 assert reading is not None
                 self._small = reading.marked(2 * dials.window, dials.window, dials.chunk_size)
                 assert isinstance(self._small.cache, MarkedCache)
                 self._marked = self._small.cache
             else:
-                self._small = on_streaming(loaded.draft, dials.sinks, dials.window)
+                small = loaded.draft
+                if dials.self_skip:
+                    small = without_some_layers(loaded.with_weights(dials.retrieval_weights))
+                assert small is not None
+                self._small = on_streaming(small, dials.sinks, dials.window)
             self.drafter = ModelDrafter(self._small)
         if self._text is not None:
             self.drafter = with_ngrams(self._small, self._text, dials.ngram_tail)
@@ -211,7 +215,7 @@ class Hierarchy:
         self._full, self._target, self._shard = full, loaded.target, loaded.shard
         self._clock = StageClock(loaded.target.device)
         self._spent: dict[str, float] = {}
-        on_device = _on_device(loaded) and not isinstance(self._part, TopKCache)
+        on_device = _on_device(loaded) and not dials.ngram and not isinstance(self._part, TopKCache)
         if on_device and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
             self.drafter = DeviceLoop(self.drafter, CudaCapture if loaded.target.graphs else None,
                                       loaded.shard.same_on_device if loaded.shard.world > 1 else None)

@@ -38,6 +38,7 @@ class Dials:
     engine: str
     verifier: str
     small_model: bool
+    self_skip: bool  # the small model is the target itself, without a part of its layers
     middle_cache: str  # one of MIDDLE_CACHES
     gamma1: int
     gamma2: int
@@ -80,11 +81,12 @@ class Dials:
         speculating = wanted.engine == "triforce"
         # A retrieval pass over most of the context costs what a full pass costs.
         middle = speculating and wanted.middle_cache != "none" and context_tokens >= 3 * budget
-        small = speculating and has_draft and wanted.small_model == "on"
+        self_skip = speculating and wanted.small_model == "self-skip"
+        small = self_skip or (speculating and has_draft and wanted.small_model == "on")
         held = f"{budget:,} of {context_tokens:,} tokens"
         if wanted.middle_cache in _HELD:
             held = f"{_HELD[wanted.middle_cache]} {held}"
-        ngram = speculating and wanted.ngram == "on" and not (device_leads and (middle or small))
+        ngram = speculating and wanted.ngram == "on"
         gamma1 = auto(wanted.gamma1, 2 if small else MOST_COPIED) if small or ngram else 0
         # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
         # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
@@ -95,7 +97,7 @@ class Dials:
         copied = COPY if weights == "auto" and on_gpu and not offloaded else weights
         if not middle or copied not in copies:
             copied = "same"
-        cross = small and wanted.draft_cache == "cross" and room_to_read
+        cross = small and not self_skip and wanted.draft_cache == "cross" and room_to_read
         if not speculating:
             why = "plain decoding was chosen"
         elif middle and small:
@@ -118,13 +120,15 @@ class Dials:
             why += f"; no memory is free for a copy of the weights in {weights}"
         if cross:
             why += "; the small model attends what the model attended"
+        elif self_skip:
+            why += "; the small model is the model itself without a part of its layers"
         elif small and wanted.draft_cache == "cross":
             why += "; no memory is free for the small model to read the document"
         if ngram and (middle or small):
             why += "; what stood in the text before is copied first"
-        elif speculating and wanted.ngram == "on":
-            why += "; n-grams are off: here the device leads the rounds, and they are looked up on the host"
-        return cls("triforce" if speculating else "autoregressive", wanted.verifier, small,
+            if device_leads:
+                why += ", so the host leads the rounds"
+        return cls("triforce" if speculating else "autoregressive", wanted.verifier, small, self_skip,
                    wanted.middle_cache if middle else "none", gamma1, gamma2,
                    budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
                    "cross" if cross else "streaming",

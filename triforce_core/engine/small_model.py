@@ -1,4 +1,4 @@
-"""What the small model attends: its own sinks and newest tokens, or chunks of the document that the target marked."""
+"""The small model and what it attends: its own sinks and newest tokens, or chunks that the target marked."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
     cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window,
                            frequencies=model.rope.frequencies, dtype=model.dtype, device=model.device)
     return ModelOnCache(model, cache, model.device)
+
+
+def without_some_layers(model: Llama) -> Llama:
+    """Every second layer left out but for the first and the last: the model as its own small one (Draft & Verify,
+    arXiv 2309.08168, which searches for the best ones to skip, text by text)."""
+    last = model.config.num_layers - 1
+    return model.with_layers([index for index in range(last + 1) if index % 2 == 0 or index == last])
 
 
 class SmallReading:

@@ -7,6 +7,7 @@ commits: the caller decides which staged tokens survive.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -95,6 +96,14 @@ class Llama:
         twin.layers = [replace(layer, qkv=small(layer.qkv), output=small(layer.output), gate_up=small(layer.gate_up),
                                down=small(layer.down)) for layer in self.layers]
         twin._head = small(self._head, HEAD_KIND)
+        twin.graphs = self._own_graphs()
+        return twin
+
+    def with_layers(self, kept: Sequence[int]) -> Llama:
+        """This model with some of its layers only, ascending; weights are shared. For drafting: another function."""
+        twin = copy(self)
+        twin.config = replace(self.config, num_layers=len(kept))
+        twin.layers = [self.layers[index] for index in kept]
         twin.graphs = self._own_graphs()
         return twin
 
