@@ -40,6 +40,7 @@ class Arguments:
     allow_download: bool = False
     engine: str = "triforce"
     auth_file: Path | None = None
+    api_key_file: Path | None = None
     log_level: str = "warning"
     check: bool = False
 
@@ -70,6 +71,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     network.add_argument("--allow-download", action="store_true", help=say["allow_download"])
     parser.add_argument("--engine", choices=ENGINES, default="triforce", help=say["engine"])
     parser.add_argument("--auth-file", type=Path, metavar="FILE", help=say["auth_file"])
+    parser.add_argument("--api-key-file", type=Path, metavar="FILE", help=say["api_key_file"])
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help=say["log_level"])
     parser.add_argument("--check", action="store_true", help=say["check"])
     parser.add_argument("--version", action="version", version=f"TriForce Chat {VERSION}")
@@ -79,7 +81,8 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
         browser=not given.no_browser, model=given.model, draft_model=given.draft_model, mode=given.mode,
         dtype=given.dtype, device=given.device, gpus=given.gpus, max_context=given.max_context,
         gpu_memory_limit=given.gpu_memory_limit, data_dir=given.data_dir, allow_download=given.allow_download,
-        engine=given.engine, auth_file=given.auth_file, log_level=given.log_level, check=given.check)
+        engine=given.engine, auth_file=given.auth_file,
+        api_key_file=given.api_key_file, log_level=given.log_level, check=given.check)
 
 
 def engine_config(arguments: Arguments, saved_readings: Path | None = None) -> EngineConfig:

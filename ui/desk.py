@@ -308,7 +308,7 @@ class Desk:
         except TooLong:
             state, run.error, run.fit = "failed", strings.CHOOSE_PAGES_FIRST, self.fits[run.document]
         except Exception as error:
-            state, run.error = "failed", self._explain(error)
+            state, run.error, run.cause = "failed", self._explain(error), error
         finally:
             self._current = None
             if self.readings.get(run.document) is reading:

@@ -22,6 +22,7 @@ from . import strings
 from .database import Database
 
 EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".html", ".htm", ".docx", ".epub")
+MAX_UPLOAD_BYTES = 500 << 20
 STATES = ("new", "extracting", "locked", "failed", "ready")
 
 

@@ -169,6 +169,7 @@ class Run:
     outcome: dict[str, Any] = field(default_factory=dict)  # of a race, once both legs are in
     guest: Document | None = None
     fit: DocumentFit | None = None  # of what did not fit
+    cause: Exception | None = None  # of a failure
     heard: Callable[[], None] = lambda: None
 
     @property

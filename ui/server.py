@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import hmac
 import logging
 import os
 import signal
@@ -13,25 +11,28 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from triforce_core import ConfigError, read_document
 
 from . import folders as places
 from . import strings
+from .access import Access, behind, read_keys
 from .arguments import DEFAULT_PORT, Arguments, engine_config
 from .engines import engine_maker
 from .guard import Guard, allowed_hosts, is_loopback, read_users
+from .library import MAX_UPLOAD_BYTES
 from .services import Services
 from .settings import ENGINE_DIALS
 
 if TYPE_CHECKING:
     import gradio as gr
+    from starlette.routing import BaseRoute
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 SAMPLE = ASSETS / "sample" / "how-it-works.md"
 PORTS_TRIED = 100
-MAX_UPLOAD = "500mb"
+NOBODY_IS_ASKED = Access()
 LEAVE_WITHIN = 4.5  # seconds from the signal to the end, whatever hangs
 
 
@@ -41,6 +42,7 @@ def serve(arguments: Arguments) -> int:
     if "GRADIO_VIBE_MODE" in os.environ:
         raise ConfigError(strings.VIBE_MODE, remedy=strings.VIBE_MODE_REMEDY)
     users = read_users(arguments.auth_file) if arguments.auth_file else None
+    access = Access(read_keys(arguments.api_key_file), users)
     if not is_loopback(arguments.host) and users is None:
         raise ConfigError(strings.NEEDS_AUTH.format(host=arguments.host), remedy=strings.NEEDS_AUTH_REMEDY)
     port = free_port(arguments.host, arguments.port)
@@ -52,7 +54,7 @@ def serve(arguments: Arguments) -> int:
         signal.signal(number, _leaver(leave))
     page = None
     try:
-        page, url = launch(services, folders, host=arguments.host, port=port, users=users,
+        page, url = launch(services, folders, host=arguments.host, port=port, access=access,
                            allow_host=arguments.allow_host)
         print(strings.RUNNING.format(url=url), flush=True)
         for problem in services.start(arguments.files, SAMPLE):  # only now: the engine must not slow the page's start
@@ -78,35 +80,36 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
                     plain=arguments.engine == "autoregressive")
 
 
-def launch(services: Services, folders: places.Folders, *, host: str, port: int, users: dict[str, str] | None = None,
+def launch(services: Services, folders: places.Folders, *, host: str, port: int, access: Access = NOBODY_IS_ASKED,
            allow_host: tuple[str, ...] = ()) -> tuple[gr.Blocks, str]:
     """Open the page (in a thread of Gradio's); returns it and its address. The environment must be quiet by now."""
     from starlette.middleware import Middleware
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
 
-    from . import layout, page_routes, theme
-
-    async def healthz(request: Any) -> JSONResponse:
-        return JSONResponse({"name": "triforce-chat", "status": "ok"})
-
-    def signed_in(request: Any) -> bool:
-        """Gradio's login covers its own routes only."""
-        cookies = (request.cookies.get(f"access-token-{kind}{page.app.cookie_id}") for kind in ("", "unsecure-"))
-        return not users or any(cookie in page.app.tokens for cookie in cookies if cookie)
+    from . import layout, theme
 
     page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
     page.queue(max_size=64)
     page.launch(
         server_name=host, server_port=port, prevent_thread_lock=True, quiet=True, inbrowser=False, share=False,
-        show_error=True, allowed_paths=[], max_file_size=MAX_UPLOAD, footer_links=[], run_history=False,
+        show_error=True, allowed_paths=[], max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False,
         enable_monitoring=False, strict_cors=True, ssr_mode=False, pwa=False, mcp_server=False,
-        auth=_login(users) if users else None, theme=theme.theme(), head=theme.head(),
+        auth=access.login if access.users else None, theme=theme.theme(), head=theme.head(),
         favicon_path=ASSETS / "logo.svg",
-        app_kwargs={"routes": [Route("/healthz", healthz), *page_routes.routes(services, signed_in)],
+        app_kwargs={"routes": own_routes(services, access),
                     "middleware": [Middleware(Guard, hosts=allowed_hosts(host, allow_host))]})
     shown = f"[{host}]" if ":" in host else host
     return page, f"http://{shown}:{port}/"
+
+
+def own_routes(services: Services, access: Access) -> list[BaseRoute]:
+    """Every route that is not Gradio's: whoever adds one adds it here, behind the door."""
+    from starlette.routing import Route
+
+    from . import api, page_routes
+    from .api.health import healthz
+
+    ours = [*api.routes(services), *page_routes.routes(services, access.allows)]
+    return [Route("/healthz", healthz(services)), *behind(access, ours)]
 
 
 def quiet_environment(uploads: Path) -> None:
@@ -141,16 +144,6 @@ def _is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _login(users: dict[str, str]) -> Callable[[str, str], Any]:
-    async def login(user: str, password: str) -> bool:
-        good = hmac.compare_digest(users.get(user, "").encode(), password.encode()) and user in users
-        if not good:
-            await asyncio.sleep(1.0)  # guessing takes time
-        return good
-
-    return login
 
 
 def _leaver(leave: threading.Event) -> Callable[..., None]:

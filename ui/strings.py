@@ -28,6 +28,7 @@ FLAGS = {
     "allow_download": "let a model named by repo id be downloaded",
     "engine": "triforce, autoregressive (no speculation), or scripted (no model; --model may name a script)",
     "auth_file": "file of user:password lines; login is then required",
+    "api_key_file": "file of API keys, one a line; /v1 then needs one (TRIFORCE_API_KEY holds one, too)",
     "log_level": "how much to log to stderr (default warning); never document or chat text",
     "check": "say what this machine can run and why, then exit (1 if nothing)",
 }
@@ -41,6 +42,11 @@ NEEDS_AUTH_REMEDY = "Give --auth-file with user:password lines, or leave --host 
 AUTH_FILE_BAD = "{path} has no usable line"
 AUTH_FILE_ALLOWED = "one user:password per line, the password at least 8 characters long"
 AUTH_FILE_MISSING = "{path} cannot be read"
+NEEDS_KEY = "This needs an API key (Authorization: Bearer ...) or the cookie of a page that has logged in."
+KEY_FILE_MISSING = "{path} cannot be read"
+KEY_FILE_EMPTY = "{path} has no key"
+KEY_SHORT = "An API key is shorter than {least} characters"
+KEYS_ALLOWED = "one key per line, at least 20 characters long (for example from: openssl rand -hex 24)"
 VIBE_MODE = "GRADIO_VIBE_MODE is set, which lets a browser run code on this machine"
 VIBE_MODE_REMEDY = "Unset it and start again."
 CANNOT_RUN = "This machine cannot run it: {why}"

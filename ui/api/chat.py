@@ -1,0 +1,221 @@
+"""``/v1/chat/completions``: a request becomes a run, which waits its turn with the page's questions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from triforce_core import Document, Turn
+
+from .. import strings
+from ..runs import Run
+from ..services import Services
+from .files import Files
+from .messages import Wish, read_wish, sampling, shown
+from .models import Models
+from .problems import Problem, answered
+from .replies import REASONS, chunk, completion, event, usage_chunk
+
+_LOOK_EVERY = 0.5  # seconds between two looks whether the asker is still there
+_EARLY = 10.0  # seconds in which an error still gets a status of its own; after them the stream begins
+_ALIVE_EVERY = 5.0  # seconds of silence after which a comment says how far the reading is
+_MOST_BODY = 64 << 20  # bytes: a document may come along as text
+_REMEMBERED = 256  # answers whose tokens are known when they come back as history
+_LENT = 4  # documents that came as text
+
+
+class Chat:
+    """See the module."""
+
+    def __init__(self, services: Services, files: Files, models: Models) -> None:
+        self._services, self._files, self._models = services, files, models
+        self._tokens: OrderedDict[str, tuple[int, ...]] = OrderedDict()  # digest of an answer -> its tokens
+        self._guests: OrderedDict[str, Document] = OrderedDict()
+
+    @answered
+    async def complete(self, request: Request) -> Response:
+        body = await _body(request)
+        self._models.check(body.get("model"))
+        wish = read_wish(body)
+        dials = self._services.dials_now()
+        chosen = sampling(body, dials.sampling())
+        run, question = await self._run(wish)
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def heard() -> None:
+            with contextlib.suppress(RuntimeError):  # the server has stopped: nobody listens
+                loop.call_soon_threadsafe(news.set)
+
+        run.question, run.heard = question, heard
+        history = tuple(Turn(asked, self._tokens.get(_digest(told), ()), told) for asked, told in wish.history)
+        self._services.desk.answer(run, history, chosen, dials.speculation())
+        stream = wish.stream
+        try:
+            if not stream:
+                return await self._whole(request, run, news, wish)
+            await self._begun(request, run, news)
+            answer = StreamingResponse(self._parts(request, run, news, wish), media_type="text/event-stream",
+                                       headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        except BaseException:
+            self._services.desk.stop(run)
+            raise
+        return answer
+
+    async def _run(self, wish: Wish) -> tuple[Run, str]:
+        """A run about the wish's document, and the question with what else it must say. Raises Problem."""
+        question = wish.question
+        if wish.file is None:
+            guest = await asyncio.to_thread(self._lend, wish.system)
+            return Run(guest.id, question, guest=guest), question
+        entry, document = await self._files.read(wish.file)
+        if wish.system.strip():
+            model = await self._models.loaded()
+            if not model.instructions:
+                raise Problem(400, "system_prompt_unsupported", f"{model.name} follows no system prompt: it only "
+                              "answers questions about the document", param="messages",
+                              remedy="Leave the system message out, or choose a chat model with --model.")
+            question = f"{wish.system.strip()}\n\n{question}"
+        if wish.file.pages is None:
+            return Run(entry.id, question, first_page=entry.selected_pages[0]), question
+        guest = document.select(*wish.file.pages)
+        return Run(guest.id, question, first_page=wish.file.pages[0], guest=guest), question
+
+    def _lend(self, text: str) -> Document:
+        """A document that came as text, taken in by the reader that files go through (clean-up, sections)."""
+        key = _digest(text)
+        if key not in self._guests:
+            path = self._services.folders.uploads / f"{uuid.uuid4().hex}.txt"
+            try:
+                path.touch(0o600)
+                path.write_text(text, encoding="utf-8")
+                self._guests[key] = self._services.take_text(path)
+            finally:
+                path.unlink(missing_ok=True)
+            while len(self._guests) > _LENT:
+                self._guests.popitem(last=False)
+        return self._guests[key]
+
+    async def _begun(self, request: Request, run: Run, news: asyncio.Event) -> None:
+        """Wait a little for the first word, so that a refusal is a refusal and not a stream that breaks off."""
+        end = asyncio.get_running_loop().time() + _EARLY
+        while not run.ended and not run.fold.text and asyncio.get_running_loop().time() < end:
+            await self._wait(request, run, news)
+        if run.state == "failed":
+            raise _failure(run)
+
+    async def _whole(self, request: Request, run: Run, news: asyncio.Event, wish: Wish) -> Response:
+        hit = False
+        while not run.ended:
+            await self._wait(request, run, news)
+            if not hit and shown(run.fold.text, wish.stops, False)[1]:
+                hit = True
+                self._services.desk.stop(run)
+        length, hit = shown(run.fold.text, wish.stops, True)
+        reason = self._reason(run, hit)
+        self._remember(run)
+        return JSONResponse(completion(run, self._models.id, run.fold.text[:length], reason))
+
+    async def _parts(self, request: Request, run: Run, news: asyncio.Event, wish: Wish) -> AsyncIterator[bytes]:
+        model, sent, hit, clock = self._models.id, 0, False, asyncio.get_running_loop().time
+        try:
+            yield event(chunk(run, model, {"role": "assistant", "content": ""}))
+            spoken = clock()
+            while True:
+                ended = run.ended  # before the text is looked at: nothing comes after it
+                length, found = shown(run.fold.text, wish.stops, ended)
+                if length > sent and not hit:
+                    yield event(chunk(run, model, {"content": run.fold.text[sent:length]}))
+                    sent, spoken = length, clock()
+                if found and not hit:
+                    hit = True
+                    self._services.desk.stop(run)
+                if ended:
+                    break
+                if clock() - spoken > _ALIVE_EVERY:
+                    yield self._comment(run)
+                    spoken = clock()
+                await self._wait(request, run, news)
+            reason = self._reason(run, hit)
+            self._remember(run)
+            yield event(chunk(run, model, {}, reason))
+            if wish.include_usage:
+                yield event(usage_chunk(run, model))
+        except Problem as problem:
+            yield event(problem.body)
+        finally:
+            self._services.desk.stop(run)  # of no effect when it has ended
+        yield b"data: [DONE]\n\n"
+
+    async def _wait(self, request: Request, run: Run, news: asyncio.Event) -> None:
+        """Until something happened, or for a moment. Raises Problem where the asker has gone away."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), _LOOK_EVERY)
+        news.clear()
+        if await request.is_disconnected():
+            self._services.desk.stop(run)
+            raise Problem(499, "client_closed_request", "The request was closed by the one who asked")
+
+    def _comment(self, run: Run) -> bytes:
+        """A line that clients skip: the stream is alive, and this is what it waits for."""
+        reading = self._services.desk.readings.get(run.document)
+        progress = reading.progress if reading else None
+        done = f"reading {progress.tokens_done} of {progress.tokens_total} tokens" if progress else run.state
+        return f": {done}\n\n".encode()
+
+    def _reason(self, run: Run, hit: bool) -> str:
+        """finish_reason. Raises Problem where the answer is not whole."""
+        if hit:
+            return "stop"
+        if run.state != "done":
+            raise _failure(run)
+        assert run.fold.finished is not None
+        return REASONS[run.fold.finished.reason]
+
+    def _remember(self, run: Run) -> None:
+        """So that the next question's history is the very tokens that are in the cache."""
+        if run.fold.token_ids:
+            self._tokens[_digest(run.fold.text)] = tuple(run.fold.token_ids)
+            while len(self._tokens) > _REMEMBERED:
+                self._tokens.popitem(last=False)
+
+
+def _failure(run: Run) -> Problem:
+    if run.fit is not None:
+        return Problem(400, "context_length_exceeded", f"The document has {run.fit.tokens:,} tokens; "
+                       f"{run.fit.max_tokens:,} fit beside questions and answers", param="messages",
+                       remedy='Ask about some of its pages: "pages": "1-20" beside the file_id.',
+                       need=run.fit.tokens, have=run.fit.max_tokens)
+    if run.state == "stopped":
+        return Problem(503, "stopped", strings.STOPPED)
+    return Problem.of(run.cause) if run.cause else Problem(503, "not_answered", run.error)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The JSON object that was sent. Raises Problem."""
+    parts, size = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > _MOST_BODY:
+            raise Problem(413, "request_too_large", f"The request is larger than {_MOST_BODY >> 20} MB",
+                          remedy="Upload the document with /v1/files.")
+    try:
+        body = json.loads(b"".join(parts))
+    except ValueError:
+        raise Problem(400, "invalid_json", "The body is not JSON") from None
+    if not isinstance(body, dict):
+        raise Problem(400, "invalid_json", "The body is not a JSON object")
+    return body
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

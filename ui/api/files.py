@@ -1,0 +1,145 @@
+"""``/v1/files``: the library under OpenAI's names. A file's id is the hash of its content."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Message
+
+from triforce_core import Document
+
+from ..library import MAX_UPLOAD_BYTES, Entry
+from ..services import Services, View
+from .messages import FileRef
+from .problems import Problem, answered
+
+_PREFIX = "file-"
+_LOOK_EVERY = 0.05
+_FORM_ROOM = 64 * 1024  # bytes of a form beside its file
+_STATUS = {"ready": "processed", "failed": "error", "locked": "error"}
+
+
+class Files:
+    """Uploads share the page's library: what one adds, the other shows."""
+
+    def __init__(self, services: Services) -> None:
+        self._services, self._library = services, services.library
+
+    @answered
+    async def add(self, request: Request) -> Response:
+        size = request.headers.get("content-length", "")
+        if size.isdigit() and int(size) > MAX_UPLOAD_BYTES + _FORM_ROOM:
+            raise _too_large()
+        limited = Request(request.scope, _at_most(request.receive, MAX_UPLOAD_BYTES + _FORM_ROOM))
+        try:
+            form = await limited.form(max_files=1, max_fields=8)
+        except MultiPartException as error:
+            raise Problem(400, "invalid_form", error.message) from None
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(form.close)
+            file = form.get("file")
+            if not isinstance(file, UploadFile):
+                raise Problem(400, "no_file", "The form has no file", param="file")
+            entry = await asyncio.to_thread(self._take, file, Path(file.filename or "document").name)
+        return JSONResponse(describe(entry))
+
+    @answered
+    async def all(self, request: Request) -> Response:
+        found = [describe(entry) for entry in self._library.entries()]
+        edges = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
+        return JSONResponse({"object": "list", "data": found, "has_more": False} | edges)
+
+    @answered
+    async def one(self, request: Request) -> Response:
+        return JSONResponse(describe(self.find(request.path_params["file"])))
+
+    @answered
+    async def delete(self, request: Request) -> Response:
+        entry = self.find(request.path_params["file"])
+        await asyncio.to_thread(self._services.delete, View(), entry.id)
+        return JSONResponse({"id": _PREFIX + entry.id, "object": "file", "deleted": True})
+
+    def find(self, name: str) -> Entry:
+        """Raises Problem."""
+        entry = self._library.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+        if entry is None:
+            raise Problem(404, "file_not_found", f"There is no file {name!r}", param="file_id",
+                          remedy="GET /v1/files lists what there is.")
+        return entry
+
+    async def read(self, file: FileRef) -> tuple[Entry, Document]:
+        """The document's text, once it is taken out. Raises Problem, in the reader's own words."""
+        if file.id:
+            entry = self.find(file.id)
+        else:
+            entry = await asyncio.to_thread(self._keep, [file.data], Path(file.name).name)
+        while True:
+            document = self._library.document(entry.id) if entry.state == "ready" else None
+            if document is not None:
+                return entry, document
+            if entry.state == "locked":
+                raise Problem(400, "encrypted_document", f"{entry.name} needs its password", param="messages",
+                              remedy="Open it once in the page.")
+            if entry.state == "failed":
+                raise Problem(400, "unreadable_document", entry.error, param="messages")
+            self._services.room.extract(entry.id)
+            await asyncio.sleep(_LOOK_EVERY)
+            entry = self.find(_PREFIX + entry.id)  # it may have been deleted meanwhile
+
+    def _take(self, file: UploadFile, name: str) -> Entry:
+        return self._keep(iter(lambda: file.file.read(1 << 20), b""), name)
+
+    def _keep(self, parts: Iterator[bytes] | list[bytes], name: str) -> Entry:
+        """Into the private uploads folder, then into the library, which has its own copy."""
+        path = self._services.folders.uploads / uuid.uuid4().hex
+        try:
+            with open(path, "xb", opener=_private) as target:
+                for part in parts:
+                    target.write(part)
+            entry = self._library.add(path, name)
+        finally:
+            path.unlink(missing_ok=True)
+        if entry.state == "new":
+            self._services.room.extract(entry.id)
+        return entry
+
+
+def describe(entry: Entry) -> dict[str, Any]:
+    details = entry.error if entry.state == "failed" else entry.state if entry.state == "locked" else None
+    return {"id": _PREFIX + entry.id, "object": "file", "bytes": entry.bytes, "created_at": int(entry.added_at),
+            "filename": entry.name, "purpose": "user_data", "status": _STATUS.get(entry.state, "uploaded"),
+            "status_details": details, "pages": entry.pages or None}
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _too_large() -> Problem:
+    return Problem(413, "file_too_large", f"The file is larger than {MAX_UPLOAD_BYTES >> 20} MB",
+                   have=MAX_UPLOAD_BYTES, remedy="Split it, or send only the pages that matter.")
+
+
+def _at_most(receive: Any, most: int) -> Any:
+    """The same stream, but it ends in a Problem once it brings more bytes than announced limits allow."""
+    total = 0
+
+    async def counted() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > most:
+            raise _too_large()
+        return message
+
+    return counted

@@ -1,0 +1,173 @@
+"""A request's body -> what is asked: pure, so that every refusal can be tested without a server.
+
+What would change the answer and cannot be granted is refused by name; what cannot change it (user, metadata) is not
+looked at. Nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triforce_core import SamplingParams
+
+from .problems import Problem
+
+MOST_STOPS = 16
+_TEXT_PARTS = ("text", "input_text")
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their default can be granted for
+    "n": (1,), "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},), "logprobs": (False,),
+    "top_logprobs": (0,), "tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],),
+    "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],), "audio": (),
+    "best_of": (1,), "suffix": ("",), "repetition_penalty": (1,), "min_p": (0,),
+}
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """A document that a message names: by the id of an upload, or brought along (data, name). pages: first, last."""
+
+    id: str = ""
+    data: bytes = b""
+    name: str = ""
+    pages: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """history: (question, answer) pairs before the question. system: the document's text where there is no file."""
+
+    question: str
+    history: tuple[tuple[str, str], ...]
+    system: str
+    file: FileRef | None
+    stops: tuple[str, ...]
+    stream: bool
+    include_usage: bool
+
+
+def read_wish(body: Mapping[str, Any]) -> Wish:
+    """Raises Problem, with the parameter's name."""
+    for name, neutral in _NEUTRAL.items():
+        if body.get(name) is not None and body[name] not in neutral:
+            raise Problem(400, "unsupported_parameter", f"{name} is not supported", param=name, remedy="Leave it out.")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise Problem(400, "invalid_messages", "messages must be a list that ends with a question", param="messages")
+    system, turns, files = _turns(messages)
+    if not turns or turns[-1][0] != "user" or not turns[-1][1].strip():
+        raise Problem(400, "no_question", "The last message is not a question by the user", param="messages")
+    pairs = []
+    for (first, question), (second, answer) in zip(turns[:-1:2], turns[1:-1:2], strict=True):
+        assert (first, second) == ("user", "assistant")
+        pairs.append((question, answer))
+    if len(files) > 1:
+        raise Problem(400, "several_documents", "The messages name several documents", param="messages",
+                      remedy="Ask about one document in a conversation.")
+    if not files and not system.strip():
+        raise Problem(400, "no_document", "The request names no document", param="messages", remedy=(
+            'Add a part {"type": "file", "file": {"file_id": ...}} to a message (see /v1/files), or send the '
+            "document's text as the system message."))
+    options = body.get("stream_options") or {}
+    return Wish(turns[-1][1], tuple(pairs), system, files[0] if files else None, _stops(body.get("stop")),
+                bool(body.get("stream")), isinstance(options, dict) and bool(options.get("include_usage")))
+
+
+def sampling(body: Mapping[str, Any], default: SamplingParams) -> SamplingParams:
+    """What the body says of it; the rest as the app's settings have it. Raises ConfigError."""
+    names = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed",
+             "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens"}
+    given = {ours: body[theirs] for theirs, ours in names.items() if body.get(theirs) is not None}
+    if given.get("top_k") == -1:  # vLLM's word for all
+        given["top_k"] = 0
+    return dataclasses.replace(default, **given)
+
+
+def _turns(messages: Sequence[Any]) -> tuple[str, list[tuple[str, str]], list[FileRef]]:
+    """System text; (role, text) in turn, neighbours of one role joined; the documents, each once."""
+    system: list[str] = []
+    turns: list[tuple[str, str]] = []
+    files: list[FileRef] = []
+    for message in messages:
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in ("system", "developer", "user", "assistant"):
+            raise Problem(400, "unsupported_role", f"A message has the role {role!r}", param="messages",
+                          remedy="Use system, user and assistant.")
+        text, found = _content(message.get("content"))
+        files += [file for file in found if file not in files]
+        if role in ("system", "developer"):
+            if turns:
+                raise Problem(400, "late_system_message", "A system message stands after the conversation's begin",
+                              param="messages", remedy="Put it first.")
+            system.append(text)
+        elif turns and turns[-1][0] == role:
+            turns[-1] = (role, f"{turns[-1][1]}\n\n{text}")
+        elif not turns and role == "assistant":
+            raise Problem(400, "no_question", "The conversation begins with an answer", param="messages",
+                          remedy="Begin with a user message.")
+        else:
+            turns.append((role, text))
+    return "\n\n".join(system), turns, files
+
+
+def _content(content: Any) -> tuple[str, list[FileRef]]:
+    if isinstance(content, str):
+        return content, []
+    if not isinstance(content, list):
+        raise Problem(400, "invalid_content", "A message's content is neither text nor a list of parts",
+                      param="messages")
+    texts, files = [], []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind in _TEXT_PARTS and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif kind == "file" and isinstance(part.get("file"), dict):
+            files.append(_file(part["file"]))
+        else:
+            raise Problem(400, "unsupported_content", f"A message has a part of the type {kind!r}", param="messages",
+                          remedy="Use text and file parts: the model sees neither pictures nor sound.")
+    return "\n\n".join(texts), files
+
+
+def _file(given: Mapping[str, Any]) -> FileRef:
+    pages = given.get("pages")
+    match = re.fullmatch(r"(\d{1,7})-(\d{1,7})", str(pages)) if pages is not None else None
+    if pages is not None and match is None:
+        raise Problem(400, "invalid_pages", f"pages is {pages!r}", param="messages", remedy='Give them as "3-9".')
+    span = (int(match[1]), int(match[2])) if match else None
+    if isinstance(given.get("file_id"), str):
+        return FileRef(id=given["file_id"], pages=span)
+    data = given.get("file_data")
+    if not isinstance(data, str):
+        raise Problem(400, "invalid_file", "A file part has neither file_id nor file_data", param="messages")
+    try:
+        content = base64.b64decode(data.partition("base64,")[2] or data, validate=True)
+    except binascii.Error:
+        raise Problem(400, "invalid_file", "file_data is not base64", param="messages") from None
+    return FileRef(data=content, name=str(given.get("filename") or "document"), pages=span)
+
+
+def _stops(given: Any) -> tuple[str, ...]:
+    stops = [given] if isinstance(given, str) else given or []
+    if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
+        raise Problem(400, "invalid_stop", "stop is neither a text nor a list of texts", param="stop",
+                      remedy=f"Give at most {MOST_STOPS}.")
+    return tuple(stops)
+
+
+def shown(text: str, stops: Sequence[str], ended: bool) -> tuple[int, bool]:
+    """How much of an answer may be shown, and whether a stop text ends it there.
+
+    While it goes on, an end that may become a stop text is held back."""
+    found = [place for place in (text.find(stop) for stop in stops) if place >= 0]
+    if found:
+        return min(found), True
+    if ended:
+        return len(text), False
+    held = max((n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])), default=0)
+    return len(text) - held, False

@@ -1,0 +1,58 @@
+"""``/v1/models``: the one model that answers, by a name that stays the same before and after it is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from pathlib import PurePath
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from triforce_core import ModelInfo
+
+from ..services import Services
+from .problems import Problem, answered
+
+_LOOK_EVERY = 0.05
+
+
+class Models:
+    def __init__(self, services: Services) -> None:
+        self._desk = services.desk
+        self._since = int(time.time())
+
+    @property
+    def id(self) -> str:
+        """The checkpoint's own name, without its path."""
+        return re.sub(r"[^\w.-]+", "-", PurePath(self._desk.config.model).name)
+
+    async def loaded(self) -> ModelInfo:
+        """The model, once the engine has it. Raises Problem where it could not be loaded."""
+        while self._desk.model is None and self._desk.state == "starting":
+            await asyncio.sleep(_LOOK_EVERY)
+        if self._desk.model is None:
+            raise Problem(503, "engine_not_running", self._desk.problem)
+        return self._desk.model
+
+    def check(self, name: Any) -> None:
+        if name != self.id:
+            raise Problem(404, "model_not_found", f"There is no model {name!r} here", param="model",
+                          remedy=f"Ask for {self.id!r}.")
+
+    def describe(self) -> dict[str, Any]:
+        """max_model_len: tokens for document, conversation and answer, under vLLM's name; once it is known."""
+        model = self._desk.model
+        known = {"max_model_len": model.max_context} if model else {}
+        return {"id": self.id, "object": "model", "created": self._since, "owned_by": "triforce-chat"} | known
+
+    @answered
+    async def all(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self.describe()]})
+
+    @answered
+    async def one(self, request: Request) -> Response:
+        self.check(request.path_params["model"])
+        return JSONResponse(self.describe())

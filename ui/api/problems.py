@@ -1,0 +1,74 @@
+"""What goes wrong, in OpenAI's form: {"error": {message, type, param, code}}, with need, have and remedy beside."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from triforce_core import (
+    ConfigError,
+    ContextTooLongError,
+    DocumentError,
+    EngineDiedError,
+    ModelError,
+    NotEnoughDiskError,
+    NotEnoughMemoryError,
+    TriForceError,
+)
+
+from .. import strings
+
+log = logging.getLogger(__name__)
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (ConfigError, 400), (DocumentError, 400), (ContextTooLongError, 400), (NotEnoughMemoryError, 503),
+    (NotEnoughDiskError, 507), (EngineDiedError, 503), (ModelError, 503), (TriForceError, 400))
+
+
+class Problem(Exception):
+    """An answer that is an error. more: further fields, such as need and have (tokens)."""
+
+    def __init__(self, status: int, code: str, message: str, *, param: str | None = None, remedy: str = "",
+                 **more: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        text = f"{message.rstrip('.')}. {remedy}".strip() if remedy else message
+        details = {"message": text, "type": kind, "param": param, "code": code, **more}
+        self.body = {"error": details | ({"remedy": remedy} if remedy else {})}
+
+    @classmethod
+    def of(cls, error: Exception) -> Problem:
+        """Anything that was raised; the words of an unforeseen error stay in the log."""
+        if isinstance(error, Problem):
+            return error
+        if isinstance(error, TriForceError):
+            status = next(status for kind, status in _STATUS if isinstance(error, kind))
+            name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__.removesuffix("Error")).lower()
+            code = "context_length_exceeded" if isinstance(error, ContextTooLongError) else name
+            message = f"{error.message.rstrip('.')}. Allowed: {error.allowed}" if error.allowed else error.message
+            return cls(status, code, message, remedy=error.remedy)
+        return cls(500, "unexpected", strings.UNEXPECTED.format(kind=type(error).__name__))
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body, self.status)
+
+
+def answered(handler: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+    """A handler whose errors become answers."""
+    @wraps(handler)
+    async def safe(*arguments: Any) -> Response:
+        try:
+            return await handler(*arguments)
+        except (Problem, TriForceError) as error:
+            return Problem.of(error).response()
+        except Exception as error:
+            log.exception("a request to %s failed", next(a.url.path for a in arguments if isinstance(a, Request)))
+            return Problem.of(error).response()
+
+    return safe
