@@ -178,6 +178,17 @@ class TierCount:
 
 
 @dataclass(frozen=True, slots=True)
+class RankCount:
+    """Siblings of one rank (0: the first drawn) in drafted trees: how many families whose parent was accepted had one,
+    and in how many of them it was the one accepted."""
+
+    tier: str
+    rank: int
+    tested: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoundEvent:
     """One verification by the full cache.
 
@@ -196,6 +207,7 @@ class RoundEvent:
     elapsed: float = 0.0  # seconds since the question was accepted
     passes: Mapping[str, int] = field(default_factory=dict)  # of each drafting tier's model in this round
     streamed_bytes: int = 0
+    ranks: tuple[RankCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +249,7 @@ class AnswerStats:
     verifier: str = "rejection"
     dials: Mapping[str, int | str] = field(default_factory=dict)  # the settings it ran with, every "auto" decided
     streamed_bytes: int = 0  # keys and values brought to the GPU from host memory while decoding
+    ranks: tuple[RankCount, ...] = ()
 
     @property
     def streamed_bytes_per_second(self) -> float:

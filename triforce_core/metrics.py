@@ -7,9 +7,9 @@ an answer runs and its prefill is not known yet, rates count from the first roun
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from .events import AnswerStats, RoundEvent, TierCount
+from .events import AnswerStats, RankCount, RoundEvent, TierCount
 
 
 def acceptance(rounds: Sequence[RoundEvent]) -> dict[str, TierCount]:
@@ -20,6 +20,16 @@ def acceptance(rounds: Sequence[RoundEvent]) -> dict[str, TierCount]:
             before = totals.get(count.tier, TierCount(count.tier, 0, 0))
             totals[count.tier] = TierCount(count.tier, before.tested + count.tested, before.accepted + count.accepted)
     return totals
+
+
+def rank_counts(counts: Iterable[RankCount]) -> tuple[RankCount, ...]:
+    """Summed by tier and rank; ranks in order."""
+    totals: dict[tuple[str, int], RankCount] = {}
+    for count in counts:
+        key = count.tier, count.rank
+        before = totals.get(key, RankCount(*key, 0, 0))
+        totals[key] = RankCount(*key, before.tested + count.tested, before.accepted + count.accepted)
+    return tuple(totals[key] for key in sorted(totals))
 
 
 def acceptance_rate(count: TierCount) -> float:
@@ -97,6 +107,7 @@ def answer_stats(
         verifier=verifier,
         dials=dials or {},
         streamed_bytes=sum(event.streamed_bytes for event in rounds),
+        ranks=rank_counts(count for event in rounds for count in event.ranks),
     )
 
 

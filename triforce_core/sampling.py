@@ -86,7 +86,8 @@ class TensorChance(Protocol):
         ...
 
     def pick(self, weights: Tensor) -> Tensor:
-        """int64 [1]: an index drawn in proportion to the non-negative weights [V]."""
+        """int64 [1]: an index drawn in proportion to the non-negative weights [V]; [m] of weights [m, V], any index
+        where a row has no weight."""
         ...
 
 
@@ -101,10 +102,11 @@ class DrawnChance:
 
     def pick(self, weights: Tensor) -> Tensor:
         cumulative = weights.double().cumsum(-1)
-        total = cumulative[-1:]
+        total = cumulative[..., -1:]
         # Rounding may lift the point to the total itself, behind the last token that has any weight.
-        point = torch.minimum(self._spend(1) * total, torch.nextafter(total, torch.zeros_like(total)))
-        return torch.searchsorted(cumulative, point, right=True)
+        point = torch.minimum(self._spend(total.numel()).view_as(total) * total,
+                              torch.nextafter(total, torch.zeros_like(total)))
+        return torch.searchsorted(cumulative, point, right=True).clamp_max(weights.shape[-1] - 1).view(-1)
 
     def _spend(self, count: int) -> Tensor:
         self._spent += count
@@ -145,6 +147,9 @@ class TensorLaw:
         mass = ordered.masked_fill(weak, -torch.inf).softmax(-1)
         drop = weak | (mass.cumsum(-1) - mass >= top_p)
         return scores.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
+
+
+Tails = Sequence[Sequence[int]] | None  # of each row of a tree: the drafted tokens between the context and it
 
 
 class Masks(Protocol):
@@ -208,30 +213,55 @@ class Sampler:
                    if ids is not None and token not in ids)
         return next(refused, len(draft))
 
-    def draws(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> list[int]:
-        """The token of each row of logits [m, V]; row i follows ``context`` and the first i of ``draft``."""
-        logits = self._masked(logits, context, draft)
-        if self.params.temperature == 0:
-            return logits.argmax(-1).tolist()
-        scores = self._filtered(logits)
-        noise = self.noise(len(context), len(logits), logits.shape[-1])
-        drawn: list[int] = (scores + noise.to(scores.device)).argmax(-1).tolist()
-        return self.same(drawn)
+    def draws(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = (),
+              tails: Tails = None) -> list[int]:
+        """The token of each row of logits [m, V]; row i follows ``context`` and the first i of ``draft``, or, in a
+        tree, ``tails[i]``."""
+        scores = self._scores(logits, context, draft, tails)
+        drawn: list[int] = scores.argmax(-1).tolist()
+        return drawn if self.params.temperature == 0 else self.same(drawn)
 
-    def distributions(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
-        """Probabilities [m, V] of each row, for deciding by chance. Needs temperature > 0."""
+    def best(self, logits: Tensor, context: Sequence[int], tails: Sequence[Sequence[int]],
+             count: int) -> list[list[int]]:
+        """Of each row its own draw and what would have come next, ``count`` or as many as may come at all. Rows at one
+        position share their noise, so this is what another tier's draw there most likely is."""
+        values, found = self._scores(logits, context, (), tails).topk(min(count, logits.shape[-1]), dim=-1)
+        listed: list[int] = self.same(torch.where(values > -torch.inf, found, -1).flatten().tolist())
+        width = found.shape[1]
+        return [[token for token in listed[at : at + width] if token >= 0] for at in range(0, len(listed), width)]
+
+    def distributions(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = (),
+                      tails: Tails = None) -> Tensor:
+        """Probabilities [m, V] of each row (see ``draws``), for deciding by chance. Needs temperature > 0."""
         assert self.params.temperature > 0
-        return self._filtered(self._masked(logits, context, draft)).softmax(-1)
+        return self._filtered(self._masked(logits, context, draft, tails)).softmax(-1)
 
-    def _masked(self, logits: Tensor, context: Sequence[int], draft: Sequence[int]) -> Tensor:
+    def _scores(self, logits: Tensor, context: Sequence[int], draft: Sequence[int], tails: Tails) -> Tensor:
+        """What the greatest of is drawn."""
+        logits = self._masked(logits, context, draft, tails)
+        if self.params.temperature == 0:
+            return logits
+        scores = self._filtered(logits)
+        ahead = range(len(logits)) if tails is None else [len(tail) for tail in tails]
+        noise = self.noise(len(context), max(ahead) + 1, logits.shape[-1]).to(scores.device)
+        return scores + (noise if tails is None else noise[torch.tensor(ahead, device=scores.device)])
+
+    def _masked(self, logits: Tensor, context: Sequence[int], draft: Sequence[int], tails: Tails) -> Tensor:
         if self.masks is None:
             return logits
-        allowed = self.masks.allowed(context, draft)
+        if tails is None:
+            allowed = self.masks.allowed(context, draft)
+        else:
+            allowed = [self.masks.allowed(context, tail)[-1] for tail in tails]
         assert len(allowed) == len(logits)
         if all(ids is None for ids in allowed):
             return logits
+        if tails is None:
+            priors = self.masks.prior(context, draft)
+        else:
+            priors = [self.masks.prior(context, tail)[-1] for tail in tails]
         masked = logits.clone()
-        for row, (ids, prior) in enumerate(zip(allowed, self.masks.prior(context, draft), strict=True)):
+        for row, (ids, prior) in enumerate(zip(allowed, priors, strict=True)):
             if ids is not None:
                 index = torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(logits.device)
                 kept = logits[row, index]

@@ -55,6 +55,26 @@ def test_chain_and_tree_with_mass(shape: tuple[int, ...], dtype: torch.dtype) ->
             assert torch.allclose(mass[:, :known], expected_mass, rtol=BOUNDS[dtype], atol=BOUNDS[dtype] / 10)
 
 
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("indexed", [False, True], ids=["all", "chosen chunks"])
+def test_a_tree_that_grows_level_by_level(indexed: bool, dtype: torch.dtype) -> None:
+    """Rows see some of the tokens that earlier passes staged, too."""
+    for n, staged, length in ((1, 7, 1000), (5, 64, 2111), (64, 200, 2999), (17, 17, 2048)):
+        queries, keys, values, _ = draw(dtype, (8, 4, n, 128, 3000, length), length)
+        mask = torch.rand(n, staged, device="cuda") < 0.4
+        mask[:, staged - n :].fill_diagonal_(True)
+        if indexed:
+            newest = (length - 400) // 8 * 8
+            chunks = torch.rand(8, newest // 8, device="cuda").argsort(-1)[:, :60].int()
+            of = (chunks, torch.tensor([60, newest], dtype=torch.int32, device="cuda"), 8, mask)
+            expected = REFERENCE.indexed_attention(queries.to(dtype), keys, values, length, *of)
+            found = choose_kernels(keys.device).indexed_attention(queries, keys, values, length, *of)
+        else:
+            expected = REFERENCE.attention(queries.to(dtype), keys, values, length, mask)[0]
+            found = choose_kernels(keys.device).attention(queries, keys, values, length, mask)[0]
+        assert relative(found, expected) <= BOUNDS[dtype]
+
+
 def test_queries_may_be_part_of_a_larger_tensor() -> None:
     shape = (4, 2, 5, 64, 500, 400)
     _, keys, values, _ = draw(torch.bfloat16, shape, 0)

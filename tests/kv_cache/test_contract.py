@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.model.tiny import VOCAB, tiny_llama
+from triforce_core.drafters.chain import ModelOnCache
 from triforce_core.errors import ContextTooLongError
 from triforce_core.kv_cache.base import KVCache
 from triforce_core.kv_cache.chunk_means import ChunkMeans
@@ -130,6 +131,40 @@ def test_tree_of_staged_tokens(kind: str) -> None:
     cache.keep([0, 2, 3])
     assert_like_recomputed(MODEL, cache, [*prefix, 10, 12, 13])
     cache.check_integrity()
+
+
+@pytest.mark.parametrize("kind", [*WHOLE, "streaming", *PARTS])
+def test_a_tree_that_grows_level_by_level(kind: str) -> None:
+    """Each pass stages one more level, of which a token sees its own ancestors among all that is staged."""
+    prefix = [1, 2, 3, 4, 5]
+    full = WHOLE.get(kind, full_cache)()
+    own: KVCache = streaming_cache(MODEL) if kind == "streaming" else full
+    MODEL.forward(torch.tensor(prefix), own, logits_rows=0)
+    own.commit()
+    grown = ModelOnCache(MODEL, PARTS[kind](full, 64) if kind in PARTS else own)
+    grown.logits([*prefix, 6, 10], ())  # 6 and the root, a chain
+    root = grown.num_staged - 1
+    tails = {root: [10]}
+
+    def level(tokens: list[int], parents: list[int]) -> None:
+        first = grown.num_staged
+        logits = grown.grow(tokens, parents, len(tokens))
+        for number, (token, parent, row) in enumerate(zip(tokens, parents, logits, strict=True)):
+            tails[first + number] = [*tails[parent], token]
+            torch.testing.assert_close(row, fresh_logits(MODEL, [*prefix, 6, *tails[first + number]]), atol=1e-4,
+                                       rtol=1e-3)
+
+    level([11, 12, 13], [root] * 3)
+    level([14], [root + 2])  # a level of one token sees not all that is staged
+    level([15, 16, 17], [root + 1, root + 4, root + 4])
+    assert grown.num_staged == root + 8
+    grown.agree([*prefix, 6, 10, 12, 14, 17, 9, 9])  # what comes behind 17 is not staged
+    assert grown.num_staged == root + 4
+    assert_like_recomputed(MODEL, grown.cache, [*prefix, 6, 10, 12, 14, 17])
+    grown.logits([*prefix, 6, 10, 12, 14, 17, 9], [20, 21, 22, 23], [-1, -1, 1, 1])  # and a tree in one pass
+    grown.keep(len(prefix) + 6, [1, 3])
+    assert_like_recomputed(MODEL, grown.cache, [*prefix, 6, 10, 12, 14, 17, 9, 21, 23])
+    grown.cache.check_integrity()
 
 
 @pytest.mark.parametrize("kind", WHOLE)

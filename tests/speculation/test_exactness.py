@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from speculation.toy import TableModel, enumerate_exactly, total_variation
+from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
 from triforce_core.drafters.cascade import HorizontalCascade, with_ngrams
@@ -22,26 +22,6 @@ from triforce_core.speculation.round import speculate
 
 BOUND = 1e-12
 START = [0, 1]
-
-
-class Settling:
-    """A table model needs no cache: what the drafters do with theirs is a no-op here."""
-
-    def __init__(self, model: TableModel) -> None:
-        self.model, self.skipped = model, 0
-        self.cache = self
-        self.num_committed = 0
-
-    def logits(self, context, draft):
-        return self.model.logits(context, draft)
-
-    def keep(self, length):
-        pass
-
-    agree = keep
-
-    def commit(self):
-        pass
 
 
 def models(vocabulary: int = 3) -> tuple[TableModel, TableModel, TableModel]:
@@ -127,7 +107,8 @@ class OnTensors:
         return torch.tensor([self._chance.happens(p) for p in probabilities.tolist()], dtype=torch.bool)
 
     def pick(self, weights: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([self._chance.pick(weights)])
+        rows = weights.view(-1, weights.shape[-1])
+        return torch.tensor([self._chance.pick(row) if row.sum() > 0 else 0 for row in rows])
 
 
 @pytest.fixture(params=["one by one", "at once"])
@@ -135,7 +116,7 @@ def rejection(request, monkeypatch) -> None:
     """Both ways to decide by chance: on the host, and all at once where the odds are."""
     if request.param == "at once":
         monkeypatch.setattr(verifier, "reject", lambda draft, target, chance: verifier.reject_at_once(
-            draft, target, OnTensors(chance)))
+            draft, torch.stack([target[row] for row in range(len(draft.token_ids) + 1)]), OnTensors(chance)))
 
 
 PARAMS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0.9),
@@ -175,9 +156,9 @@ def test_the_enumeration_sees_a_verifier_that_draws_from_p_instead_of_the_residu
             law = draft.laws[i]
             q = 1.0 if law is None else float(law[token])
             if not chance.happens(min(1.0, float(target[i][token]) / q)):
-                return Verdict([*draft.token_ids[:i], chance.pick(target[i])], i, i + 1, "recovered")
+                return Verdict([*draft.token_ids[:i], chance.pick(target[i])], range(i), [i])
         n = len(draft.token_ids)
-        return Verdict([*draft.token_ids, chance.pick(target[n])], n, n, "bonus")
+        return Verdict([*draft.token_ids, chance.pick(target[n])], range(n), [])
 
     monkeypatch.setattr(verifier, "reject", from_p)
     target, retrieval, small = models()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from triforce_core.speculation import tree
+
 
 class TableModel:
     """A ``CachedModel`` whose law depends on the last two tokens; it checks that the round feeds it properly."""
@@ -23,14 +25,49 @@ class TableModel:
     def row(self, context: Sequence[int]) -> Tensor:
         return self.table[context[-2], context[-1]]
 
-    def logits(self, context: Sequence[int], draft: Sequence[int]) -> Tensor:
+    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
         self.length = len(context) + len(draft)
-        whole = [*context, *draft]
-        return torch.stack([self.row(whole[: len(context) + i]) for i in range(len(draft) + 1)])
+        parents = parents or range(-1, len(draft) - 1)
+        return torch.stack([self.row([*context, *tail]) for tail in tree.tails(draft, parents)])
 
-    def keep(self, length: int) -> None:
-        assert length <= self.length
-        self.length = length
+    room = 64
+
+    def keep(self, length: int, path: Sequence[int] = ()) -> None:
+        assert length + len(path) <= self.length
+        self.length = length + len(path)
+
+
+class Settling:
+    """A table model needs no cache: what drafters do with theirs is a no-op here, but for what a tree grows on."""
+
+    room = 64
+
+    def __init__(self, model: TableModel) -> None:
+        self.model, self.skipped = model, 0
+        self.cache = self
+        self.num_committed = 0
+        self._staged: list[tuple[int, ...]] = []
+
+    @property
+    def num_staged(self) -> int:
+        return len(self._staged)
+
+    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
+        self._staged = [tuple(context)]
+        return self.model.logits(context, draft, parents)
+
+    def grow(self, token_ids: Sequence[int], parents: Sequence[int], logits_rows: int) -> Tensor:
+        for token, parent in zip(token_ids, parents, strict=True):
+            self._staged.append((*self._staged[parent], token))
+        return torch.stack([self.model.row(seen) for seen in self._staged[len(self._staged) - logits_rows :]])
+
+    def keep(self, length: int, path: Sequence[int] = ()) -> None:
+        pass
+
+    agree = keep
+
+    def commit(self) -> None:
+        pass
 
 
 class Branching:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..kv_cache.base import KVCache
 from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler
+from ..speculation import tree
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 
@@ -19,7 +20,8 @@ from ..speculation.drafter import Drafter
 class ForwardModel(Protocol):
     """``model.Llama`` as seen from here."""
 
-    def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int, observer: object = None) -> Tensor: ...
+    def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int, observer: object = None,
+                depths: list[int] | None = None, staged_mask: Tensor | None = None) -> Tensor: ...
 
 
 class ModelOnCache:
@@ -34,39 +36,83 @@ class ModelOnCache:
         self.skipped = 0
         self.observer: object = None
         self._staged: list[int] = []
+        self._parents: list[int] = []  # of staged tokens: see ``speculation.tree``
 
     @property
     def length(self) -> int:
         """Tokens of the context behind this cache, staged ones included."""
         return self.cache.length + self.skipped
 
+    @property
+    def num_staged(self) -> int:
+        return len(self._staged)
+
+    @property
+    def room(self) -> int:
+        return self.cache.room
+
     def feed(self, token_ids: Sequence[int], logits_rows: int) -> Tensor:
-        """Stage these tokens; logits [logits_rows, V] of the last of them."""
+        """Stage these tokens, each behind the one before; logits [logits_rows, V] of the last of them."""
         ids = torch.tensor(token_ids, dtype=torch.int64, device=self.device)
-        self._staged.extend(token_ids)
+        self._stage(token_ids)
         return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer)
 
-    def logits(self, context: Sequence[int], draft: Sequence[int]) -> Tensor:
+    def grow(self, token_ids: Sequence[int], parents: Sequence[int], logits_rows: int) -> Tensor:
+        """Stage these tokens, each behind the staged one that ``parents`` names as they are counted, these included;
+        logits [logits_rows, V] of the last of them. Until ``keep`` or ``agree``, more can only be grown."""
+        before = self.num_staged
+        ids = torch.tensor(token_ids, dtype=torch.int64, device=self.device)
+        self._staged.extend(token_ids)
+        self._parents.extend(parents)
+        depths = [depth - before for depth in tree.depths(self._parents)[before:]]
+        sees = tree.ancestry(self._parents)[before:]
+        for_all = int(sees[:, :before].all(0).cumprod().sum())  # staged tokens that all of these follow
+        return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer, depths=depths,
+                                  staged_mask=torch.from_numpy(sees[:, for_all:].copy()))
+
+    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
         pending = context[self.length :]
         assert pending, "the last token of the context must not be in the cache: its logits are what is asked for"
-        return self.feed([*pending, *draft], len(draft) + 1)
+        if not parents:
+            return self.feed([*pending, *draft], len(draft) + 1)
+        start = self.num_staged
+        last = start + len(pending) - 1
+        chain = range(start - 1, last)
+        return self.grow([*pending, *draft], [*chain, *(last + 1 + parent for parent in parents)], len(draft) + 1)
 
-    def keep(self, length: int) -> None:
-        survivors = length - self.skipped - self.cache.num_committed
-        assert 0 <= survivors <= len(self._staged)
-        if survivors < len(self._staged):
-            self.cache.keep(range(survivors))
-            del self._staged[survivors:]
+    def keep(self, length: int, path: Sequence[int] = ()) -> None:
+        first = length - self.skipped - self.cache.num_committed
+        self._keep([*range(first), *(first + node for node in path)])
 
     def agree(self, context: Sequence[int]) -> None:
         """Keep staged tokens as far as they are the context's, but never its last token."""
-        base = self.cache.num_committed + self.skipped
-        matching = 0
-        for mine, true in zip(self._staged, context[base : len(context) - 1], strict=False):
-            if mine != true:
+        base, last = self.cache.num_committed + self.skipped, -1
+        path: list[int] = []
+        for true in context[base : len(context) - 1]:
+            matching = (node for node in range(last + 1, self.num_staged)
+                        if self._parents[node] == last and self._staged[node] == true)
+            last = next(matching, self.num_staged)
+            if last == self.num_staged:
                 break
-            matching += 1
-        self.keep(base + matching)
+            path.append(last)
+        self._keep(path)
+
+    def _keep(self, path: Sequence[int]) -> None:
+        assert len(path) <= self.num_staged
+        if len(path) < self.num_staged:
+            self.cache.keep(path)
+            kept = [self._staged[node] for node in path]
+            self._forget()
+            self._stage(kept)
+
+    def _stage(self, token_ids: Sequence[int]) -> None:
+        """Behind the last one, in a chain."""
+        self._parents.extend(range(self.num_staged - 1, self.num_staged - 1 + len(token_ids)))
+        self._staged.extend(token_ids)
+
+    def _forget(self) -> None:
+        self._staged.clear()
+        self._parents.clear()
 
     def staged_elsewhere(self, token_ids: Sequence[int]) -> None:
         """A pass that this object did not run has staged these behind what was staged."""
@@ -74,11 +120,11 @@ class ModelOnCache:
         if token_ids:
             self.cache.begin(len(token_ids))
             self.cache.staged_elsewhere()
-            self._staged.extend(token_ids)
+            self._stage(token_ids)
 
     def commit(self) -> None:
         self.cache.commit()
-        self._staged.clear()
+        self._forget()
 
     def start(self, context: Sequence[int], sinks: int, window: int) -> None:
         """Forget all, and read the first ``sinks`` and the last ``window`` tokens of ``context`` but its last one.
@@ -96,12 +142,12 @@ class ModelOnCache:
 
     def truncate(self, length: int) -> None:
         self.cache.truncate(max(0, length - self.skipped))
-        self._staged.clear()
+        self._forget()
 
     def reset(self) -> None:
         self.cache.reset()
         self.skipped = 0
-        self._staged.clear()
+        self._forget()
 
 
 QUOTE = "quote"  # origin of tokens that the document forces: no model was asked

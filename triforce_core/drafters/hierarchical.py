@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..events import TierCount
+from ..events import RankCount, TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
@@ -58,7 +58,7 @@ class HierarchicalDrafter(Drafter):
             grown.extend(done.verdict.token_ids)
             laws.extend(done.laws)
             # What the tier below wrote and this one let stand keeps its writer's name; the rest is this tier's.
-            origins.extend([*done.draft.origins[: done.verdict.num_accepted], self.tier])
+            origins.extend([*(done.draft.origins[node] for node in done.verdict.path), self.tier])
             self.drafter.settle(grown, committed=False)
         return Draft(grown[len(context) :], laws, origins)
 
@@ -82,6 +82,9 @@ class HierarchicalDrafter(Drafter):
         self._tested.clear()
         self._accepted.clear()
         return [*mine, *self.drafter.counts()]
+
+    def ranks(self) -> list[RankCount]:
+        return self.drafter.ranks()
 
     def milliseconds(self) -> dict[str, float]:
         spent, self._seconds = self._seconds * 1e3, 0.0

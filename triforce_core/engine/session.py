@@ -258,7 +258,7 @@ class Session:
         spent["other"] = max(0.0, (now - began) * 1e3 - sum(spent.values()))
         return RoundEvent(index, tuple(tokens), tuple(done.origins[: len(tokens)]),
                           tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started,
-                          drafter.passes(), streamed)
+                          drafter.passes(), streamed, tuple(drafter.ranks()))
 
     def _finished(self, reason: FinishReason, token_ids: Sequence[int], rounds: list[RoundEvent],
                   attended: AttendedMap | None, dials: Dials, prompt_tokens: int, reused: int, started: float,

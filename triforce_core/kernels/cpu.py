@@ -94,7 +94,8 @@ class Attention:
         heads, slots = keys.shape[:2]
         group = num_heads // heads
         scaled = (queries * dim**-0.5).to(keys.dtype).view(n, heads, group, dim)
-        seen = visible(n, n, staged_mask, keys.device) if n > 1 else None
+        tail = n if staged_mask is None else staged_mask.shape[1]
+        seen = visible(n, tail, staged_mask, keys.device) if tail > 1 else None
         rows = max(1, min(n, _BLOCK_SCORES // (num_heads * slots)))
         outs, mass = [], None
         for start in range(0, n, rows):
@@ -107,7 +108,7 @@ class Attention:
             if length < slots:
                 by_head[..., length:] = float("-inf")
             if seen is not None:
-                by_head[..., length - n : length].masked_fill_(~seen[start:stop], float("-inf"))
+                by_head[..., length - tail : length].masked_fill_(~seen[start:stop], float("-inf"))
             torch.softmax(scores, -1, out=scores)
             mixed = self._mix(scores, values).reshape(heads, group, m, dim)
             outs.append(mixed.permute(2, 0, 1, 3).reshape(m, num_heads * dim))

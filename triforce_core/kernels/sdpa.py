@@ -29,7 +29,7 @@ def attention(
         from torch.nn.attention.bias import causal_lower_right  # with it comes torch's compiler: a second of start-up
 
         seen = causal_lower_right(n, length)  # a rule instead of a table: only so does torch take its flash kernel
-    elif n > 1:
+    elif n > 1 or staged_mask is not None:
         seen = visible(n, length, staged_mask, queries.device)
     out = F.scaled_dot_product_attention(
         queries.to(keys.dtype).transpose(0, 1)[None], keys[None, :, :length], values[None, :, :length],

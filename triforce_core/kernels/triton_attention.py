@@ -88,7 +88,7 @@ def attention(
         totals = new((heads, watched), dtype=torch.float32)
     _attend[(row_tiles, heads, splits)](
         queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, blocks, queries.stride(0),
-        dim**-0.5 * 1.4426950408889634, n, watched,
+        dim**-0.5 * 1.4426950408889634, n, n if mask is None else mask.shape[1], watched,
         GROUP=group, DIM=dim, ROWS=tile_rows, SLOTS=tiles.slots, STAGES=tiles.stages, WATCH=watched > 0,
         GRANULE=granule, ON_DEVICE=on_device, TREE=mask is not None,
         PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device), num_warps=tiles.warps,
@@ -118,11 +118,11 @@ def _splits(tiles: Tiles, device: torch.device, columns: int, capacity: int) -> 
     return min(fill, triton.next_power_of_2(triton.cdiv(capacity, tiles.slots)))
 
 
-@triton.jit(do_not_specialize=["length", "capacity", "num_blocks", "tokens", "watched"])
+@triton.jit(do_not_specialize=["length", "capacity", "num_blocks", "tokens", "tail_size", "watched"])
 def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, num_blocks, query_stride,
-            scale, tokens, watched, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr,
-            STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr, ON_DEVICE: tl.constexpr,
-            TREE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr):
+            scale, tokens, tail_size, watched, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr,
+            SLOTS: tl.constexpr, STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr,
+            ON_DEVICE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr):
     """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
     wait(EARLY)
     head, part = tl.program_id(1), tl.program_id(2)
@@ -140,19 +140,19 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
     blocks = tl.cdiv(filled, SLOTS)
     parts = tl.num_programs(2)
     first, stop = part * blocks // parts, (part + 1) * blocks // parts
-    tail = filled - tokens  # the first staged slot
+    tail = filled - tail_size  # the first slot that not all rows may see
     plain = tl.maximum(first, tl.minimum(stop, tail // SLOTS))  # blocks that all rows see whole
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     acc = tl.zeros((ROWS, DIM), tl.float32)
     for block in tl.range(first, plain, num_stages=STAGES):
         top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
-                                 token, head, num_blocks, scale, tokens, watched, count, DIM, SLOTS, WATCH, GRANULE,
-                                 False, TREE, PRECISION)
+                                 token, head, num_blocks, scale, tail_size, watched, count, DIM, SLOTS, WATCH,
+                                 GRANULE, False, TREE, PRECISION)
     for block in tl.range(plain, stop, num_stages=1):
         top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
-                                 token, head, num_blocks, scale, tokens, watched, count, DIM, SLOTS, WATCH, GRANULE,
-                                 True, TREE, PRECISION)
+                                 token, head, num_blocks, scale, tail_size, watched, count, DIM, SLOTS, WATCH,
+                                 GRANULE, True, TREE, PRECISION)
     seen = total > 0.0  # a row may see nothing of a part
     to = (part * tl.num_programs(1) + head) * count + rows
     tl.store(spans + to, tl.where(seen, top + tl.log2(tl.where(seen, total, 1.0)), float("-inf")), mask=rows < count)
@@ -162,7 +162,7 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
 
 @triton.jit
 def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows, token, head, num_blocks,
-           scale, tokens, watched, count, DIM: tl.constexpr, SLOTS: tl.constexpr, WATCH: tl.constexpr,
+           scale, tail_size, watched, count, DIM: tl.constexpr, SLOTS: tl.constexpr, WATCH: tl.constexpr,
            GRANULE: tl.constexpr, EDGE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr):
     """SLOTS slots folded into the running (top, total, acc). EDGE: staged or unfilled slots are among them."""
     slots = block * SLOTS + tl.arange(0, SLOTS)
@@ -175,8 +175,8 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
     if EDGE:
         staged = slots - tail
         if TREE:
-            inside = (staged >= 0) & (staged < tokens)
-            shown = tl.load(mask + token[:, None] * tokens + staged[None, :],
+            inside = (staged >= 0) & (staged < tail_size)
+            shown = tl.load(mask + token[:, None] * tail_size + staged[None, :],
                             mask=inside[None, :] & (rows[:, None] < count), other=0)
             scores = tl.where((staged[None, :] < 0) | (shown != 0), scores, float("-inf"))
         else:

@@ -28,11 +28,11 @@ def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
 def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, chunks: Tensor, bounds: Tensor,
               chunk_size: int, staged_mask: Tensor | None = None, *, tiles: Tiles | None = None) -> Tensor:
     """See reference.indexed_attention; the result has the type of keys. length may be an int32 tensor [1] on the
-    device. Wider passes than 64 rows, trees, and shapes these kernels are not made for are gathered first."""
+    device. Wider passes than 64 rows, and shapes these kernels are not made for, are gathered first."""
     n, num_heads, dim = queries.shape
     heads, capacity, _ = keys.shape
-    if n > MAX_ROWS or dim not in HEAD_DIMS or staged_mask is not None:
-        assert isinstance(length, int), "a length on the device needs a chain of at most 64 rows"
+    if n > MAX_ROWS or dim not in HEAD_DIMS:
+        assert isinstance(length, int), "a length on the device needs a pass of at most 64 rows"
         return reference.indexed_attention(queries, keys, values, length, chunks, bounds, chunk_size,
                                            staged_mask).to(keys.dtype)
     group = num_heads // heads
@@ -42,12 +42,14 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
     row_tiles = triton.cdiv(rows, tile_rows)
     splits = _splits(tiles, keys.device, heads * row_tiles, chunks.shape[1] * chunk_size)
     queries = queries if queries.stride(2) == 1 and queries.stride(1) == dim else queries.contiguous()
+    mask = None if staged_mask is None else staged_mask.to(keys.device).contiguous().view(torch.int8)
     mixed = keys.new_empty((splits, heads, rows, dim), dtype=torch.float32)
     spans = keys.new_empty((splits, heads, rows), dtype=torch.float32)
     _attend[(row_tiles, heads, splits)](
-        queries, keys, values, chunks, bounds, mixed, spans, length, capacity, chunks.stride(0), queries.stride(0),
-        dim**-0.5 * 1.4426950408889634, n, GROUP=group, DIM=dim, ROWS=tile_rows, SLOTS=tiles.slots,
-        STAGES=tiles.stages, CHUNK=chunk_size, ON_DEVICE=isinstance(length, Tensor),
+        queries, keys, values, mask, chunks, bounds, mixed, spans, length, capacity, chunks.stride(0),
+        queries.stride(0), dim**-0.5 * 1.4426950408889634, n, n if mask is None else mask.shape[1], GROUP=group,
+        DIM=dim, ROWS=tile_rows, SLOTS=tiles.slots, STAGES=tiles.stages, CHUNK=chunk_size,
+        ON_DEVICE=isinstance(length, Tensor), TREE=mask is not None,
         PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device),
         num_warps=tiles.warps)
     out = keys.new_empty((n, num_heads * dim))
@@ -56,11 +58,11 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
     return out
 
 
-@triton.jit(do_not_specialize=["length", "capacity", "chunk_stride", "tokens"])
-def _attend(queries, keys, values, chunks, bounds, mixed, spans, length, capacity, chunk_stride, query_stride, scale,
-            tokens, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr,
-            STAGES: tl.constexpr, CHUNK: tl.constexpr, ON_DEVICE: tl.constexpr, PRECISION: tl.constexpr,
-            EARLY: tl.constexpr):
+@triton.jit(do_not_specialize=["length", "capacity", "chunk_stride", "tokens", "tail_size"])
+def _attend(queries, keys, values, mask, chunks, bounds, mixed, spans, length, capacity, chunk_stride, query_stride,
+            scale, tokens, tail_size, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr,
+            STAGES: tl.constexpr, CHUNK: tl.constexpr, ON_DEVICE: tl.constexpr, TREE: tl.constexpr,
+            PRECISION: tl.constexpr, EARLY: tl.constexpr):
     """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
     wait(EARLY)
     head, part = tl.program_id(1), tl.program_id(2)
@@ -81,17 +83,17 @@ def _attend(queries, keys, values, chunks, bounds, mixed, spans, length, capacit
     blocks = tl.cdiv(total, SLOTS)
     parts = tl.num_programs(2)
     first, stop = part * blocks // parts, (part + 1) * blocks // parts
-    tail = total - tokens  # the first staged slot
+    tail = total - tail_size  # the first slot that not all rows may see
     plain = tl.maximum(first, tl.minimum(stop, tail // SLOTS))  # blocks that all rows see whole
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     sums = tl.zeros((ROWS,), tl.float32)
     acc = tl.zeros((ROWS, DIM), tl.float32)
     for block in tl.range(first, plain, num_stages=STAGES):
-        top, sums, acc = _block(block, query, top, sums, acc, keys, values, chunks, held, newest, total, tail, token,
-                                scale, DIM, SLOTS, CHUNK, False, PRECISION)
+        top, sums, acc = _block(block, query, top, sums, acc, keys, values, mask, chunks, held, newest, total, tail,
+                                rows, token, scale, tail_size, count, DIM, SLOTS, CHUNK, False, TREE, PRECISION)
     for block in tl.range(plain, stop, num_stages=1):
-        top, sums, acc = _block(block, query, top, sums, acc, keys, values, chunks, held, newest, total, tail, token,
-                                scale, DIM, SLOTS, CHUNK, True, PRECISION)
+        top, sums, acc = _block(block, query, top, sums, acc, keys, values, mask, chunks, held, newest, total, tail,
+                                rows, token, scale, tail_size, count, DIM, SLOTS, CHUNK, True, TREE, PRECISION)
     seen = sums > 0.0  # a row may see nothing of a part
     to = (part * tl.num_programs(1) + head) * count + rows
     tl.store(spans + to, tl.where(seen, top + tl.log2(tl.where(seen, sums, 1.0)), float("-inf")), mask=rows < count)
@@ -100,8 +102,9 @@ def _attend(queries, keys, values, chunks, bounds, mixed, spans, length, capacit
 
 
 @triton.jit
-def _block(block, query, top, sums, acc, keys, values, chunks, held, newest, total, tail, token, scale,
-           DIM: tl.constexpr, SLOTS: tl.constexpr, CHUNK: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr):
+def _block(block, query, top, sums, acc, keys, values, mask, chunks, held, newest, total, tail, rows, token, scale,
+           tail_size, count, DIM: tl.constexpr, SLOTS: tl.constexpr, CHUNK: tl.constexpr, EDGE: tl.constexpr,
+           TREE: tl.constexpr, PRECISION: tl.constexpr):
     """SLOTS slots folded into the running (top, sums, acc). EDGE: staged or missing slots are among them."""
     slots = block * SLOTS + tl.arange(0, SLOTS)
     chunk = tl.load(chunks + slots // CHUNK, mask=slots < held, other=0)
@@ -113,7 +116,14 @@ def _block(block, query, top, sums, acc, keys, values, chunks, held, newest, tot
         key = tl.load(keys + where)
     scores = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
     if EDGE:
-        scores = tl.where((slots - tail)[None, :] <= token[:, None], scores, float("-inf"))
+        staged = slots - tail
+        if TREE:
+            inside = (staged >= 0) & (staged < tail_size)
+            shown = tl.load(mask + token[:, None] * tail_size + staged[None, :],
+                            mask=inside[None, :] & (rows[:, None] < count), other=0)
+            scores = tl.where((staged[None, :] < 0) | (shown != 0), scores, float("-inf"))
+        else:
+            scores = tl.where(staged[None, :] <= token[:, None], scores, float("-inf"))
     highest = tl.maximum(top, tl.max(scores, 1))
     base = tl.where(highest == float("-inf"), 0.0, highest) if EDGE else highest
     probs = tl.exp2(scores - base[:, None])

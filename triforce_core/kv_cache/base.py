@@ -35,8 +35,9 @@ class KVView:
 
     keys, values: whole fixed buffers [H, C, D] (a slice of a bf16 buffer makes CPU products copy).
     length: slots [0, length) are filled, the n staged tokens last, in order; in a captured pass an int32 tensor [1].
-    staged_mask: bool [n, n], staged token i sees staged token j; None means causal (j <= i).
-    Slots before the staged tail are seen by all n: those that ``index`` names, or all.
+    staged_mask: bool [n, m], m >= n: which of the last m staged tokens each of the n sees (also earlier passes' staged
+    ones, where a tree grows level by level); None means causal. Slots before these m are seen by all n: those that
+    ``index`` names, or all.
     top_k: of the slots that a token sees, each of its query heads attends only so many, those it scores highest.
     """
 
@@ -63,16 +64,22 @@ class KVCache(ABC):
         """Brought to the device for passes so far, by a kind that keeps tokens elsewhere."""
         return 0
 
+    @property
+    @abstractmethod
+    def room(self) -> int:
+        """Tokens that can still be staged, however much the buffers grow."""
+
     @abstractmethod
     def positions(self, n: int, depths: Sequence[int] | None = None) -> Tensor:
-        """Rotary positions, int64 [n], of the next n tokens to stage (depths: for a tree; None = a chain).
+        """Rotary positions, int64 [n], of the next n tokens to stage (depths: for a tree, counted from ``length``,
+        negative where one follows a token staged before the last; None = a chain).
 
         Full, retrieval: absolute. Streaming: relative to the cache, as StreamingLLM (arXiv 2309.17453, 3.2).
         """
 
     @abstractmethod
     def begin(self, n: int, staged_mask: Tensor | None = None) -> None:
-        """Announce a pass of n tokens, before its first ``stage``. Grows buffers if it must.
+        """Announce a pass of n tokens, before its first ``stage``. Grows buffers if it must. staged_mask: see KVView.
 
         Raises NotEnoughMemoryError / ContextTooLongError when they cannot grow."""
 

@@ -44,10 +44,11 @@ class FullCache(StagingCache):
         if tokens > self.max_tokens:
             raise ContextTooLongError(f"The context would grow to {tokens} tokens", allowed=f"up to {self.max_tokens}",
                                       remedy="Choose fewer pages, or start a new conversation.")
-        if tokens > self.slots:
+        before = self.slots
+        if tokens > before:
             with torch.inference_mode():
                 for buffers in self.layers:
-                    buffers.resize(tokens, self.length)
+                    buffers.resize(tokens, before)  # also what a lodging cache has staged behind the filled slots
 
     @property
     def room(self) -> int:

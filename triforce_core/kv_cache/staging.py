@@ -66,7 +66,8 @@ class StagingCache(KVCache):
 
     @torch.inference_mode()
     def begin(self, n: int, staged_mask: Tensor | None = None) -> None:
-        assert n > 0 and (staged_mask is None or staged_mask.shape == (n, n))
+        assert n > 0
+        assert staged_mask is None or (len(staged_mask) == n <= staged_mask.shape[1] <= self.num_staged + n)
         self._make_room(n)
         self._pass_size, self._mask = n, staged_mask
 

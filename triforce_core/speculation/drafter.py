@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from ..events import TierCount
+from ..events import RankCount, TierCount
 from ..sampling import Sampler
 from .draft import Draft
 
@@ -40,6 +40,10 @@ class Drafter(ABC):
 
     def counts(self) -> list[TierCount]:
         """Tested and accepted per tier *below* this one since the last call; clears them."""
+        return []
+
+    def ranks(self) -> list[RankCount]:
+        """Of trees drafted here or below, since the last call; clears it."""
         return []
 
     def milliseconds(self) -> dict[str, float]:

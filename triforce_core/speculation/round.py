@@ -22,12 +22,18 @@ from .verifier import verify
 class CachedModel(Protocol):
     """A model with one cache, as a round needs it (``drafters.chain.ModelOnCache`` is the real one)."""
 
-    def logits(self, context: Sequence[int], draft: Sequence[int]) -> Tensor:
-        """[len(draft) + 1, V] after ``context`` and each drafted token; stages whatever it had not seen."""
+    @property
+    def room(self) -> int:
+        """Tokens that can still be staged."""
         ...
 
-    def keep(self, length: int) -> None:
-        """Of the staged tokens, keep those before context position ``length``."""
+    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
+        """[len(draft) + 1, V] after ``context`` and each drafted token; stages whatever it had not seen.
+        parents: see ``Draft``."""
+        ...
+
+    def keep(self, length: int, path: Sequence[int] = ()) -> None:
+        """Of the staged tokens, keep those before context position ``length``, and of a draft behind that ``path``."""
         ...
 
 
@@ -43,13 +49,13 @@ class Round:
     @property
     def origins(self) -> list[str]:
         """Who wrote each emitted token."""
-        return [*self.draft.origins[: self.verdict.num_accepted], self.verdict.own]
+        return [*(self.draft.origins[node] for node in self.verdict.path), self.verdict.own]
 
     def counts(self, givers: Sequence[str]) -> list[TierCount]:
-        """What was tested and accepted, by tier; givers: each drafted token's, in order."""
+        """What was tested and accepted, by tier; givers: each drafted token's, in order. Siblings count as one."""
         totals: dict[str, list[int]] = {}
-        for i, tier in enumerate(givers[: self.verdict.num_tested]):
-            count = totals.setdefault(tier, [0, 0])
+        for i, node in enumerate([*self.verdict.path, *self.verdict.refused[:1]]):
+            count = totals.setdefault(givers[node], [0, 0])
             count[0] += 1
             count[1] += i < self.verdict.num_accepted
         return [TierCount(tier, tested, accepted) for tier, (tested, accepted) in totals.items()]
@@ -59,13 +65,15 @@ def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_
               most: int | None = None) -> Round:
     """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles.
 
-    most: drafted tokens that ``model`` can take, if that is limited (drafters may overshoot)."""
+    most: tokens of one path of a draft, if that is limited (drafters may overshoot)."""
     draft = drafter.propose(context, num_draft_tokens, sampler) if num_draft_tokens > 0 else Draft()
     if most is not None:
         draft = draft.first(most)
+    if draft.parents:
+        draft = draft.smaller(model.room - 1)
     started = perf_counter()
-    logits = model.logits(context, draft.token_ids)
+    logits = model.logits(context, draft.token_ids, draft.parents)
     verdict, laws = verify(draft, logits, context, sampler)
     # The verdict's own last token has not been through the model: the next pass begins with it.
-    model.keep(len(context) + verdict.num_accepted)
+    model.keep(len(context), verdict.path)
     return Round(draft, verdict, laws, (perf_counter() - started) * 1e3)

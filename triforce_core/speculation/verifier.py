@@ -3,8 +3,10 @@
 p is the verifying model's distribution, q the distribution a token was *actually drawn from*. Rejection
 (Leviathan et al., arXiv 2211.17192, appendix A.1; Chen et al., arXiv 2302.01318): accept x with
 min(1, p(x)/q(x)); at the first refusal draw from norm(max(p - q, 0)); after the last acceptance draw from the
-next p. Coupled (arXiv 2408.07978): the model draws each position itself, with noise that the seed and the position
-decide, and keeps the draft as far as it agrees.
+next p. Where siblings were drafted, p becomes the residual, norm(max(p - q, 0)), and the next one is tried against it;
+after the last the residual is drawn from (SpecInfer, arXiv 2305.09781, algorithm 2, where all were drawn from one q;
+Sequoia, arXiv 2402.12374, algorithm 2, where each q lacks the older siblings). Coupled (arXiv 2408.07978): the model
+draws each position itself, with noise that the seed and the position decide, and keeps the path that agrees.
 
 Either way each emitted token is distributed exactly as the verifying model's, so a round is itself a valid
 drafter for the round above it. That is the whole hierarchy.
@@ -13,12 +15,35 @@ drafter for the round above it. That is the whole hierarchy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
+from . import tree
 from .draft import Draft, Verdict
+
+
+class Rows(Protocol):
+    """The verifying model's distributions [V]: row 0 after the context, row i + 1 after drafted token i."""
+
+    def __getitem__(self, row: int) -> Tensor: ...
+
+
+class RowsOnDemand:
+    """Of a tree most rows are never asked for, and each may cost a sort of the vocabulary."""
+
+    def __init__(self, draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler) -> None:
+        self._tails, self._logits, self._context, self._sampler = draft.tails, logits, context, sampler
+        self._known: dict[int, Tensor] = {}
+
+    def __getitem__(self, row: int) -> Tensor:
+        if row not in self._known:
+            assert self._tails is not None
+            asked = self._sampler.distributions(self._logits[row : row + 1], self._context, tails=[self._tails[row]])
+            self._known[row] = asked[0]
+        return self._known[row]
 
 
 def verify(draft: Draft, logits: Tensor, context: Sequence[int],
@@ -28,50 +53,63 @@ def verify(draft: Draft, logits: Tensor, context: Sequence[int],
     Returns the verdict and the law of each of its tokens (what a tier above needs as its draft's ``laws``)."""
     assert len(logits) == len(draft.token_ids) + 1
     if sampler.by_draws:
-        verdict = agree(draft, sampler.draws(logits, context, draft.token_ids))
+        verdict = agree(draft, sampler.draws(logits, context, draft.token_ids, draft.tails))
         return verdict, [None] * len(verdict.token_ids)
-    target = sampler.distributions(logits, context, draft.token_ids)
-    if target.is_cuda:  # each decision on the host would wait for the device
-        chance = DrawnChance(sampler.chance.numbers(len(target)).to(target.device))
-        verdict = reject_at_once(draft, target, chance, sampler.same)
+    target: Rows
+    if logits.is_cuda:  # each decision on the host would wait for the device
+        target = whole = sampler.distributions(logits, context, draft.token_ids, draft.tails)
+        chance = DrawnChance(sampler.chance.numbers(len(whole)).to(whole.device))
+        verdict = reject_at_once(draft, whole, chance, sampler.same)
     else:
+        target = (RowsOnDemand(draft, logits, context, sampler) if draft.parents
+                  else sampler.distributions(logits, context, draft.token_ids))
         verdict = reject(draft, target, sampler.chance)
-    return verdict, list(target[: len(verdict.token_ids)])
+    return verdict, [target[row] for row in (0, *(node + 1 for node in verdict.path))]
 
 
 def agree(draft: Draft, own_draws: Sequence[int]) -> Verdict:
-    """Keep the draft as far as it equals the model's own draws [n + 1]; then the model's own token."""
-    accepted = 0
-    for drafted, own in zip(draft.token_ids, own_draws, strict=False):
-        if drafted != own:
-            return Verdict([*draft.token_ids[:accepted], own], accepted, accepted + 1, "recovered")
-        accepted += 1
-    return Verdict([*draft.token_ids, own_draws[accepted]], accepted, accepted, "bonus")
+    """Keep the path that equals the model's own draws [n + 1]; then the model's own token."""
+    families, row = draft.families, 0
+    path: list[int] = []
+    while True:
+        own = own_draws[row]
+        kept = next((node for node in families[row] if draft.token_ids[node] == own), None)
+        if kept is None:
+            return Verdict([*(draft.token_ids[node] for node in path), own], path, families[row])
+        path.append(kept)
+        row = kept + 1
 
 
-def reject(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
-    """Rejection against target [n + 1, V]; where the draft's law is None it is one-hot."""
-    for i, token in enumerate(draft.token_ids):
-        p, q = target[i], draft.laws[i]
-        if q is None:
-            q_token, residual = 1.0, p.clone()
-            residual[token] = 0.0
-        else:
-            q = q.to(p)
-            q_token, residual = float(q[token]), (p - q).clamp_min(0.0)
-        if chance.happens(min(1.0, float(p[token]) / q_token)):
-            continue
-        if not float(residual.sum()) > 0.0:
-            # p = q up to rounding: a refusal there has probability zero but for the last bit.
-            residual = p
-        return Verdict([*draft.token_ids[:i], chance.pick(residual)], i, i + 1, "recovered")
-    n = len(draft.token_ids)
-    return Verdict([*draft.token_ids, chance.pick(target[n])], n, n, "bonus")
+def reject(draft: Draft, target: Rows, chance: Chance) -> Verdict:
+    """Rejection against target, n + 1 rows; where a drafted token's law is None it is one-hot."""
+    families, row = draft.families, 0
+    path: list[int] = []
+    while True:
+        kept, p = None, target[row]
+        for number, node in enumerate(families[row]):
+            token, q = draft.token_ids[node], draft.laws[node]
+            p = p / p.sum() if number else p
+            if q is None:
+                q_token, residual = 1.0, p.clone()
+                residual[token] = 0.0
+            else:
+                q = q.to(p)
+                q_token, residual = float(q[token]), (p - q).clamp_min(0.0)
+            if chance.happens(min(1.0, float(p[token]) / q_token)):
+                kept = node
+                break
+            if float(residual.sum()) > 0.0:
+                p = residual
+            # else p = q up to rounding: a refusal there has probability zero but for the last bit.
+        if kept is None:
+            return Verdict([*(draft.token_ids[node] for node in path), chance.pick(p)], path, families[row])
+        path.append(kept)
+        row = kept + 1
 
 
 def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
                    same: Callable[[list[int]], list[int]] = list) -> Verdict:
-    """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
+    """``reject`` where the host waits once, for all decisions together (twice for a tree). same: see ``Sampler``."""
     n = len(draft.token_ids)
     tokens = torch.tensor(draft.token_ids, dtype=torch.int64, device=target.device)
     laws = torch.zeros_like(target[:n])
@@ -79,9 +117,16 @@ def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
         laws = torch.stack([laws[0] if law is None else law.to(target) for law in draft.laws])
     one_hot = torch.tensor([law is None for law in draft.laws], dtype=target.dtype, device=target.device)
     laws.scatter_add_(1, tokens[:, None], one_hot[:, None])
-    accepted, own = same(torch.cat(reject_on_tensors(tokens, laws, target, chance)).tolist())
-    tested, kind = (accepted + 1, "recovered") if accepted < n else (n, "bonus")
-    return Verdict([*draft.token_ids[:accepted], own], accepted, tested, kind)
+    if not draft.parents:
+        accepted, own = same(torch.cat(reject_on_tensors(tokens, laws, target, chance)).tolist())
+        return Verdict([*draft.token_ids[:accepted], own], list(range(accepted)), [accepted] if accepted < n else [])
+    decided, residuals = reject_tree_on_tensors(tokens, draft.parents, laws, target, chance)
+    kept, families, path, row = same(decided.long().tolist()), draft.families, [], 0
+    while (node := next((node for node in families[row] if kept[node]), None)) is not None:
+        path.append(node)
+        row = node + 1
+    own = same(chance.pick(residuals[row]).tolist())[0]
+    return Verdict([*(draft.token_ids[node] for node in path), own], path, families[row])
 
 
 def agree_on_tensors(drafted: Tensor, own_draws: Tensor) -> Tensor:
@@ -101,3 +146,22 @@ def reject_on_tensors(drafted: Tensor, laws: Tensor, target: Tensor, chance: Ten
     weights, p = residuals.index_select(0, accepted)[0], target.index_select(0, accepted)[0]
     # p = q up to rounding: a refusal there has probability zero but for the last bit.
     return accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))
+
+
+def reject_tree_on_tensors(drafted: Tensor, parents: Sequence[int], laws: Tensor, target: Tensor,
+                           chance: TensorChance) -> tuple[Tensor, Tensor]:
+    """``reject`` of a tree, all families side by side: drafted [n] from laws [n, V] against target [n + 1, V].
+
+    -> bool [n], whether each is kept if its turn comes, and [n + 1, V], what each row's own token is drawn from when
+    all its children are refused. As in ``reject_on_tensors``, every test is made."""
+    odds, residuals = target.new_zeros(len(parents)), target.clone()
+    rank_of = tree.ranks(parents)
+    for rank in range(max(rank_of) + 1):
+        members = [node for node, found in enumerate(rank_of) if found == rank]
+        nodes, rows = torch.tensor([members, [parents[node] + 1 for node in members]], device=target.device)
+        p, q, at = residuals[rows], laws[nodes], drafted[nodes, None]
+        odds[nodes] = (p.gather(1, at) / q.gather(1, at)).squeeze(1).clamp_max(1.0)
+        left = (p - q).clamp_min(0.0)
+        total = left.sum(1, keepdim=True)
+        residuals[rows] = torch.where(total > 0.0, left / total, p)
+    return chance.happens(odds), residuals
