@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
-SAMPLE = ASSETS / "sample" / "how-it-works.md"
+SAMPLE = ASSETS / "sample" / "handbook.pdf"
 PORTS_TRIED = 100
 NOBODY_IS_ASKED = Access()
 LEAVE_WITHIN = 4.5  # seconds from the signal to the end, whatever hangs

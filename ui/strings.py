@@ -66,7 +66,7 @@ FILE_MISSING = "{name} cannot be read: there is no such file."
 FILE_EMPTY = "{name} is empty (0 bytes). Choose a file with content."
 UPLOAD_REFUSED = "That file did not come through this page's upload. Drop it on the library again."
 NOT_ADDED = "Not added"
-SAMPLE_NAME = "How TriForce Chat works.md"
+SAMPLE_NAME = "The TriForce Chat handbook.pdf"
 PAGES_OF = "{pages} pages"
 PAGE_ONE = "1 page"
 PHASES = {
@@ -80,7 +80,7 @@ PHASES = {
 WELCOME = "Talk with a whole document"
 WELCOME_MORE = ("Drop a document into the library. All of it goes into the model's context, page by page: nothing is "
                 "cut, nothing is searched for instead of read, nothing leaves this machine.")
-OPEN_SAMPLE = "Open the sample document"
+OPEN_SAMPLE = "Open the handbook, the first document to try"
 IN_CONTEXT = "{tokens} tokens in context: every one of {pages}"
 IN_CONTEXT_RANGE = "{tokens} tokens in context: pages {first} to {last} of {pages}"
 READ_IN = "read in {seconds}"

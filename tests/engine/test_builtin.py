@@ -17,7 +17,7 @@ from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXTS = ["assets/sample/how-it-works.md", "training/README.md", "assets/builtin/MODEL_CARD.md",
+TEXTS = ["docs/handbook/08-three-tiers.md", "training/README.md", "assets/builtin/MODEL_CARD.md",
          "triforce_core/engine/session.py"]
 DIALS = {"budget": 256, "recent": 96}
 

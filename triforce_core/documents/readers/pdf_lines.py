@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Any
 
 _WIDER = 1.3  # a gap of that many usual gaps
 _INDENT, _LARGEST_INDENT = 0.5, 6.0  # in line heights
+_ITEM = re.compile(r"(?:[•◦▪‣●○·–—*-]|\(?\d{1,3}[.)])\s")
 _ENDS = (".", "!", "?", ":", '"', "”", "'", "’", ")")
 
 
@@ -49,7 +51,8 @@ def _paragraph_starts(lines: Sequence[str], boxes: Sequence[tuple[float, float, 
         indent, before = (lower[0] - margin) / height, (upper[0] - margin) / height
         indented = _INDENT < indent < _LARGEST_INDENT and before < _INDENT / 2 and gap > 0
         below = filled[at + 2][1][0] if at + 2 < len(filled) else margin
-        hanging = abs(below - lower[0]) < 1.5 and not lines[above].endswith(_ENDS)
+        item = _ITEM.match(lines[above]) is not None
+        hanging = item or (abs(below - lower[0]) < 1.5 and not lines[above].endswith(_ENDS))
         if gap > _WIDER * max(usual, 1.0) or (indented and not hanging):
             starts.add(number)
     return starts
