@@ -122,8 +122,9 @@ class SpeculationConfig:
     (StreamingLLM); the most attended tokens so far and the newest (H2O; or with positions inside the cache); each
     query's own top k, which reads everything: an upper bound. Other than the default they are comparisons.
     ngram: whether text that repeats what stands in the document or the conversation is drafted by copying it, without a
-    model; what that gains is measured while answering, and it stops where it gains nothing. ngram_tail: tokens that it
-    may write behind each draft of the small model, 0: it drafts for the small model only.
+    model; what that gains is measured while answering, and it stops where it gains nothing. "straight": copies go to
+    the full cache, in rounds in which they promise more than the other tiers; "on": to the small model. ngram_tail:
+    tokens that it may write behind each draft of the small model, 0: it drafts for the small model only.
     """
 
     engine: Literal["triforce", "autoregressive"] = "triforce"
@@ -142,7 +143,7 @@ class SpeculationConfig:
     small_model: Literal["on", "off", "self-skip"] = "on"
     middle_cache: Literal["retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none"] = "retrieval"
     draft_cache: Literal["streaming", "cross"] = "streaming"
-    ngram: Literal["auto", "on", "off"] = "auto"
+    ngram: Literal["auto", "straight", "on", "off"] = "auto"
     ngram_tail: int | Auto = "auto"
 
     def __post_init__(self) -> None:
@@ -156,7 +157,7 @@ class SpeculationConfig:
         _check(self.refresh == "attention" or self.middle_cache in ("retrieval", "none"), "refresh", self.refresh,
                f"attention with middle_cache {self.middle_cache}, which chooses no chunks")
         _one_of("draft_cache", self.draft_cache, ("streaming", "cross"))
-        _one_of("ngram", self.ngram, ("auto", "on", "off"))
+        _one_of("ngram", self.ngram, ("auto", "straight", "on", "off"))
         _whole("ngram_tail", self.ngram_tail, 0, 64)
         _whole("gamma1", self.gamma1, 0, 64)
         _whole("gamma2", self.gamma2, 1, 256)

@@ -72,8 +72,9 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--draft-cache", choices=("streaming", "cross"), default=_SPECULATION.draft_cache,
                        help="what the small model attends: its newest tokens, or also what the model attended")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
-    group.add_argument("--ngram", choices=("auto", "on", "off"), default=_SPECULATION.ngram,
-                       help="draft by copying what followed the same words before, without a model")
+    group.add_argument("--ngram", choices=("auto", "straight", "on", "off"), default=_SPECULATION.ngram,
+                       help="draft by copying what followed the same words before, without a model: straight for the "
+                            "full cache, or (on) for the small model")
     group.add_argument("--quotes", choices=("auto", "on", "off"), default=_SPECULATION.quotes,
                        help="hold quotations to the document's words")
 

@@ -99,7 +99,12 @@ def test_chunks_may_be_chosen_by_means_instead(engine):
     ({"ngram": "on", "small_model": "off"}, {"n-gram", "retrieval"}),
     ({"ngram": "on", "middle_cache": "none"}, {"n-gram", "draft"}),
     ({"ngram": "on", "middle_cache": "streaming"}, {"n-gram", "streaming", "draft"}),
-    ({"ngram": "on", "middle_cache": "none", "small_model": "off"}, {"n-gram"})])
+    ({"ngram": "on", "middle_cache": "none", "small_model": "off"}, {"n-gram"}),
+    ({"ngram": "straight"}, {"n-gram", "draft", "retrieval"}),
+    ({"ngram": "straight", "small_model": "off"}, {"n-gram", "retrieval"}),
+    ({"ngram": "straight", "middle_cache": "none"}, {"n-gram", "draft"}),
+    ({"ngram": "straight", "middle_cache": "streaming"}, {"n-gram", "streaming", "draft"}),
+    ({"ngram": "straight", "middle_cache": "none", "small_model": "off"}, {"n-gram"})])
 def test_tiers_can_be_left_out_for_comparison_and_the_words_stay(engine, tiers, at_work):
     dials = SpeculationConfig(verifier="coupled", quotes="off", **tiers, **DIALS)
     done, events = answer(engine, dials, temperature=0.8, tokens=120)
@@ -115,8 +120,9 @@ def test_tiers_can_be_left_out_for_comparison_and_the_words_stay(engine, tiers, 
 @pytest.mark.parametrize("tiers", [{}, {"small_model": "off"}, {"small_model": "off", "middle_cache": "none"}], ids=str)
 @pytest.mark.parametrize("quotes", ["off", "on"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_ngrams_change_no_word(engine, tiers, quotes, temperature):
-    speculation = SpeculationConfig(verifier="coupled", quotes=quotes, ngram="on", **tiers, **DIALS)
+@pytest.mark.parametrize("ngram", ["on", "straight"])
+def test_ngrams_change_no_word(engine, tiers, quotes, temperature, ngram):
+    speculation = SpeculationConfig(verifier="coupled", quotes=quotes, ngram=ngram, **tiers, **DIALS)
     plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes=quotes)
     for question in ("Who found the lamp?", None):
         fast, _ = answer(engine, speculation, question=question, temperature=temperature, tokens=64)

@@ -12,6 +12,7 @@ from speculation.toy import Settling, TableModel, enumerate_exactly, total_varia
 from triforce_core.config import SamplingParams
 from triforce_core.drafters.cascade import HorizontalCascade, with_ngrams
 from triforce_core.drafters.chain import ModelDrafter
+from triforce_core.drafters.either import Either
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.ngram import NGramDrafter, TextIndex
 from triforce_core.sampling import Sampler
@@ -54,6 +55,8 @@ def cascades(retrieval: TableModel, small: TableModel) -> dict:
             Settling(retrieval), with_ngrams(Settling(small), TextIndex(TEXT), 1), 1),
         "small model beside retrieval": lambda: HorizontalCascade(
             HierarchicalDrafter(Settling(retrieval), ngrams(), 1), ModelDrafter(Settling(small)), 1),
+        "retrieval or n-grams": lambda: Either(tiers(retrieval, small, 1), ngrams(), 4, 2.0),
+        "n-grams rather than retrieval": lambda: Either(tiers(retrieval, small, 1), ngrams(), 4, 9.0),
     }
 
 

@@ -64,7 +64,7 @@ class Settling:
     def keep(self, length: int, path: Sequence[int] = ()) -> None:
         pass
 
-    agree = keep
+    agree = keep_up = keep
 
     def commit(self) -> None:
         pass

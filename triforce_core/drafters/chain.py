@@ -126,6 +126,14 @@ class ModelOnCache:
         self.cache.commit()
         self._forget()
 
+    def keep_up(self, context: Sequence[int]) -> None:
+        """Read what another drafter wrote, before it is more than a pass stages without larger buffers. All of
+        ``context`` must be settled."""
+        pending = context[self.length : -1]
+        if len(pending) > _BEHIND:
+            self.feed(pending, 0)
+            self.commit()
+
     def start(self, context: Sequence[int], sinks: int, window: int) -> None:
         """Forget all, and read the first ``sinks`` and the last ``window`` tokens of ``context`` but its last one.
 
@@ -151,6 +159,7 @@ class ModelOnCache:
 
 
 QUOTE = "quote"  # origin of tokens that the document forces: no model was asked
+_BEHIND = 32  # tokens of settled context that a cache may lack
 MAX_FORCED = 32  # of them in one draft; a verification is not free per token
 
 
@@ -193,6 +202,7 @@ class ModelDrafter(Drafter):
         self.model.agree(context)
         if committed:
             self.model.commit()
+            self.model.keep_up(context)
 
     def reset(self) -> None:
         self.model.reset()

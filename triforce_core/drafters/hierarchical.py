@@ -71,6 +71,8 @@ class HierarchicalDrafter(Drafter):
             self.model.agree(context)
         if committed:
             self.model.commit()
+            if not self._follows:
+                self.model.keep_up(context)
         self.drafter.settle(context, committed=committed)
 
     def reset(self) -> None:

@@ -19,8 +19,9 @@ from ..device.stage_clock import StageClock
 from ..drafters.cascade import with_ngrams
 from ..drafters.chain import ModelDrafter, ModelOnCache
 from ..drafters.device_loop import DeviceLoop
+from ..drafters.either import Either
 from ..drafters.hierarchical import HierarchicalDrafter
-from ..drafters.ngram import TextIndex
+from ..drafters.ngram import NGramDrafter, TextIndex
 from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
 from ..events import LoadProgress, MemoryPlan, ModelInfo
 from ..kernels import WEIGHT_KINDS
@@ -45,6 +46,10 @@ from .planning import Planner, limit_bytes, make_wish
 from .small_model import SmallReading, mark, on_streaming, reading_bytes, without_some_layers
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
+# A draft's time in full passes. Measured on an H200, llama2-7b, 120,000 tokens: 21 ms beside 20; on two, 38 beside 328
+# where the cache comes through their links.
+_DRAFTING, _DRAFTING_BESIDE_A_LINK = 1.0, 0.05
+_COPIES = (8, 16, 32)  # lengths of copies, where each is a captured pass of its own
 _HEADROOM = 2 * 2**30  # bytes that a copy of the weights leaves free: the retrieval cache, graphs, its own making
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json")
 
@@ -176,7 +181,7 @@ class Hierarchy:
         assert (accumulated is not None) == (dials.middle_cache in HEAVY_HITTERS)
         self.dials, self._observer, self._accumulated = dials, observer, accumulated
         self._chosen_in_passing = isinstance(full.cache, OffloadedCache)
-        self._text = text if dials.ngram else None
+        self._text = text if dials.ngram or dials.straight else None
         self._small: ModelOnCache | None = None
         self._marked: MarkedCache | None = None
         self._part: PartCache | None = None
@@ -197,7 +202,7 @@ class Hierarchy:
                 assert small is not None
                 self._small = on_streaming(small, dials.sinks, dials.window)
             self.drafter = ModelDrafter(self._small)
-        if self._text is not None:
+        if self._text is not None and dials.ngram:
             self.drafter = with_ngrams(self._small, self._text, dials.ngram_tail)
         if dials.middle_cache == "streaming":
             self._newest = on_streaming(loaded.with_weights(dials.retrieval_weights), dials.sinks, dials.newest)
@@ -219,6 +224,10 @@ class Hierarchy:
         if on_device and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
             self.drafter = DeviceLoop(self.drafter, CudaCapture if loaded.target.graphs else None,
                                       loaded.shard.same_on_device if loaded.shard.world > 1 else None)
+        if self._text is not None and dials.straight:
+            self.drafter = Either(self.drafter, NGramDrafter(self._text, dials.straight), dials.straight,
+                                  _DRAFTING_BESIDE_A_LINK if self._chosen_in_passing else _DRAFTING,
+                                  _COPIES if loaded.target.graphs is not None else ())
 
     def reset(self) -> None:
         """Before a question's prompt is read: forget the last one's."""
@@ -246,6 +255,8 @@ class Hierarchy:
             self._target.prepare(self._full.cache, drafted + 1, self._accumulated or self._observer)
             if dials.refresh_every > 1:
                 self._target.prepare(self._full.cache, drafted + 1)
+        for copied in _COPIES if dials.straight else ():
+            self._target.prepare(self._full.cache, copied + 1, self._accumulated or self._observer)
         if sampler.masks is None:  # else the host leads, and which passes come depends on what is quoted
             self.drafter.propose(context, dials.gamma2, sampler)
             self.drafter.settle(context, committed=False)

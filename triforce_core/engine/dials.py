@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..config import HEAVY_HITTERS, EngineConfig, SpeculationConfig
+from ..drafters.chain import MAX_FORCED
 from ..drafters.ngram import MOST_COPIED
 
 # The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
@@ -53,6 +54,7 @@ class Dials:
     window: int
     ngram: bool
     ngram_tail: int
+    straight: int  # tokens of a copy that goes to the full cache without a review; 0: there are none
     why: str
 
     @property
@@ -86,7 +88,9 @@ class Dials:
         held = f"{budget:,} of {context_tokens:,} tokens"
         if wanted.middle_cache in _HELD:
             held = f"{_HELD[wanted.middle_cache]} {held}"
-        ngram = speculating and wanted.ngram == "on"
+        # Alone, copies are the same whether they go straight or not.
+        ngram = speculating and (wanted.ngram == "on" or (wanted.ngram == "straight" and not (middle or small)))
+        straight = speculating and wanted.ngram == "straight" and (middle or small)
         gamma1 = auto(wanted.gamma1, 2 if small else MOST_COPIED) if small or ngram else 0
         # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
         # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
@@ -128,9 +132,11 @@ class Dials:
             why += "; what stood in the text before is copied first"
             if device_leads:
                 why += ", so the host leads the rounds"
+        elif straight:
+            why += "; or what stood in the text before is copied, where that promises more"
         return cls("triforce" if speculating else "autoregressive", wanted.verifier, small, self_skip,
                    wanted.middle_cache if middle else "none", gamma1, gamma2,
                    budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
                    "cross" if cross else "streaming",
                    wanted.sinks, auto(wanted.window, 256), ngram,
-                   auto(wanted.ngram_tail, MOST_COPIED) if ngram and small else 0, why)
+                   auto(wanted.ngram_tail, MOST_COPIED) if ngram and small else 0, MAX_FORCED if straight else 0, why)

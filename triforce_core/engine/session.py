@@ -200,7 +200,7 @@ class Session:
             self._accumulated.shown = self._observer  # another one where chunks have another size
         if self._hierarchy is None or self._hierarchy.dials != dials:
             self._hierarchy = self._observer.follower = None  # its caches go before the new ones come
-            if dials.ngram and self._text is None:
+            if (dials.ngram or dials.straight) and self._text is None:
                 # Without its end, which is not there when the text itself goes on.
                 self._text = TextIndex(self._document[: len(self._document) - self.builder.tail_length])
             if dials.draft_cache == "cross" and self._reading is None:

@@ -1,0 +1,71 @@
+"""Two drafters for one reviewer: each round goes to the one that promises more tokens for its time.
+
+A long copy out of the document needs no model at all; where text is new, it is worth nothing (SuffixDecoding, arXiv
+2411.04975, section 4, falls back on a draft model likewise). What the copies would have brought is known in every
+round, also those in which the other drafter wrote: a guess costs nothing until somebody tests it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..events import TierCount
+from ..sampling import Sampler
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+from .ngram import NGramDrafter
+
+_FADING = 0.8  # of what ``first`` has brought, with every round of its own
+
+
+class Either(Drafter):
+    """``first``, or copies alone. Which of them depends on earlier rounds only, never on a clock: all ranks agree."""
+
+    def __init__(self, first: Drafter, copies: NGramDrafter, most: int, price: float,
+                 lengths: Sequence[int] = ()) -> None:
+        """most: tokens of a copy. price: of a draft by ``first``, in passes of the reviewer. lengths: of copies, where
+        not all are equally good (a captured pass has one width); the longest that fits is taken."""
+        self.first, self.copies, self.tier = first, copies, first.tier
+        self._most, self._price, self._lengths = most, price, sorted(lengths)
+        self._brought = 0.0  # tokens per round of ``first``, fading; 0: it has not written yet
+        self._wrote: int | None = None  # where the round began that ``first`` writes
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        copy = self._fitting(self.copies.propose(context, self._most, sampler))
+        rate, count = self.copies.odds(context), len(copy.token_ids)
+        hoped = sum(rate**i for i in range(count + 1))
+        if count and hoped * (1 + self._price) > (self._brought or num_draft_tokens + 1):
+            self._wrote = None
+            return Draft(copy.token_ids, copy.laws, copy.origins, copy.given_by(self.copies.tier))
+        self._wrote = len(context)
+        return self.first.propose(context, num_draft_tokens, sampler)
+
+    def _fitting(self, copy: Draft) -> Draft:
+        if not self._lengths:
+            return copy
+        return copy.first(max((length for length in self._lengths if length <= len(copy.token_ids)), default=0))
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        if self._wrote is not None:
+            brought = len(context) - self._wrote
+            self._brought = _FADING * self._brought + (1 - _FADING) * brought if self._brought else brought
+            self._wrote = None
+        self.first.settle(context, committed=committed)
+        self.copies.settle(context, committed=committed)
+
+    def reset(self) -> None:
+        self._brought, self._wrote = 0.0, None
+        self.first.reset()
+        self.copies.reset()
+
+    def counts(self) -> list[TierCount]:
+        return self.first.counts()
+
+    def milliseconds(self) -> dict[str, float]:
+        spent = self.first.milliseconds()
+        for tier, more in self.copies.milliseconds().items():
+            spent[tier] = spent.get(tier, 0.0) + more
+        return spent
+
+    def passes(self) -> dict[str, int]:
+        return self.first.passes()
