@@ -58,7 +58,7 @@
 
   async function copyFrom(button) {
     const source = button.dataset.copy === 'code' ? button.parentElement.querySelector('code')
-      : button.closest('.tf-answer').querySelector('.tf-prose');
+      : button.closest('.tf-answer').querySelector('.tf-prose, .tf-tokens');
     const text = source ? source.innerText : '';
     try {
       await navigator.clipboard.writeText(text);
@@ -79,7 +79,11 @@
     const box = byId('chat-scroll');
     if (!box) { setTimeout(watchChat, 100); return; }
     box.addEventListener('scroll', () => { pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80; });
-    new MutationObserver(() => { if (pinned) box.scrollTop = box.scrollHeight; })
+    const grows = record => {  // what is told of a token under the mouse is no news
+      const where = record.target.nodeType === Node.TEXT_NODE ? record.target.parentElement : record.target;
+      return !where?.closest('.tf-trace');
+    };
+    new MutationObserver(records => { if (pinned && records.some(grows)) box.scrollTop = box.scrollHeight; })
       .observe(box, { childList: true, subtree: true, characterData: true });
   }
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from triforce_core.config import SamplingParams
-from triforce_core.sampling import DrawnChance, Sampler, SeededChance, TensorLaw
+from triforce_core.sampling import DrawnChance, Sampler, SeededChance, TensorLaw, chances
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.verifier import agree, agree_on_tensors, reject, reject_at_once
 
@@ -23,6 +23,16 @@ def logits_of(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
     drawn = torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed)) * 3
     drawn[0, : vocabulary // 2] = drawn[0, 0]  # many that are equally likely
     return drawn
+
+
+def test_chances_are_the_plain_distribution() -> None:
+    logits = logits_of(3, 50, 0)
+    probs = logits.softmax(-1)
+    for row, (token, (own, best)) in enumerate(zip([4, 0, 9], chances(logits, [4, 0, 9], 5), strict=True)):
+        assert own == pytest.approx(float(probs[row, token]), rel=1e-5)
+        assert [p for _, p in best] == pytest.approx(probs[row].topk(5).values.tolist(), rel=1e-5)
+        assert all(p == pytest.approx(float(probs[row, i]), rel=1e-5) for i, p in best)
+    assert len(chances(logits[:1, :2], [1], 5)[0][1]) == 2  # no more than there are
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=str)

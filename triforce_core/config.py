@@ -83,7 +83,8 @@ class EngineConfig:
 class SamplingParams:
     """How a distribution over the next token is made from logits, and when an answer ends.
 
-    temperature 0 is greedy. top_p in (0, 1]; top_k 0 keeps all. seed fixes the whole answer.
+    temperature 0 is greedy. top_p in (0, 1]; top_k 0 keeps all. seed fixes the whole answer. alternatives: how many of
+    the likeliest tokens are reported beside each emitted one; 0 reports no probabilities at all and costs nothing.
     """
 
     temperature: float = 0.0
@@ -92,6 +93,7 @@ class SamplingParams:
     seed: int = 0
     max_new_tokens: int = 512
     stop_token_ids: tuple[int, ...] | None = None  # None: the model's own
+    alternatives: int = 0
 
     def __post_init__(self) -> None:
         number = isinstance(self.temperature, (int, float)) and not isinstance(self.temperature, bool)
@@ -101,6 +103,7 @@ class SamplingParams:
         _whole("top_k", self.top_k, 0, 1_000_000, auto=False)
         _whole("seed", self.seed, 0, 2**63 - 1, auto=False)
         _whole("max_new_tokens", self.max_new_tokens, 1, 1_000_000, auto=False)
+        _whole("alternatives", self.alternatives, 0, 20, auto=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,16 @@ class RankCount:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenChance:
+    """What the verifying pass thought of one emitted token: its own distribution at temperature 1, before quotation
+    rules and sampling dials. alternatives: the likeliest tokens' texts and probabilities, the emitted one maybe among
+    them."""
+
+    probability: float
+    alternatives: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RoundEvent:
     """One verification by the full cache.
 
@@ -196,6 +206,8 @@ class RoundEvent:
     ("n-gram", "draft", "retrieval", "quote"), or "recovered" / "bonus" when the full cache wrote it itself.
     page_shares: share of this round's attention mass over the document, page by page (sums to 1),
     or None when this round did not measure it. streamed_bytes: keys and values brought to the GPU from host memory.
+    texts: what each token adds to the answer ("" for a stop token and for part of a character); together they are the
+    TextDelta that follows. chances: of each token, where SamplingParams.alternatives asked for them.
     """
 
     index: int
@@ -208,6 +220,8 @@ class RoundEvent:
     passes: Mapping[str, int] = field(default_factory=dict)  # of each drafting tier's model in this round
     streamed_bytes: int = 0
     ranks: tuple[RankCount, ...] = ()
+    texts: tuple[str, ...] = ()
+    chances: tuple[TokenChance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

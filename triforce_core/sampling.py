@@ -168,6 +168,20 @@ class Masks(Protocol):
         ...
 
 
+def chances(logits: Tensor, token_ids: Sequence[int], count: int) -> list[tuple[float, list[tuple[int, float]]]]:
+    """Of each row of logits [m, V]: the probability of its token, and the ``count`` likeliest (token, probability).
+
+    The plain distribution, at temperature 1 and without masks. The host waits once."""
+    rows = logits.float()
+    rows = rows - rows.logsumexp(-1, keepdim=True)
+    own = rows.gather(1, torch.tensor(token_ids, device=rows.device)[:, None])
+    best = rows.topk(min(count, rows.shape[-1]), dim=-1)
+    # float64 holds every token id.
+    read = torch.cat((torch.cat((own, best.values), 1).exp().double(), best.indices.double()), 1).tolist()
+    n = best.values.shape[-1]
+    return [(row[0], [(int(token), p) for p, token in zip(row[1 : n + 1], row[n + 1 :], strict=True)]) for row in read]
+
+
 class Sampler:
     """One answer's way of choosing tokens, shared by every tier so that all speak of the same distributions."""
 

@@ -17,7 +17,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +40,7 @@ from .events import (
     RoundEvent,
     TextDelta,
     TierCount,
+    TokenChance,
     Turn,
 )
 from .metrics import answer_stats, page_shares
@@ -180,6 +181,8 @@ class ScriptedEngine:
                 self._suffer("answering")
             part = words[len(written) : len(written) + accepted + 1]
             event = _round(len(rounds), part, triforce, document, leaning, rng, time.monotonic() - started)
+            if sampling.alternatives:
+                event = replace(event, chances=tuple(_chance(word, words, sampling.alternatives) for word in part))
             written += part
             rounds.append(event)
             yield event
@@ -263,7 +266,14 @@ def _round(index: int, part: list[str], triforce: bool, document: Document, lean
     total = sum(shares)
     ids = tuple(zlib.crc32(word.encode()) % 32_000 for word in part)
     return RoundEvent(index, ids, tuple(origins), tiers, {"draft": 4.0, "retrieval": 6.0, "verify": 20.0},
-                      tuple(share / total for share in shares), elapsed)
+                      tuple(share / total for share in shares), elapsed, texts=tuple(part))
+
+
+def _chance(word: str, words: Sequence[str], count: int) -> TokenChance:
+    """Follows from the words alone, so that reporting it draws nothing."""
+    own = 0.35 + zlib.crc32(word.encode()) % 64 / 100
+    others = sorted(set(words) - {word})[: count - 1]
+    return TokenChance(own, ((word, own), *((other, (1 - own) / 2 ** (n + 1)) for n, other in enumerate(others))))
 
 
 def _spans(document: Document, fit: DocumentFit) -> tuple[PageSpan, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 from triforce_core import Turn
 
 from .database import Database
+from .trace import Trace
 
 TITLE_LENGTH = 60
 
@@ -101,6 +102,14 @@ class Conversations:
             (text, json.dumps(token_ids), state, error, json.dumps(result), answer))
         if state != "running":
             self.version += 1
+
+    def save_trace(self, answer: str, trace: Trace) -> None:
+        """Apart from the answer itself: only who asks for it pays for reading it."""
+        self._database.write("insert or replace into traces values (?,?)", (answer, json.dumps(trace.stored())))
+
+    def trace(self, answer: str) -> Trace | None:
+        row = self._database.row("select trace from traces where answer = ?", (answer,))
+        return Trace(**json.loads(row["trace"])) if row else None
 
     def save_race(self, document: str, question: str, result: dict[str, Any]) -> None:
         """The last race of a document is kept; the one before it is not."""

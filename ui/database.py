@@ -24,6 +24,8 @@ create table if not exists answers (
     created_at real not null, question text not null, text text not null default '',
     token_ids text not null default '[]', state text not null, error text not null default '',
     result text not null default '{}');
+create table if not exists traces (
+    answer text primary key references answers(id) on delete cascade, trace text not null);
 create table if not exists races (
     document text primary key references documents(id) on delete cascade,
     created_at real not null, question text not null, result text not null);

@@ -275,6 +275,7 @@ class Desk:
                 self._keep(run, "running")
 
         self._serve(run, lambda: self._leg(run, history, dials.sampling(), dials.speculation(), keep))
+        self._conversations.save_trace(run.id, run.fold.trace)
         self._keep(run, run.state)
 
     def _race_job(self, run: Run, dials: Dials) -> None:
@@ -282,7 +283,7 @@ class Desk:
             for engine in ("autoregressive", "triforce"):
                 if engine == "triforce":
                     run.legs.append(Fold())
-                self._leg(run, (), dials.sampling(), dials.speculation(engine=engine, verifier="coupled"))
+                self._leg(run, (), dials.sampling(details=False), dials.speculation(engine=engine, verifier="coupled"))
             run.outcome = race.compare(run.legs, self.model)
             self._conversations.save_race(run.document, run.question, run.outcome)
 

@@ -108,7 +108,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         page.load(lambda: settings.values(services.dials), None, list(form.fields.values()), queue=False, **PRIVATE)
 
         act = _act(services, tabs)
-        for source in (documents, head_html, notice, talk.transcript, strip, page_turned, lanes.board):
+        for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board):
             source.click(act, None, None, queue=False, **PRIVATE)
         _wire_documents(services, tabs, upload, dialogs, uploads)
         _wire_questions(services, tabs, talk, lanes, tab_bar)
@@ -198,6 +198,9 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         view.page = int(data["page"]) if data.get("page", "").isdigit() else None
         view.spot = ()
 
+    def trace(view: View, data: dict[str, str]) -> None:
+        view.traced = None if view.traced == data.get("answer") else data.get("answer")
+
     def choose_pages(view: View, data: dict[str, str]) -> None:
         entry = services.library.get(view.document)
         view.choosing = services.suggestion(entry) if entry else None
@@ -211,8 +214,8 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         "cancel-reading": lambda view, data: services.cancel_reading(view.document or ""),
         "delete-document": lambda view, data: services.delete(view, data.get("document", "")),
         "new-conversation": new_conversation, "conversation": conversation,
-        "delete-conversation": delete_conversation, "page": open_page, "turned": turned, "choose-pages": choose_pages,
-        "dismiss": dismiss,
+        "delete-conversation": delete_conversation, "page": open_page, "turned": turned, "trace": trace,
+        "choose-pages": choose_pages, "dismiss": dismiss,
     }
 
     def act(event: gr.EventData, request: gr.Request) -> None:

@@ -24,6 +24,8 @@ from triforce_core import (
     TextDelta,
 )
 
+from .trace import Trace
+
 RunState = Literal["queued", "preparing", "answering", "done", "stopped", "failed"]
 ENDED = ("done", "stopped", "failed")
 
@@ -74,6 +76,7 @@ class Fold:
         self.finished: Finished | None = None
         self.prefill: PrefillProgress | None = None
         self.version = 0
+        self.trace = Trace()
         self._origins: Counter[str] = Counter()
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
@@ -99,6 +102,7 @@ class Fold:
             self.version += 1
 
     def _round(self, event: RoundEvent) -> None:
+        self.trace.add(event)
         self.token_ids.extend(event.token_ids)
         self._origins.update(event.origins)
         for tier in event.tiers:

@@ -33,14 +33,15 @@ class View:
     """What one browser tab looks at. Handlers change it, the tab's painter draws it.
 
     page: the open one, counted from 1. spot: the places marked in the document. openings: how often one was opened
-    from outside the page view. choosing: the page range is being chosen, (first, last) as
-    typed so far. notice: (kind, title, text)."""
+    from outside the page view. traced: the answer shown token by token. choosing: the page range is being chosen,
+    (first, last) as typed so far. notice: (kind, title, text)."""
 
     document: str | None = None
     conversation: str | None = None
     page: int | None = None
     spot: tuple[Place, ...] = ()
     openings: int = 0
+    traced: str | None = None
     choosing: tuple[float | None, float | None] | None = None
     notice: tuple[str, str, str] | None = None
     watcher: object = None  # the loop that draws this tab; None while the tab sleeps
@@ -212,6 +213,7 @@ class Services:
             view.conversation = conversation.id
         view.notice = None
         run = Run(entry.id, question, conversation.id, first_page=entry.selected_pages[0])
+        view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
         return self.desk.ask(run, self.dials_now())
 
     def race(self, view: View, question: str) -> Run:

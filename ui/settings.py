@@ -19,6 +19,7 @@ DTYPES = ("auto", "float32")
 ENGINE_DIALS = ("mode", "dtype")  # the engine starts anew with them
 AUTO_OR_WHOLE = ("gamma1", "gamma2", "budget")
 WHOLE = ("max_new_tokens", "seed", "chunk_size")
+ALTERNATIVES = 3  # likeliest tokens that are kept beside each one
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Dials:
     retrieval_weights: str = "auto"
     ngram: str = "auto"
     quotes: str = "auto"
+    details: str = "on"
     mode: str = "auto"
     dtype: str = "auto"
 
@@ -48,12 +50,16 @@ class Dials:
             raise ConfigError(f"mode is {self.mode!r}", allowed=", ".join(MODES))
         if self.dtype not in DTYPES:
             raise ConfigError(f"dtype is {self.dtype!r}", allowed=", ".join(DTYPES))
+        if self.details not in ("on", "off"):
+            raise ConfigError(f"details is {self.details!r}", allowed="on, off")
         self.sampling()
         self.speculation()
 
-    def sampling(self) -> SamplingParams:
+    def sampling(self, *, details: bool = True) -> SamplingParams:
+        """details: as the setting says; False where nobody will look at them."""
+        alternatives = ALTERNATIVES if details and self.details == "on" else 0
         return SamplingParams(temperature=self.temperature, top_p=self.top_p, seed=self.seed,
-                              max_new_tokens=self.max_new_tokens)
+                              max_new_tokens=self.max_new_tokens, alternatives=alternatives)
 
     def speculation(self, *, engine: str | None = None, verifier: str = "rejection") -> SpeculationConfig:
         """auto means TriForce: the engine itself says on every answer whether it helped."""

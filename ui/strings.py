@@ -200,6 +200,24 @@ TIERS = {
 TIER_TESTED = {"quote": "quotes, by the full model", "n-gram": "copied text, by the next tier",
                "draft": "small model, by retrieval tier",
                "retrieval": "retrieval tier, by full cache"}
+TRACE = "Who wrote it"
+TRACE_OFF = "Plain text"
+TRACE_UNKNOWN = "This answer's tokens were not recorded."
+TRACE_TOKENS = "The answer token by token; arrow keys move"
+TRACE_HINT = "Point at a token, or move with the arrow keys: who wrote it, how sure the model was, and where it looked."
+TRACE_ATTENTION = "Strip shows the attention of"
+TRACE_REACH = (("round", "the token's round"), ("sentence", "its sentence"), ("answer", "the answer"))
+TRACE_WORDS = {"token": "Token", "chance": "Probability", "round": "Round", "attended": "Attended",
+               "unknown": "not recorded (see Settings, Token details)", "unmeasured": "not measured in this round"}
+ROUND = "Round"
+ROUNDS = "Rounds: {rounds} full passes"
+ROUNDS_HELP = "Each bar is one pass of the full model: its height is the tokens it settled, its colours who wrote them."
+ROUNDS_TABLE = "All rounds as a table"
+ROUNDS_CAPTION = "Accepted of tested tokens by tier, and milliseconds by stage"
+ROUND_WORDS = "Round {number}: {tokens} tokens in {milliseconds} ms"
+STAGES_TITLE = "Where a round's time goes"
+STAGES = {"n-gram": "copying", "draft": "small model", "retrieval": "retrieval tier", "verify": "full pass",
+          "select": "choosing chunks", "other": "the rest"}
 
 # -- document side --------------------------------------------------------------------------------------------------
 STRIP = "Where the answer looked"
@@ -306,6 +324,7 @@ SETTINGS = {  # name -> label, help
     "refresh": ("What chooses the chunks", "Attention of the last full pass, or a comparison with each chunk's mean."),
     "retrieval_weights": ("Weights of the middle tier", "Automatic: on a GPU with room for it, a smaller copy."),
     "ngram": ("Copied text", "Words that stood in the document or the conversation before are drafted by copying."),
+    "details": ("Token details", "Keep each token's probability and the likeliest others, for 'Who wrote it'."),
     "quotes": ("Exact quotes", "Text between quotation marks is held to what the document says, word for word."),
     "mode": ("Where it runs", "Automatic takes the GPU if there is one, and the host's memory for what is too large."),
     "dtype": ("Numbers", "Exact computes in float32: identical words with and without speculation, but slower."),
@@ -315,6 +334,7 @@ CHOICES = {
     "refresh": (("Attention", "attention"), ("Chunk means", "chunk-means")),
     "retrieval_weights": (("Automatic", "auto"), ("The model's own", "same")),
     "ngram": (("Automatic", "auto"), ("On", "on"), ("Off", "off")),
+    "details": (("On", "on"), ("Off", "off")),
     "quotes": (("Automatic", "auto"), ("On", "on"), ("Off", "off")),
     "mode": (("Automatic", "auto"), ("All on the GPU", "on-chip"), ("Cache in host memory", "offload"),
              ("CPU", "cpu")),

@@ -58,8 +58,10 @@ def head() -> str:
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
     words = json.dumps({"copy": strings.COPY, "copied": strings.COPIED, "page": strings.STRIP_PAGE,
+                        "trace": {**strings.TRACE_WORDS, "stages": strings.STAGES,
+                                                                      "page": strings.CITED_PAGE},
                         "pageEmpty": strings.PAGE_EMPTY, "pageBroken": strings.PAGE_BROKEN})
-    script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("page.js", "reader.js"))
+    script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("page.js", "reader.js", "trace.js"))
     drop = json.dumps(f"{strings.DROP_HERE}\n{strings.DROP_HELP}").replace("\\n", "\\A ")
     style = (ASSETS / "style.css").read_text(encoding="utf-8")
     return (f"<style>:root {{ --tf-drop: {drop}; }}\n{style}</style>"

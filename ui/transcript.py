@@ -6,7 +6,7 @@ import html
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import charts, markdown, strings
+from . import charts, markdown, provenance, strings
 from .conversations import Answer
 from .runs import Figures, Run
 
@@ -38,11 +38,22 @@ def button(label: str, action: str, *, css: str = "", **data: object) -> str:
     return f'<button type="button" class="tf-btn {css}" data-action="{action}"{extra}>{esc(label)}</button>'
 
 
-def answer(item: Answer, render: Callable[[str], str] = markdown.render) -> str:
-    """One finished exchange with its permanent figures. render: Markdown -> safe HTML (with quotations checked)."""
+def plain(item: Answer) -> str:
+    return markdown.render(item.text)
+
+
+def trace_button(answer: str, on: bool) -> str:
+    label = strings.TRACE_OFF if on else strings.TRACE
+    return (f'<button type="button" class="tf-copy" data-action="trace" data-answer="{esc(answer)}" '
+            f'aria-pressed="{str(on).lower()}">{esc(label)}</button>')
+
+
+def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = False) -> str:
+    """One finished exchange with its permanent figures. body: its text as safe HTML (with quotations checked, or token
+    by token if it is ``traced``)."""
     parts = [question(item.question), '<div class="tf-answer">']
     if item.text:
-        parts.append(f'<div class="tf-prose">{render(item.text)}</div>')
+        parts.append(f'<div class="{"tf-by-token" if traced else "tf-prose"}">{body(item)}</div>')
     if item.state == "stopped":
         parts.append(f'<p class="tf-ended">{esc(strings.STOPPED if item.text else strings.STOPPED_EMPTY)}</p>')
     elif item.result.get("reason") in strings.ENDED_BECAUSE:
@@ -53,18 +64,19 @@ def answer(item: Answer, render: Callable[[str], str] = markdown.render) -> str:
     figures = figures_of(item.result)
     if figures.tokens:
         parts.append('<div class="tf-foot">' + charts.figures_line(figures)
+                     + trace_button(item.id, traced)
                      + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(strings.COPY)}">'
                        f"{esc(strings.COPY)}</button></div>")
     parts.append("</div>")
     return "".join(parts)
 
 
-def transcript(answers: Sequence[Answer], render: Callable[[str], str] = markdown.render) -> str:
-    """All finished exchanges of a conversation."""
-    return "".join(answer(item, render) for item in answers if item.state != "running")
+def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain, traced: str | None = None) -> str:
+    """All finished exchanges of a conversation. traced: the answer shown token by token."""
+    return "".join(answer(item, body, item.id == traced) for item in answers if item.state != "running")
 
 
-def live(run: Run, ahead: int = 0) -> str:
+def live(run: Run, ahead: int = 0, traced: bool = False) -> str:
     """The exchange that is being written: question, text so far, one line of state."""
     figures = run.fold.figures()
     if run.stopping:
@@ -77,7 +89,11 @@ def live(run: Run, ahead: int = 0) -> str:
         state = strings.THINKING
     else:
         state = strings.WRITING.format(rate=charts.fmt.rate(figures.tokens_per_second), tokens=figures.tokens)
-    text = f'<div class="tf-prose tf-streaming">{markdown.render(run.fold.text)}</div>' if run.fold.text else ""
+    text = ""
+    if run.fold.text:
+        words = (f'<div class="tf-tokens">{provenance.tokens(run.fold.trace, run.fold.text)}</div>' if traced
+                 else markdown.render(run.fold.text))
+        text = f'<div class="tf-prose tf-streaming">{words}</div>'
     return (f'{question(run.question)}<div class="tf-answer" aria-busy="true">{text}'
-            f'<p class="tf-state"><span class="tf-dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(state)}</p>'
-            "</div>")
+            f'<p class="tf-state"><span class="tf-dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(state)}'
+            f"{trace_button(run.id, traced)}</p></div>")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -335,3 +336,24 @@ def test_opening_another_document_frees_the_first_ones_cache_at_once(folders):
         assert cache() is None
     finally:
         gc.enable()
+
+
+def test_tokens_have_texts_and_chances_that_plain_decoding_agrees_with(engine) -> None:
+    """What a round of many tokens reports of each is what a pass for that token alone reports."""
+    told = {}
+    for name, speculation in (("plain", PLAIN), ("fast", TRIFORCE)):
+        sampling = SamplingParams(max_new_tokens=32, stop_token_ids=(), alternatives=3)
+        free = replace(speculation, quotes="off")  # so that the likeliest token is the one that was taken
+        events = list(engine.ask("Who found the lamp?", (), sampling, free))
+        rounds = [event for event in events if isinstance(event, RoundEvent)]
+        assert all(len(event.texts) == len(event.chances) == len(event.token_ids) for event in rounds)
+        shown = "".join(text for event in rounds for text in event.texts)
+        assert events[-1].text.startswith(shown) and len(events[-1].text) - len(shown) < 4  # half a character at most
+        told[name] = [chance for event in rounds for chance in event.chances]
+        for chance in told[name]:
+            assert len(chance.alternatives) == 3 and chance.alternatives[0][1] == pytest.approx(chance.probability)
+    assert len(told["fast"]) == 32 and len([1 for e in engine.ask("Who found the lamp?", (), SamplingParams(
+        max_new_tokens=32, stop_token_ids=()), TRIFORCE) if isinstance(e, RoundEvent) and e.chances]) == 0
+    for one, other in zip(told["plain"], told["fast"], strict=True):
+        assert one.probability == pytest.approx(other.probability, rel=1e-3)
+        assert [text for text, _ in one.alternatives] == [text for text, _ in other.alternatives]

@@ -310,6 +310,38 @@ def test_quotations_are_checked_and_open_their_page(served, tab, dials) -> None:
     tab.wait_for_selector("#page .tf-reader", state="hidden")
 
 
+def test_who_wrote_it(served, tab, dials) -> None:
+    upload(served, tab)
+    dials.triforce_tokens_per_second = 60.0
+    ask(tab, "How many ships?")
+    tab.click("#live [data-action=trace]")
+    tab.wait_for_selector("#live .tf-tokens .tf-t")  # colours while it is written
+    answered(tab)
+    tab.wait_for_selector("#transcript .tf-trace")
+    tab.wait_for_selector("#strip .tf-page[title*='%']")
+    tab.wait_for_selector(f"#figures:has-text('{strings.LAST_ANSWER}')")
+    time.sleep(0.5)  # the strip is drawn once more
+    words = tab.inner_text("#transcript .tf-tokens")
+    assert words.startswith("This is the scripted engine") and tab.locator(".tf-round").count() > 5
+    tab.hover(".tf-tokens .tf-t >> nth=3")
+    told = tab.inner_text(".tf-told")
+    assert re.search(r"scripted.*\n?.*%", told, re.DOTALL) and "ms" in told
+    assert tab.locator("#strip .tf-lifted").count() == 1 and tab.locator(".tf-t.tf-near").count() >= 1
+    tab.check(".tf-reach input[value=sentence]")
+    near = tab.locator(".tf-t.tf-near").all_inner_texts()
+    assert "".join(near).strip() == "This is the scripted engine: it quotes the document and understands nothing."
+    tab.focus(".tf-tokens")
+    tab.keyboard.press("End")
+    assert tab.locator(".tf-t").last.get_attribute("class").endswith("tf-at") or tab.locator(".tf-t.tf-at").count() == 1
+    tab.click(".tf-told [data-action=page] >> nth=0")  # to the page that was attended most
+    tab.wait_for_selector("#page .tf-page-text")
+    ask(tab, "And now?")  # stays on for the next answer
+    tab.wait_for_selector("#live .tf-tokens .tf-t")
+    answered(tab, 2)
+    tab.click("#transcript [data-action=trace][aria-pressed=true]")
+    tab.wait_for_selector("#transcript .tf-trace", state="detached")
+
+
 def test_a_pdf_page_beside_the_chat(served, tab, dials) -> None:
     path = write_pdf(served.folder, f"{uuid.uuid4().hex[:8]}.pdf")
     tab.set_input_files("#upload input[type=file]", str(path))

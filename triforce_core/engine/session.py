@@ -20,6 +20,7 @@ from ..events import (
     RoundEvent,
     TextDelta,
     TierCount,
+    TokenChance,
     Turn,
 )
 from ..metrics import answer_stats
@@ -108,7 +109,8 @@ class Session:
             began, streamed = perf_counter(), self.full.cache.streamed_bytes
             measured = hierarchy is not None and hierarchy.measures_next_round
             self.full.observer = (accumulated or observer) if measured else None
-            done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler, most=left - 1)
+            done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler, most=left - 1,
+                             alternatives=sampling.alternatives)
             tokens, reason = self._cut(done.verdict.token_ids, sampler.stop, left)
             if reason == "length" and room < sampling.max_new_tokens:
                 reason = "context"
@@ -125,12 +127,12 @@ class Session:
             self._read += context[len(self._read) : self.full.length]
             streamed = self.full.cache.streamed_bytes - streamed
             spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds, **chose}
-            event = self._event(len(rounds), done, tokens, drafter, shares, spent, streamed, began, started)
+            shown = [decoder.feed(token) for token in (tokens[:-1] if reason == "stop" else tokens)]
+            event = self._event(len(rounds), done, tokens, shown, drafter, shares, spent, streamed, began, started)
             shares = None
             rounds.append(event)
             yield event
-            shown = tokens[:-1] if reason == "stop" else tokens
-            text = "".join(decoder.feed(token) for token in shown)
+            text = "".join(shown)
             if text:
                 texts.append(text)
                 yield TextDelta(text, event.elapsed)
@@ -252,13 +254,18 @@ class Session:
                 return tokens[:count], "stop"
         return tokens[:left], "length" if len(tokens) >= left else None
 
-    def _event(self, index: int, done: Round, tokens: list[int], drafter: Drafter, shares: tuple[float, ...] | None,
-               spent: dict[str, float], streamed: int, began: float, started: float) -> RoundEvent:
+    def _event(self, index: int, done: Round, tokens: list[int], shown: list[str], drafter: Drafter,
+               shares: tuple[float, ...] | None, spent: dict[str, float], streamed: int, began: float,
+               started: float) -> RoundEvent:
         now = perf_counter()
         spent["other"] = max(0.0, (now - began) * 1e3 - sum(spent.values()))
+        decode = self.builder.tokenizer.decode
+        chances = tuple(TokenChance(own, tuple((decode([token]), chance) for token, chance in likeliest))
+                        for own, likeliest in done.chances[: len(tokens)])
         return RoundEvent(index, tuple(tokens), tuple(done.origins[: len(tokens)]),
                           tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started,
-                          drafter.passes(), streamed, tuple(drafter.ranks()))
+                          drafter.passes(), streamed, tuple(drafter.ranks()),
+                          tuple(shown) + ("",) * (len(tokens) - len(shown)), chances)
 
     def _finished(self, reason: FinishReason, token_ids: Sequence[int], rounds: list[RoundEvent],
                   attended: AttendedMap | None, dials: Dials, prompt_tokens: int, reused: int, started: float,

@@ -6,14 +6,14 @@ A round with an empty draft *is* plain decoding, so the autoregressive baseline 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
 from torch import Tensor
 
 from ..events import TierCount
-from ..sampling import Sampler
+from ..sampling import Sampler, chances
 from .draft import Draft, Verdict
 from .drafter import Drafter
 from .verifier import verify
@@ -39,12 +39,15 @@ class CachedModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round did. laws: of ``verdict.token_ids``, as a draft for the tier above needs them."""
+    """What one round did. laws: of ``verdict.token_ids``, as a draft for the tier above needs them.
+
+    chances: of each of them its probability and the likeliest tokens with theirs, if they were asked for."""
 
     draft: Draft
     verdict: Verdict
     laws: list[Tensor | None]
     verify_milliseconds: float
+    chances: list[tuple[float, list[tuple[int, float]]]] = field(default_factory=list)
 
     @property
     def origins(self) -> list[str]:
@@ -62,7 +65,7 @@ class Round:
 
 
 def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_draft_tokens: int, sampler: Sampler,
-              most: int | None = None) -> Round:
+              most: int | None = None, alternatives: int = 0) -> Round:
     """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles.
 
     most: tokens of one path of a draft, if that is limited (drafters may overshoot)."""
@@ -74,6 +77,8 @@ def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_
     started = perf_counter()
     logits = model.logits(context, draft.token_ids, draft.parents)
     verdict, laws = verify(draft, logits, context, sampler)
+    rows = [0, *(node + 1 for node in verdict.path)]  # the one that each emitted token was decided by
+    asked = chances(logits[rows], verdict.token_ids, alternatives) if alternatives else []
     # The verdict's own last token has not been through the model: the next pass begins with it.
     model.keep(len(context), verdict.path)
-    return Round(draft, verdict, laws, (perf_counter() - started) * 1e3)
+    return Round(draft, verdict, laws, (perf_counter() - started) * 1e3, asked)

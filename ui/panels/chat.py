@@ -7,11 +7,13 @@ from typing import Any
 
 import gradio as gr
 
-from .. import strings, transcript
+from .. import provenance, strings, transcript
 from ..charts import esc
+from ..conversations import Answer
 from ..painter import Panel
 from ..runs import Run
 from ..services import Services, View
+from ..trace import Trace
 from ..transcript import button
 from . import html
 
@@ -29,7 +31,7 @@ class Chat:
 def build() -> Chat:
     with gr.Column(elem_id="chat-scroll"):
         finished = html("transcript", clicks=True)
-        live = html("live")
+        live = html("live", clicks=True)
     with gr.Column(elem_id="composer"):
         question = gr.Textbox(placeholder=strings.ASK_PLACEHOLDER, label=strings.ASK_PLACEHOLDER, show_label=False,
                               container=False, lines=1, max_lines=7, elem_id="question")
@@ -71,16 +73,28 @@ def panels(services: Services) -> list[Panel]:
         if not answers:
             return begin() if askable(view) else ""
         document = services.library.document(view.document)
-        return transcript.transcript(
-            answers, lambda text: services.citations.render(text, document, view.document or ""))
+
+        def body(answer: Answer) -> str:
+            if answer.id != view.traced:
+                return services.citations.render(answer.text, document, view.document or "")
+            kept = conversations.trace(answer.id) or Trace()
+            labels = [page.label for page in (document.pages if document else ())]
+            return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), labels)
+
+        return transcript.transcript(answers, body, view.traced)
+
+    def shown_trace(view: View) -> str | None:
+        """Not that of the answer being written: the others need not be drawn again for it."""
+        run = running(view)
+        return None if run and run.id == view.traced else view.traced
 
     def live_key(view: View) -> object:
         run = running(view)
-        return run and (run.version, services.desk.waiting)
+        return run and (run.version, services.desk.waiting, view.traced)
 
     def draw_live(view: View) -> str:
         run = running(view)
-        return transcript.live(run, services.desk.waiting) if run else ""
+        return transcript.live(run, services.desk.waiting, traced=run.id == view.traced) if run else ""
 
     def stop_state(view: View) -> tuple[bool, bool]:
         run = services.active_run(view)
@@ -92,8 +106,9 @@ def panels(services: Services) -> list[Panel]:
                          value=strings.STOPPING if stopping else strings.STOP)
 
     return [
-        Panel("transcript", lambda view: (view.document, view.conversation, conversations.version, askable(view),
-                                          view.document is None and services.library.version), draw_transcript),
+        Panel("transcript", lambda view: (
+            view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
+            view.document is None and services.library.version), draw_transcript),
         Panel("live", live_key, draw_live),
         Panel("stop", stop_state, draw_stop),
     ]

@@ -17,7 +17,7 @@ from ..transcript import card
 from . import html
 
 GROUPS = (
-    (strings.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes")),
+    (strings.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
     (strings.SPECULATION_GROUP, strings.SPECULATION_GROUP_HELP,
      ("engine", "gamma1", "gamma2", "budget", "chunk_size", "refresh", "retrieval_weights",
       "ngram")),

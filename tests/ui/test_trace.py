@@ -1,0 +1,84 @@
+"""Who wrote each token: recorded, stored, drawn; every text from outside is escaped."""
+
+import json
+import re
+from html import unescape
+
+from triforce_core import RoundEvent, TierCount, TokenChance
+from ui import provenance, strings, transcript
+from ui.conversations import Answer
+from ui.runs import Run
+from ui.services import Services
+from ui.trace import Trace
+
+EVIL = '<img src=x onerror=alert(1)>"'
+ROUNDS = (
+    RoundEvent(0, (1, 2, 3), ("draft", "n-gram", "bonus"), (TierCount("retrieval", 2, 2),),
+               {"draft": 2.0, "verify": 8.0}, (0.1, 0.7, 0.2), 0.5, texts=(" The", " keeper", EVIL),
+               chances=(TokenChance(0.9, ((" The", 0.9), (EVIL, 0.05))),) * 3),
+    RoundEvent(1, (4, 5), ("odd", "recovered"), (TierCount("retrieval", 3, 1),), {"verify": 8.0}, None, 0.6,
+               texts=("", ".")),
+)
+
+
+def recorded() -> Trace:
+    made = Trace()
+    for event in ROUNDS:
+        made.add(event)
+    return made
+
+
+def test_what_is_recorded_survives_storing() -> None:
+    made = recorded()
+    again = Trace(**json.loads(json.dumps(made.stored())))
+    assert again == made and again.known and not Trace().known
+    assert again.tokens[0] == [" The", "draft", 0, 0.9, [[" The", 0.9], [EVIL, 0.05]]]
+    assert again.tokens[3] == ["", "odd", 1, None, []]
+    assert again.rounds[0][3] == [[1, 0.7], [2, 0.2], [0, 0.1]] and again.rounds[1][3] == []
+
+
+def test_every_token_has_its_colour_and_nothing_is_live() -> None:
+    html = provenance.drawn(recorded(), f" The keeper{EVIL}.!", 2, [EVIL, "2"])
+    assert "<img" not in html
+    spans = re.findall(r'<span class="tf-t (tf-o-[a-z-]+)">(.*?)</span>', html.split("tf-tokens")[1])
+    assert [(css, unescape(text)) for css, text in spans] == [
+        ("tf-o-draft", " The"), ("tf-o-n-gram", " keeper"), ("tf-o-bonus", EVIL), ("tf-o-recovered", ".")]
+    assert "</span>!</div>" in html  # what no token accounts for
+    data = json.loads(unescape(re.search(r'data-trace="([^"]*)"', html)[1]))
+    assert len(data["tokens"]) == len(spans) and data["first"] == 2
+    for words in (strings.TIERS["n-gram"][0], "2/2", "1/3", "2 full passes", "8.0 ms"):
+        assert words in html
+
+
+def test_an_engine_that_does_not_tell_is_said_to() -> None:
+    made = Trace()
+    made.add(RoundEvent(0, (1,), ("bonus",), ()))
+    html = unescape(provenance.drawn(made, "its words", 1, []))
+    assert strings.TRACE_UNKNOWN in html and "its words" in html
+
+
+def test_live_tokens() -> None:
+    run = Run("d", "Q?")
+    run.fold.add(ROUNDS[0])
+    run.fold.text = "The keeper"
+    assert 'class="tf-t tf-o-draft"' in transcript.live(run, traced=True)
+    assert "tf-t" not in transcript.live(run) and strings.TRACE in transcript.live(run)
+
+
+def test_only_the_traced_answer_is_drawn_so() -> None:
+    answers = [Answer(key, "c", 0.0, "Q", "Text", (1,), "done", "", {"figures": {"tokens": 1}}) for key in "ab"]
+    html = transcript.transcript(answers, lambda item: f"[{item.id}]", "b")
+    assert html.count('aria-pressed="true"') == 1
+    assert html.index("[a]") < html.index("[b]") < html.index(strings.TRACE_OFF)
+
+
+def test_traces_go_with_their_answers(services: Services) -> None:
+    entry = services.database.write(
+        "insert into documents (id, name, extension, bytes, added_at, state) values ('d','n','.txt',1,0,'ready')")
+    assert entry == 1
+    talk = services.conversations.new("d", "t")
+    services.conversations.begin("a", talk.id, "Q?")
+    services.conversations.save_trace("a", recorded())
+    assert services.conversations.trace("a") == recorded() and services.conversations.trace("b") is None
+    services.conversations.delete(talk.id)
+    assert services.conversations.trace("a") is None

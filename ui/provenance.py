@@ -1,0 +1,116 @@
+"""A recorded answer -> HTML: its tokens by who wrote them, its rounds, where their time went. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from . import charts, strings
+from . import figures as fmt
+from .charts import esc
+from .trace import Trace
+
+MOST_ROUNDS = 400  # that are drawn one by one
+
+
+def tokens(trace: Trace, text: str) -> str:
+    """The answer token by token; what no token accounts for (half a character at the end) follows the last."""
+    spans = "".join(f'<span class="tf-t {origin_class(origin)}">{esc(piece)}</span>'
+                    for piece, origin, *_ in trace.tokens if piece)
+    return spans + esc(text[sum(len(token[0]) for token in trace.tokens) :])
+
+
+def origin_class(origin: str) -> str:
+    return f"tf-o-{origin}" if origin in charts.TIERS else "tf-o-other"
+
+
+def drawn(trace: Trace, text: str, first_page: int, labels: Sequence[str]) -> str:
+    """A finished answer's tokens with legend, rounds and stages. trace.js adds what is under the mouse.
+
+    labels: of the document's pages; first_page: the page that share 0 belongs to."""
+    if not trace.known:
+        return f'<p class="tf-note">{esc(strings.TRACE_UNKNOWN)}</p><div class="tf-tokens">{esc(text)}</div>'
+    seen = {token[1] for token in trace.tokens}
+    legend = "".join(
+        f'<li title="{esc(strings.TIERS.get(tier, ("", ""))[1])}"><span class="tf-t {origin_class(tier)}">abc</span> '
+        f"{esc(charts.tier_name(tier))} <b>{fmt.count(sum(token[1] == tier for token in trace.tokens))}</b></li>"
+        for tier in (*charts.TIERS, *sorted(seen - set(charts.TIERS))) if tier in seen)
+    data = {"tokens": [token[1:] for token in trace.tokens if token[0]], "rounds": trace.rounds, "first": first_page,
+            "labels": list(labels), "tiers": {tier: charts.tier_name(tier) for tier in seen}}
+    chosen = "".join(
+        f'<label><input type="radio" name="tf-reach" value="{value}"{" checked" if value == "round" else ""}> '
+        f"{esc(label)}</label>" for value, label in strings.TRACE_REACH)
+    return (f'<div class="tf-trace" data-trace="{esc(json.dumps(data, separators=(",", ":")))}">'
+            f'<ul class="tf-legend">{legend}</ul><div class="tf-tokens" tabindex="0" role="group" '
+            f'aria-label="{esc(strings.TRACE_TOKENS)}">{tokens(trace, text)}</div>'
+            f'<fieldset class="tf-reach"><legend>{esc(strings.TRACE_ATTENTION)}</legend>{chosen}</fieldset>'
+            f'<div class="tf-told" role="status">{esc(strings.TRACE_HINT)}</div>{timeline(trace)}</div>')
+
+
+def timeline(trace: Trace) -> str:
+    """Every round as a bar of the tokens it wrote, by origin; then where the time went; then all of it as a table."""
+    rows = list(_rounds(trace))
+    highest = max((row["tokens"] for row in rows), default=1)
+    bars = "".join(
+        f'<span class="tf-round" data-round="{n}" style="--h:{row["tokens"] / highest:.3f}" '
+        f'title="{esc(_round_words(n, row))}">'
+        + "".join(f'<i class="{charts.tier_class(origin)}" style="flex-grow:{count}"></i>'
+                  for origin, count in row["origins"].items()) + "</span>" for n, row in enumerate(rows[:MOST_ROUNDS]))
+    spent: dict[str, float] = {}
+    for row in rows:
+        for stage, milliseconds in row["milliseconds"].items():
+            spent[stage] = spent.get(stage, 0.0) + milliseconds
+    return (f'<h4 class="tf-h4">{esc(strings.ROUNDS.format(rounds=fmt.count(len(rows))))}</h4>'
+            f'<div class="tf-rounds" role="img" aria-label="{esc(strings.ROUNDS_HELP)}">{bars}</div>'
+            f'<p class="tf-note">{esc(strings.ROUNDS_HELP)}</p>{stages(spent, len(rows))}'
+            f'<details class="tf-round-table"><summary>{esc(strings.ROUNDS_TABLE)}</summary>{_table(rows)}</details>')
+
+
+def stages(spent: Mapping[str, float], rounds: int) -> str:
+    """Milliseconds per stage: one stacked bar and its legend with the mean of a round."""
+    if not sum(spent.values()):
+        return ""
+    bar = "".join(f'<span class="tf-stage-{stage_class(stage)}" style="flex-grow:{value:.2f}"></span>'
+                  for stage, value in spent.items())
+    legend = "".join(
+        f'<li><i class="tf-stage-{stage_class(stage)}"></i>{esc(strings.STAGES.get(stage, stage))} '
+        f"<b>{value / max(rounds, 1):.1f} ms</b></li>" for stage, value in spent.items())
+    return (f'<h4 class="tf-h4">{esc(strings.STAGES_TITLE)}</h4><div class="tf-stack" aria-hidden="true">{bar}</div>'
+            f'<ul class="tf-legend">{legend}</ul>')
+
+
+def stage_class(stage: str) -> str:
+    return stage if stage in strings.STAGES else "other"
+
+
+def _rounds(trace: Trace) -> Iterator[dict[str, Any]]:
+    origins: list[Counter[str]] = [Counter() for _ in trace.rounds]
+    for _, origin, number, *_ in trace.tokens:
+        origins[number][origin] += 1
+    for written, (tested, accepted, milliseconds, *_) in zip(origins, trace.rounds, strict=True):
+        yield {"tokens": written.total(), "origins": written, "milliseconds": milliseconds,
+               "tiers": {tier: (accepted[tier], tested[tier]) for tier in tested}}
+
+
+def _round_words(number: int, row: Mapping[str, Any]) -> str:
+    tiers = ", ".join(f"{charts.tier_name(tier)} {good}/{of}" for tier, (good, of) in row["tiers"].items())
+    words = strings.ROUND_WORDS.format(number=number + 1, tokens=row["tokens"],
+                                       milliseconds=f"{sum(row['milliseconds'].values()):.0f}")
+    return f"{words} ({tiers})" if tiers else words
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    tiers = list(dict.fromkeys(tier for row in rows for tier in row["tiers"]))
+    known = list(dict.fromkeys(stage for row in rows for stage in row["milliseconds"]))
+    head = "".join(f'<th scope="col">{esc(name)}</th>' for name in (
+        strings.ROUND, strings.TOKENS, *(f"{charts.tier_name(tier)}" for tier in tiers),
+        *(f"{strings.STAGES.get(stage, stage)}, ms" for stage in known)))
+    body = "".join(
+        f'<tr><th scope="row">{n}</th><td>{row["tokens"]}</td>'
+        + "".join(f"<td>{'/'.join(map(str, row['tiers'].get(tier, '–')))}</td>" for tier in tiers)
+        + "".join(f"<td>{row['milliseconds'].get(stage, 0.0):.1f}</td>" for stage in known) + "</tr>"
+        for n, row in enumerate(rows[:MOST_ROUNDS], 1))
+    return (f'<div class="tf-scroll" tabindex="0"><table><caption>{esc(strings.ROUNDS_CAPTION)}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
