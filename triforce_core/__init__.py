@@ -32,7 +32,7 @@ _HOME = {
     "events": (
         "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "EngineFacts", "Event", "FinishReason",
         "Finished", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelInfo", "PageSpan", "PrefillProgress",
-        "RoundEvent", "TextDelta", "TierCount", "TokenChance", "Turn",
+        "RankCount", "RoundEvent", "TextDelta", "TierCount", "TokenChance", "Turn",
     ),
     "kv_cache.saved": ("SavedInfo", "SavedReadings"),
     "metrics": ("metrics",),
