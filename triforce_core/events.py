@@ -222,6 +222,7 @@ class RoundEvent:
     ranks: tuple[RankCount, ...] = ()
     texts: tuple[str, ...] = ()
     chances: tuple[TokenChance, ...] = ()
+    drafted: int = 0  # tokens it was to verify, along one path
 
 
 @dataclass(frozen=True, slots=True)

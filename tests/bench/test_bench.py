@@ -18,7 +18,7 @@ from triforce_core.bench.made import made_needle
 from triforce_core.bench.measure import Answer, Pair, measure_document
 from triforce_core.bench.report import summary
 from triforce_core.bench.roofline import Bandwidth, Traffic, measure_bandwidth
-from triforce_core.bench.rows import make_rows, parse_sweep
+from triforce_core.bench.rows import ABLATION, Variants, make_rows, parse_sweep
 from triforce_core.bench.table import table
 from triforce_core.bench.workload import SUM_UP
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
@@ -77,7 +77,7 @@ class Steady:
             at = 0.5 + (i + 1) * seconds
             spent = {"verify": 2.0, **({"retrieval": 3.0, "draft": 1.0} if fast else {})}
             rounds.append(RoundEvent(i, part, ("bonus",) * len(part), tiers, spent, None, at,
-                                     {"retrieval": 2, "draft": 4} if fast else {}, self.streams))
+                                     {"retrieval": 2, "draft": 4} if fast else {}, self.streams, drafted=3 * fast))
             yield rounds[-1]
         stats = answer_stats(rounds, prompt_tokens=1, reused_tokens=1, prefill_seconds=0.5,
                              engine=speculation.engine, why="because",
@@ -88,9 +88,10 @@ class Steady:
 
 
 def measure(engine: Steady, questions: list, tokens: int = 32, repeats: int = 1, sweeps: tuple[str, ...] = (),
-            ablation: bool = False, sampling: SamplingParams | None = None, bandwidth: Bandwidth = MACHINE) -> dict:
+            variants: Variants | None = None, sampling: SamplingParams | None = None,
+            bandwidth: Bandwidth = MACHINE) -> dict:
     sampling = sampling or SamplingParams(max_new_tokens=tokens)
-    rows = make_rows(sampling, SpeculationConfig(), [parse_sweep(text) for text in sweeps], ablation)
+    rows = make_rows(sampling, SpeculationConfig(), [parse_sweep(text) for text in sweeps], variants)
     result = measure_document(engine, BOOK, questions, rows, repeats, lambda _: None)  # type: ignore[arg-type]
     return summary([result], rows, MODEL, workload="continue", machine={"peak_memory_bytes": 2**20, "threads": 2},
                    bandwidth=bandwidth, traffic=TRAFFIC)
@@ -182,7 +183,7 @@ def test_a_sweep_of_temperatures_has_a_plain_answer_for_each() -> None:
 
 def test_the_ablation_takes_one_part_away_at_a_time() -> None:
     engine = Steady()
-    found = measure(engine, [None], ablation=True, sweeps=("gamma2=4,8",))
+    found = measure(engine, [None], variants=ABLATION, sweeps=("gamma2=4,8",))
     names = ("TriForce", "no hierarchy", "StreamingLLM", "small model alone", "prompt lookup")
     assert [row["row"] for row in found["rows"]] == [f"{name} gamma2={gamma}" for name in names for gamma in (4, 8)]
     tried = [(s.small_model, s.middle_cache, s.ngram) for _, s, _ in engine.log if s.engine == FAST][::4]
@@ -347,7 +348,7 @@ def test_a_missing_plotting_library_is_told_before_anything_is_measured(
     assert "pip install matplotlib" in capsys.readouterr().err and not engine.log
 
 
-@pytest.mark.parametrize("arguments", [{"sweeps": ("budget=256,512",)}, {"ablation": True},
+@pytest.mark.parametrize("arguments", [{"sweeps": ("budget=256,512",)}, {"variants": ABLATION},
                                        {"sweeps": ("refresh=attention,chunk-means",)},
                                        {"sweeps": ("gamma1=1,2", "budget=256,512")}])
 def test_rows_are_drawn(arguments: dict, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from triforce_core.bench.grow import Shape
 from triforce_core.bench.measure import measure_document
 from triforce_core.bench.peer import PeerJob, measure_peer
 from triforce_core.bench.roofline import measure_bandwidth
-from triforce_core.bench.rows import make_rows
+from triforce_core.bench.rows import ABLATION, make_rows
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 
@@ -37,7 +37,7 @@ def test_every_variant_of_the_ablation_says_the_same_words(folders: tuple[Path, 
     engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode="on-chip"))
     list(engine.load())
     dials = SpeculationConfig(budget=128, recent=48, window=32, verifier="coupled")
-    rows = make_rows(SamplingParams(temperature=0.8, max_new_tokens=32, stop_token_ids=()), dials, ablation=True)
+    rows = make_rows(SamplingParams(temperature=0.8, max_new_tokens=32, stop_token_ids=()), dials, variants=ABLATION)
     result = measure_document(engine, document(120), [None], rows, 1, lambda _: None)
     assert all(pair.identical for pairs in result.pairs for pair in pairs)
     tiers = [set(pairs[0].fast[0].passes) for pairs in result.pairs]

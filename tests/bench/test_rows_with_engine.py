@@ -12,7 +12,7 @@ from engine.tiny import document, write_model
 from triforce_core.bench.measure import DocumentResult, measure_document
 from triforce_core.bench.report import summary
 from triforce_core.bench.roofline import Bandwidth, Traffic
-from triforce_core.bench.rows import Row, make_rows, parse_sweep
+from triforce_core.bench.rows import ABLATION, Row, make_rows, parse_sweep
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 from triforce_core.model import read_config
@@ -55,7 +55,7 @@ def test_a_row_says_what_it_would_say_alone(folders: tuple[Path, Path], sweep: s
 
 
 def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
-    rows = make_rows(replace(SAMPLING, temperature=0.7), DIALS, ablation=True)
+    rows = make_rows(replace(SAMPLING, temperature=0.7), DIALS, variants=ABLATION)
     engine = open_engine(folders)
     result = run(engine, rows)
     *_, info = engine.load()

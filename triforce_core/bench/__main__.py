@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +16,15 @@ from ..config import BUILTIN, EngineConfig
 from ..documents.document import Document
 from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
-from .rows import make_rows, parse_sweep
+from .rows import ABLATION, POLICIES, Row, Sweep, chosen, combinations, make_rows, parse_sweep
+from .workload import FIVE, WORKLOADS
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..worker.client import EngineClient
     from .measure import DocumentResult
     from .roofline import Traffic
-    from .workload import Needle
 
-_SAMPLES = Path(__file__).resolve().parents[2] / "assets" / "sample"
 _EPILOG = """\
 Each document is read once; then every row of settings, and plain decoding, answer from that same cache with the same
 seed, after a warm-up. An answer's rate is all its tokens over the time from the end of the prompt's prefill to its last
@@ -39,8 +37,10 @@ from the model's shapes, and what follows from that is called modelled.
   its ablations    --ablation                            TriForce; no hierarchy (retrieval drafts alone: sweep gamma2);
                                                          StreamingLLM's cache instead of retrieval; small model alone;
                                                          prompt lookup (n-grams alone, no model)
-  cache policies   --sweep middle_cache=retrieval,streaming,h2o,streaming-h2o,top-k --sweep budget=256,512,1024
-                                                         with --workload needle, too: its table 1, acceptance only
+  its table 1      --policies [--workload needle]        what the middle tier attends, by budget and temperature
+  drafters         --combinations                        all of them, the planner's choice among them
+                   --combinations --workload all         on five workloads, with the geometric mean over TriForce as it
+                                                         was; --only "planner's choice;TriForce" for these rows alone
   real size        --grow llama2-7b --context 124928 --max-context 131072
   transformers     --peer transformers                   its generate, prompt lookup and assisted generation on the same
                                                          weights, tokens, dtype and threads, in a process of its own
@@ -82,10 +82,10 @@ def _parser() -> flags.Parser:
     what = parser.add_argument_group("what is asked")
     what.add_argument("--document", type=Path, action="append", default=[], metavar="FILE",
                       help="may be given several times (default: the sample, or one made for the workload)")
-    what.add_argument("--workload", choices=("continue", "questions", "needle", "summary", "code", "table"),
-                      default="continue",
-                      help="go on with the text, answer questions about it, or about facts hidden in it (quotes off), "
-                           "sum it up in free words, or go on with a listing of code or a long table")
+    what.add_argument("--workload", type=_workloads, default=("continue",), metavar="NAME,...",
+                      help="continue: go on with the text; questions: answer some about it; needle: about facts hidden "
+                           "in it (quotes off); summary: sum it up in free words; code, table: go on with a listing of "
+                           "code or a long table. Several, or 'all' (the five without needle): the geometric mean too")
     what.add_argument("--made-documents", type=int, default=1, metavar="N",
                       help="how many summary, code and table make themselves without --document (default: 1)")
     what.add_argument("--questions", type=Path, metavar="FILE",
@@ -104,6 +104,11 @@ def _parser() -> flags.Parser:
                       help="a row for each value of a setting: budget, gamma1, gamma2, chunk_size, window, "
                            "refresh_every, temperature, ...")
     rows.add_argument("--ablation", action="store_true", help="a row for TriForce and for each part left out")
+    rows.add_argument("--combinations", action="store_true",
+                      help="a row for every way of combining drafters, at temperatures 0, 0.6 and 1")
+    rows.add_argument("--policies", action="store_true",
+                      help="a row for every cache of the middle tier, budget (256 to 4096) and temperature")
+    rows.add_argument("--only", metavar="NAME;...", help="of such rows, those with these names")
     rows.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows")
     rows.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), metavar="SHAPE",
                       help="the built-in model in the size of llama2-7b or llama3-8b, same function, same text; "
@@ -129,24 +134,21 @@ def _bench(given: Namespace) -> dict[str, Any]:
     if given.grow and (given.model != BUILTIN or given.saved_readings):
         raise ConfigError("--grow is given together with --model or --saved-readings", allowed="one of them",
                           remedy="A grown model exists in memory only.")
-    speculation = flags.speculation_config(given, "triforce")
-    if given.workload in ("summary", "needle"):  # forced tokens would hide what a cache has lost
-        speculation = replace(speculation, quotes="off")
-    rows = make_rows(flags.sampling_params(given, given.new_tokens), speculation,
-                     [parse_sweep(text) for text in given.sweep], given.ablation)
+    config = flags.engine_config(given, given.saved_readings)
+    rows = {workload: _rows(given, workload) for workload in given.workload}
+    number_of_rows = len(rows[given.workload[0]])
+    if len(given.workload) > 1 and (given.plot or given.peer):
+        raise ConfigError("--plot or --peer is given with several workloads", allowed="one workload with them")
     if given.plot:
         from .plot import check_plot
 
-        check_plot(given.plot, len(rows))
-    config = flags.engine_config(given, given.saved_readings)
-    from .made import made_needle
-    from .workload import SUM_UP, cut, hide, questions_about, read_needles, read_questions
+        check_plot(given.plot, number_of_rows)
+    from .asked import Asked
 
-    needle = given.workload == "needle"
-    asked = read_questions(given.questions) if given.questions and not needle else None
-    hidden = read_needles(given.questions) if given.questions and needle else None
-    per_document = min(given.questions_per_document, len(hidden) if hidden else sys.maxsize)
-    documents = _documents(given)
+    asked = Asked(given.workload, given.document, given.made_documents, given.context, given.questions_per_document,
+                  given.questions)
+    asked.check()
+    jobs = asked.jobs()
     engine, model = _load(config, given.grow)
     from .report import describe_machine, summary, with_peer
     from .roofline import measure_bandwidth
@@ -154,46 +156,70 @@ def _bench(given: Namespace) -> dict[str, Any]:
 
     where = "cuda" if _on_gpu(config, model) else "cpu"
     before = describe_machine(where, config.gpus)
-    say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; {len(rows)} rows; "
+    say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; {number_of_rows} rows; "
         f"load average {before['load_average']}\n")
-    bandwidth = measure_bandwidth(where)
-    results: list[DocumentResult] = []
-    for number, document in enumerate(documents):
-        turn = range(number * per_document, (number + 1) * per_document) if needle else ()
-        needles = [hidden[i % len(hidden)] if hidden else made_needle(i) for i in turn]
-        short = cut(document, given.context, partial(_tokens_with, engine, needles))
-        whole = short.characters == document.characters
-        short = hide(short, needles)
-        say(f"{document.title}: {'whole' if whole else 'CUT to its first'} {engine.measure(short).tokens:,} tokens\n")
-        questions: Sequence[str | None] = [None]
-        if given.workload == "questions":
-            questions = asked or questions_about(short, per_document)
-        elif needle:
-            questions = [each.question for each in needles]
-        elif given.workload == "summary":
-            questions = [SUM_UP]
-        results.append(measure_document(engine, short, questions, rows, given.repeats, say, given.plain_new_tokens))
-        if len(results) == 1 and given.peer:
+    bandwidth, traffic = measure_bandwidth(where), _traffic(config, given.grow, model)
+    results: dict[str, list[DocumentResult]] = {workload: [] for workload in given.workload}
+    for job in jobs:
+        short, questions, whole = asked.ready(job, engine)
+        say(f"{job.workload}, {short.title}: {'whole' if whole else 'CUT to its first'} "
+            f"{engine.measure(short).tokens:,} tokens\n")
+        results[job.workload].append(measure_document(engine, short, questions, rows[job.workload], given.repeats, say,
+                                                      given.plain_new_tokens))
+        if given.peer and len(results[job.workload]) == 1:
             read_first = short.title, _token_ids(config, short)
     machine = describe_machine(where, config.gpus)
     engine.close()
     say("\n")
-    found = summary(results, rows, model, workload=given.workload, machine=machine, bandwidth=bandwidth,
-                    traffic=_traffic(config, given.grow, model))
-    print(table(found), flush=True)
+    found = {}
+    for workload, measured in results.items():
+        found[workload] = summary(measured, rows[workload], model, workload=workload, machine=machine,
+                                  bandwidth=bandwidth, traffic=traffic)
+        heading = f"\n{workload}\n" if len(results) > 1 else ""
+        print(heading + table(found[workload]), flush=True)
+    if len(found) > 1:
+        from .gains import gains, gains_table
+
+        compared = gains(found)
+        print(gains_table(compared, found))
+        return {"workloads": found, "gains": compared}
+    only = found[given.workload[0]]
     if given.peer:
-        print(json.dumps(found, ensure_ascii=False), flush=True)
+        print(json.dumps(only, ensure_ascii=False), flush=True)
         peer = _run_peer(config, given, *read_first, model, machine["threads"])
         if peer is not None:
-            found |= with_peer(found, results[0], peer)
-            print(peer_table(found["peer"]))
-    return found
+            only |= with_peer(only, results[given.workload[0]][0], peer)
+            print(peer_table(only["peer"]))
+    return only
 
 
-def _tokens_with(engine: Engine | EngineClient, needles: Sequence[Needle], part: Document) -> int:
-    from .workload import hide
+def _rows(given: Namespace, workload: str) -> list[Row]:
+    """What is compared on one workload. Raises ConfigError."""
+    speculation = flags.speculation_config(given, "triforce")
+    if workload in ("summary", "needle"):  # forced tokens would hide what a cache has lost
+        speculation = replace(speculation, quotes="off")
+    sweeps = [parse_sweep(text) for text in given.sweep]
+    kinds = {"ablation": ABLATION, "policies": POLICIES, "combinations": combinations(given.mode == "offload")}
+    asked = [kind for kind in kinds if getattr(given, kind)]
+    if len(asked) > 1:
+        raise ConfigError(f"--{asked[0]} is given with --{asked[1]}", allowed="one of them")
+    variants = kinds[asked[0]] if asked else {}
+    if asked and given.only:
+        variants = chosen(variants, given.only)
+    swept = {sweep.name for sweep in sweeps}
+    if asked in (["policies"], ["combinations"]) and "temperature" not in swept:
+        sweeps.append(Sweep("temperature", (0, 0.6, 1.0)))
+    if asked == ["policies"] and "budget" not in swept:
+        sweeps.append(Sweep("budget", (256, 512, 1024, 2048, 4096)))
+    return make_rows(flags.sampling_params(given, given.new_tokens), speculation, sweeps, variants)
 
-    return engine.measure(hide(part, needles)).tokens
+
+def _workloads(text: str) -> tuple[str, ...]:
+    names = FIVE if text == "all" else tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name not in WORKLOADS]
+    if unknown or len(set(names)) < len(names):
+        raise ArgumentTypeError(f"{text!r} is not one or several of {', '.join(WORKLOADS)}, or 'all'")
+    return names
 
 
 def _on_gpu(config: EngineConfig, model: ModelInfo) -> bool:
@@ -201,26 +227,13 @@ def _on_gpu(config: EngineConfig, model: ModelInfo) -> bool:
     return model.mode != "cpu" and config.device != "cpu"
 
 
-def _documents(given: Namespace) -> list[Document]:
-    """Raises DocumentError kinds, ConfigError."""
-    from ..documents import read_document
-    from .made import made_document
-    from .workload import MADE
-
-    if given.workload in MADE and not given.document:
-        # Enough for any tokenizer: what is too long is cut.
-        return [made_document(given.workload, 8 * given.context, number) for number in range(given.made_documents)]
-    paths = given.document or sorted(path for path in _SAMPLES.glob("*") if path.suffix in (".md", ".txt", ".pdf"))
-    if not paths:
-        raise ConfigError("There is no document", remedy="Name one with --document.")
-    return [read_document(path) for path in paths]
-
-
 def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traffic:
     """Counted from the shapes of what was loaded."""
     import torch
 
-    from ..model import read_config, stored_as_int8
+    from ..engine.assembly import BUILTIN_FOLDER
+    from ..model import find_model, read_config, stored_as_int8
+    from .grow import SHAPES, grown_config
     from .roofline import Traffic
 
     dtype, folder = getattr(torch, model.dtype), _folder(config)
@@ -229,10 +242,15 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
     # The CPU's bf16 products of few rows read int8 weights as they are stored; every other form is made when loading.
     as_stored = not on_gpu and dtype == torch.bfloat16 and not shape and stored_as_int8(folder)
     if shape:
-        from .grow import SHAPES, grown_config
-
         loaded = grown_config(loaded, SHAPES[shape], model.max_context)
-    return Traffic(loaded, 1 if as_stored else dtype.itemsize, model.kv_bytes_per_token, memories)
+    draft = None
+    if model.draft_name != "none":
+        own = config.draft_model in ("auto", BUILTIN)
+        small = read_config(BUILTIN_FOLDER / "draft" if own else find_model(config.draft_model))
+        if shape:
+            small = grown_config(small, SHAPES["llama-68m"])
+        draft = Traffic(small, dtype.itemsize, small.kv_bytes_per_token(dtype.itemsize))
+    return Traffic(loaded, 1 if as_stored else dtype.itemsize, model.kv_bytes_per_token, memories, draft)
 
 
 def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:

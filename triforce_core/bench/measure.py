@@ -16,6 +16,7 @@ from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent
 from ..metrics import milliseconds
+from .expected import Block
 from .rows import Row
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     Engine = OwnEngine | EngineClient
 
 SHORTEST = 8  # tokens; an answer below this is too short to time
-_WARM_UP_TOKENS = 8  # of plain decoding, which has one kind of pass
+_WARM_UP_TOKENS = 8  # where little is left to warm up: plain decoding has one kind of pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Answer:
     stats: AnswerStats
     milliseconds: Mapping[str, float]
     passes: Mapping[str, int]
+    blocks: tuple[Block, ...] = ()  # round by round
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def measure_document(engine: Engine, document: Document, questions: Sequence[str
     engine.measure(document)  # tokenised now: the prefill below is timed without
     opened, prefill_rate = _open(engine, document, say)
     plain: dict[tuple[SamplingParams, SpeculationConfig], list[list[Answer]]] = {}
-    pairs = []
+    pairs, warmed = [], None
     for row in rows:
         baseline = row.baseline
         alternate = baseline not in plain
@@ -130,7 +132,11 @@ def measure_document(engine: Engine, document: Document, questions: Sequence[str
             short = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens)
             _answer(engine, questions[0], replace(row.sampling, max_new_tokens=short), baseline[1])
         say(f"{document.title}: warming up {row.name}")
-        _answer(engine, questions[0], row.sampling, row.speculation)
+        # Another temperature above 0 finds the caches and the captured rounds of the one before.
+        known = row.speculation, row.sampling.temperature > 0
+        most = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens) if known == warmed else row.sampling.max_new_tokens
+        _answer(engine, questions[0], replace(row.sampling, max_new_tokens=most), row.speculation)
+        warmed = known
         fast: list[list[Answer]] = [[] for _ in questions]
         for number, question in enumerate(questions):
             for repeat in range(repeats):
@@ -169,4 +175,5 @@ def _answer(engine: Engine, question: str | None, sampling: SamplingParams, spec
     for event in rounds:
         for tier, made in event.passes.items():
             passes[tier] = passes.get(tier, 0) + made
-    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes)
+    blocks = tuple(Block(event.drafted, min(event.drafted, len(event.token_ids) - 1)) for event in rounds)
+    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes, blocks)

@@ -8,17 +8,19 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..events import ModelInfo
 from ..metrics import acceptance_rate, merge_acceptance
+from .expected import ewif, swi, tokens_per_pass
 from .measure import Answer, DocumentResult, Pair, median_of, same_start
 from .roofline import Bandwidth, Traffic
 from .rows import Row
 
 MODELLED = ("bytes_per_token", "roofline_tokens_per_second", "autoregressive_share_of_roofline", "inner_roofline_ms",
-            "inner_step_over_roofline", "prefill_teraflops", "prefill_share_of_matrix_rate")
+            "inner_step_over_roofline", "swi", "prefill_teraflops", "prefill_share_of_matrix_rate")
 
 
 def summary(results: Sequence[DocumentResult], rows: Sequence[Row], model: ModelInfo, *, workload: str,
@@ -38,7 +40,8 @@ def summary(results: Sequence[DocumentResult], rows: Sequence[Row], model: Model
         "gpus": traffic.gpus,
         "dtype": model.dtype,
         "context_tokens": int(median_of([result.context_tokens for result in results])),
-        **{key: value for key, value in first.items() if key not in ("row", "settings", "tokens_per_second")},
+        **{key: value for key, value in first.items()
+           if key not in ("row", "variant", "settings", "tokens_per_second")},
         "triforce_tokens_per_second": first["tokens_per_second"],
         "prefill_tokens_per_second": prefill,
         "answers": len(pairs),
@@ -80,6 +83,7 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
     stats = answers[0].stats
     return {
         "row": row.name,
+        "variant": row.variant,
         "settings": dict(row.settings),
         "temperature": row.sampling.temperature,
         "top_p": row.sampling.top_p,
@@ -91,6 +95,7 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
         "autoregressive_spread": _spread(plain),
         "triforce_spread": _spread(fast),
         "tokens_per_full_pass": tokens_per_full_pass(answers),
+        **_expected(answers, slow, stats.dials, context, least, bandwidth, traffic),
         "acceptance": {tier: {"tested": count.tested, "accepted": count.accepted, "rate": acceptance_rate(count)}
                        for tier, count in counts.items()},
         "identical_text": all(pair.identical for pair in pairs) if row.same_text_expected else None,
@@ -105,6 +110,23 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
         **_inner(answers, bandwidth, traffic),
         "why": stats.why,
         "dials": dict(stats.dials),
+    }
+
+
+def _expected(answers: Sequence[Answer], slow: Sequence[Answer], dials: Mapping[str, int | str], context: float,
+              least: float, bandwidth: Bandwidth, traffic: Traffic) -> dict[str, float | None]:
+    """What acceptance and costs alone would give. least: modelled seconds of a full pass."""
+    blocks = [block for answer in answers for block in answer.blocks]
+    drafting = sum(spent for stage, spent in milliseconds_per_pass(answers).items() if stage not in ("verify", "other"))
+    passes: Counter[str] = Counter()
+    for answer in answers:
+        passes.update(answer.passes)
+    return {
+        "tokens_per_full_pass_expected": tokens_per_pass(blocks),
+        "ewif": ewif(blocks, drafting, milliseconds_per_pass(slow).get("verify", 0.0)),
+        "swi": swi(sum(answer.stats.generated_tokens for answer in answers),
+                   sum(answer.stats.full_passes for answer in answers), least, passes,
+                   traffic.costs(dials, context, bandwidth)),
     }
 
 

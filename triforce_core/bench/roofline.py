@@ -84,12 +84,13 @@ def _median_seconds(call: Callable[[], object], repeats: int) -> float:
 class Traffic:
     """What passes of one model move and multiply. bytes_per_weight: as the products of few rows read them.
 
-    gpus: that share all of it evenly, each with a bandwidth of its own."""
+    gpus: that share all of it evenly, each with a bandwidth of its own. draft: the small model's."""
 
     shape: ModelConfig
     bytes_per_weight: float
     kv_bytes_per_token: int
     gpus: int = 1
+    draft: Traffic | None = None
 
     def seconds(self, nbytes: float, bandwidth: Bandwidth) -> float:
         """The least in which ``nbytes`` can be moved."""
@@ -117,6 +118,17 @@ class Traffic:
             head = self.shape.vocab_size * self.shape.hidden_size
             weights = (self.matrix_weights - head) * bytes_per_weight(kind) + head * bytes_per_weight(HEAD_KIND)
         return weights + int(dials["budget"]) * self.kv_bytes_per_token
+
+    def costs(self, dials: Mapping[str, int | str], context: float, bandwidth: Bandwidth) -> dict[str, float]:
+        """The least seconds of a pass of each tier that drafts with a model."""
+        inner, middle = self.inner_bytes(dials), str(dials.get("middle_cache", "none"))
+        found = {middle: self.seconds(self.plain_bytes(context) if inner is None else inner, bandwidth)}
+        window = int(dials.get("window", 0)) * (2 if dials.get("draft_cache") == "cross" else 1)
+        if dials.get("self_skip"):  # about every second layer
+            found["draft"] = self.seconds(self.plain_bytes(window) / 2, bandwidth)
+        elif self.draft is not None:
+            found["draft"] = self.draft.seconds(self.draft.plain_bytes(window), bandwidth)
+        return found
 
     def prefill_flops(self, tokens: int) -> float:
         """Of reading ``tokens``: products with every weight but the head, causal attention. Of the last

@@ -17,14 +17,43 @@ _OWN: Mapping[type, tuple[str, ...]] = {
     SpeculationConfig: tuple(f.name for f in fields(SpeculationConfig) if f.name != "engine"),
 }
 _SETTINGS = [name for names in _OWN.values() for name in names]
-# The paper's ablations (arXiv 2404.11912, section 5.4 and table 1), each as what it changes.
-ABLATION: Mapping[str, Mapping[str, Value]] = {
+Variants = Mapping[str, Mapping[str, Value]]  # by name, what each one changes
+# The paper's ablations (arXiv 2404.11912, section 5.4 and table 1).
+ABLATION: Variants = {
     "TriForce": {},
     "no hierarchy": {"small_model": "off"},
     "StreamingLLM": {"middle_cache": "streaming"},
     "small model alone": {"middle_cache": "none"},
     "prompt lookup": {"middle_cache": "none", "small_model": "off", "ngram": "on"},
 }
+# What the middle tier attends and what chooses it (its table 1).
+POLICIES: Variants = {
+    "retrieval by attention": {"middle_cache": "retrieval"},
+    "retrieval by chunk means": {"middle_cache": "retrieval", "refresh": "chunk-means"},
+    "streaming": {"middle_cache": "streaming"},
+    "h2o": {"middle_cache": "h2o"},
+    "streaming-h2o": {"middle_cache": "streaming-h2o"},
+    "top-k": {"middle_cache": "top-k"},
+}
+PLANNED, AS_BEFORE = "planner's choice", "TriForce"
+_AS_PUBLISHED: Mapping[str, Value] = {"draft_cache": "streaming", "ngram": "off", "gamma1": 2}
+
+
+def combinations(offloaded: bool) -> Variants:
+    """Who may draft for whom. AS_BEFORE is fixed: three tiers, chains of a constant length, nothing adapted."""
+    before = {**_AS_PUBLISHED, "gamma2": 32 if offloaded else 10}
+    return {
+        PLANNED: {},
+        AS_BEFORE: before,
+        "prompt lookup": {"middle_cache": "none", "small_model": "off", "ngram": "on"},
+        "small model alone": {"middle_cache": "none", "draft_cache": "streaming"},
+        "retrieval alone": {"small_model": "off"},
+        "TriForce, n-grams below": {**before, "ngram": "on", "ngram_tail": 0},
+        "TriForce, n-grams beside": {**before, "ngram": "on"},
+        "TriForce or n-grams": {**before, "ngram": "straight"},
+        "TriForce, cross-model": {**before, "draft_cache": "cross"},
+        "TriForce, self-skip": {**before, "small_model": "self-skip"},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +66,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. settings: what the sweeps chose for it; variant: its name in ABLATION, where there is one.
-    """
+    """One line of the table. settings: what the sweeps chose for it; variant: its name among variants, if any."""
 
     sampling: SamplingParams
     speculation: SpeculationConfig
@@ -75,16 +103,25 @@ def parse_sweep(text: str) -> Sweep:
     return Sweep(name, values)
 
 
+def chosen(variants: Variants, names: str) -> Variants:
+    """Those with these names, divided by semicolons. Raises ConfigError."""
+    wanted = [name.strip() for name in names.split(";")]
+    unknown = [name for name in wanted if name not in variants]
+    if unknown:
+        raise ConfigError(f"--only {unknown[0]!r} is no row", allowed="; ".join(variants))
+    return {name: variants[name] for name in wanted}
+
+
 def make_rows(sampling: SamplingParams, speculation: SpeculationConfig, sweeps: Sequence[Sweep] = (),
-              ablation: bool = False) -> list[Row]:
-    """Every combination of the sweeps' values, for every variant of the ablation. Raises ConfigError."""
+              variants: Variants | None = None) -> list[Row]:
+    """Every combination of the sweeps' values, for every variant. Raises ConfigError."""
     names = [sweep.name for sweep in sweeps]
-    taken = [name for changes in ABLATION.values() for name in changes] if ablation else []
+    taken = [name for changes in (variants or {}).values() for name in changes]
     for name in names:
         if names.count(name) > 1 or name in taken:
-            raise ConfigError(f"{name} is given twice", allowed="one --sweep of it, and none of what --ablation varies")
+            raise ConfigError(f"{name} is given twice", allowed="one --sweep of it, and none of what the rows vary")
     rows = []
-    for variant, changes in ABLATION.items() if ablation else [("", {})]:
+    for variant, changes in (variants or {"": {}}).items():
         for values in product(*(sweep.values for sweep in sweeps)):
             settings = dict(zip(names, values, strict=True))
             merged = {**changes, **settings}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .measure import SHORTEST
+from .rows import PLANNED, POLICIES
 
 
 def table(found: Mapping[str, Any]) -> str:
@@ -59,8 +60,8 @@ def _differences(found: Mapping[str, Any]) -> list[str]:
 def _rows(found: Mapping[str, Any]) -> list[str]:
     """same text "-": chance decides here, so two texts may differ and both be right."""
     wide = max(4, *(len(row["row"]) for row in found["rows"]))
-    lines = [f"{'row':{wide}}  {'plain t/s':>9}  {'t/s':>8}  {'speed-up (least-most)':>22}  {'per pass':>8}  "
-             f"{'inner ms (x)':>13}  same text  accepted from"]
+    lines = [f"{'row':{wide}}  {'plain t/s':>9}  {'t/s':>8}  {'speed-up (least-most)':>22}  {'EWIF':>5}  {'SWI':>5}  "
+             f"{'per pass':>8} {'(iid)':>7}  {'inner ms (x)':>13}  same text  accepted from"]
     for row in found["rows"]:
         spread = "-".join(f"{value:.2f}" for value in row["speedup_spread"] or ())
         inner = "-" if row["inner_step_ms"] is None else (
@@ -69,30 +70,45 @@ def _rows(found: Mapping[str, Any]) -> list[str]:
         tiers = ", ".join(f"{tier} {count['rate']:.0%}" for tier, count in row["acceptance"].items())
         lines.append(f"{row['row']:{wide}}  {row['autoregressive_tokens_per_second']:9.2f}  "
                      f"{row['tokens_per_second']:8.2f}  {row['speedup']:8.2f}x ({spread:11})  "
-                     f"{row['tokens_per_full_pass']:8.2f}  {inner:>13}  {same:9}  {tiers}")
+                     f"{_or_dash(row['ewif']):>5}  {row['swi']:5.2f}  {row['tokens_per_full_pass']:8.2f} "
+                     f"{row['tokens_per_full_pass_expected']:7.2f}  {inner:>13}  {same:9}  {tiers}")
+    lines.append("EWIF: the speed-up that acceptance and measured costs would give if tokens were accepted "
+                 "independently (iid: their tokens per pass); SWI: passes counted at their modelled costs")
+    for row in found["rows"]:
+        if row["variant"] == PLANNED:
+            lines.append(f"{row['row']}: {row['why']}")
     return lines
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _policies(found: Mapping[str, Any]) -> list[str]:
     """Of what each middle cache drafted, how much the full cache accepted, by budget: the form of TriForce's table 1
-    (arXiv 2404.11912). A cell is missing where the budget is no small part of the context: then that tier is off."""
-    rows = [row for row in found["rows"] if "middle_cache" in row["settings"]]
+    (arXiv 2404.11912). A cell is missing where the budget is no small part of the context."""
+    rows = [row for row in found["rows"] if "middle_cache" in row["settings"] or row["variant"] in POLICIES]
     budgets = sorted({row["dials"]["budget"] for row in rows})
     cells: dict[str, dict[str, dict[int, str]]] = {}
     for row in rows:
-        kind, counted = str(row["settings"]["middle_cache"]), row["acceptance"]
+        tier = str(POLICIES.get(row["variant"], row["settings"])["middle_cache"])
+        kind, counted = row["variant"] or tier, row["acceptance"]
         others = ", ".join(f"{name} {value}" for name, value in row["settings"].items()
                            if name not in ("middle_cache", "budget"))
         line = cells.setdefault(others, {}).setdefault(kind, {})
-        if kind in counted:
-            line[row["dials"]["budget"]] = f"{counted[kind]['rate']:.1%}"
+        if tier in counted:
+            line[row["dials"]["budget"]] = f"{counted[tier]['rate']:.1%}"
     lines: list[str] = []
     for others, kinds in cells.items():
-        lines.append(f"{'accepted, by budget':24}" + "".join(f"{budget:>8,}" for budget in budgets) + f"  {others}")
+        lines.append(f"{'accepted, by budget':26}" + "".join(f"{budget:>8,}" for budget in budgets) + f"  {others}")
         for kind, line in kinds.items():
             name = f"{kind} (an upper bound)" if kind == "top-k" else kind
-            lines.append(f"{name:24}" + "".join(f"{line.get(budget, '-'):>8}" for budget in budgets))
+            lines.append(f"{name:26}" + "".join(f"{line.get(budget, '-'):>8}" for budget in budgets))
         lines.append("")
+    large = [budget for budget in budgets if 3 * budget > found["context_tokens"]]
+    if large:
+        lines += [f"a budget of {large[0]:,} needs a context of at least {3 * large[0]:,} tokens: else its tier is off",
+                  ""]
     return lines
 
 

@@ -13,6 +13,7 @@ from ..documents.document import Document, Page
 from ..errors import ConfigError
 
 WORKLOADS = ("continue", "questions", "needle", "summary", "code", "table")
+FIVE = ("continue", "questions", "summary", "code", "table")  # what a person would ask
 MADE = ("summary", "code", "table")  # for these a run makes its own documents unless it is given some
 SUM_UP = "Sum up in your own words what the text says."
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{3,}\b")  # inside a sentence: the first word says nothing

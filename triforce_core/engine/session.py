@@ -265,7 +265,7 @@ class Session:
         return RoundEvent(index, tuple(tokens), tuple(done.origins[: len(tokens)]),
                           tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started,
                           drafter.passes(), streamed, tuple(drafter.ranks()),
-                          tuple(shown) + ("",) * (len(tokens) - len(shown)), chances)
+                          tuple(shown) + ("",) * (len(tokens) - len(shown)), chances, done.draft.depth)
 
     def _finished(self, reason: FinishReason, token_ids: Sequence[int], rounds: list[RoundEvent],
                   attended: AttendedMap | None, dials: Dials, prompt_tokens: int, reused: int, started: float,

@@ -50,6 +50,11 @@ class Draft:
         """
         return tree.tails(self.token_ids, self.parents) if self.parents else None
 
+    @property
+    def depth(self) -> int:
+        """Tokens along its longest path."""
+        return 1 + max(tree.depths(self.parents)) if self.parents else len(self.token_ids)
+
     def first(self, count: int) -> Draft:
         """Its first tokens, of a tree its first levels: any beginning of a draft is a draft."""
         if count >= len(self.token_ids):

@@ -1,0 +1,146 @@
+"""All drafters in one table: what is run, what acceptance alone would give, and gains over TriForce as it was."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from math import prod
+
+import pytest
+from bench.test_bench import FAST, MACHINE, PLAIN, TRAFFIC, Steady, measure, steady
+
+from triforce_core.bench import __main__ as bench
+from triforce_core.bench.expected import Block, acceptance, ewif, swi, tokens_per_pass
+from triforce_core.bench.gains import gains
+from triforce_core.bench.rows import AS_BEFORE, PLANNED, POLICIES, combinations
+from triforce_core.bench.table import table
+from triforce_core.bench.workload import FIVE
+from triforce_core.config import SpeculationConfig
+
+
+def test_expected_tokens_are_those_of_independent_acceptance() -> None:
+    """Against the paper's formulas for blocks of one length and for inner blocks, and against chance itself."""
+    assert acceptance([Block(4, 4), Block(4, 1), Block(0, 0)]) == 5 / 6
+    blocks = [Block(6, 6), Block(6, 2), Block(6, 0), Block(6, 5)]
+    a = acceptance(blocks)
+    assert tokens_per_pass(blocks) == pytest.approx(sum(a**i for i in range(7)))
+    assert tokens_per_pass([Block(3, 3), Block(5, 5)]) == 5  # a = 1: all and a bonus
+    assert tokens_per_pass([Block(0, 0)]) == 1 and tokens_per_pass([]) == 0
+    rng, b, gamma = random.Random(0), 0.6, 2
+    drawn = []
+    for _ in range(40_000):
+        drafted = sum(1 + next((i for i in range(gamma) if rng.random() > b), gamma) for _ in range(3))
+        drawn.append(Block(drafted, next((i for i in range(drafted) if rng.random() > 0.8), drafted)))
+    a = acceptance(drawn)
+    phi = (1 - b) * (a + b * a**2) + b**2 * a**3  # of an inner block: its accepted tokens and one more
+    assert tokens_per_pass(drawn) == pytest.approx((1 - a * phi**3) / (1 - a), rel=0.01)
+    assert sum(block.accepted + 1 for block in drawn) / len(drawn) == pytest.approx(tokens_per_pass(drawn), rel=0.02)
+
+
+def test_walltime_factors_divide_by_what_drafting_costs() -> None:
+    blocks = [Block(3, 3), Block(3, 1)]
+    assert ewif(blocks, 5.0, 20.0) == pytest.approx(tokens_per_pass(blocks) / 1.25)
+    assert ewif(blocks, 5.0, 0.0) is None and ewif([], 1.0, 1.0) is None
+    assert swi(40, 10, 4.0, {"retrieval": 20, "draft": 40, "n-gram": 5}, {"retrieval": 1.0, "draft": 0.5}) == 160 / 80
+    assert swi(0, 0, 1.0, {}, {}) == 0
+
+
+def test_every_row_tells_them() -> None:
+    found = measure(Steady(), [None], variants=combinations(False), sweeps=("temperature=0,1",))
+    row = found["rows"][2]
+    assert row["variant"] == AS_BEFORE and row["settings"] == {"temperature": 0}
+    assert row["tokens_per_full_pass_expected"] == 4 and row["ewif"] == pytest.approx(4 / (1 + 4 / 2))
+    costs = TRAFFIC.costs(row["dials"], 1000, MACHINE)
+    assert costs == {"retrieval": TRAFFIC.seconds(TRAFFIC.inner_bytes(row["dials"]), MACHINE)}
+    full = 1 / row["roofline_tokens_per_second"]
+    assert row["swi"] == pytest.approx(4 * full / (full + 2 * costs["retrieval"]))
+    text = table(found)
+    assert f"{PLANNED} temperature=0: because" in text and "EWIF" in text and "SWI" in text
+
+
+def test_costs_of_passes_follow_what_drafts() -> None:
+    both = replace(TRAFFIC, draft=replace(TRAFFIC, bytes_per_weight=1, kv_bytes_per_token=10))
+    near, far = ({"middle_cache": "none", "window": 100, "draft_cache": kind} for kind in ("streaming", "cross"))
+    assert both.costs(near, 500, MACHINE)["draft"] == pytest.approx((1952 + 1000) / 0.15e9)
+    assert both.costs(far, 500, MACHINE)["draft"] == pytest.approx((1952 + 2000) / 0.15e9)
+    skipping = both.costs({**near, "self_skip": True}, 500, MACHINE)["draft"]
+    assert skipping == pytest.approx((1952 * 4 + 100 * 1000) / 2 / 0.15e9)
+    oracle = {"middle_cache": "top-k", "budget": 64}
+    assert both.costs(oracle, 500, MACHINE)["top-k"] == pytest.approx(TRAFFIC.plain_bytes(500) / 0.15e9)
+
+
+@pytest.mark.parametrize("offloaded", [False, True])
+def test_combinations_are_settings_that_can_be_run(offloaded: bool) -> None:
+    rows = {name: SpeculationConfig(**changes) for name, changes in combinations(offloaded).items()}  # type: ignore
+    assert rows[PLANNED] == SpeculationConfig() and next(iter(rows)) == PLANNED
+    assert rows[AS_BEFORE].gamma2 == (32 if offloaded else 10) and rows[AS_BEFORE].ngram == "off"
+    assert len(set(rows.values())) == len(rows)
+    for changes in POLICIES.values():
+        SpeculationConfig(**changes)  # type: ignore[arg-type]
+
+
+def test_five_workloads_in_one_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = steady(monkeypatch)
+    opened = []
+    reopen = engine.open_document
+    monkeypatch.setattr(engine, "open_document", lambda document: opened.append(document) or reopen(document))
+    only = f"{PLANNED};{AS_BEFORE};prompt lookup"
+    assert bench.main(["--workload", "all", "--combinations", "--only", only, "--sweep", "temperature=0,1",
+                       "--document", __file__, "--context", "900", "--new-tokens", "32",
+                       "--questions-per-document", "1"]) == 0
+    out = capsys.readouterr().out
+    found = json.loads(out.splitlines()[-1])
+    assert tuple(found["workloads"]) == FIVE and "geo. mean" in out
+    assert f"* {PLANNED} temperature=0" in out
+    # What is asked about the same document follows each other; a listing and a table are made.
+    assert [document.title for document in opened] == ["test_combinations"] * 3 + ["made code 1", "made table 1"]
+    assert len({document.id for document in opened}) == 3
+    plain = [sampling.temperature for _, s, sampling in engine.log if s.engine == PLAIN]
+    assert plain == [0, 0, 1, 1] * 5  # a short warm-up and one answer, for all rows
+    fast = [(s.ngram, sampling.temperature) for _, s, sampling in engine.log if s.engine == FAST]
+    assert fast[::2] == [(ngram, t) for ngram in ("auto", "off", "on") for t in (0, 1)] * 5
+    assert set(found["gains"]) == {f"{name} temperature={t}" for name in only.split(";") for t in (0, 1)}
+    assert all(entry["geometric_mean"] == pytest.approx(1.0) for entry in found["gains"].values())
+    assert [name for name, entry in found["gains"].items() if entry["planned"]] == [
+        f"{PLANNED} temperature={t}" for t in (0, 1)]
+
+
+def test_gains_are_against_triforce_at_the_same_settings() -> None:
+    def row(variant: str, temperature: float, rate: float) -> dict:
+        return {"row": f"{variant} {temperature}", "variant": variant, "settings": {"temperature": temperature},
+                "tokens_per_second": rate}
+
+    rates = {"a": (10.0, 15.0, 4.0, 5.0), "b": (20.0, 20.0, 8.0, 16.0), "c": (10.0, 0.0, 1.0, 3.0)}
+    found = gains({name: {"rows": [row(AS_BEFORE, 0, r[0]), row("x", 0, r[1]), row(AS_BEFORE, 1, r[2]),
+                                   row("x", 1, r[3])]} for name, r in rates.items()})
+    assert found["x 0"]["over_triforce"] == {"a": 1.5, "b": 1.0} and found["x 0"]["geometric_mean"] is None
+    assert found["x 1"]["geometric_mean"] == pytest.approx(prod((1.25, 2.0, 3.0)) ** (1 / 3))
+    assert found[f"{AS_BEFORE} 1"]["geometric_mean"] == pytest.approx(1.0)
+    assert gains({"a": {"rows": [row("x", 0, 1.0)]}}) == {}
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--combinations", "--policies"], ["--combinations", "--only", "nonsense"], ["--workload", "continue,poems"],
+    ["--workload", "code,code"], ["--workload", "all", "--peer", "transformers"],
+    ["--policies", "--sweep", "refresh=attention"]])
+def test_a_mistake_is_one_line(arguments: list[str], monkeypatch: pytest.MonkeyPatch,
+                               capsys: pytest.CaptureFixture[str]) -> None:
+    engine = steady(monkeypatch)
+    try:
+        status = bench.main(["--document", __file__, *arguments])
+    except SystemExit as exit_:
+        status = exit_.code
+    assert status == 2 and capsys.readouterr().err.count("\n") == 1 and not engine.log
+
+
+def test_policies_by_budget_and_temperature(monkeypatch: pytest.MonkeyPatch,
+                                            capsys: pytest.CaptureFixture[str]) -> None:
+    engine = steady(monkeypatch)
+    assert bench.main(["--policies", "--document", __file__, "--context", "900", "--new-tokens", "16"]) == 0
+    out = capsys.readouterr().out
+    assert len(json.loads(out.splitlines()[-1])["rows"]) == len(POLICIES) * 5 * 3
+    tried = {(s.middle_cache, s.refresh, s.budget, sampling.temperature) for _, s, sampling in engine.log
+             if s.engine == FAST}
+    assert len(tried) == 90 and ("retrieval", "chunk-means", 4096, 0.6) in tried
+    assert "retrieval by chunk means" in out and "needs a context of at least" in out

@@ -1,0 +1,85 @@
+"""What each workload asks of which documents, made ready on an engine that can count tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..documents import read_document
+from ..documents.document import Document
+from ..errors import ConfigError
+from .made import made_document, made_needle
+from .workload import MADE, SUM_UP, Needle, cut, hide, questions_about, read_needles, read_questions
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+    from ..worker.client import EngineClient
+
+SAMPLES = Path(__file__).resolve().parents[2] / "assets" / "sample"
+_LISTINGS = ("code", "table")  # of several workloads, these are asked of documents of their own kind only
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A workload and one document for it. number: of the document among the workload's."""
+
+    workload: str
+    document: Document
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The workloads of a run. paths: given documents; made: documents that workloads make for themselves; context:
+    tokens that documents are cut to; per_document: questions. questions: a file of them, or of needles."""
+
+    workloads: tuple[str, ...]
+    paths: Sequence[Path]
+    made: int
+    context: int
+    per_document: int
+    questions: Path | None = None
+
+    def jobs(self) -> list[Job]:
+        """In an order in which workloads about the same document follow each other: it is read once for them.
+        Raises DocumentError kinds, ConfigError."""
+        given = [workload for workload in self.workloads if not self._makes(workload)]
+        paths = self.paths or sorted(path for path in SAMPLES.glob("*") if path.suffix in (".md", ".txt", ".pdf"))
+        if given and not paths:
+            raise ConfigError("There is no document", remedy="Name one with --document.")
+        read = [read_document(path) for path in paths] if given else []
+        jobs = [Job(workload, document, number) for number, document in enumerate(read) for workload in given]
+        # Enough for any tokenizer: what is too long is cut.
+        return jobs + [Job(workload, made_document(workload, 8 * self.context, number), number)
+                       for workload in self.workloads if self._makes(workload) for number in range(self.made)]
+
+    def _makes(self, workload: str) -> bool:
+        return workload in MADE and (not self.paths or (len(self.workloads) > 1 and workload in _LISTINGS))
+
+    def ready(self, job: Job, engine: Engine | EngineClient) -> tuple[Document, list[str | None], bool]:
+        """The document as it is read, what is asked about it (None: to go on), and whether it is all there."""
+        needles = list(self._needles(job))
+        short = cut(job.document, self.context, lambda part: engine.measure(hide(part, needles)).tokens)
+        whole = short.characters == job.document.characters
+        short = hide(short, needles)
+        if needles:
+            return short, [each.question for each in needles], whole
+        if job.workload == "questions":
+            asked = read_questions(self.questions) if self.questions else questions_about(short, self.per_document)
+            return short, [*asked], whole
+        return short, [SUM_UP if job.workload == "summary" else None], whole
+
+    def check(self) -> None:
+        """Raises ConfigError where the file of questions cannot be used."""
+        if self.questions:
+            (read_needles if "needle" in self.workloads else read_questions)(self.questions)
+
+    def _needles(self, job: Job) -> Iterator[Needle]:
+        if job.workload != "needle":
+            return
+        hidden = read_needles(self.questions) if self.questions else []
+        count = min(self.per_document, len(hidden)) if hidden else self.per_document
+        for number in range(job.number * count, (job.number + 1) * count):
+            yield hidden[number % len(hidden)] if hidden else made_needle(number)
