@@ -11,7 +11,7 @@ from engine.tiny import write_model
 
 from triforce_core.bench import grow
 from triforce_core.bench.grow import Shape
-from triforce_core.bench.peer import PeerJob, measure_peer, run_peer
+from triforce_core.bench.peer import PeerJob, _Clock, _measure_all, measure_peer, run_peer
 from triforce_core.bench.peer_model import compare_logits, our_logits, our_model, peer_model
 from triforce_core.model.quantized import save_quantized
 
@@ -76,3 +76,18 @@ def test_other_weights_are_noticed(tmp_path: Path) -> None:
                        for folder in (one, other))
     assert same["max_difference"] < 1e-3 and same["same_choice"] == 1.0
     assert wrong["max_difference"] > 0.1 and wrong["same_choice"] < 1.0
+
+
+def test_a_method_whose_tokens_came_at_once_is_told_and_costs_no_other(tmp_path: Path) -> None:
+    def steady(job: PeerJob) -> dict:
+        clock = _Clock()
+        clock.arrivals = [(0.0, 300), (1.0, 1), (1.5, 1), (2.0, 1)]
+        return {"tokens_per_second": clock.tokens_per_second, "tokens": 3}
+
+    def at_once(job: PeerJob) -> dict:
+        clock = _Clock()
+        clock.arrivals = [(0.0, 300), (1.0, 6)]
+        return {"tokens_per_second": clock.tokens_per_second, "tokens": 6}
+
+    found, failed = _measure_all({"at once": at_once, "steady": steady}, job(tmp_path, None))
+    assert found == {"steady": {"tokens_per_second": 2.0, "tokens": 3}} and "6 tokens came at once" in failed["at once"]

@@ -150,3 +150,12 @@ def test_a_cache_takes_its_graphs_along() -> None:
         assert again.captured == count and again.repeats == 2 * count
         del cache
     assert len(llama.graphs._books) == 0
+
+
+def test_passes_that_only_catch_up_are_not_captured() -> None:
+    llama, again = model(), RunAgain()
+    llama.graphs = PassGraphs(llama.rope, 8, lambda: again)
+    cache = full(llama)
+    for _ in range(9):
+        llama.forward(torch.tensor([5, 6]), cache, logits_rows=0)
+    assert again.captured == 0 and cache.length == 18

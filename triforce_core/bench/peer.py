@@ -74,9 +74,9 @@ class _Clock:
 
     @property
     def tokens_per_second(self) -> float:
-        """From the first arrival of new tokens (the very first is the prompt) to the last."""
+        """From the first arrival of new tokens (the very first is the prompt) to the last. 0: all came at once."""
         (first, _), *rest = self.arrivals[1:]
-        return sum(count for _, count in rest) / (rest[-1][0] - first)
+        return sum(count for _, count in rest) / (rest[-1][0] - first) if rest else 0.0
 
 
 def _generate(model: Any, job: PeerJob, **method: Any) -> dict[str, Any]:
@@ -160,7 +160,11 @@ def _measure_all(methods: dict[str, Callable[[PeerJob], dict[str, Any]]],
     for name, method in methods.items():
         try:
             method(job if name == _COMPILED else warm)  # what is compiled fits one size of cache
-            found[name] = method(job)
+            result = method(job)
+            if result["tokens_per_second"]:
+                found[name] = result
+            else:
+                failed[name] = f"all {result['tokens']} tokens came at once: too few to time"
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         _free(job)

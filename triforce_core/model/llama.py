@@ -169,7 +169,8 @@ class Llama:
         cache.begin(n, staged_mask)
         token_ids = token_ids.to(self.device)
         chain = depths is None and staged_mask is None
-        if self.graphs is not None and chain and isinstance(cache, StagingCache) and cache.capturable:
+        # A pass without logits reads what was written elsewhere: hardly two of them have one width.
+        if self.graphs is not None and chain and logits_rows and isinstance(cache, StagingCache) and cache.capturable:
             logits = self.graphs.forward(self._run, token_ids, positions, cache, logits_rows, observer)
             if logits is not None:
                 return logits
