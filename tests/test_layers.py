@@ -21,7 +21,7 @@ FLOORS = [
     {"tuning"},
     {"engine"},
     {"worker"},  # the engine in its own process
-    {"scripted"},  # engines to talk to in its stead
+    {"scripted", "remote"},  # engines to talk to in its stead
     {"bench", "__main__", "__init__"},  # on the roof
 ]
 FLOOR = {unit: number for number, units in enumerate(FLOORS) for unit in units}

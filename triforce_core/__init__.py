@@ -26,7 +26,7 @@ _HOME = {
         "ConfigError", "ContextTooLongError", "DamagedDocumentError", "DamagedWeightsError", "DocumentError",
         "DocumentTooLargeError", "EmptyDocumentError", "EncryptedDocumentError", "EngineBusyError", "EngineDiedError",
         "ModelError", "ModelNotFoundError", "NotEnoughDiskError", "NotEnoughMemoryError", "PageRangeError",
-        "ScannedDocumentError", "TokenizerMismatchError", "TriForceError", "UnknownFormatError",
+        "RemoteServerError", "ScannedDocumentError", "TokenizerMismatchError", "TriForceError", "UnknownFormatError",
         "UnsupportedModelError",
     ),
     "events": (
@@ -36,6 +36,7 @@ _HOME = {
     ),
     "kv_cache.saved": ("SavedInfo", "SavedReadings"),
     "metrics": ("metrics",),
+    "remote.engine": ("RemoteEngine",),
     "scripted": ("EngineScript", "ScriptedEngine"),
     "worker.client": ("EngineClient", "EngineStatus"),
     "worker.job": ("Job",),

@@ -19,7 +19,8 @@
     ├── NotEnoughMemoryError         need / have / what to change
     ├── NotEnoughDiskError
     ├── EngineDiedError              the engine process ended; the partial answer is kept
-    └── EngineBusyError
+    ├── EngineBusyError
+    └── RemoteServerError            a server elsewhere refused, failed or did not answer
 """
 
 from __future__ import annotations
@@ -103,3 +104,6 @@ class EngineDiedError(TriForceError): ...
 
 
 class EngineBusyError(TriForceError): ...
+
+
+class RemoteServerError(TriForceError): ...

@@ -81,11 +81,11 @@ class ModelInfo:
 
     name: str
     draft_name: str
-    mode: str  # "cpu", "on-chip" or "offload"
+    mode: str  # "cpu", "on-chip", "offload" or "remote"
     why: str  # why this mode and dtype
     device: str
     dtype: str
-    max_context: int  # tokens: document + conversation + answer
+    max_context: int  # tokens: document + conversation + answer; 0: a remote server does not say
     model_bytes: int
     kv_bytes_per_token: int
     plan: MemoryPlan | None = None  # for the longest context that fits, at most max_context
@@ -130,12 +130,13 @@ class PageSpan:
 class DocumentFit:
     """How much of a document the loaded model can hold. page_tokens: tokens of each page, marker included.
 
-    max_tokens leaves room for questions and answers; limited_by: what it follows from."""
+    max_tokens leaves room for questions and answers; limited_by: what it follows from. estimated: nobody counted."""
 
     tokens: int
     max_tokens: int
     page_tokens: tuple[int, ...]
     limited_by: Literal["context", "memory"] = "context"
+    estimated: bool = False
 
     @property
     def fits(self) -> bool:
@@ -166,6 +167,7 @@ class DocumentOpened:
     read_seconds: float
     restored: bool
     max_context: int
+    estimated: bool = False  # tokens: a remote server did not count them
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +229,11 @@ class RoundEvent:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Text to append to the answer. Never half a character."""
+    """Text to append to the answer. Never half a character. tokens: in it, where no RoundEvent tells of them."""
 
     text: str
     elapsed: float = 0.0
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +262,7 @@ class AnswerStats:
     tokens_per_full_pass: float
     acceptance: Mapping[str, TierCount]
     tokens_by_origin: Mapping[str, int]
-    engine: str  # "triforce" or "autoregressive"
+    engine: str  # "triforce", "autoregressive" or "remote"
     why: str  # why speculation was on or off
     verifier: str = "rejection"
     dials: Mapping[str, int | str] = field(default_factory=dict)  # the settings it ran with, every "auto" decided

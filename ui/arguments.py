@@ -13,7 +13,7 @@ from . import strings
 
 VERSION = "0.1.0"
 DEFAULT_PORT = 7860
-ENGINES = ("triforce", "autoregressive", "scripted")
+ENGINES = ("triforce", "autoregressive", "scripted", "remote")
 MODES = ("auto", "cpu", "on-chip", "offload")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -39,6 +39,8 @@ class Arguments:
     data_dir: Path | None = None
     allow_download: bool = False
     engine: str = "triforce"
+    base_url: str = ""
+    remote_model: str = ""
     auth_file: Path | None = None
     api_key_file: Path | None = None
     log_level: str = "warning"
@@ -70,6 +72,8 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     network.add_argument("--offline", action="store_true", help=say["offline"])
     network.add_argument("--allow-download", action="store_true", help=say["allow_download"])
     parser.add_argument("--engine", choices=ENGINES, default="triforce", help=say["engine"])
+    parser.add_argument("--base-url", default="", metavar="URL", help=say["base_url"])
+    parser.add_argument("--remote-model", default="", metavar="NAME", help=say["remote_model"])
     parser.add_argument("--auth-file", type=Path, metavar="FILE", help=say["auth_file"])
     parser.add_argument("--api-key-file", type=Path, metavar="FILE", help=say["api_key_file"])
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help=say["log_level"])
@@ -81,7 +85,8 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
         browser=not given.no_browser, model=given.model, draft_model=given.draft_model, mode=given.mode,
         dtype=given.dtype, device=given.device, gpus=given.gpus, max_context=given.max_context,
         gpu_memory_limit=given.gpu_memory_limit, data_dir=given.data_dir, allow_download=given.allow_download,
-        engine=given.engine, auth_file=given.auth_file,
+        engine=given.engine, base_url=given.base_url, remote_model=given.remote_model,
+        auth_file=given.auth_file,
         api_key_file=given.api_key_file, log_level=given.log_level, check=given.check)
 
 

@@ -73,6 +73,8 @@ def speculation_badge(figures: Figures) -> str:
         return f'<span class="tf-badge tf-badge-wait">{esc(strings.SPECULATION_PENDING)}</span>'
     on = figures.engine == "triforce"
     word = strings.SPECULATION_ON if on else strings.SPECULATION_OFF
+    if figures.engine == "remote":
+        word = strings.SPECULATION_REMOTE
     why = f'<span class="tf-why">{esc(figures.why)}</span>' if figures.why else ""
     return f'<span class="tf-badge {"tf-badge-on" if on else "tf-badge-off"}">{esc(word)}</span>{why}'
 
@@ -82,13 +84,15 @@ def figures_card(figures: Figures, title: str) -> str:
     tiles = "".join((
         tile(fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–", strings.RATE, strings.SPEED,
              strings.SPEED_HELP),
-        tile(fmt.seconds(figures.time_to_first_token) if figures.full_passes else "–", "", strings.FIRST_TOKEN,
+        tile(fmt.seconds(figures.time_to_first_token) if figures.time_to_first_token else "–", "", strings.FIRST_TOKEN,
              strings.FIRST_TOKEN_HELP),
         tile(f"{figures.tokens_per_full_pass:.2f}" if figures.full_passes else "–", "", strings.PER_PASS,
              strings.PER_PASS_HELP),
         tile(fmt.count(figures.tokens), "", strings.TOKENS)))
     parts = [f'<h3 class="tf-h">{esc(title)}</h3><div class="tf-tiles">{tiles}</div>',
              f'<div class="tf-spec">{speculation_badge(figures)}</div>']
+    if figures.engine == "remote":
+        parts.append(f'<p class="tf-note">{esc(strings.NOT_REPORTED)}</p>')
     if figures.acceptance:
         parts.append(f'<h4 class="tf-h4" title="{esc(strings.ACCEPTANCE_HELP)}">{esc(strings.ACCEPTANCE)}</h4>'
                      f"{acceptance(figures.acceptance)}")
@@ -107,7 +111,7 @@ def figures_line(figures: Figures) -> str:
     """The permanent line below an answer: the same figures in one row, the rest behind a click."""
     items = [f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(strings.RATE)}" if figures.tokens_per_second else "",
              f"{esc(strings.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
-             f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(strings.PER_PASS_SHORT)}",
+             f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(strings.PER_PASS_SHORT)}" if figures.full_passes else "",
              f"<b>{fmt.count(figures.tokens)}</b> {esc(strings.TOKENS_SHORT)}"]
     accepted = [f'<span class="tf-nowrap"><i class="{tier_class(tier)}"></i>{esc(tier_name(tier))} '
                 f"<b>{fmt.percent(good, tested)}</b> ({fmt.count(good)}/{fmt.count(tested)})</span>"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from triforce_core import (
+    ConfigError,
     Document,
     DocumentFit,
     DocumentOpened,
@@ -15,12 +17,14 @@ from triforce_core import (
     LoadProgress,
     ModelInfo,
     PrefillProgress,
+    RemoteEngine,
     SamplingParams,
     ScriptedEngine,
     SpeculationConfig,
     Turn,
 )
 
+from . import strings
 from .arguments import Arguments
 
 
@@ -38,5 +42,13 @@ class Engine(Protocol):
 
 
 def engine_maker(arguments: Arguments) -> Callable[[EngineConfig], Any]:
-    """Configuration -> engine."""
+    """Configuration -> engine. Raises ConfigError."""
+    if arguments.engine == "remote":
+        if not arguments.base_url:
+            raise ConfigError(strings.NEEDS_URL, remedy=strings.NEEDS_URL_REMEDY)
+        make = partial(RemoteEngine, url=arguments.base_url, model=arguments.remote_model)
+        make(EngineConfig())  # an address that cannot be one is refused before anything starts
+        return make
+    if arguments.base_url or arguments.remote_model:
+        raise ConfigError(strings.URL_UNUSED, remedy=strings.NEEDS_URL_REMEDY)
     return ScriptedEngine if arguments.engine == "scripted" else EngineClient

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import strings
+
 
 def count(number: int) -> str:
     """31204 -> '31,204'."""
@@ -43,3 +45,15 @@ def memory(value: float) -> str:
 def percent(part: float, whole: float) -> str:
     """'82 %', or an en dash where nothing was tested."""
     return f"{100 * part / whole:.0f} %" if whole else "–"
+
+
+def context(most: int, fits: int | None = None) -> str:
+    """How long a context may be: what the model can, and what of it fits into memory."""
+    if not most:
+        return strings.CONTEXT_UNKNOWN
+    shape = strings.CONTEXT_TOKENS if fits is None or fits >= most else strings.CONTEXT_FITS
+    return shape.format(tokens=count(most), fit=count(fits or most))
+
+
+def tokens(number: int, estimated: bool) -> str:
+    return strings.ABOUT.format(tokens=count(number)) if estimated else count(number)

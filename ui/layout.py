@@ -72,7 +72,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
     with gr.Blocks(title=strings.APP, fill_height=True, fill_width=True, analytics_enabled=False,
                    delete_cache=(3600, 86400)) as page:
         memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)
-        html("bar", _bar())
+        html("bar", _bar(services.sends_to))
         with gr.Row(elem_id="shell", equal_height=False):
             with gr.Column(elem_id="library", scale=0, min_width=200):
                 upload, documents = library.build()
@@ -116,12 +116,15 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
     return page
 
 
-def _bar() -> str:
-    """The top bar: name, and on narrow screens the choice of what to show."""
+def _bar(sends_to: str) -> str:
+    """The top bar: name, where text goes if it leaves this machine, and on narrow screens the choice of what to show.
+    """
+    leaves = (f'<span class="tf-leaves" role="note">{esc(strings.SENDS_TO.format(url=sends_to))}</span>' if sends_to
+              else f'<span class="tf-tagline">{esc(strings.TAGLINE)}</span>')
     buttons = "".join(f'<button type="button" data-pane="{name}">{esc(label)}</button>'
                       for name, label in strings.PANES)
     return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{esc(strings.APP)}</b>'
-            f'<span class="tf-tagline">{esc(strings.TAGLINE)}</span><nav class="tf-panes">{buttons}</nav></div>')
+            f'{leaves}<nav class="tf-panes">{buttons}</nav></div>')
 
 
 def _memory(services: Services) -> Panel:

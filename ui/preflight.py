@@ -27,7 +27,7 @@ def check(arguments: Arguments) -> int:
         (strings.CHECK_DISK, strings.CHECK_FREE.format(free=fmt.size(disk.free), total=fmt.size(disk.total))),
         (strings.CHECK_PACKAGES, ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
         (strings.CHECK_FOLDERS, f"{places.data}, {places.cache}"),
-        (strings.CHECK_NETWORK, strings.CHECK_DOWNLOAD if arguments.allow_download else strings.CHECK_OFFLINE),
+        (strings.CHECK_NETWORK, network(arguments)),
     ]
     for name, value in rows:
         print(f"{name:<10} {value}")
@@ -41,6 +41,12 @@ def check(arguments: Arguments) -> int:
     return 0
 
 
+def network(arguments: Arguments) -> str:
+    if arguments.engine == "remote":
+        return strings.CHECK_REMOTE.format(url=arguments.base_url)
+    return strings.CHECK_DOWNLOAD if arguments.allow_download else strings.CHECK_OFFLINE
+
+
 def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
     """Ask the engine, in its own process as always."""
     with contextlib.closing(engine_maker(arguments)(engine_config(arguments))) as engine:
@@ -49,6 +55,11 @@ def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
 
 def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
     """The model, the mode and why, how much context there is, and what lies where."""
+    if model.mode == "remote":
+        yield strings.MODEL, model.name
+        yield strings.ENGINE, f"{model.mode}, {model.device}: {model.why}"
+        yield strings.CONTEXT, fmt.context(model.max_context)
+        return
     yield strings.MODEL, strings.CHECK_MODEL.format(
         name=model.name, draft=model.draft_name or strings.NO_DRAFT, size=fmt.size(model.model_bytes))
     yield strings.ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"

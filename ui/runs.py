@@ -81,6 +81,7 @@ class Fold:
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
         self._passes = 0
+        self._untold = 0
         self._first = self._last = 0.0
         self._first_tokens = 0
         self._streamed = 0  # after the first round, as rates are
@@ -93,6 +94,8 @@ class Fold:
                 case TextDelta():
                     self.text += event.text
                     self.marks.append((event.elapsed, len(self.text)))
+                    if event.tokens:
+                        self._without_round(event)
                 case RoundEvent():
                     self._round(event)
                 case Finished():
@@ -100,6 +103,13 @@ class Fold:
                 case PrefillProgress():
                     self.prefill = event
             self.version += 1
+
+    def _without_round(self, event: TextDelta) -> None:
+        """Tokens of a server that tells of no rounds."""
+        if not self._untold:
+            self._first, self._first_tokens = event.elapsed, event.tokens
+        self._untold += event.tokens
+        self._last = event.elapsed
 
     def _round(self, event: RoundEvent) -> None:
         self.trace.add(event)
@@ -124,12 +134,13 @@ class Fold:
         with self._lock:
             if self.finished is not None:
                 return Figures.of(self.finished.stats)
-            tokens, seconds = len(self.token_ids), self._last - self._first
+            tokens, seconds = len(self.token_ids) + self._untold, self._last - self._first
             return Figures(
                 tokens, (tokens - self._first_tokens) / seconds if seconds > 0 else 0.0, self._first, self._passes,
                 tokens / self._passes if self._passes else 0.0,
                 {tier: (n, self._accepted[tier]) for tier, n in self._tested.items()}, dict(self._origins),
-                "triforce" if self._tested else "autoregressive" if self._passes > 1 else "",
+                "remote" if self._untold else "triforce" if self._tested else "autoregressive" if self._passes > 1
+                else "",
                 streamed_bytes_per_second=self._streamed / seconds if seconds > 0 else 0.0)
 
     def page_shares(self) -> tuple[float, ...]:

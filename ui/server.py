@@ -57,6 +57,8 @@ def serve(arguments: Arguments) -> int:
         page, url = launch(services, folders, host=arguments.host, port=port, access=access,
                            allow_host=arguments.allow_host)
         print(strings.RUNNING.format(url=url), flush=True)
+        if services.sends_to:
+            print(strings.SENDS_TO.format(url=services.sends_to), flush=True)
         for problem in services.start(arguments.files, SAMPLE):  # only now: the engine must not slow the page's start
             print(problem, file=sys.stderr)
         if arguments.browser and has_display():
@@ -77,7 +79,7 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
         os.environ["HF_HUB_OFFLINE"] = "1"
     fixed = [name for name in ENGINE_DIALS if getattr(arguments, name) is not None]
     return Services(folders, engine_maker(arguments), config, read_document, fixed=fixed,
-                    plain=arguments.engine == "autoregressive")
+                    plain=arguments.engine == "autoregressive", sends_to=arguments.base_url)
 
 
 def launch(services: Services, folders: places.Folders, *, host: str, port: int, access: Access = NOBODY_IS_ASKED,

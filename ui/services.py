@@ -51,10 +51,11 @@ class Services:
     """The whole app without a screen: documents in, questions in, runs out."""
 
     def __init__(self, folders: Folders, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig,
-                 read: Reader, *, fixed: Collection[str] = (), plain: bool = False) -> None:
+                 read: Reader, *, fixed: Collection[str] = (), plain: bool = False,
+                 sends_to: str = "") -> None:
         """fixed: what the command line chose of ENGINE_DIALS, so that the settings tab cannot. plain: --engine
-        autoregressive."""
-        self.folders, self._fixed, self._plain = folders, fixed, plain
+        autoregressive. sends_to: the server that gets documents and questions; "" for none, they stay here."""
+        self.folders, self._fixed, self._plain, self.sends_to = folders, fixed, plain, sends_to
         self.database = Database(folders.database)
         self.library = Library(self.database, folders.library)
         self.conversations = Conversations(self.database)
@@ -217,6 +218,8 @@ class Services:
         return self.desk.ask(run, self.dials_now())
 
     def race(self, view: View, question: str) -> Run:
+        if self.sends_to:
+            raise Refusal(strings.RACE_REMOTE, remedy=strings.RACE_REMOTE_MORE)
         entry = self._ready(view)
         question = question.strip()
         if not question:

@@ -26,7 +26,11 @@ FLAGS = {
     "data_dir": "keep library, chats and caches here instead of the usual places",
     "offline": "never use the network (this is the default)",
     "allow_download": "let a model named by repo id be downloaded",
-    "engine": "triforce, autoregressive (no speculation), or scripted (no model; --model may name a script)",
+    "engine": ("triforce, autoregressive (no speculation), scripted (no model; --model may name a script), or remote "
+               "(a server elsewhere)"),
+    "base_url": "with --engine remote: the OpenAI-compatible server that gets documents and questions (key: "
+                "TRIFORCE_REMOTE_KEY)",
+    "remote_model": "with --engine remote: which of the server's models (default: its first)",
     "auth_file": "file of user:password lines; login is then required",
     "api_key_file": "file of API keys, one a line; /v1 then needs one (TRIFORCE_API_KEY holds one, too)",
     "log_level": "how much to log to stderr (default warning); never document or chat text",
@@ -42,6 +46,10 @@ NEEDS_AUTH_REMEDY = "Give --auth-file with user:password lines, or leave --host 
 AUTH_FILE_BAD = "{path} has no usable line"
 AUTH_FILE_ALLOWED = "one user:password per line, the password at least 8 characters long"
 AUTH_FILE_MISSING = "{path} cannot be read"
+SENDS_TO = "Text leaves this machine: documents and questions are sent to {url}"
+NEEDS_URL = "--engine remote has no server"
+NEEDS_URL_REMEDY = "Give its address with --base-url http://HOST:PORT/v1."
+URL_UNUSED = "--base-url and --remote-model belong to --engine remote"
 NEEDS_KEY = "This needs an API key (Authorization: Bearer ...) or the cookie of a page that has logged in."
 KEY_FILE_MISSING = "{path} cannot be read"
 KEY_FILE_EMPTY = "{path} has no key"
@@ -80,6 +88,8 @@ PHASES = {
 WELCOME = "Talk with a whole document"
 WELCOME_MORE = ("Drop a document into the library. All of it goes into the model's context, page by page: nothing is "
                 "cut, nothing is searched for instead of read, nothing leaves this machine.")
+WELCOME_REMOTE = ("Drop a document into the library. All of it is sent to the server with every question, page by "
+                  "page: nothing is cut, nothing is searched for instead of read.")
 OPEN_SAMPLE = "Open the handbook, the first document to try"
 IN_CONTEXT = "{tokens} tokens in context: every one of {pages}"
 IN_CONTEXT_RANGE = "{tokens} tokens in context: pages {first} to {last} of {pages}"
@@ -187,6 +197,8 @@ ACCEPTED = "Accepted of tested:"
 WHO_WROTE = "Who wrote the tokens"
 SPECULATION_ON = "TriForce on"
 SPECULATION_OFF = "TriForce off"
+SPECULATION_REMOTE = "Remote server"
+NOT_REPORTED = "Tiers, acceptance and attention are not available: the server does not report them."
 SPECULATION_PENDING = "TriForce: seen with the first words"
 REUSED = "{reused} tokens reused from the cache, {new} read for this question."
 TIERS = {
@@ -223,6 +235,7 @@ STAGES = {"n-gram": "copying", "draft": "small model", "retrieval": "retrieval t
 STRIP = "Where the answer looked"
 STRIP_HELP = "Attention, not evidence: how much of the model's attention each page got. Click a page to read it."
 STRIP_EMPTY = "Each bar is a page. Bars grow while an answer is written."
+STRIP_REMOTE = "Not available: the remote server does not report where it looked. Click a page to read it."
 STRIP_PAGE = "Page {label}"
 NOT_READ = "not in context"
 PASSAGES = "Most attended passages"
@@ -252,6 +265,8 @@ MODE = "Mode"
 WHY = "Why"
 CONTEXT = "Context"
 CONTEXT_TOKENS = "{tokens} tokens"
+CONTEXT_UNKNOWN = "not reported by the server"
+ABOUT = "about {tokens}"
 CONTEXT_FITS = "{tokens} tokens, {fit} fit into memory"
 WEIGHTS = "{model}, {size}"
 MEMORY = "Memory"
@@ -274,6 +289,8 @@ RACE_START = "Start the race"
 RACE_NEEDS_QUESTION = "What should they race on?"
 RACE_NEEDS_QUESTION_MORE = "Write a question, then press Race."
 RACE_LANES = ("Plain decoding", "TriForce")
+RACE_REMOTE = "A race needs the engine of this machine"
+RACE_REMOTE_MORE = "A remote server decodes in one way only. Start without --engine remote to race."
 RACE_WAITS = "Waiting for the first leg"
 RACE_RECORDING = "{tokens} tokens, {rate} tok/s"
 RACE_AGAIN = "Play again"
@@ -353,6 +370,7 @@ CHECK_PACKAGES = "Packages"
 CHECK_FOLDERS = "Folders"
 CHECK_NETWORK = "Network"
 CHECK_OFFLINE = "off (models are only taken from this machine)"
+CHECK_REMOTE = "documents and questions are sent to {url}"
 CHECK_DOWNLOAD = "a model named by repo id may be downloaded"
 CHECK_MISSING = "not installed"
 CHECK_MODEL = "{name}, draft {draft}, {size} on disk"

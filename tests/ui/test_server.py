@@ -128,7 +128,8 @@ def test_help_is_quick_and_complete() -> None:
     assert time.monotonic() - started < 1.0
     for flag in ("--host", "--port", "--no-browser", "--model", "--draft-model", "--mode", "--dtype", "--device",
                  "--max-context", "--gpu-memory-limit", "--data-dir", "--offline", "--allow-download", "--engine",
-                 "--auth-file", "--log-level", "--version", "--check"):
+                 "--auth-file", "--api-key-file", "--base-url", "--remote-model", "--log-level", "--version",
+                 "--check"):
         assert flag in text
 
 
@@ -142,7 +143,11 @@ def test_a_busy_port_is_one_line_and_exit_2(served, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("arguments", "words"), [(("--host", "0.0.0.0"), "--auth-file"),
                                                   (("--auth-file", "/nonexistent"), "cannot be read"),
                                                   (("--max-context", "5"), "max_context"),
-                                                  (("--gpu-memory-limit", "0"), "gpu_memory_limit")])
+                                                  (("--gpu-memory-limit", "0"), "gpu_memory_limit"),
+                                                  (("--engine", "remote"), "--base-url"),
+                                                  (("--engine", "remote", "--base-url", "file:///etc"), "http"),
+                                                  (("--base-url", "http://a.b/v1"), "--engine remote"),
+                                                  (("--api-key-file", "/nonexistent"), "cannot be read")])
 def test_refusals_before_anything_starts(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     result = app(*arguments, "--no-browser", "--data-dir", str(tmp_path))
     assert result.returncode == 2 and words in result.stderr and "Traceback" not in result.stderr

@@ -10,6 +10,7 @@ from .readers.pdf import FEW_LETTERS
 from .readers.source import Raw, RawPage
 from .reflow import reflow, usual_width
 from .running_lines import strip_running_lines
+from .special import count_special
 
 _OCR = "Run `ocrmypdf in.pdf out.pdf`, then open out.pdf."
 _MANY_SCANS, _SCAN_SHARE = 10, 0.2
@@ -35,6 +36,10 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
         warnings.append(f"{_pages(shown)} {_are(shown)} scanned pictures without text. {_OCR}")
     if hidden:
         warnings.append(f"{hidden:,} hidden characters (invisible or changing the direction of writing) were removed.")
+    special = sum(map(count_special, texts))
+    if special:
+        words = "string that spells a control token" if special == 1 else "strings that spell control tokens"
+        warnings.append(f"{special:,} {words} of language models (such as <|im_end|>), read as ordinary text.")
     labels = [one_line(page.label, 40) or str(number + 1) for number, page in enumerate(raw.pages)]
     return list(zip(labels, texts, strict=True)), warnings
 

@@ -31,8 +31,7 @@ class Models:
 
     async def loaded(self) -> ModelInfo:
         """The model, once the engine has it. Raises Problem where it could not be loaded."""
-        while self._desk.model is None and self._desk.state == "starting":
-            await asyncio.sleep(_LOOK_EVERY)
+        await self._settled()
         if self._desk.model is None:
             raise Problem(503, "engine_not_running", self._desk.problem)
         return self._desk.model
@@ -43,16 +42,23 @@ class Models:
                           remedy=f"Ask for {self.id!r}.")
 
     def describe(self) -> dict[str, Any]:
-        """max_model_len: tokens for document, conversation and answer, under vLLM's name; once it is known."""
+        """max_model_len: tokens for document, conversation and answer, under vLLM's name; where it is known."""
         model = self._desk.model
         known = {"max_model_len": model.max_context} if model else {}
         return {"id": self.id, "object": "model", "created": self._since, "owned_by": "triforce-chat"} | known
 
     @answered
     async def all(self, request: Request) -> Response:
+        await self._settled()
         return JSONResponse({"object": "list", "data": [self.describe()]})
 
     @answered
     async def one(self, request: Request) -> Response:
         self.check(request.path_params["model"])
+        await self._settled()
         return JSONResponse(self.describe())
+
+    async def _settled(self) -> None:
+        """Until the engine has a model or cannot have one: who asks for models wants to know how long a context is."""
+        while self._desk.model is None and self._desk.state == "starting":
+            await asyncio.sleep(_LOOK_EVERY)

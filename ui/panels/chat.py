@@ -43,10 +43,11 @@ def build() -> Chat:
     return Chat(finished, live, question, send, stop, race)
 
 
-def welcome(sample: str | None) -> str:
+def welcome(sample: str | None, sends_to: str = "") -> str:
     """Nothing is open yet."""
     action = button(strings.OPEN_SAMPLE, "open", css="tf-primary", document=sample) if sample else ""
-    return (f'<div class="tf-welcome"><h1>{esc(strings.WELCOME)}</h1><p>{esc(strings.WELCOME_MORE)}</p>{action}</div>')
+    more = strings.WELCOME_REMOTE if sends_to else strings.WELCOME_MORE
+    return f'<div class="tf-welcome"><h1>{esc(strings.WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
 
 
 def begin() -> str:
@@ -68,7 +69,7 @@ def panels(services: Services) -> list[Panel]:
     def draw_transcript(view: View) -> str:
         if view.document is None:
             sample = next((entry.id for entry in services.library.entries() if entry.name == strings.SAMPLE_NAME), None)
-            return welcome(sample)
+            return welcome(sample, services.sends_to)
         answers = conversations.answers(view.conversation) if view.conversation else []
         if not answers:
             return begin() if askable(view) else ""

@@ -94,7 +94,7 @@ def progress(text: str, fraction: float, figures: str, cancelling: bool) -> str:
 
 def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
     """'4,213 tokens in context ...; read in 41 s, reopened in 0.8 s'."""
-    tokens = fmt.count(opened.tokens if opened else entry.tokens or 0)
+    tokens = fmt.tokens(opened.tokens, opened.estimated) if opened else fmt.count(entry.tokens or 0)
     first, last = entry.selected_pages
     if (first, last) == (1, entry.pages):
         text = strings.IN_CONTEXT.format(tokens=tokens, pages=pages(entry.pages))
@@ -143,7 +143,7 @@ def choice_words(entry: Entry, fit: DocumentFit | None) -> str:
         too_much = strings.TOO_LARGE_TITLE if fit.limited_by == "memory" else strings.TOO_LONG_TITLE
         title = strings.CHOOSE_TITLE if fit.fits else too_much
         text = (strings.CHOOSE if fit.fits else strings.TOO_LONG).format(
-            tokens=fmt.count(fit.tokens), pages=pages(entry.pages), most=fmt.count(fit.max_tokens))
+            tokens=fmt.tokens(fit.tokens, fit.estimated), pages=pages(entry.pages), most=fmt.count(fit.max_tokens))
     return f"<h2>{esc(title)}</h2><p>{esc(text)}</p>"
 
 

@@ -26,12 +26,12 @@ def build() -> tuple[gr.HTML, gr.HTML, gr.HTML]:
 
 
 def strip_section(document: Document, shares: Sequence[float], attended: Sequence[Passage], *, first_page: int,
-                  selected: int | None, read: tuple[int, int]) -> str:
-    """The strip, what it means, and the passages that got most of the attention."""
+                  selected: int | None, read: tuple[int, int], reported: bool = True) -> str:
+    """The strip, what it means, and the passages that got most of the attention. reported: whether the engine can."""
     labels = [page.label for page in document.pages]
     drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read)
-    lines = [f'<h3 class="tf-h">{esc(strings.STRIP)}</h3>{drawn}',
-             f'<p class="tf-note">{esc(strings.STRIP_HELP if shares else strings.STRIP_EMPTY)}</p>']
+    note = strings.STRIP_HELP if shares else strings.STRIP_EMPTY if reported else strings.STRIP_REMOTE
+    lines = [f'<h3 class="tf-h">{esc(strings.STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']
     found = [
         f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
         f'data-spot="{spot([passage.place])}">'
@@ -56,15 +56,17 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
         parts.append(f'<p class="tf-note">{esc(load.stage)}</p>{charts.meter(load.fraction or 0.0, "", load.stage)}')
     if model:
         facts: EngineFacts | None = getattr(status, "facts", None)
-        fit = model.plan.longest if model.plan else model.max_context
-        context = strings.CONTEXT_TOKENS if fit >= model.max_context else strings.CONTEXT_FITS
+        here = model.mode != "remote"
         rows = [
-            (strings.MODEL, esc(strings.WEIGHTS.format(model=model.name, size=fmt.size(model.model_bytes)))),
+            (strings.MODEL, esc(strings.WEIGHTS.format(model=model.name, size=fmt.size(model.model_bytes)) if here
+                                else model.name)),
             (strings.DRAFT, esc(model.draft_name or strings.NO_DRAFT)),
             (strings.MODE, esc(f"{facts.mode if facts else model.mode} ({model.device})")),
             (strings.WHY, esc(facts.why if facts else model.why)), (strings.NUMBERS, esc(model.dtype)),
-            (strings.CONTEXT, esc(context.format(tokens=fmt.count(model.max_context), fit=fmt.count(fit)))),
+            (strings.CONTEXT, esc(fmt.context(model.max_context, model.plan.longest if model.plan else None))),
         ]
+        if not here:
+            rows = [row for row in rows if row[0] not in (strings.DRAFT, strings.NUMBERS)]
         if facts and facts.device_used is not None and facts.device_free is not None:
             rows.append((strings.GPU_MEMORY, memory_use(strings.GPU_MEMORY, facts.device_used, facts.device_free)))
         if facts:
@@ -119,7 +121,7 @@ def panels(services: Services) -> list[Panel]:
             return ""
         _, shares, chunks, first_page, _ = answer(view)
         return strip_section(document, shares, passages(chunks, document), first_page=first_page, selected=view.page,
-                             read=entry.selected_pages)
+                             read=entry.selected_pages, reported=not services.sends_to)
 
     def draw_engine(view: View) -> str:
         return engine_section(desk.state, desk.model, desk.load_progress, desk.problem, desk.status, desk.waiting,

@@ -1,0 +1,223 @@
+"""The engine's verbs, answered by a server elsewhere: the whole document and the conversation are sent to it.
+
+What the server does not say is not made up: no tiers, no attention, no tokens by number. Tokens are counted by the
+server (its usage, or its tokenizer where it has one); where it counts nothing they are estimated, and marked so.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..config import EngineConfig, SamplingParams, SpeculationConfig
+from ..documents.document import Document
+from ..documents.special import neutralise
+from ..errors import ConfigError, ContextTooLongError, EngineDiedError
+from ..events import (
+    AnswerStats,
+    DocumentFit,
+    DocumentOpened,
+    Event,
+    Finished,
+    FinishReason,
+    LoadProgress,
+    MachineInfo,
+    ModelInfo,
+    PageSpan,
+    PrefillProgress,
+    TextDelta,
+    Turn,
+)
+from ..worker.client import EngineState, EngineStatus
+from .server import Cancelled, RemoteServer
+
+KEY_VARIABLE = "TRIFORCE_REMOTE_KEY"
+_CONVERSATION = 1536  # tokens left for questions and answers beside a document
+_BYTES_PER_TOKEN = 4.0  # of English text, until the server has counted some
+_LENGTHS = ("max_model_len", "context_length", "max_context_length")  # vLLM's and SGLang's name, others'
+_INSTRUCTION = ("Below is a document. A line such as [page 85] shows where a page begins. Use nothing but this "
+                "document to answer the questions about it, and name the pages that you rely on. Quote word for word, "
+                "in quotation marks.")
+
+
+class RemoteEngine:
+    """See the module. One job at a time; ``cancel``, ``status`` and ``close`` from any thread."""
+
+    def __init__(self, config: EngineConfig, url: str, model: str = "") -> None:
+        """model: of those that the server lists; "" for its first. The key is taken from TRIFORCE_REMOTE_KEY."""
+        key = os.environ.get(KEY_VARIABLE, "")
+        self._server, self._wanted, self._config = RemoteServer(url, key), model, config
+        self._model: ModelInfo | None = None
+        self._document: Document | None = None
+        self._prompt = ""
+        self._opened: dict[str, tuple[int, float, bool]] = {}  # id -> tokens, seconds of the first reading, estimated
+        self._bytes_per_token = _BYTES_PER_TOKEN
+        self._counts = False  # whether the server has a tokenizer to ask
+        self._state: EngineState = "starting"
+        self._cancel = threading.Event()
+
+    def check(self) -> Iterator[MachineInfo | ModelInfo]:
+        """Raises RemoteServerError."""
+        keyed = f"from {KEY_VARIABLE}" if os.environ.get(KEY_VARIABLE) else f"none ({KEY_VARIABLE} is not set)"
+        yield MachineInfo((("Server", self._server.url), ("Key", keyed)))
+        yield self._look()
+
+    def load(self) -> Iterator[LoadProgress | ModelInfo]:
+        """Raises RemoteServerError where it cannot be reached, ConfigError where it has no such model."""
+        self._cancel.clear()
+        self._state = "loading"
+        yield LoadProgress(f"Asking {self._server.host} what it serves")
+        try:
+            self._model = self._look()
+            self._counts = self._server.count(self._model.name, "one two three", self._cancel) is not None
+        except Cancelled:
+            raise EngineDiedError("The engine has been closed", remedy="Start the app again.") from None
+        self._state = "idle"
+        yield self._model
+
+    def measure(self, document: Document) -> DocumentFit:
+        """page_tokens: the whole count, shared out by the length of the pages."""
+        model, text, counted = self._need_model(), _system(document), None
+        if self._counts:
+            with suppress(Cancelled):
+                counted = self._server.count(model.name, text, self._cancel)
+        tokens = counted or math.ceil(len(text.encode()) / self._bytes_per_token)
+        sizes = [len(page.text.encode()) + 12 for page in document.pages]
+        done, share, pages = 0, 0, []
+        for size in sizes:
+            done += size
+            pages.append(tokens * done // sum(sizes) - share)
+            share += pages[-1]
+        context = model.max_context
+        room = context - min(_CONVERSATION, context // 4) if context else tokens
+        return DocumentFit(tokens, room, tuple(pages), estimated=counted is None)
+
+    def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
+        """Have the server read the document once, so that its prefix cache holds it and its count is known.
+
+        Raises RemoteServerError, ContextTooLongError. Cancelled: ends without DocumentOpened."""
+        self._cancel.clear()
+        fit, started = self.measure(document), time.monotonic()
+        if not fit.fits:
+            raise ContextTooLongError(f"The document has about {fit.tokens:,} tokens",
+                                      allowed=f"{fit.max_tokens:,} beside questions and answers",
+                                      remedy="Choose a page range.")
+        self._state, self._document = "busy", None
+        text, restored = _system(document), document.id in self._opened
+        try:
+            if not restored:
+                yield PrefillProgress(0, fit.tokens, 0.0, None)
+                body = self._body([{"role": "system", "content": text}, {"role": "user", "content": "Ready?"}])
+                used: Mapping[str, Any] = {}
+                for part in self._server.chat(body | {"max_tokens": 1}, self._cancel):
+                    used = part.usage or used
+                tokens = int(used.get("prompt_tokens") or fit.tokens)
+                if used.get("prompt_tokens"):
+                    self._bytes_per_token = len(text.encode()) / tokens
+                self._opened[document.id] = tokens, time.monotonic() - started, not used and fit.estimated
+        except Cancelled:
+            return
+        finally:
+            self._state = "idle"
+        tokens, seconds, estimated = self._opened[document.id]
+        self._document, self._prompt = document, text
+        yield PrefillProgress(tokens, tokens, tokens / max(seconds, 1e-9), 0.0, "restore" if restored else "read")
+        yield DocumentOpened(document.id, tokens, _spans(document, tokens, fit), time.monotonic() - started, seconds,
+                             restored, self._need_model().max_context, estimated)
+
+    def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig) -> Iterator[Event]:
+        """Raises RemoteServerError, ContextTooLongError."""
+        assert self._document is not None, "a document is opened before a question is asked"
+        self._cancel.clear()
+        self._state, started = "busy", time.monotonic()
+        messages = [{"role": "system", "content": self._prompt}]
+        for turn in history:
+            messages += [{"role": "user", "content": neutralise(turn.question)},
+                         {"role": "assistant", "content": turn.answer}]
+        messages.append({"role": "user", "content": neutralise(question or "Go on with the document's text.")})
+        body = self._body(messages) | {"temperature": sampling.temperature, "top_p": sampling.top_p,
+                                       "seed": sampling.seed, "max_tokens": sampling.max_new_tokens}
+        if sampling.top_k:
+            body["top_k"] = sampling.top_k
+        texts: list[str] = []
+        times: list[float] = []
+        reason: FinishReason = "stop"
+        usage: Mapping[str, Any] = {}
+        try:
+            for part in self._server.chat(body, self._cancel):
+                usage = part.usage or usage
+                reason = "length" if part.reason == "length" else reason
+                if part.text:
+                    texts.append(part.text)
+                    times.append(time.monotonic() - started)
+                    yield TextDelta(part.text, times[-1], tokens=1)
+        except Cancelled:
+            reason = "cancelled"
+        finally:
+            self._state = "idle"
+        yield Finished(reason, "".join(texts), (), self._stats(times, usage))
+
+    def cancel(self) -> None:
+        self._cancel.set()
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(self._state, self._model, None, 0, 0, self._document.id if self._document else None)
+
+    def close(self) -> None:
+        self._cancel.set()
+
+    def _look(self) -> ModelInfo:
+        found = self._server.models(self._cancel)
+        names = [model["id"] for model in found]
+        if not found or (self._wanted and self._wanted not in names):
+            raise ConfigError(f"The server {self._server.host} has no model {self._wanted or 'at all'}",
+                              allowed=", ".join(names[:8]), remedy="Name one with --remote-model.")
+        model = found[names.index(self._wanted) if self._wanted else 0]
+        given = [model[name] for name in _LENGTHS if isinstance(model.get(name), int) and model[name] > 0]
+        own = self._config.max_context
+        lengths = [*given[:1], *([own] if isinstance(own, int) else [])]
+        return ModelInfo(model["id"], "", "remote", f"documents and questions leave this machine: they are sent to "
+                         f"{self._server.url}", self._server.host, "", min(lengths, default=0), 0, 0, instructions=True)
+
+    def _body(self, messages: list[dict[str, str]]) -> dict[str, Any]:
+        return {"model": self._need_model().name, "messages": messages}
+
+    def _need_model(self) -> ModelInfo:
+        assert self._model is not None, "load first"
+        return self._model
+
+    def _stats(self, times: Sequence[float], usage: Mapping[str, Any]) -> AnswerStats:
+        """usage empty: the answer was stopped, or the server counts nothing; then each part counts as one token."""
+        generated = int(usage.get("completion_tokens") or len(times))
+        details = usage.get("prompt_tokens_details") or {}
+        reused, prompt = int(details.get("cached_tokens") or 0), int(usage.get("prompt_tokens") or 0)
+        first, last = (times[0], times[-1]) if times else (0.0, 0.0)
+        seconds = last - first
+        rate = (generated - 1) / seconds if seconds > 0 and generated > 1 else 0.0
+        counted = "" if usage else "; it did not count the tokens, each part of the stream is taken for one"
+        why = f"answered by {self._server.host}, which reports no tiers and no attention{counted}"
+        return AnswerStats(max(0, prompt - reused), reused, generated, 0, first, first, seconds, rate, 0.0, {}, {},
+                           "remote", why, verifier="")
+
+
+def _system(document: Document) -> str:
+    """The document as the server is sent it, the same for every question: its prefix cache depends on that."""
+    pages = "".join(f"[page {' '.join(page.label.split())}]\n{page.text.strip()}\n\n" for page in document.pages)
+    return f"{_INSTRUCTION}\n\n--- document ---\n{neutralise(pages)}--- end of document ---"
+
+
+def _spans(document: Document, tokens: int, fit: DocumentFit) -> tuple[PageSpan, ...]:
+    """Where pages lie, as nearly as the count of the whole tells."""
+    spans, start, done = [], 0, 0
+    for page, size in zip(document.pages, fit.page_tokens, strict=True):
+        done += size
+        end = tokens * done // fit.tokens
+        spans.append(PageSpan(page.label, start, end))
+        start = end
+    return tuple(spans)

@@ -1,0 +1,239 @@
+"""An OpenAI-compatible server as we speak to it: one request at a time, every wait bounded and cancellable.
+
+Requests run in a thread of their own, so that whoever waits for one can turn away from it at once; the connection is
+then shut down, which tells the server to stop. Redirects are not followed: text goes to the address that was given.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import ConfigError, ContextTooLongError, RemoteServerError
+
+_CONNECT, _QUIET = 10.0, 600.0  # seconds: to reach it; without a byte from it (a long document is being read)
+_TRIES = 3  # of what nobody has answered yet
+_AGAIN = (429, 500, 502, 503, 504)
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds between tries, doubled each time
+_LOOK = 0.05  # seconds between two looks at the cancel flag
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of a streamed answer: text, why it ended, or the server's token counts."""
+
+    text: str = ""
+    reason: str = ""
+    usage: Mapping[str, Any] | None = None
+
+
+class Cancelled(Exception):
+    """The flag was set while the server was at work."""
+
+
+class RemoteServer:
+    """url: its address, with or without /v1. key: sent as a bearer token, never shown."""
+
+    def __init__(self, url: str, key: str = "") -> None:
+        parts = urlsplit(url.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"The base URL is {url!r}", allowed="http://HOST:PORT/v1 or https://...")
+        if parts.username or parts.password:
+            raise ConfigError("The base URL holds a password", remedy="Put the key into TRIFORCE_REMOTE_KEY instead.")
+        path = parts.path.rstrip("/") or "/v1"
+        self.host = parts.netloc
+        self.url = f"{parts.scheme}://{parts.netloc}{path}"
+        self._root = self.url.removesuffix("/v1")
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+
+    def models(self, cancel: threading.Event) -> list[dict[str, Any]]:
+        """What it serves. Raises RemoteServerError, Cancelled."""
+        answer = self._json("GET", f"{self.url}/models", None, cancel)
+        found = answer.get("data")
+        if not isinstance(found, list) or not all(isinstance(m, dict) and isinstance(m.get("id"), str) for m in found):
+            raise RemoteServerError(f"{self.url} does not list its models",
+                                    remedy="Give the address of an OpenAI-compatible server, up to /v1.")
+        return found
+
+    def count(self, model: str, text: str, cancel: threading.Event) -> int | None:
+        """Tokens of a text by the server's own tokenizer (vLLM's and SGLang's /tokenize), None where it has none."""
+        try:
+            answer = self._json("POST", f"{self._root}/tokenize", {"model": model, "prompt": text}, cancel, tries=1)
+        except (RemoteServerError, ContextTooLongError):
+            return None
+        count = answer.get("count")
+        if isinstance(count, int):
+            return count
+        tokens = answer.get("tokens")
+        return len(tokens) if isinstance(tokens, list) else None
+
+    def chat(self, body: Mapping[str, Any], cancel: threading.Event) -> Iterator[Part]:
+        """A streamed completion. Raises RemoteServerError, ContextTooLongError, Cancelled."""
+        asked, whole = {**body, "stream": True, "stream_options": {"include_usage": True}}, False
+        for line in self._lines("POST", f"{self.url}/chat/completions", asked, cancel, _TRIES):
+            if not line.startswith("data:"):
+                continue
+            data = line[5:].strip()
+            if data == "[DONE]":
+                return
+            for part in self._parts(data):
+                whole = whole or bool(part.reason)
+                yield part
+        if not whole:  # a stream without a length ends like a broken one
+            raise self._unreachable(_Broken("end"), begun=True)
+
+    def _parts(self, data: str) -> Iterator[Part]:
+        try:
+            event = json.loads(data)
+        except ValueError:
+            raise RemoteServerError(f"{self.host} sent something that is not JSON") from None
+        if event.get("error"):
+            raise self._refusal(200, data)
+        for choice in event.get("choices") or ():
+            text = (choice.get("delta") or {}).get("content")
+            if text or choice.get("finish_reason"):
+                yield Part(text or "", choice.get("finish_reason") or "")
+        if event.get("usage"):
+            yield Part(usage=event["usage"])
+
+    def _json(self, method: str, url: str, body: Any, cancel: threading.Event, tries: int = _TRIES) -> dict[str, Any]:
+        try:
+            answer = json.loads("\n".join(self._lines(method, url, body, cancel, tries)))
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise RemoteServerError(f"{url} did not answer with a JSON object")
+        return answer
+
+    def _lines(self, method: str, url: str, body: Any, cancel: threading.Event, tries: int) -> Iterator[str]:
+        """The answer line by line; tried again while nothing has come."""
+        for number in range(tries):
+            request, begun = _Request(method, url, body, self._headers), False
+            try:
+                for line in request.lines(cancel):
+                    begun = True
+                    yield line
+                return
+            except _Refused as refused:
+                if refused.status not in _AGAIN or number == tries - 1:
+                    raise self._refusal(refused.status, refused.text) from None
+                pause = refused.after or _FIRST_PAUSE * 2**number
+            except _Broken as broken:
+                if begun or number == tries - 1:
+                    raise self._unreachable(broken, begun) from None
+                pause = _FIRST_PAUSE * 2**number
+            finally:
+                request.close()
+            if cancel.wait(min(pause, _LONGEST_PAUSE)):
+                raise Cancelled
+
+    def _unreachable(self, broken: _Broken, begun: bool) -> RemoteServerError:
+        what = "broke off in the middle of an answer" if begun else f"does not answer ({broken})"
+        return RemoteServerError(f"The server {self.url} {what}",
+                                 remedy="See whether it runs and can be reached from here, then try again.")
+
+    def _refusal(self, status: int, text: str) -> RemoteServerError | ContextTooLongError:
+        """The server's own words, short: they may quote the request, so one line of them is enough."""
+        words, code = text.strip(), ""
+        with suppress(ValueError, AttributeError):
+            error = json.loads(text)["error"] if "error" in text else json.loads(text)
+            words, code = str(error.get("message") or error), str(error.get("code") or "")
+        words = " ".join(words.split())[:300]
+        if code == "context_length_exceeded" or "maximum context length" in words:
+            return ContextTooLongError(f"The server {self.host} refuses the length: {words}",
+                                       remedy="Choose fewer pages, or start a new conversation.")
+        remedy = {401: "Put its key into TRIFORCE_REMOTE_KEY.", 403: "Put its key into TRIFORCE_REMOTE_KEY.",
+                  404: "Check --base-url (up to /v1) and --remote-model."}.get(status, "")
+        if 300 <= status < 400:
+            remedy = "Redirects are not followed: give the address that it points to as --base-url."
+        number = f" ({status})" if status != 200 else ""
+        return RemoteServerError(f"The server {self.host} refuses{number}: {words or 'without a word'}", remedy=remedy)
+
+
+class _Broken(Exception):
+    """The connection failed."""
+
+
+class _Refused(Exception):
+    """An answer with another status than 200. after: seconds that the server asks to wait."""
+
+    def __init__(self, status: int, text: str, after: float) -> None:
+        super().__init__(status)
+        self.status, self.text, self.after = status, text, after
+
+
+class _Request:
+    """One request in a thread of its own. ``lines`` is for one thread; ``close`` for any."""
+
+    def __init__(self, method: str, url: str, body: Any, headers: Mapping[str, str]) -> None:
+        self._what = (method, url, body, headers)
+        self._items: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._closed = False
+        threading.Thread(target=self._work, name="remote-request", daemon=True).start()
+
+    def lines(self, cancel: threading.Event) -> Iterator[str]:
+        quiet_since = time.monotonic()
+        while True:
+            try:
+                item = self._items.get(timeout=_LOOK)
+            except queue.Empty:
+                if cancel.is_set():
+                    raise Cancelled from None
+                if time.monotonic() - quiet_since > _CONNECT + _QUIET:
+                    raise _Broken("silence") from None
+                continue
+            quiet_since = time.monotonic()
+            if item is None:
+                return
+            if isinstance(item, Exception):
+                raise item
+            yield item
+            if cancel.is_set():
+                raise Cancelled
+
+    def close(self) -> None:
+        """Shut the connection down, whatever the thread waits for: the server notices and stops."""
+        with self._lock:
+            self._closed, connection = True, self._socket
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _connected(self, name: str, info: Mapping[str, Any]) -> None:
+        """httpx's trace hook: the earliest moment at which the socket is known."""
+        if name in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            with self._lock:
+                self._socket = info["return_value"].get_extra_info("socket")
+                closed = self._closed
+            if closed:
+                self.close()
+
+    def _work(self) -> None:
+        import httpx
+
+        method, url, body, headers = self._what
+        timeout, trace = httpx.Timeout(_QUIET, connect=_CONNECT), {"trace": self._connected}
+        try:
+            with (httpx.Client(timeout=timeout, follow_redirects=False) as client,
+                  client.stream(method, url, json=body, headers=headers, extensions=trace) as answer):
+                if answer.status_code != 200:
+                    answer.read()
+                    wait = answer.headers.get("retry-after", "")
+                    raise _Refused(answer.status_code, answer.text[:4000], float(wait) if wait.isdigit() else 0.0)
+                for line in answer.iter_lines():
+                    self._items.put(line)
+            self._items.put(None)
+        except _Refused as refused:
+            self._items.put(refused)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            self._items.put(_Broken(type(error).__name__))
