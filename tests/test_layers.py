@@ -20,6 +20,7 @@ FLOORS = [
     {"drafters"},
     {"tuning"},
     {"engine"},
+    {"models"},  # checkpoints on this machine and elsewhere
     {"worker"},  # the engine in its own process
     {"scripted", "remote"},  # engines to talk to in its stead
     {"bench", "__main__", "__init__"},  # on the roof

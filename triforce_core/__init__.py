@@ -30,9 +30,10 @@ _HOME = {
         "UnsupportedModelError",
     ),
     "events": (
-        "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "EngineFacts", "Event", "FinishReason",
-        "Finished", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelInfo", "PageSpan", "PrefillProgress",
-        "RankCount", "RoundEvent", "TextDelta", "TierCount", "TokenChance", "Turn",
+        "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "DraftChoice", "EngineFacts", "Event",
+        "FinishReason", "Finished", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelFound", "ModelInfo",
+        "ModelOffer", "PageSpan", "PrefillProgress", "RankCount", "RoundEvent", "TextDelta", "TierCount", "TokenChance",
+        "Turn",
     ),
     "kv_cache.saved": ("SavedInfo", "SavedReadings"),
     "metrics": ("metrics",),

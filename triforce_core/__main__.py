@@ -1,4 +1,4 @@
-"""python -m triforce_core ask FILE QUESTION: one question about one document, in this process.
+"""python -m triforce_core ask FILE QUESTION: one question about one document, in this process; models: see there.
 
 The answer streams to stdout; progress and figures go to stderr. Exit status: 0, 2 after a mistake that the person
 can mend (one line on stderr), 130 after Ctrl+C (what was written until then is printed).
@@ -19,6 +19,7 @@ from . import flags
 from .errors import ContextTooLongError, TriForceError
 from .events import DocumentFit, DocumentOpened, Finished, LoadProgress, PrefillProgress, TextDelta
 from .metrics import acceptance_rate
+from .models import command as models
 
 if TYPE_CHECKING:
     from .documents.document import Document
@@ -39,7 +40,7 @@ acceptance {tier: {tested, accepted}}, ...}, chunks [{page, start, end, share, t
 def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     try:
-        return _ask(given)
+        return models.run(given) if given.command == "models" else _ask(given)
     except TriForceError as error:
         print(f"triforce_core: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -72,6 +73,7 @@ def _parser() -> flags.Parser:
     saving = ask.add_argument_group("saved readings").add_mutually_exclusive_group()
     saving.add_argument("--no-save", action="store_true", help="neither use nor keep a saved reading")
     saving.add_argument("--data-dir", type=Path, metavar="DIR", help="where the app keeps everything")
+    models.add(commands)
     return parser
 
 

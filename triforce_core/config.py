@@ -40,6 +40,7 @@ class EngineConfig:
     (fetched only with allow_download); draft_model may be "auto" (the built-in draft for the
     built-in model, otherwise none) or "none". saved_readings: folder for saved KV, or None for off.
     gpus: how many hold the model together, each with its heads; where a CPU was chosen, processes, for rehearsal.
+    model_folders: where checkpoints are looked for when models are listed, beside the Hugging Face cache.
     gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 
@@ -57,6 +58,7 @@ class EngineConfig:
     allow_download: bool = False
     saved_readings: Path | None = None
     saved_quota_bytes: int = 20 * 1024**3
+    model_folders: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, ("auto", "cpu", "on-chip", "offload"))

@@ -93,6 +93,50 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftChoice:
+    """Another checkpoint beside a target. why_not: why it cannot or should not draft for it; "" if it may."""
+
+    name: str
+    model: str  # what ``draft_model`` takes
+    parameters: int
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFound:
+    """A checkpoint on this machine, and whether it can run here. Sizes are bytes.
+
+    model: what ``EngineConfig.model`` takes. info: its plan for the context that was asked for (or the longest that
+    fits), with ``draft``; None where it cannot run, or not so: problem says why and what to change, longest how many
+    tokens of context would fit."""
+
+    name: str
+    model: str
+    source: Literal["built-in", "cache", "folder"]
+    nbytes: int
+    architecture: str = ""
+    parameters: int = 0
+    max_context: int = 0
+    drafts: tuple[DraftChoice, ...] = ()
+    draft: str = "none"
+    info: ModelInfo | None = None
+    problem: str = ""
+    longest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOffer:
+    """What fetching a repo of the Hugging Face hub would bring. missing: bytes that are not on this machine yet."""
+
+    repo: str
+    revision: str
+    licence: str
+    nbytes: int
+    missing: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFacts:
     """Where the engine keeps things now. Bytes; of the GPU's memory None where there is none.
 
@@ -287,4 +331,5 @@ class Finished:
     page_shares: tuple[float, ...] = ()
 
 
-Event = LoadProgress | MachineInfo | ModelInfo | PrefillProgress | DocumentOpened | RoundEvent | TextDelta | Finished
+Event = (LoadProgress | MachineInfo | ModelInfo | ModelFound | ModelOffer | PrefillProgress | DocumentOpened
+         | RoundEvent | TextDelta | Finished)

@@ -6,12 +6,14 @@ Nothing is fetched unless ``allow_download``; then only the files that ``weights
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 from ..errors import ModelNotFoundError
 
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_SMALL = ["*.json", "tokenizer.model", "*.txt", "*.jinja"]
+_SMALL = ("*.json", "tokenizer.model", "*.txt", "*.jinja")
 
 
 def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> Path:
@@ -24,13 +26,13 @@ def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> P
         raise ModelNotFoundError(f"{path} is a file", allowed="a folder with config.json and weights")
     if not _REPO_ID.fullmatch(repo):
         raise ModelNotFoundError(f"There is no folder {path}", allowed="a folder, or a Hugging Face repo id")
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import list_repo_files, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         if not allow_download:
             return Path(snapshot_download(repo, local_files_only=True))
-        return Path(snapshot_download(repo, allow_patterns=[*_SMALL, _weights_pattern(repo)]))
+        return Path(snapshot_download(repo, allow_patterns=wanted_files(list_repo_files(repo))))
     except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         if allow_download:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -39,9 +41,13 @@ def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> P
                                  remedy="Pass --allow-download to fetch it, or give a folder.") from error
 
 
-def _weights_pattern(repo: str) -> str:
-    """Safetensors if the repo has them, otherwise pickles: never both (the same weights twice)."""
-    from huggingface_hub import list_repo_files
+def is_repo_id(text: str) -> bool:
+    return _REPO_ID.fullmatch(text) is not None
 
-    safe = any(name.endswith(".safetensors") for name in list_repo_files(repo))
-    return "model*.safetensors" if safe else "pytorch_model*.bin"
+
+def wanted_files(names: Sequence[str]) -> list[str]:
+    """Of a repo's files those that are read here: weights in safetensors if it has them, otherwise pickles; never both
+    (the same weights twice)."""
+    safe = any(name.endswith(".safetensors") for name in names)
+    patterns = (*_SMALL, "model*.safetensors" if safe else "pytorch_model*.bin")
+    return [name for name in names if "/" not in name and any(fnmatch(name, pattern) for pattern in patterns)]

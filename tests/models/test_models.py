@@ -1,0 +1,180 @@
+"""Which checkpoints are here, what they need, which draft for which; and fetching one, from a hub on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from engine.tiny import write_model
+from models.fake_hub import REVISION, FakeHub, serve
+from safetensors.torch import save
+from tokenizer_folders import hugging_face_folder
+
+from triforce_core.config import EngineConfig
+from triforce_core.errors import ConfigError
+from triforce_core.events import ModelFound
+from triforce_core.models import survey
+from triforce_core.models.hub import Offer
+from triforce_core.models.survey import Survey
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A large model, a small one of the same family, one with another vocabulary, and three that cannot be used."""
+    root = tmp_path_factory.mktemp("shelf")
+    write_model(root / "family" / "large", layers=4, heads=4, seed=0)
+    write_model(root / "family" / "small", layers=1, heads=1, seed=1)
+    other = write_model(root / "stranger", layers=1, heads=1, seed=2)
+    for name in ("tokenizer.model", "prompt.json"):
+        (other / name).unlink()
+    hugging_face_folder(other, "bytes")
+    (write_model(root / "cut", layers=1, heads=1, seed=3) / "model.safetensors").write_bytes(b"\x10")
+    mixture = write_model(root / "mixture", layers=1, heads=1, seed=4)
+    (mixture / "config.json").write_text(json.dumps({"architectures": ["MixtralForCausalLM"]}))
+    (root / "empty").mkdir()
+    (root / "empty" / "config.json").write_text((root / "family" / "small" / "config.json").read_text())
+    return root
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._cache_manager.HF_HUB_CACHE", str(tmp_path / "none"))
+
+
+def found(shelf: Path, **settings: object) -> dict[str, ModelFound]:
+    folders = (str(shelf), str(shelf / "family"), str(shelf / "nowhere"))
+    config = EngineConfig(model_folders=folders, mode="cpu", **settings)
+    models = list(Survey(config).check())
+    assert len({model.model for model in models}) == len(models), "each once"
+    return {model.name: model for model in models}
+
+
+def test_what_is_here_and_what_it_needs(shelf: Path) -> None:
+    models = found(shelf, max_context=2048)
+    assert list(models) == ["builtin", "cut", "empty", "large", "small", "mixture", "stranger"]
+    large = models["large"]
+    assert large.info is not None and large.info.plan is not None and large.problem == ""
+    assert large.info.plan.context == 2048 and large.longest == large.max_context == 4096
+    assert large.info.plan.kv == 2048 * large.info.kv_bytes_per_token
+    assert large.info.draft_name == "small" and large.info.plan.draft_weights > 0
+    assert models["builtin"].info.plan.context == 2048 and models["builtin"].draft == "builtin"
+    for name, words in (("cut", "model.safetensors is damaged or incomplete"), ("empty", "There is no tokenizer"),
+                        ("mixture", "MixtralForCausalLM is not supported")):
+        assert models[name].info is None and words in models[name].problem, name
+
+
+def test_drafts_are_paired_with_reasons(shelf: Path) -> None:
+    models = found(shelf)
+    why = {choice.name: choice.why_not for choice in models["large"].drafts}
+    assert why["small"] == "" and models["large"].draft == str(shelf / "family" / "small")
+    assert why["stranger"].startswith("another vocabulary: ")
+    assert why["builtin"].startswith("not small enough") and "cut" not in why
+    back = {choice.name: choice.why_not for choice in models["small"].drafts}
+    assert back["large"].startswith("not small enough")
+    assert models["stranger"].draft == "none" and models["stranger"].info.draft_name == "none"
+
+
+def test_what_does_not_fit_says_what_would(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The room is made so that the large model fits with less context than was asked for."""
+    from triforce_core.device.memory_plan import Room
+    from triforce_core.engine import planning
+
+    roomy = found(shelf, max_context=4096)["large"].info.plan
+    free = roomy.need - roomy.reserve + 512 * 2**20 - roomy.kv // 2  # 512 MiB: the least that is kept free
+    monkeypatch.setattr(planning, "read_room", lambda *_: Room(host_free=free))
+    large = found(shelf, max_context=4096)["large"]
+    assert large.info is None and 256 < large.longest < 4096
+    assert "4,096 tokens of context need" in large.problem and f"{large.longest:,} tokens fit" in large.problem
+
+
+def test_the_cache_is_searched(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = tmp_path / "hub" / "models--some--model"
+    snapshot = repo / "snapshots" / REVISION
+    shutil.copytree(shelf / "family" / "large", snapshot)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(REVISION)
+    (repo / "blobs").mkdir()
+    monkeypatch.setattr("huggingface_hub.utils._cache_manager.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    models = {model.name: model for model in survey.Survey(EngineConfig(mode="cpu")).check()}
+    assert models["some/model"].model == "some/model" and models["some/model"].source == "cache"
+
+
+def test_nothing_is_looked_up_unless_asked() -> None:
+    with pytest.raises(ConfigError, match="--allow-download"):
+        Offer(EngineConfig(model="some/model"))
+    with pytest.raises(ConfigError, match="OWNER/NAME"):
+        Offer(EngineConfig(model="just-a-name", allow_download=True))
+
+
+def run(hub: FakeHub, home: Path, *arguments: str) -> tuple[int, list[dict], str]:
+    """The command, as a person calls it: exit status, what it printed, the last line of what it complained of."""
+    done = subprocess.run(
+        [sys.executable, "-m", "triforce_core", "models", "--json", *arguments], cwd=ROOT, text=True, timeout=120,
+        capture_output=True, env=os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1",
+                                               "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1"})
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, lines, (done.stderr.strip().splitlines() or [""])[-1]
+
+
+@pytest.mark.slow
+def test_offer_fetch_break_off_and_go_on(shelf: Path, tmp_path: Path) -> None:
+    with serve(FakeHub("some/model", shelf / "family" / "large")) as hub:
+        hub.files["README.md"], hub.files["pytorch_model.bin"] = b"read me", b"the same again"
+        big = {"model.norm.weight": torch.zeros(6_000_000)}  # parts are written in blocks of 10 MiB
+        hub.files["model.safetensors"] = save(big)
+        total = sum(len(data) for name, data in hub.files.items() if name not in ("README.md", "pytorch_model.bin"))
+        status, (offer,), _ = run(hub, tmp_path, "--offer", "some/model")
+        assert status == 0 and offer["licence"] == "apache-2.0" and offer["nbytes"] == offer["missing"] == total
+        assert "README.md" not in offer["names"] and hub.asked == []
+
+        hub.break_after = 12_000_000
+        status, _, complaint = run(hub, tmp_path, "--fetch", "some/model")
+        assert status == 2 and "some/model: model.safetensors could not be fetched" in complaint
+        assert "try again to go on from there" in complaint
+        hub.break_after = None
+        kept = next((tmp_path / "hub").rglob("*.part")).stat().st_size
+        assert 10_000_000 <= kept <= 12_000_000
+        hub.asked.clear()
+        status, lines, complaint = run(hub, tmp_path, "--fetch", "some/model")
+        assert status == 0, complaint
+        assert ("model.safetensors", f"bytes={kept}-") in hub.asked, "it goes on, it does not begin anew"
+        assert lines[0]["missing"] < total and lines[-1]["fraction"] == 1.0
+        fractions = [line["fraction"] for line in lines[1:]]
+        assert fractions == sorted(fractions)
+
+        status, lines, _ = run(hub, tmp_path, str(shelf / "family"))
+        fetched = next(line for line in lines if line["name"] == "some/model")
+        assert fetched["model"] == "some/model" and fetched["info"] and fetched["draft"].endswith("small")
+        snapshot = tmp_path / "hub" / "models--some--model" / "snapshots" / REVISION
+        assert (snapshot / "model.safetensors").read_bytes() == hub.files["model.safetensors"]
+
+        status, _, complaint = run(hub, tmp_path, "--fetch", "no/such")
+        assert status == 2 and "no such repo" in complaint
+
+
+def test_a_file_that_arrives_otherwise_than_promised_is_refused(shelf: Path, tmp_path: Path) -> None:
+    with serve(FakeHub("some/model", shelf / "family" / "small")) as hub:
+        honest = hub.etag
+        hub.etag = lambda name: honest(name)[::-1]  # type: ignore[method-assign]
+        status, _, complaint = run(hub, tmp_path, "--fetch", "some/model")
+        assert status == 2 and "arrived damaged" in complaint
+        assert not list((tmp_path / "hub").rglob("snapshots/*/*"))
+
+
+def test_the_survey_crosses_to_the_page(shelf: Path) -> None:
+    """In a process of its own, through the engine's protocol."""
+    from triforce_core import EngineClient
+
+    config = replace(EngineConfig(mode="cpu"), model_folders=(str(shelf / "family"),))
+    with EngineClient(config, factory="triforce_core.models.survey:Survey") as client:
+        assert {"builtin", "large", "small"} <= {model.name for model in client.check()}

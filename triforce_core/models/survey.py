@@ -1,0 +1,105 @@
+"""Which of the checkpoints here can run, with how much context, and which of them can draft for which.
+
+The plan is the engine's own (``engine.assembly.choose``): made from shapes, before any weight is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..config import EngineConfig
+from ..engine.assembly import choose
+from ..errors import ModelError, NotEnoughMemoryError, TriForceError
+from ..events import DraftChoice, ModelFound, ModelInfo
+from ..model import ModelConfig, read_config, stored_as_int8
+from ..tokenizer import Tokenizer
+from .catalogue import Place, builtin, places
+
+_SMALLER = 2  # a draft model has at most this part of its target's weights: else its passes cost what they save
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A checkpoint whose shape and tokenizer can be read; or the problem with it."""
+
+    place: Place
+    shape: ModelConfig | None = None
+    tokenizer: Tokenizer | None = None
+    problem: str = ""
+
+
+class Survey:
+    """Stands where an engine would, so that it runs in a process like one: ``check`` lists what there is."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """config: how a chosen model would run; ``model`` and ``draft_model`` do not count."""
+        self.config = config
+
+    def check(self) -> Iterator[ModelFound]:
+        known = [_look(place) for place in places(self.config.model_folders)]
+        drafters = [*known, _look(builtin("draft"))]
+        for one in known:
+            yield self._judge(one, drafters)
+
+    def _judge(self, one: _Known, drafters: list[_Known]) -> ModelFound:
+        place = one.place
+        found = ModelFound(place.name, place.model, place.source, place.nbytes, problem=one.problem)
+        if one.shape is None:
+            return found
+        choices = tuple(DraftChoice(other.place.name, other.place.model, other.shape.num_parameters,
+                                    _why_not(one, other))
+                        for other in drafters if other.place.folder != place.folder and other.shape is not None)
+        fitting = [choice for choice in choices if not choice.why_not]
+        # The built-in draft was trained for the built-in target; elsewhere the smallest costs least.
+        best = min(fitting, key=lambda choice: (choice.model != place.model, choice.parameters), default=None)
+        draft = best.model if best else "none"
+        found = replace(found, architecture=one.shape.architecture, parameters=one.shape.num_parameters,
+                        max_context=one.shape.longest_context, drafts=choices, draft=draft)
+        wanted = self.config.max_context
+        context = wanted if wanted == "auto" else min(wanted, one.shape.longest_context)
+        try:
+            info = self._plan(found, context)
+            return replace(found, info=info, longest=self._longest(found))
+        except NotEnoughMemoryError as error:
+            return replace(found, problem=str(error), longest=self._longest(found))
+        except TriForceError as error:
+            return replace(found, problem=str(error))
+
+    def _plan(self, found: ModelFound, context: int | str) -> ModelInfo:
+        config = replace(self.config, model=found.model, draft_model=found.draft, max_context=context)  # type: ignore[arg-type]
+        return choose(config, together=False).info
+
+    def _longest(self, found: ModelFound) -> int:
+        try:
+            info = self._plan(found, "auto")
+        except NotEnoughMemoryError:
+            return 0
+        return info.plan.longest if info.plan else 0
+
+
+def _look(place: Place) -> _Known:
+    try:
+        shape, tokenizer = read_config(place.folder), Tokenizer(place.tokenizer)
+        stored_as_int8(place.folder)  # opens the weights' table of contents: are they there, and whole?
+    except ModelError as error:
+        return _Known(place, problem=str(error))
+    return _Known(place, shape, tokenizer)
+
+
+def _why_not(target: _Known, draft: _Known) -> str:
+    """Why one model shall not draft for another; "" if it may."""
+    assert target.shape and target.tokenizer and draft.shape and draft.tokenizer
+    mine, its = target.tokenizer, draft.tokenizer
+    if mine.vocab_size != its.vocab_size:
+        return f"another vocabulary: {its.vocab_size:,} pieces, not {mine.vocab_size:,}"
+    if not mine.same_vocabulary(its):
+        return f"another vocabulary: as many pieces ({its.vocab_size:,}), but not the same ones"
+    if draft.shape.num_parameters * _SMALLER > target.shape.num_parameters:
+        sizes = millions(draft.shape.num_parameters), millions(target.shape.num_parameters)
+        return f"not small enough: {sizes[0]} weights for {sizes[1]}"
+    return ""
+
+
+def millions(count: int) -> str:
+    return f"{count / 1e9:.1f} billion" if count >= 1e9 else f"{count / 1e6:.1f} million"
