@@ -158,7 +158,7 @@ class PrefillProgress:
     tokens_total: int
     tokens_per_second: float
     eta_seconds: float | None
-    stage: Literal["read", "restore", "save"] = "read"
+    stage: Literal["read", "restore", "save", "warm-up"] = "read"  # warm-up: passes are captured, weights copied
 
 
 @dataclass(frozen=True, slots=True)

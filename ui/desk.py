@@ -46,8 +46,8 @@ HUNG_AFTER = 20.0  # seconds in which a Stop must be confirmed: far more than a 
 
 @dataclass
 class Reading:
-    """A document on its way into the cache. stage: waiting, loading, read, restore or save. guest: it, where it does
-    not stand in the library."""
+    """A document on its way into the cache. stage: waiting, loading, or its progress's. guest: it, where it does not
+    stand in the library."""
 
     document: str
     stage: str = "waiting"

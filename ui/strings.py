@@ -81,6 +81,7 @@ PHASES = {
     "extracting": "Taking the text out", "locked": "Needs its password", "failed": "Could not be read",
     "waiting": "Waiting for the engine", "loading": "Starting the engine", "read": "Reading",
     "restore": "Bringing back the saved reading", "save": "Saving the reading", "problem": "Not read",
+    "warm-up": "Preparing the engine for it",
     "too_long": "Longer than the context", "ready": "In context", "resting": "Read before", "closed": "Not read yet",
 }
 
@@ -103,6 +104,7 @@ READING_LOAD_STAGE = "Starting the engine: {stage}"
 READING = "Reading {done} of {total} tokens"
 READING_SAVED = "Bringing back the saved reading"
 READING_SAVE = "Saving the reading for next time"
+READING_WARM = "Preparing the engine for this document"
 READING_RATE = "{rate} tokens/s"
 READING_ETA = "{eta} left"
 CANCEL = "Cancel"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from engine.tiny import document, write_model
@@ -10,9 +11,11 @@ from engine.tiny import document, write_model
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.device_loop import DeviceLoop
+from triforce_core.engine import assembly
 from triforce_core.engine.engine import Engine
-from triforce_core.events import Finished, RoundEvent
+from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.indexed import IndexedCache
+from triforce_core.model.graphs import Outputs, PassGraphs
 
 DIALS = {"budget": 128, "recent": 48, "window": 32, "quotes": "off"}
 
@@ -34,6 +37,41 @@ def engines(tmp_path_factory):
         list(engine.open_document(document()))
         made.append(engine)
     return made
+
+
+def test_warming_up_is_told_step_by_step(engines, monkeypatch):
+    """A document on a machine with graphs; then the first question captures nothing more."""
+    captured = []
+
+    def capture(once):
+        captured.append(once)
+        kept = once()
+
+        def repeat():
+            fresh = once()
+            if isinstance(kept, Outputs):
+                for name in ("logits", "mass", "queries"):
+                    if getattr(kept, name) is not None:
+                        getattr(kept, name).copy_(getattr(fresh, name))
+
+        return repeat, kept
+
+    engine = engines[0]
+    target = engine._loaded.target
+    monkeypatch.setattr(assembly, "CudaCapture", lambda: capture)
+    monkeypatch.setattr(target, "graphs", PassGraphs(target.rope, 64, lambda: capture))
+    events = list(engine.open_document(document(seed=5)))
+    told = [event for event in events if isinstance(event, PrefillProgress) and event.stage == "warm-up"]
+    assert [type(event) for event in events[-2:]] == [PrefillProgress, DocumentOpened]
+    assert len(told) >= 4 and told[0].tokens_done == 0 and told[0].eta_seconds is None
+    assert all(a.tokens_done < b.tokens_done for a, b in pairwise(told))
+    assert told[-1].tokens_done == told[-1].tokens_total and told[-1].eta_seconds == pytest.approx(0, abs=1e-6)
+    assert all(event.eta_seconds > 0 for event in told[1:-1])
+    before = len(captured)
+    assert before > 0
+    list(engine.ask(None, (), SamplingParams(max_new_tokens=12, stop_token_ids=()), SpeculationConfig()))
+    assert len(captured) == before
+    list(engine.open_document(document()))
 
 
 def answer(engine, speculation, tokens=24, **sampling) -> tuple[Finished, list[RoundEvent]]:

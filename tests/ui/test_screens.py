@@ -118,6 +118,15 @@ def test_reading_says_tokens_rate_and_time_left() -> None:
     assert strings.CANCELLING in head.head(ENTRY, "read", reading=reading)
 
 
+def test_preparing_the_engine_says_how_far_and_how_long() -> None:
+    line, fraction, figures = head.reading_line(
+        Reading("d", "warm-up", PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up")), None)
+    assert (line, fraction, figures) == (strings.READING_WARM, 0.25, "4.0 s left")
+    start = Reading("d", "warm-up", PrefillProgress(0, 31_204, 0.0, None, "warm-up"))
+    assert head.reading_line(start, None) == (strings.READING_WARM, 0.0, "")
+    assert strings.PHASES["warm-up"]
+
+
 def test_reopened_says_both_times() -> None:
     opened = DocumentOpened("d", 4213, (), 0.8, 41.0, True, 32_768)
     assert "read in 41 s, reopened in 0.8 s" in head.in_context(ENTRY, opened)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -246,19 +246,21 @@ class Hierarchy:
         self._choose()
         self._clock.read()  # no round's time
 
-    def capture(self, context: list[int], sampler: Sampler) -> None:
-        """After ``start``: capture what rounds will run, so that none of them waits for it. What is staged on the way
-        is forgotten. sampler: like the answer's, but not its own."""
-        dials = self.dials
+    def captures(self, context: list[int], sampler: Sampler) -> list[Callable[[], None]]:
+        """After ``start``, each to be called in order: they capture what rounds will run, so that none of them waits
+        for it. What is staged on the way is forgotten. sampler: like the answer's, but not its own."""
+        dials, steps = self.dials, []
         most = dials.gamma2 + (dials.gamma1 if self._part or self._newest else 0)
         for drafted in range(dials.gamma2, most + 1):
-            self._target.prepare(self._full.cache, drafted + 1, self._accumulated or self._observer)
-            if dials.refresh_every > 1:
-                self._target.prepare(self._full.cache, drafted + 1)
-        for copied in _COPIES if dials.straight else ():
-            self._target.prepare(self._full.cache, copied + 1, self._accumulated or self._observer)
+            observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
+            steps += [partial(self._target.prepare, self._full.cache, drafted + 1, observer) for observer in observers]
+        steps += [partial(self._target.prepare, self._full.cache, copied + 1, self._accumulated or self._observer)
+                  for copied in (_COPIES if dials.straight else ())]
+        return [*steps, partial(self._rehearse, context, sampler)]
+
+    def _rehearse(self, context: list[int], sampler: Sampler) -> None:
         if sampler.masks is None:  # else the host leads, and which passes come depends on what is quoted
-            self.drafter.propose(context, dials.gamma2, sampler)
+            self.drafter.propose(context, self.dials.gamma2, sampler)
             self.drafter.settle(context, committed=False)
         for forgotten in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes):
             forgotten()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from time import perf_counter
 
 from ..config import HEAVY_HITTERS, SamplingParams, SpeculationConfig
@@ -93,7 +94,9 @@ class Session:
         if hierarchy is not None:
             hierarchy.start(context)
         if self.loaded.target.graphs is not None:
-            self._capture(context, hierarchy, self._sampler(question, sampling, speculation, len(context)))
+            for capture in self._captures(context, hierarchy,
+                                          self._sampler(question, sampling, speculation, len(context))):
+                capture()
         prefilled = perf_counter()
         sampler = self._sampler(question, sampling, speculation, len(context))
         answer_start, limit = len(context), min(sampling.max_new_tokens, room)
@@ -143,23 +146,33 @@ class Session:
         yield self._finished(reason, context[answer_start:], rounds, attended, dials, answer_start - reused, reused,
                              started, prefilled, "".join(texts))
 
-    def warm_up(self) -> None:
-        """Capture what an answer with the usual settings runs, so that the first question does not wait for it."""
+    def warm_up(self, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+        """Capture what an answer with the usual settings runs, so that the first question does not wait for it.
+        Ends early when cancelled: what is missing then is captured when it is needed."""
         context = [*self._document, self._document[-1]]  # which token comes next does not matter
         if self.loaded.target.graphs is None or len(context) >= self.loaded.info.max_context:
             return
+        started, total = perf_counter(), len(self._document)
+        yield PrefillProgress(0, total, 0.0, None, "warm-up")
         speculation = SpeculationConfig()
         _, _, hierarchy = self._prepare(dials_for(self.loaded, self.full, speculation, len(context)))
         if hierarchy is not None:
             hierarchy.reset()
             hierarchy.start(context)
-        self._capture(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier))
+        steps = self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier))
+        for done, step in enumerate(steps, start=1):  # making the hierarchy, weights and all, was one more
+            if cancelled():
+                return
+            step()
+            spent, fraction = perf_counter() - started, (done + 1) / (len(steps) + 1)
+            yield PrefillProgress(int(fraction * total), total, fraction * total / max(spent, 1e-9),
+                                  spent / fraction - spent, "warm-up")
 
-    def _capture(self, context: list[int], hierarchy: Hierarchy | None, sampler: Sampler) -> None:
-        """What rounds after ``context`` run. sampler: like the answer's, but not its own."""
-        self.loaded.target.prepare(self.full.cache, 1)
-        if hierarchy is not None:
-            hierarchy.capture(context, sampler)
+    def _captures(self, context: list[int], hierarchy: Hierarchy | None, sampler: Sampler) -> list[Callable[[], None]]:
+        """What rounds after ``context`` run, to be captured in this order. sampler: like the answer's, but not its
+        own."""
+        return [partial(self.loaded.target.prepare, self.full.cache, 1),
+                *(hierarchy.captures(context, sampler) if hierarchy is not None else ())]
 
     def _context(self, question: str | None, history: Sequence[Turn]) -> list[int]:
         ids = list(self._document)
@@ -200,7 +213,8 @@ class Session:
                 heads = self.loaded.target.config.num_heads
                 self._accumulated = AccumulatedMass(self._observer, heads, len(self._document))
             self._accumulated.shown = self._observer  # another one where chunks have another size
-        if self._hierarchy is None or self._hierarchy.dials != dials:
+        # The reason counts the context's tokens: another one needs no other caches, and no other graphs.
+        if self._hierarchy is None or replace(self._hierarchy.dials, why=dials.why) != dials:
             self._hierarchy = self._observer.follower = None  # its caches go before the new ones come
             if (dials.ngram or dials.straight) and self._text is None:
                 # Without its end, which is not there when the text itself goes on.

@@ -75,13 +75,14 @@ def reading_line(reading: Reading, load: LoadProgress | None) -> tuple[str, floa
         return strings.READING_SAVED, fraction, ""
     if progress.stage == "save":
         return strings.READING_SAVE, fraction, ""
+    left = [] if progress.eta_seconds is None or not progress.tokens_done else [
+        strings.READING_ETA.format(eta=fmt.seconds(progress.eta_seconds))]
+    if progress.stage == "warm-up":
+        return strings.READING_WARM, fraction, "".join(left)
     text = strings.READING.format(done=fmt.count(progress.tokens_done), total=fmt.count(progress.tokens_total))
-    figures = []
-    if progress.tokens_per_second:
-        figures.append(strings.READING_RATE.format(rate=fmt.rate(progress.tokens_per_second)))
-    if progress.eta_seconds is not None and progress.tokens_done:
-        figures.append(strings.READING_ETA.format(eta=fmt.seconds(progress.eta_seconds)))
-    return text, fraction, " · ".join(figures)
+    rate = progress.tokens_per_second
+    read = [strings.READING_RATE.format(rate=fmt.rate(rate))] if rate else []
+    return text, fraction, " · ".join([*read, *left])
 
 
 def progress(text: str, fraction: float, figures: str, cancelling: bool) -> str:
