@@ -249,7 +249,8 @@ class Hierarchy:
     def captures(self, context: list[int], sampler: Sampler) -> list[Callable[[], None]]:
         """After ``start``, each to be called in order: they capture what rounds will run, so that none of them waits
         for it. What is staged on the way is forgotten. sampler: like the answer's, but not its own."""
-        dials, steps = self.dials, []
+        dials = self.dials
+        steps: list[Callable[[], None]] = []
         most = dials.gamma2 + (dials.gamma1 if self._part or self._newest else 0)
         for drafted in range(dials.gamma2, most + 1):
             observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
