@@ -41,6 +41,8 @@
     if (copy) copyFrom(copy);
     const replay = event.target.closest('[data-replay]');
     if (replay) play(document.querySelector('[data-race]'));
+    const picture = event.target.closest('[data-picture]');
+    if (picture) savePicture(picture.dataset.picture);
     const pane = event.target.closest('[data-pane]');
     if (pane) showPane(pane.dataset.pane);
     if (event.target.closest('[data-action="open"], [data-action="conversation"], [data-action="new-conversation"]')) {
@@ -54,6 +56,16 @@
     document.querySelectorAll('[data-pane]').forEach(button => {
       if (button !== document.body) button.setAttribute('aria-pressed', String(button.dataset.pane === name));
     });
+  }
+
+  function savePicture(address) {  // the race as a PNG, twice as fine
+    const image = new Image();
+    image.onload = () => {
+      const canvas = Object.assign(document.createElement('canvas'), { width: image.width * 2, height: image.height * 2 });
+      canvas.getContext('2d').drawImage(image, 0, 0, canvas.width, canvas.height);
+      Object.assign(document.createElement('a'), { download: 'race.png', href: canvas.toDataURL('image/png') }).click();
+    };
+    image.src = address;
   }
 
   async function copyFrom(button) {

@@ -279,15 +279,15 @@ class Desk:
         self._keep(run, run.state)
 
     def _race_job(self, run: Run, dials: Dials) -> None:
-        def both() -> None:
-            for engine in ("autoregressive", "triforce"):
-                if engine == "triforce":
+        def one_by_one() -> None:
+            for number, (_, speculation) in enumerate(run.lanes):
+                if number:
                     run.legs.append(Fold())
-                self._leg(run, (), dials.sampling(details=False), dials.speculation(engine=engine, verifier="coupled"))
-            run.outcome = race.compare(run.legs, self.model)
+                self._leg(run, (), dials.sampling(details=False), speculation)
+            run.outcome = race.compare(run.legs, self.model, [name for name, _ in run.lanes])
             self._conversations.save_race(run.document, run.question, run.outcome)
 
-        self._serve(run, both)
+        self._serve(run, one_by_one)
 
     def _serve(self, run: Run, work: Callable[[], None]) -> None:
         """Run ``work`` with the run's document open; whatever happens, the run ends in one of its end states."""

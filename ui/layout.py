@@ -278,9 +278,9 @@ def _wire_questions(services: Services, tabs: Tabs, talk: chat.Chat, lanes: race
     def stop(request: gr.Request) -> None:
         services.stop(tabs.get(request.session_hash))
 
-    def start_race(question: str, request: gr.Request) -> None:
+    def start_race(question: str, third: str | None, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
-        _safely(view, lambda: services.race(view, question))
+        _safely(view, lambda: services.race(view, question, third or ""))
 
     def race_from_chat(question: str, request: gr.Request) -> tuple[Any, Any, str]:
         """Race the typed question, or the conversation's last one; show the race only if there is one."""
@@ -295,7 +295,7 @@ def _wire_questions(services: Services, tabs: Tabs, talk: chat.Chat, lanes: race
     talk.stop.click(stop, None, None, queue=False, **PRIVATE)
     talk.race.click(race_from_chat, [talk.question], [tab_bar, lanes.question, talk.question], queue=False, **PRIVATE)
     for event in (lanes.start.click, lanes.question.submit):
-        event(start_race, [lanes.question], None, queue=False, **PRIVATE)
+        event(start_race, [lanes.question, lanes.third], None, queue=False, **PRIVATE)
     lanes.stop.click(stop, None, None, queue=False, **PRIVATE)
 
 

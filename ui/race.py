@@ -1,36 +1,70 @@
-"""Two legs of a race -> what there is to say about it, as plain JSON. Pure; the replay itself runs in the browser."""
+"""A race's lanes, and what there is to say about it, as plain JSON. Pure; the replay itself runs in the browser."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from itertools import zip_longest
 from typing import Any
 
-from triforce_core import ModelInfo
+from triforce_core import ConfigError, ModelInfo, SpeculationConfig
 
 from . import strings
 from .runs import Fold
+from .settings import Dials
 
+FIXED = ("engine", "verifier", "quotes")  # of a third lane: without them the words could differ
 CONTEXT = 60  # characters shown on either side of the first difference
 
 
-def compare(legs: Sequence[Fold], model: ModelInfo | None) -> dict[str, Any]:
-    """Plain decoding against TriForce: lanes for the replay, speed-up, and whether the words are the same."""
-    plain, fast = legs
-    figures = [leg.figures() for leg in legs]
-    rates = [figure.tokens_per_second for figure in figures]
-    same = plain.token_ids == fast.token_ids
+def lanes(dials: Dials, third: str = "") -> tuple[tuple[str, SpeculationConfig], ...]:
+    """Plain decoding, TriForce with these settings, and TriForce with some of them changed: "gamma2=6, ngram=off".
+
+    All with the verifier whose words the seed alone decides. Raises ConfigError."""
+    fast = dials.speculation(engine="triforce", verifier="coupled")
+    found = [(strings.RACE_LANES[0], dials.speculation(engine="autoregressive", verifier="coupled")),
+             (strings.RACE_LANES[1], fast)]
+    if third.strip():
+        changes = _changes(third)
+        name = next((label for label, text in strings.RACE_THIRD if _changes(text) == changes), third.strip())
+        found.append((name, replace(fast, **changes)))
+    return tuple(found)
+
+
+def _changes(text: str) -> dict[str, Any]:
+    known = [field.name for field in fields(SpeculationConfig) if field.name not in FIXED]
+    changes: dict[str, Any] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = (word.strip() for word in part.partition("="))
+        if name not in known or not value:
+            raise ConfigError(strings.RACE_THIRD_BAD.format(part=part), allowed=", ".join(known))
+        changes[name] = int(value) if value.isdigit() else value
+    return changes
+
+
+def compare(legs: Sequence[Fold], model: ModelInfo | None, names: Sequence[str] = strings.RACE_LANES) -> dict[str, Any]:
+    """Lanes for the replay; of each its speed-up over the first (plain decoding) and whether the words are the same."""
+    made = [{"name": name, "text": leg.text, "marks": thin(leg.marks), "figures": asdict(leg.figures()),
+             "same": leg.token_ids == legs[0].token_ids, "round": round_cost(leg)}
+            for name, leg in zip(names, legs, strict=True)]
+    rates = [lane["figures"]["tokens_per_second"] for lane in made]
+    for lane, rate in zip(made, rates, strict=True):
+        lane["speedup"] = rate / rates[0] if rate and rates[0] else None
     return {
-        "lanes": [{"text": leg.text, "marks": thin(leg.marks), "figures": asdict(figure)}
-                  for leg, figure in zip(legs, figures, strict=True)],
-        "speedup": rates[1] / rates[0] if all(rates) else None,
-        "same": same,
-        "difference": None if same else difference(plain, fast, model),
+        "lanes": made, "speedup": made[1]["speedup"], "same": made[1]["same"],
+        "difference": None if made[1]["same"] else difference(legs[0], legs[1], model),
         "model": model.name if model else "",
         "dtype": model.dtype if model else "",
         "device": model.device if model else "",
     }
+
+
+def round_cost(leg: Fold) -> dict[str, float]:
+    """Mean milliseconds of a round: in the full pass, and in all else that it took."""
+    spent = [stages for _, _, stages, *_ in leg.trace.rounds]
+    full = sum(stages.get("verify", 0.0) for stages in spent)
+    rounds = max(len(spent), 1)
+    return {"verify": full / rounds, "rest": (sum(sum(stages.values()) for stages in spent) - full) / rounds}
 
 
 def difference(plain: Fold, fast: Fold, model: ModelInfo | None) -> dict[str, Any]:

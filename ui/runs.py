@@ -21,6 +21,7 @@ from triforce_core import (
     Finished,
     PrefillProgress,
     RoundEvent,
+    SpeculationConfig,
     TextDelta,
 )
 
@@ -174,6 +175,7 @@ class Run:
     conversation: str = ""
     first_page: int = 1
     race: bool = False
+    lanes: tuple[tuple[str, SpeculationConfig], ...] = ()  # of a race: each leg's name and configuration
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     state: RunState = "queued"
     error: str = ""

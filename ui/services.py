@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError
 
-from . import settings, strings
+from . import race, settings, strings
 from .citations import Citations
 from .conversations import Conversation, Conversations
 from .database import Database
@@ -217,7 +217,8 @@ class Services:
         view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
         return self.desk.ask(run, self.dials_now())
 
-    def race(self, view: View, question: str) -> Run:
+    def race(self, view: View, question: str, third: str = "") -> Run:
+        """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
         if self.sends_to:
             raise Refusal(strings.RACE_REMOTE, remedy=strings.RACE_REMOTE_MORE)
         entry = self._ready(view)
@@ -227,8 +228,10 @@ class Services:
         running = self.runs.race_of(entry.id)
         if running is not None and not running.ended:
             raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
+        lanes = race.lanes(self.dials, third)
         view.notice = None
-        return self.desk.race(Run(entry.id, question, first_page=entry.selected_pages[0], race=True), self.dials)
+        return self.desk.race(Run(entry.id, question, first_page=entry.selected_pages[0], race=True, lanes=lanes),
+                              self.dials)
 
     def stop(self, view: View) -> None:
         """Stop the answer or the race that this view shows."""

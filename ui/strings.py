@@ -293,6 +293,19 @@ RACE_NEEDS_QUESTION_MORE = "Write a question, then press Race."
 RACE_LANES = ("Plain decoding", "TriForce")
 RACE_REMOTE = "A race needs the engine of this machine"
 RACE_REMOTE_MORE = "A remote server decodes in one way only. Start without --engine remote to race."
+RACE_THIRD = (("No third lane", ""), ("Without copied text", "ngram=off"),
+              ("Copied text only", "ngram=on, small_model=off"),
+              ("Small model only", "middle_cache=none, ngram=off"),
+              ("Middle tier on the newest tokens (StreamingLLM)", "middle_cache=streaming"),
+              ("Half as many tokens per full pass", "gamma2=4"))
+RACE_THIRD_LABEL = "Third lane"
+RACE_THIRD_HELP = "Choose one, or type any dials: gamma2=6, budget=512, ngram=off"
+RACE_THIRD_BAD = "{part} is no dial of a third lane"
+RACE_TIMES = "{factor:.2f} times plain decoding's speed"
+RACE_LINE = "{name}: {speed} · {per_pass:.2f} tokens per full pass · {same}"
+RACE_SHARE = "Share"
+RACE_SVG = "Animated SVG"
+RACE_PNG = "PNG"
 RACE_WAITS = "Waiting for the first leg"
 RACE_RECORDING = "{tokens} tokens, {rate} tok/s"
 RACE_AGAIN = "Play again"
@@ -300,6 +313,8 @@ RACE_FASTER = "TriForce was {factor:.2f} times as fast"
 RACE_SLOWER = "Speculation lost: TriForce ran at {factor:.2f} of plain decoding's speed"
 RACE_SLOWER_WHY = ("Its drafts cost more than they saved here ({per_pass:.1f} tokens per full pass). That happens with "
                    "short documents, where one full pass is cheap, and where drafts are seldom accepted.")
+RACE_SLOWER_COSTS = ("A round took {rest:.0f} ms of drafting and {verify:.0f} ms of full pass; plain decoding took "
+                     "{plain:.0f} ms a token. It pays from {need:.1f} tokens per full pass on.")
 RACE_EVEN = "No difference worth the name: {factor:.2f} times plain decoding's speed"
 RACE_UNMEASURED = "Too short to measure a speed: ask for a longer answer"
 RACE_SAME = "Same words: yes"

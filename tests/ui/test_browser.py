@@ -203,6 +203,21 @@ def test_race(served, tab) -> None:
     assert texts[0] == texts[1] and len(texts[0]) > 100
     tab.click("[data-replay]")
     tab.wait_for_function("document.querySelectorAll('.tf-lane.tf-done').length === 0")
+    tab.fill("#race-third input", "gamma2=3")
+    tab.press("#race-third input", "Enter")
+    tab.click("#race-start")
+    tab.wait_for_selector(".tf-lanes-3[data-race]")
+    assert "gamma2=3" in tab.inner_text(".tf-third")
+    with tab.expect_download() as drawn:
+        tab.click("[data-picture]")
+    assert Path(drawn.value.path()).read_bytes().startswith(b"\x89PNG") and drawn.value.suggested_filename == "race.png"
+    with tab.expect_download() as animated:
+        tab.click("a[download='race.svg']")
+    assert "<animate" in Path(animated.value.path()).read_text()
+    tab.fill("#race-third input", "gamma9=3")
+    tab.press("#race-third input", "Enter")
+    tab.click("#race-start")
+    tab.wait_for_selector("#notice .tf-card-error:has-text('gamma9=3')")
 
 
 def test_settings(served, tab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from .. import charts, strings
+from .. import charts, race_picture, strings
 from .. import figures as fmt
 from ..charts import esc
 from ..painter import Panel
@@ -27,6 +28,7 @@ class Race:
     question: gr.Textbox
     start: gr.Button
     stop: gr.Button
+    third: gr.Dropdown
     board: gr.HTML
 
 
@@ -39,8 +41,10 @@ def build() -> Race:
                           min_width=130)
         stop = gr.Button(strings.STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90,
                          visible=False)
+    third = gr.Dropdown(list(strings.RACE_THIRD), value="", label=strings.RACE_THIRD_LABEL,
+                        info=strings.RACE_THIRD_HELP, allow_custom_value=True, elem_id="race-third")
     board = html("race-board", clicks=True)
-    return Race(question, start, stop, board)
+    return Race(question, start, stop, third, board)
 
 
 def lane(name: str, state: str, text: str, css: str = "") -> str:
@@ -52,7 +56,7 @@ def lane(name: str, state: str, text: str, css: str = "") -> str:
 def recording(run: Run) -> str:
     """The race while it is being recorded, one leg after the other."""
     lanes = []
-    for index, name in enumerate(strings.RACE_LANES):
+    for index, (name, _) in enumerate(run.lanes):
         if index >= len(run.legs):
             lanes.append(lane(name, strings.RACE_WAITS, "", "tf-lane-wait"))
             continue
@@ -65,7 +69,8 @@ def recording(run: Run) -> str:
         elif run.state in ("queued", "preparing"):
             state = strings.PREPARING
         lanes.append(lane(name, state, fold.text))
-    return f'<p class="tf-race-question">{esc(run.question)}</p><div class="tf-lanes">{"".join(lanes)}</div>'
+    return (f'<p class="tf-race-question">{esc(run.question)}</p>'
+            f'<div class="tf-lanes tf-lanes-{len(lanes)}">{"".join(lanes)}</div>')
 
 
 def verdict(outcome: dict[str, Any]) -> str:
@@ -79,7 +84,7 @@ def verdict(outcome: dict[str, Any]) -> str:
         speed, css, why = strings.RACE_FASTER.format(factor=factor), "tf-win", ""
     else:
         speed, css = strings.RACE_SLOWER.format(factor=factor), "tf-lose"
-        why = strings.RACE_SLOWER_WHY.format(per_pass=fast.tokens_per_full_pass)
+        why = " ".join((strings.RACE_SLOWER_WHY.format(per_pass=fast.tokens_per_full_pass), costs(outcome)))
     if outcome["same"]:
         words = (f'<p class="tf-same" id="same-words"><b>{esc(strings.RACE_SAME)}</b> '
                  f"{esc(strings.RACE_SAME_MORE.format(tokens=fmt.count(fast.tokens)))}</p>")
@@ -91,19 +96,47 @@ def verdict(outcome: dict[str, Any]) -> str:
                  f'<mark>{esc(parts["plain"])}</mark></dd><dt>{esc(strings.RACE_LANES[1])}</dt>'
                  f'<dd>…{esc(parts["before"])}<mark>{esc(parts["fast"])}</mark></dd></dl>')
     reason = f'<p class="tf-note">{esc(why)}</p>' if why else ""
-    return f'<div class="tf-verdict {css}"><p class="tf-speedup">{esc(speed)}</p>{reason}{words}</div>'
+    more = "".join(f'<p class="tf-note tf-third">{esc(line)}</p>' for line in race_picture.summary(named(outcome))[1:])
+    return f'<div class="tf-verdict {css}"><p class="tf-speedup">{esc(speed)}</p>{reason}{words}{more}</div>'
+
+
+def costs(outcome: dict[str, Any]) -> str:
+    """Where the time of the lane that lost went, if it was recorded."""
+    spent, plain = outcome["lanes"][1].get("round"), figures_of(outcome["lanes"][0]).tokens_per_second
+    if not spent or not spent["verify"] or not plain:
+        return ""
+    return strings.RACE_SLOWER_COSTS.format(rest=spent["rest"], verify=spent["verify"], plain=1000 / plain,
+                                            need=(spent["rest"] + spent["verify"]) * plain / 1000)
+
+
+def named(outcome: dict[str, Any]) -> dict[str, Any]:
+    """A race that an older version kept has two lanes without names."""
+    known = {"same": outcome["same"], "speedup": outcome["speedup"]}
+    lanes = [{"name": name} | known | lane for name, lane in zip(strings.RACE_LANES, outcome["lanes"], strict=False)]
+    return outcome | {"lanes": [*lanes, *outcome["lanes"][2:]]}
+
+
+def share(outcome: dict[str, Any], question: str) -> str:
+    """The race as files: an SVG that replays itself, and a picture that the browser makes of the still one."""
+    def address(animated: bool) -> str:
+        drawn = race_picture.svg(outcome, question, animated=animated).encode()
+        return "data:image/svg+xml;base64," + base64.b64encode(drawn).decode("ascii")
+
+    return (f'<span class="tf-note">{esc(strings.RACE_SHARE)}</span>'
+            f'<a class="tf-btn" download="race.svg" href="{address(True)}">{esc(strings.RACE_SVG)}</a>'
+            f'<button type="button" class="tf-btn" data-picture="{address(False)}">{esc(strings.RACE_PNG)}</button>')
 
 
 def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> str:
     """The recorded race: verdict, two lanes with their times for the replay, figures of both."""
-    lanes = []
-    for name, recorded in zip(strings.RACE_LANES, outcome["lanes"], strict=True):
+    lanes, outcome = [], named(outcome)
+    for recorded in outcome["lanes"]:
         figures = figures_of(recorded)
         marks = json.dumps(recorded["marks"], separators=(",", ":"))
         detail = charts.figures_line(figures)
         lanes.append(
             f'<section class="tf-lane" data-marks="{esc(marks)}" data-rate="{figures.tokens_per_second:.2f}">'
-            f'<header><h3>{esc(name)}</h3><span class="tf-lane-state">'
+            f'<header><h3>{esc(recorded["name"])}</h3><span class="tf-lane-state">'
             f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(strings.RATE)}</span></header>"
             '<div class="tf-lane-bar"><span></span></div><div class="tf-lane-clock" aria-hidden="true"></div>'
             f'<div class="tf-lane-text">{esc(recorded["text"])}</div>'
@@ -111,8 +144,10 @@ def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> 
     again = f'<button type="button" class="tf-btn" data-replay="{esc(key)}">{esc(strings.RACE_AGAIN)}</button>'
     recorded_on = strings.RACE_RECORDED.format(model=outcome["model"], dtype=outcome["dtype"], device=outcome["device"])
     return (f'<p class="tf-race-question">{esc(question)}</p>{verdict(outcome)}'
-            f'<div class="tf-lanes" data-race="{esc(key)}" data-fresh="{int(fresh)}">{"".join(lanes)}</div>'
-            f'<div class="tf-race-foot">{again}<span class="tf-note">{esc(recorded_on)}</span></div>')
+            f'<div class="tf-lanes tf-lanes-{len(lanes)}" data-race="{esc(key)}" data-fresh="{int(fresh)}">'
+            f'{"".join(lanes)}</div>'
+            f'<div class="tf-race-foot">{again}{share(outcome, question)}'
+            f'<span class="tf-note">{esc(recorded_on)}</span></div>')
 
 
 def board(run: Run | None, kept: dict[str, Any] | None, now: float) -> str:
