@@ -68,7 +68,7 @@ def _lane(lane: Mapping[str, Any], x: float, y: float, wide: float, colour: str,
         begin = next((at for at, written in marks if written >= done), end) if animated else None
         last = " …" if left_out and number == len(shown) - 1 else ""
         parts.append(_text(x, y + 88 + LINE * number, line + last, 14, begin=begin))
-    return (_text(x, y + 18, lane["name"], 16, weight=650)
+    return (_text(x, y + 18, textwrap.shorten(lane["name"], max(12, int(wide / 9.4)), placeholder="…"), 16, weight=650)
             + _text(x, y + 40, f"{fmt.rate(rate)} {strings.RATE} · {fmt.seconds(end)}", 14, colour="#5a635f")
             + f'<rect x="{x:.1f}" y="{y + 50}" width="{wide:.1f}" height="7" rx="3.5" fill="#dde2df"/>{bar}</rect>'
             + "".join(parts))

@@ -297,7 +297,7 @@ RACE_THIRD = (("No third lane", ""), ("Without copied text", "ngram=off"),
               ("Copied text only", "ngram=on, small_model=off"),
               ("Small model only", "middle_cache=none, ngram=off"),
               ("Middle tier on the newest tokens (StreamingLLM)", "middle_cache=streaming"),
-              ("Half as many tokens per full pass", "gamma2=4"))
+              ("Short drafts: 4 tokens per full pass", "gamma2=4"))
 RACE_THIRD_LABEL = "Third lane"
 RACE_THIRD_HELP = "Choose one, or type any dials: gamma2=6, budget=512, ngram=off"
 RACE_THIRD_BAD = "{part} is no dial of a third lane"
