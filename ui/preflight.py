@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from triforce_core import MachineInfo, MemoryPlan, ModelInfo, TriForceError
 
+from . import check_strings as said
 from . import figures as fmt
 from . import folders, strings
 from .arguments import VERSION, Arguments, engine_config
@@ -23,11 +24,11 @@ def check(arguments: Arguments) -> int:
     places = folders.make_folders(arguments.data_dir)
     disk = shutil.disk_usage(places.data)
     rows = [
-        (strings.CHECK_APP, f"{strings.APP} {VERSION}, Python {platform.python_version()}, {platform.platform()}"),
-        (strings.CHECK_DISK, strings.CHECK_FREE.format(free=fmt.size(disk.free), total=fmt.size(disk.total))),
-        (strings.CHECK_PACKAGES, ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
-        (strings.CHECK_FOLDERS, f"{places.data}, {places.cache}"),
-        (strings.CHECK_NETWORK, network(arguments)),
+        (said.APP, f"{strings.APP} {VERSION}, Python {platform.python_version()}, {platform.platform()}"),
+        (said.DISK, said.FREE.format(free=fmt.size(disk.free), total=fmt.size(disk.total))),
+        (said.PACKAGES, ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
+        (said.FOLDERS, f"{places.data}, {places.cache}"),
+        (said.NETWORK, network(arguments)),
     ]
     for name, value in rows:
         print(f"{name:<10} {value}")
@@ -43,8 +44,8 @@ def check(arguments: Arguments) -> int:
 
 def network(arguments: Arguments) -> str:
     if arguments.engine == "remote":
-        return strings.CHECK_REMOTE.format(url=arguments.base_url)
-    return strings.CHECK_DOWNLOAD if arguments.allow_download else strings.CHECK_OFFLINE
+        return said.REMOTE.format(url=arguments.base_url)
+    return said.DOWNLOAD if arguments.allow_download else said.OFFLINE
 
 
 def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
@@ -60,19 +61,19 @@ def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
         yield strings.ENGINE, f"{model.mode}, {model.device}: {model.why}"
         yield strings.CONTEXT, fmt.context(model.max_context)
         return
-    yield strings.MODEL, strings.CHECK_MODEL.format(
+    yield strings.MODEL, said.MODEL.format(
         name=model.name, draft=model.draft_name or strings.NO_DRAFT, size=fmt.size(model.model_bytes))
     yield strings.ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
     if model.plan is None:
         yield strings.CONTEXT, strings.CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))
         return
     plan = model.plan
-    yield strings.CONTEXT, strings.CHECK_LONGEST.format(tokens=fmt.count(plan.longest),
+    yield strings.CONTEXT, said.LONGEST.format(tokens=fmt.count(plan.longest),
                                                         most=fmt.count(model.max_context))
     if plan.longest_on_chip is not None and plan.longest_offloaded is not None:
-        yield "", strings.CHECK_ON_CHIP.format(on_chip=fmt.count(plan.longest_on_chip),
+        yield "", said.ON_CHIP.format(on_chip=fmt.count(plan.longest_on_chip),
                                                offloaded=fmt.count(plan.longest_offloaded))
-    yield strings.CHECK_PLAN, strings.CHECK_PLAN_FOR.format(tokens=fmt.count(plan.context))
+    yield said.PLAN, said.PLAN_FOR.format(tokens=fmt.count(plan.context))
     for name, value in parts(plan):
         yield "", f"{name:<26} {value}"
 
@@ -80,17 +81,17 @@ def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
 def parts(plan: MemoryPlan) -> Iterator[tuple[str, str]]:
     """What lies in the GPU's memory (the host's where there is no GPU); then what an offloaded cache takes there."""
     token = f"{plan.kv_per_token / 1024:g}"
-    for name, words in strings.CHECK_PARTS.items():
+    for name, words in said.PARTS.items():
         nbytes = getattr(plan, name)
         if name == "resident_kv":
-            shape = strings.CHECK_PER_TOKEN if plan.mode != "offload" else strings.CHECK_RESIDENT
+            shape = said.PER_TOKEN if plan.mode != "offload" else said.RESIDENT
             yield words, shape.format(size=fmt.memory(nbytes), token=token, resident=plan.resident_layers,
                                       layers=plan.num_layers)
         elif nbytes:
             yield words, fmt.memory(nbytes)
-    yield strings.CHECK_TOGETHER, strings.CHECK_OF_FREE.format(need=fmt.memory(plan.need), have=fmt.memory(plan.have))
+    yield said.TOGETHER, said.OF_FREE.format(need=fmt.memory(plan.need), have=fmt.memory(plan.have))
     if plan.host:
-        yield strings.CHECK_HOST, strings.CHECK_OF_FREE.format(need=fmt.memory(plan.host),
+        yield said.HOST, said.OF_FREE.format(need=fmt.memory(plan.host),
                                                                have=fmt.memory(plan.host_have))
 
 
@@ -98,4 +99,4 @@ def version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return strings.CHECK_MISSING
+        return said.MISSING

@@ -378,30 +378,3 @@ CHOICES = {
 # -- narrow screens -------------------------------------------------------------------------------------------------
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
 DISMISS = "Dismiss"
-
-# -- --check --------------------------------------------------------------------------------------------------------
-CHECK_APP = "App"
-CHECK_DISK = "Disk"
-CHECK_FREE = "{free} free of {total}"
-CHECK_PACKAGES = "Packages"
-CHECK_FOLDERS = "Folders"
-CHECK_NETWORK = "Network"
-CHECK_OFFLINE = "off (models are only taken from this machine)"
-CHECK_REMOTE = "documents and questions are sent to {url}"
-CHECK_DOWNLOAD = "a model named by repo id may be downloaded"
-CHECK_MISSING = "not installed"
-CHECK_MODEL = "{name}, draft {draft}, {size} on disk"
-CHECK_LONGEST = "{tokens} tokens fit, of {most} that the model can"
-CHECK_ON_CHIP = "all on the GPU {on_chip}, with keys and values in host memory {offloaded}"
-CHECK_PLAN = "Plan"
-CHECK_PLAN_FOR = "for {tokens} tokens"
-CHECK_PARTS = {
-    "weights": "weights", "draft_weights": "draft model", "weight_copy": "quantised copy for drafts",
-    "resident_kv": "keys and values", "retrieval": "retrieval cache", "draft_cache": "draft model's cache",
-    "streams": "stream buffers", "workspace": "workspace", "reserve": "kept free",
-}
-CHECK_PER_TOKEN = "{size} ({token} KiB per token)"
-CHECK_RESIDENT = "{size} ({resident} of {layers} layers; {token} KiB per token in all)"
-CHECK_TOGETHER = "together"
-CHECK_OF_FREE = "{need} of {have}"
-CHECK_HOST = "in host memory"
