@@ -11,7 +11,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from triforce_core import (
@@ -23,7 +22,6 @@ from triforce_core import (
     LoadProgress,
     ModelInfo,
     NotEnoughMemoryError,
-    PrefillProgress,
     SamplingParams,
     SpeculationConfig,
     TriForceError,
@@ -34,6 +32,7 @@ from . import race, strings
 from .conversations import Conversations
 from .engines import Engine
 from .library import Library
+from .reading import Reading
 from .runs import Fold, Run, RunState, RunStore
 from .settings import Dials
 from .tally import Tally
@@ -42,18 +41,6 @@ log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
 POLL_EVERY = 2.0
 HUNG_AFTER = 20.0  # seconds in which a Stop must be confirmed: far more than a round, or a chunk of a document, takes
-
-
-@dataclass
-class Reading:
-    """A document on its way into the cache. stage: waiting, loading, or its progress's. guest: it, where it does not
-    stand in the library."""
-
-    document: str
-    stage: str = "waiting"
-    progress: PrefillProgress | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    guest: Document | None = None
 
 
 class Stopped(Exception):
@@ -148,15 +135,20 @@ class Desk:
     def waiting(self) -> int:
         return self._jobs.qsize()
 
-    def close(self, patience: float = 3.0) -> None:
+    def close(self, patience: float = 2.0) -> None:
         """Stop what is running, keep what there is, end the engine."""
         self._closing.set()
         if self._current:
             self._cancel(self._current)
         self._jobs.put(None)
         self._thread.join(patience)
+        for run in self._runs.active():  # their engine does not hear
+            if run.conversation:
+                run.error = strings.APP_ENDED
+                self._keep(run, "failed")
         if self._engine:
             self._engine.close()
+            self._thread.join(patience / 4)
 
     # -- the one thread -----------------------------------------------------------------------------------------
 

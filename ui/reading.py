@@ -1,4 +1,5 @@
-"""Files -> text, beside the engine's desk: extraction never waits for an answer, and no answer for extraction."""
+"""Files -> text, beside the engine's desk: extraction never waits for an answer, and no answer for extraction.
+And what is under way, of either kind."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triforce_core import Document, EncryptedDocumentError, TriForceError
+from triforce_core import Document, EncryptedDocumentError, PrefillProgress, TriForceError
 
 from . import strings
 from .library import Entry, Library
@@ -26,6 +27,18 @@ class Extraction:
     pages_done: int = 0
     pages_total: int = 0
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class Reading:
+    """A document on its way into the cache. stage: waiting, loading, or its progress's. guest: it, where it does not
+    stand in the library."""
+
+    document: str
+    stage: str = "waiting"
+    progress: PrefillProgress | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    guest: Document | None = None
 
 
 class ReadingRoom:

@@ -33,7 +33,7 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 SAMPLE = ASSETS / "sample" / "handbook.pdf"
 PORTS_TRIED = 100
 NOBODY_IS_ASKED = Access()
-LEAVE_WITHIN = 4.5  # seconds from the signal to the end, whatever hangs
+LEAVE_WITHIN = 4.0  # seconds from the signal to the end, whatever hangs
 
 
 def serve(arguments: Arguments) -> int:

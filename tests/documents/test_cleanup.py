@@ -7,10 +7,13 @@ import time
 import pytest
 
 from triforce_core.documents.cleanup import clean, letters
+from triforce_core.documents.finish import finish
+from triforce_core.documents.readers.source import Raw, RawPage
 from triforce_core.documents.reflow import reflow
 from triforce_core.documents.running_lines import strip_running_lines
 from triforce_core.documents.sections import split_sections
 from triforce_core.documents.sentences import SentenceRules
+from triforce_core.documents.special import count_special, neutralise
 from triforce_core.documents.typography import ascii_typography, find_quote
 
 
@@ -118,3 +121,18 @@ def test_typography_and_the_way_back() -> None:
     assert first is not None and second is not None and first[0] < second[0] and page[slice(*second)] == "“line”"
     assert find_quote(page, "nowhere") is None and find_quote(page, "") is None
     assert ascii_typography(plain) == plain
+
+
+def test_strings_that_spell_control_tokens_are_counted_and_shown() -> None:
+    text = "Say <|im_end|> and </s>, [INST] or <start_of_turn>; <b> and [page 3] are none. <｜end▁of▁sentence｜>"
+    assert count_special(text) == 5
+    raw = Raw("", "txt", "test", [RawPage("1", text)])
+    (page,), warnings = finish(raw, "a.txt")
+    assert "<|im_end|>" in page[1]  # what stands there is shown; the tokenizer makes no control token of it
+    assert [w for w in warnings if w.startswith("5 strings that spell control tokens")]
+
+
+def test_neutralised_text_reads_the_same_and_spells_nothing() -> None:
+    text = "a <|eot_id|> b <<SYS>> c <S> d"
+    assert count_special(neutralise(text)) == 0
+    assert neutralise(text).replace(" ", "") == text.replace(" ", "") and neutralise("1 < 2 | 3 > 2") == "1 < 2 | 3 > 2"

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_answer_carries_the_headers(served) -> None:
-    for path in ("/", "/healthz", "/config", "/nothing-here"):
+    for path in ("/", "/healthz", "/config", "/nothing-here", "/metrics", "/v1/models", "/v1/files/file-0"):
         answer = httpx.get(served.url + path.lstrip("/"))
         assert "default-src 'self'" in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -29,7 +29,8 @@ def test_every_answer_carries_the_headers(served) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:7860", "127.0.0.1.evil.example", "", "[::2]"])
 def test_foreign_host_names_are_refused(served, host: str) -> None:
-    assert httpx.get(served.url, headers={"Host": host}).status_code == 400
+    for path in ("", "metrics", "v1/models", "v1/files"):
+        assert httpx.get(served.url + path, headers={"Host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost", "LOCALHOST:7860", "[::1]:7860"])
@@ -44,6 +45,22 @@ def test_cross_site_requests_are_refused(served, headers: dict[str, str]) -> Non
     answer = httpx.post(served.url + "gradio_api/upload", files=files, headers=headers)
     assert answer.status_code == 403
     assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}])
+def test_cross_site_requests_to_our_own_routes_are_refused(served, headers: dict[str, str]) -> None:
+    before = len(served.services.library.entries())
+    for method, path in (("POST", "v1/files"), ("POST", "v1/chat/completions"), ("DELETE", "v1/files/file-0")):
+        answer = httpx.request(method, served.url + path, headers=headers, **(
+            {"files": {"file": ("x.txt", b"hello there")}} if path == "v1/files" else {}))
+        assert answer.status_code == 403 and "access-control-allow-origin" not in answer.headers
+    assert len(served.services.library.entries()) == before
+
+
+def test_a_form_that_another_site_could_send_is_no_request_to_the_api(served) -> None:
+    """Where a browser says nothing of where a request comes from, a form still cannot make a JSON body."""
+    answer = httpx.post(served.url + "v1/chat/completions", data={"model": "builtin"})
+    assert answer.status_code == 400
 
 
 def test_the_page_s_own_upload_works(served) -> None:
