@@ -201,7 +201,8 @@ class _Progress:
             self._rewrite(f"Loading: {event.stage}{share}")
         elif isinstance(event, PrefillProgress):
             eta = "" if event.eta_seconds is None else f", {event.eta_seconds:.0f} s left"
-            doing = {"read": "Reading", "restore": "Restoring", "save": "Saving", "warm-up": "Warming up"}[event.stage]
+            doing = {"read": "Reading", "restore": "Restoring", "save": "Saving", "warm-up": "Warming up",
+                     "draft": "Reading with the draft model"}[event.stage]
             self._rewrite(f"{doing}: {event.tokens_done:,} of {event.tokens_total:,} tokens, "
                           f"{event.tokens_per_second:,.0f} tokens/s{eta}")
         elif isinstance(event, TextDelta):

@@ -147,7 +147,7 @@ class SpeculationConfig:
     quotes: Literal["auto", "on", "off"] = "auto"
     small_model: Literal["on", "off", "self-skip"] = "on"
     middle_cache: Literal["retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none"] = "retrieval"
-    draft_cache: Literal["streaming", "cross"] = "streaming"
+    draft_cache: Literal["auto", "streaming", "cross"] = "auto"
     ngram: Literal["auto", "straight", "on", "off"] = "auto"
     ngram_tail: int | Auto = "auto"
 
@@ -161,7 +161,7 @@ class SpeculationConfig:
         _one_of("middle_cache", self.middle_cache, MIDDLE_CACHES)
         _check(self.refresh == "attention" or self.middle_cache in ("retrieval", "none"), "refresh", self.refresh,
                f"attention with middle_cache {self.middle_cache}, which chooses no chunks")
-        _one_of("draft_cache", self.draft_cache, ("streaming", "cross"))
+        _one_of("draft_cache", self.draft_cache, ("auto", "streaming", "cross"))
         _one_of("ngram", self.ngram, ("auto", "straight", "on", "off"))
         _whole("ngram_tail", self.ngram_tail, 0, 64)
         _whole("gamma1", self.gamma1, 0, 64)

@@ -158,7 +158,8 @@ class PrefillProgress:
     tokens_total: int
     tokens_per_second: float
     eta_seconds: float | None
-    stage: Literal["read", "restore", "save", "warm-up"] = "read"  # warm-up: passes are captured, weights copied
+    # draft: the draft model reads it too; warm-up: passes are captured, weights copied
+    stage: Literal["read", "restore", "save", "draft", "warm-up"] = "read"
 
 
 @dataclass(frozen=True, slots=True)

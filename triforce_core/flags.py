@@ -69,7 +69,7 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
                        help="what the model attends when it drafts; other than retrieval: for comparison")
     group.add_argument("--small-model", choices=("on", "off", "self-skip"), default=_SPECULATION.small_model,
                        help="what drafts first; self-skip: the model without a part of its layers, for comparison")
-    group.add_argument("--draft-cache", choices=("streaming", "cross"), default=_SPECULATION.draft_cache,
+    group.add_argument("--draft-cache", choices=("auto", "streaming", "cross"), default=_SPECULATION.draft_cache,
                        help="what the small model attends: its newest tokens, or also what the model attended")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
     group.add_argument("--ngram", choices=("auto", "straight", "on", "off"), default=_SPECULATION.ngram,

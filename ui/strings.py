@@ -81,7 +81,7 @@ PHASES = {
     "extracting": "Taking the text out", "locked": "Needs its password", "failed": "Could not be read",
     "waiting": "Waiting for the engine", "loading": "Starting the engine", "read": "Reading",
     "restore": "Bringing back the saved reading", "save": "Saving the reading", "problem": "Not read",
-    "warm-up": "Preparing the engine for it",
+    "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
     "too_long": "Longer than the context", "ready": "In context", "resting": "Read before", "closed": "Not read yet",
 }
 

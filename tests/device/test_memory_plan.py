@@ -57,6 +57,10 @@ def test_llama_2_7b_at_the_papers_length() -> None:
     assert plan.draft_cache == 388 * 2 * 2 * 12 * 64 * 2
     reads = make_plan(replace(PAPER, draft_reads=True), H200, CONTEXT, ["on-chip"])
     assert reads.draft_cache - plan.draft_cache == CONTEXT * 2 * 2 * 12 * 64 * 2
+    offloaded = make_plan(replace(PAPER, draft_reads=True), replace(H200, device_free=24 * GIB), CONTEXT, ["offload"])
+    assert offloaded.draft_cache == plan.draft_cache  # layers of the cache need that memory more
+    tight = replace(H200, device_free=81 * GIB)
+    assert make_plan(replace(PAPER, draft_reads=True), tight, CONTEXT, ["on-chip"]).draft_cache == plan.draft_cache
     assert plan.reserve == 139 * GIB // 32
     assert plan.need == (plan.weights + plan.draft_weights + plan.kv + plan.retrieval + plan.draft_cache
                          + plan.workspace + plan.reserve)

@@ -11,7 +11,7 @@ from engine.tiny import document, write_model
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.device_loop import DeviceLoop
-from triforce_core.engine import assembly
+from triforce_core.engine import assembly, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.indexed import IndexedCache
@@ -123,6 +123,17 @@ def test_where_the_device_leads_copies_go_straight_or_not_at_all(engines):
     plain, _ = answer(engines[0], SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off"),
                       tokens=400)
     assert plain.token_ids == found[0][0].token_ids
+
+
+def test_the_small_model_reads_while_the_document_is_opened(engines, monkeypatch):
+    """As on a GPU, where it does so by default."""
+    decide = session.dials_for
+    monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
+    engines[0]._session = None  # opened anew
+    steps = [event.stage for event in engines[0].open_document(document()) if isinstance(event, PrefillProgress)]
+    reading = engines[0]._session._reading
+    assert steps[0] == "read" and steps[-1] == "draft"
+    assert reading.full.num_committed == len(engines[0]._session._document) - 1
 
 
 def test_by_chance_the_seed_decides_and_tiers_are_at_work(engines):

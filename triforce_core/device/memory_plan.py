@@ -87,8 +87,8 @@ class Wish:
 
     max_context: what the model can. budget: of the retrieval cache (0: none); slack: its room for new tokens; in_place:
     on the GPU it is attended where it lies, and takes no memory of its own while the whole cache is there.
-    draft_slots: of the draft model's streaming cache; draft_reads: it keeps the whole context too. chunk_size: of the
-    attention mass that chooses chunks.
+    draft_slots: of the draft model's streaming cache; draft_reads: it keeps the whole context too, where that
+    fits beside a cache on the device. chunk_size: of the attention mass that chooses chunks.
     copy_bytes_per_weight: of the quantised copy for the retrieval tier (0: none); left out where it does not fit.
     stream_buffers: device buffers through which layers of an offloaded cache pass, each for stream_tokens tokens of
     one layer (0: all of them); stream_tail: newest tokens of each such layer that stay on the device; most_resident: of
@@ -168,13 +168,16 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
         mode=mode, why="", context=context, weights=target.nbytes, draft_weights=draft.nbytes if draft else 0,
         weight_copy=0, kv_per_token=target.kv_per_token, kv=layer_kv * layers,
         retrieval=target.kv_per_token * (min(wish.budget, context) + wish.slack) if copied else 0,
-        draft_cache=draft.kv_per_token * (wish.draft_slots + context * wish.draft_reads) if draft else 0,
+        draft_cache=draft.kv_per_token * wish.draft_slots if draft else 0,
         workspace=workspace(wish, context, mode), streams=0, reserve=_reserve(have, 32 if mode != "cpu" else 16),
         num_layers=layers, resident_layers=layers, have=have, host=0,
         host_have=room.host_free - _reserve(room.host_free, 16), longest=0)
     if mode == "offload":
         free = wish.most_resident is None or wish.most_resident >= layers
         return plan if plan.fits and free else _offload(plan, wish, layer_kv)
+    if draft and wish.draft_reads:
+        reading = replace(plan, draft_cache=plan.draft_cache + draft.kv_per_token * context)
+        plan = reading if reading.fits else plan
     if wish.copy_bytes_per_weight:
         head = target.shape.vocab_size * target.shape.hidden_size  # in int8, whatever the layers are in
         with_copy = replace(plan, weight_copy=int(target.matrices * wish.copy_bytes_per_weight) + head)

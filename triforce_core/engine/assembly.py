@@ -366,8 +366,8 @@ def dials_for(loaded: Loaded, full: ModelOnCache, speculation: SpeculationConfig
     if wanted in WEIGHT_KINDS and wanted not in able:
         raise ConfigError(f"retrieval_weights is {wanted!r} with {loaded.info.dtype} on {loaded.info.device}",
                           allowed="auto, same", remedy="A copy of the weights in few bits is for bfloat16 on a GPU.")
-    reads = 0
-    if loaded.draft is not None and speculation.draft_cache == "cross" and reading is None:
+    reads, kinds = 0, ("cross", "auto") if target.device.type == "cuda" else ("cross",)
+    if loaded.draft is not None and speculation.draft_cache in kinds and reading is None:
         reads = reading_bytes(loaded.draft, context_tokens)
     free = loaded.shard.least(loaded.planner.unused_bytes) if able or reads else 0
     return Dials.decide(speculation, context_tokens=context_tokens, has_draft=loaded.draft is not None,

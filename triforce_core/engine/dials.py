@@ -101,7 +101,10 @@ class Dials:
         copied = COPY if weights == "auto" and on_gpu and not offloaded else weights
         if not middle or copied not in copies:
             copied = "same"
-        cross = small and not self_skip and wanted.draft_cache == "cross" and room_to_read
+        # Where the cache comes through a link, drafting is a small part of the time and its memory better spent; a CPU
+        # reads a long document noticeably longer for it.
+        reads = wanted.draft_cache == "cross" or (wanted.draft_cache == "auto" and middle and on_gpu and not offloaded)
+        cross = small and not self_skip and reads and room_to_read
         if not speculating:
             why = "plain decoding was chosen"
         elif middle and small:
@@ -126,7 +129,7 @@ class Dials:
             why += "; the small model attends what the model attended"
         elif self_skip:
             why += "; the small model is the model itself without a part of its layers"
-        elif small and wanted.draft_cache == "cross":
+        elif small and reads:
             why += "; no memory is free for the small model to read the document"
         if ngram and (middle or small):
             why += "; what stood in the text before is copied first"

@@ -122,6 +122,7 @@ class Engine:
             yield from self._save(full, key, read_seconds, document.title)
         self._read_seconds = read_seconds
         self._session, self._plan = Session(loaded, builder, prompt, full, chunk), plan
+        yield from self._session.read_small(self._cancelled)
         yield from self._session.warm_up(self._cancelled)
         yield self._opened(prompt, perf_counter() - started, restored)
 

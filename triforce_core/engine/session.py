@@ -146,6 +146,20 @@ class Session:
         yield self._finished(reason, context[answer_start:], rounds, attended, dials, answer_start - reused, reused,
                              started, prefilled, "".join(texts))
 
+    def read_small(self, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+        """Have the small model read the document where the usual settings ask for that: no question shall wait for it.
+        Cut short, the first question has it read."""
+        dials = dials_for(self.loaded, self.full, SpeculationConfig(), len(self._document), self._reading)
+        if dials.draft_cache == "cross":
+            yield from self._small_reading().read(self._document, self._chunk, cancelled)
+
+    def _small_reading(self) -> SmallReading:
+        if self._reading is None:
+            assert self.loaded.draft is not None
+            self._reading = SmallReading(self.loaded.draft, len(self._document) - self.builder.tail_length,
+                                         max_tokens=self.loaded.info.max_context)
+        return self._reading
+
     def warm_up(self, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
         """Capture what an answer with the usual settings runs, so that the first question does not wait for it.
         Ends early when cancelled: what is missing then is captured when it is needed."""
@@ -155,7 +169,7 @@ class Session:
         started, total = perf_counter(), len(self._document)
         yield PrefillProgress(0, total, 0.0, None, "warm-up")
         speculation = SpeculationConfig()
-        _, _, hierarchy = self._prepare(dials_for(self.loaded, self.full, speculation, len(context)))
+        _, _, hierarchy = self._prepare(dials_for(self.loaded, self.full, speculation, len(context), self._reading))
         if hierarchy is not None:
             hierarchy.reset()
             hierarchy.start(context)
@@ -219,12 +233,9 @@ class Session:
             if (dials.ngram or dials.straight) and self._text is None:
                 # Without its end, which is not there when the text itself goes on.
                 self._text = TextIndex(self._document[: len(self._document) - self.builder.tail_length])
-            if dials.draft_cache == "cross" and self._reading is None:
-                assert self.loaded.draft is not None
-                self._reading = SmallReading(self.loaded.draft, len(self._document) - self.builder.tail_length,
-                                             max_tokens=self.loaded.info.max_context)
+            reading = self._small_reading() if dials.draft_cache == "cross" else None
             self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer,
-                                        self._accumulated if heavy else None, self._text, self._reading)
+                                        self._accumulated if heavy else None, self._text, reading)
         return self._observer, self._hierarchy.drafter, self._hierarchy
 
     def _prefill(self, context: list[int], observer: AttentionMass, accumulated: AccumulatedMass | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -61,7 +62,8 @@ class SmallReading:
         self.full.truncate(min(shared, len(self._read)))
         reader = self.marked(_READ_WITH, _READ_WITH // 2, 8)
         for stop in (shared, len(wanted)):
-            yield from prefill(reader, wanted[self.full.length : stop], chunk, cancelled, len(wanted))
+            for progress in prefill(reader, wanted[self.full.length : stop], chunk, cancelled, len(wanted)):
+                yield replace(progress, stage="draft")
         self._read = list(wanted[: self.full.length])
 
 
