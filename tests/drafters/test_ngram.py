@@ -180,3 +180,11 @@ def test_a_gate_opens_again_when_the_text_changes():
             gate.learn(1, length, length)
         grown = max(grown, length)
     assert grown == 8
+
+
+def test_what_is_new_is_hoped_to_be_as_good_as_what_is_less_promising():
+    gate = Gate()
+    gate.learn(2, 20, 20)
+    assert gate.rate(5) == gate.rate(2) > gate.rate(1) == Gate().rate(5)
+    gate.learn(3, 20, 0)
+    assert gate.rate(3) < 0.1 and gate.rate(5) == Gate().rate(5), "a new kind is never given up"

@@ -17,7 +17,8 @@ _RETRY = 0.995  # of it, with every draft that was not made: about one try in th
 
 
 class Gate:
-    """Acceptance of several kinds of guesses, each known by a number. Counts only: the same run decides the same."""
+    """Acceptance of several kinds of guesses, each known by a number, the more promising the higher. Counts only: the
+    same run decides the same."""
 
     def __init__(self, price: float = PRICE) -> None:
         assert 0 < price < 1
@@ -28,8 +29,12 @@ class Gate:
         self._known.clear()
 
     def rate(self, kind: int) -> float:
-        """The share of tested tokens that is accepted, as far as is known."""
-        tested, accepted = self._known.get(kind, (0.0, 0.0))
+        """The share of tested tokens that is accepted, as far as is known. A kind that is new is hoped to be as good as
+        the one before it, at least: kinds are numbered from the least promising on."""
+        if kind not in self._known:
+            below = max((known for known in self._known if known < kind), default=None)
+            return _HOPE if below is None else max(_HOPE, self.rate(below))
+        tested, accepted = self._known[kind]
         return (accepted + _HOPE * _WEIGHT) / (tested + _WEIGHT)
 
     def length(self, kind: int, most: int) -> int:

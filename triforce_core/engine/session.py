@@ -112,7 +112,9 @@ class Session:
             began, streamed = perf_counter(), self.full.cache.streamed_bytes
             measured = hierarchy is not None and hierarchy.measures_next_round
             self.full.observer = (accumulated or observer) if measured else None
-            done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler, most=left - 1,
+            # A draft beyond the answer's limit is verified whole, as its pass may be captured in that width only.
+            done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler,
+                             most=self.loaded.info.max_context - len(context) - 1,
                              alternatives=sampling.alternatives)
             tokens, reason = self._cut(done.verdict.token_ids, sampler.stop, left)
             if reason == "length" and room < sampling.max_new_tokens:
