@@ -159,3 +159,21 @@ def test_passes_that_only_catch_up_are_not_captured() -> None:
     for _ in range(9):
         llama.forward(torch.tensor([5, 6]), cache, logits_rows=0)
     assert again.captured == 0 and cache.length == 18
+
+
+@pytest.mark.parametrize("make", [full, streaming])
+def test_a_width_between_two_is_filled_up_and_nothing_of_it_stays(make: Callable[[Llama], StagingCache]) -> None:
+    usual, captured, again = model(), model(), RunAgain()
+    captured.graphs = PassGraphs(captured.rope, 16, lambda: again)
+    caches = [make(usual), make(captured)]
+    g = torch.Generator().manual_seed(0)
+    for step in range(60):
+        n = (5, 7, 9, 10, 11)[step % 5]
+        ids = torch.randint(VOCAB, (n,), generator=g)
+        found = [one.forward(ids, cache, logits_rows=3) for one, cache in zip((usual, captured), caches, strict=True)]
+        assert found[0].shape == found[1].shape and torch.allclose(*found, atol=1e-5)
+        assert caches[0].length == caches[1].length
+        for cache in caches:
+            cache.keep(range(n - step % 3))
+            cache.commit()
+    assert again.captured <= 9, "three widths, once for each size of the buffers"
