@@ -28,7 +28,7 @@ class Arguments:
     port: int | None = None
     allow_host: tuple[str, ...] = ()
     browser: bool = True
-    model: str = "builtin"
+    model: str | None = None  # None: the one chosen last on the models tab, at first the built-in one
     draft_model: str = "auto"
     mode: str | None = None  # None, as of dtype: what the settings page says
     dtype: str | None = None
@@ -58,7 +58,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--port", type=_port, help=say["port"])
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help=say["allow_host"])
     parser.add_argument("--no-browser", action="store_true", help=say["no_browser"])
-    parser.add_argument("--model", default="builtin", metavar="MODEL", help=say["model"])
+    parser.add_argument("--model", metavar="MODEL", help=say["model"])
     parser.add_argument("--draft-model", default="auto", metavar="MODEL", help=say["draft_model"])
     parser.add_argument("--mode", choices=MODES, help=say["mode"])
     parser.add_argument("--dtype", choices=DTYPES, help=say["dtype"])
@@ -93,7 +93,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
 def engine_config(arguments: Arguments, saved_readings: Path | None = None) -> EngineConfig:
     """What the engine is told. Raises ConfigError."""
     return EngineConfig(
-        model=arguments.model, draft_model=arguments.draft_model, mode=arguments.mode or "auto",
+        model=arguments.model or "builtin", draft_model=arguments.draft_model, mode=arguments.mode or "auto",
         dtype=arguments.dtype or "auto", device=arguments.device, gpus=arguments.gpus,
         max_context=arguments.max_context or "auto", gpu_memory_limit=arguments.gpu_memory_limit,
         allow_download=arguments.allow_download, saved_readings=saved_readings)

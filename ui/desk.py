@@ -332,7 +332,7 @@ class Desk:
             raise Stopped
 
     def _keep(self, run: Run, state: str) -> None:
-        result = run.fold.result() | {"first_page": run.first_page}
+        result = run.fold.result() | {"first_page": run.first_page, "model": self.model.name if self.model else ""}
         self._conversations.save(run.id, text=run.fold.text, token_ids=tuple(run.fold.token_ids), state=state,
                                  error=run.error, result=result)
 

@@ -33,6 +33,10 @@ class Folders:
         return self.data / "settings.json"
 
     @property
+    def model(self) -> Path:
+        return self.data / "model.json"
+
+    @property
     def saved_readings(self) -> Path:
         return self.cache / "readings"
 

@@ -15,10 +15,10 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
-from . import citations, strings
+from . import citations, model_strings, strings
 from .charts import esc
 from .painter import Painter, Panel
-from .panels import chat, head, html, library, race, reader, settings, side
+from .panels import chat, head, html, library, models, race, reader, settings, side
 from .services import Services, View
 from .settings import Dials
 
@@ -84,6 +84,8 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                         talk = chat.build()
                     with gr.Tab(strings.RACE, id="race", elem_id="tab-race"):
                         lanes = race.build()
+                    with gr.Tab(model_strings.TAB, id="models", elem_id="tab-models"):
+                        shelf = models.build()
                     with gr.Tab(strings.SETTINGS_TAB, id="settings", elem_id="tab-settings"):
                         form = settings.build(services.dials)
             with gr.Column(elem_id="side", scale=0, min_width=200):
@@ -96,10 +98,10 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             "range_text": dialogs.range_text, "first": dialogs.first, "last": dialogs.last,
             "transcript": talk.transcript, "live": talk.live, "stop": talk.stop, "figures": figures, "strip": strip,
             "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
-            "memory": memory,
+            "models_board": shelf.board, "memory": memory,
         }
         panels = [*library.panels(services), *head.panels(services), *chat.panels(services), *side.panels(services),
-                  *reader.panels(services), *race.panels(services), _memory(services)]
+                  *reader.panels(services), *race.panels(services), *models.panels(services), _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
         gr.on([page.load, awake.click], _live(tabs, panels, list(outputs)), [memory], list(outputs.values()),
@@ -108,11 +110,13 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         page.load(lambda: settings.values(services.dials), None, list(form.fields.values()), queue=False, **PRIVATE)
 
         act = _act(services, tabs)
-        for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board):
+        for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board,
+                       shelf.board):
             source.click(act, None, None, queue=False, **PRIVATE)
         _wire_documents(services, tabs, upload, dialogs, uploads)
         _wire_questions(services, tabs, talk, lanes, tab_bar)
         _wire_settings(services, form)
+        models.wire(services, shelf, PRIVATE)
     return page
 
 
@@ -218,7 +222,7 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         "delete-document": lambda view, data: services.delete(view, data.get("document", "")),
         "new-conversation": new_conversation, "conversation": conversation,
         "delete-conversation": delete_conversation, "page": open_page, "turned": turned, "trace": trace,
-        "choose-pages": choose_pages, "dismiss": dismiss,
+        "choose-pages": choose_pages, "dismiss": dismiss, **models.actions(services),
     }
 
     def act(event: gr.EventData, request: gr.Request) -> None:

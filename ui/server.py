@@ -78,6 +78,8 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"
     fixed = [name for name in ENGINE_DIALS if getattr(arguments, name) is not None]
+    if arguments.model is not None or arguments.engine in ("scripted", "remote"):
+        fixed.append("model")
     return Services(folders, engine_maker(arguments), config, read_document, fixed=fixed,
                     plain=arguments.engine == "autoregressive", sends_to=arguments.base_url)
 

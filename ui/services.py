@@ -18,6 +18,7 @@ from .desk import Desk
 from .engines import Engine
 from .folders import Folders
 from .library import Entry, Library
+from .models import Models
 from .quotes import Place
 from .reading import Reader, ReadingRoom
 from .runs import Run, RunStore
@@ -64,6 +65,9 @@ class Services:
         self.citations = Citations()
         self.pages = PageImages()
         self.dials = settings.load(folders.settings)
+        self.models = Models(folders.model, lambda: self.desk.config)
+        if "model" not in fixed:
+            config = self.models.remembered(config)
         self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs)
         self.room = ReadingRoom(self.library, read, self.desk.read)
         self.take_text = read
@@ -92,6 +96,7 @@ class Services:
         return problems
 
     def close(self) -> None:
+        self.models.close()
         self.room.close()
         self.pages.close()
         self.desk.close()
@@ -256,6 +261,11 @@ class Services:
         restarts = config != self.desk.config
         self.desk.reconfigure(config)
         return restarts
+
+    def use_model(self, model: str, draft: str) -> None:
+        """Load another model: the engine restarts with it, after what it is doing; everything else stays."""
+        self.models.keep(model, draft)
+        self.desk.reconfigure(dataclasses.replace(self.desk.config, model=model, draft_model=draft))
 
     def dials_now(self) -> Dials:
         if self._plain and self.dials.engine == "auto":

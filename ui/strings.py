@@ -173,6 +173,7 @@ CITED_PAGE = "p. {label}"
 QUOTE_EXACT = "these words stand there"
 QUOTE_PARTLY = "{percent} % of these words stand there in one piece"
 QUOTE_MORE = "and {more} more places"
+ANSWERED_BY = "by {model}"
 QUOTE_MISSING = "not in the document"
 QUOTE_MISSING_HELP = "The program looked for these words on every page and did not find them."
 

@@ -63,7 +63,9 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
         parts.append(card("error", title, item.error))
     figures = figures_of(item.result)
     if figures.tokens:
+        by = item.result.get("model")
         parts.append('<div class="tf-foot">' + charts.figures_line(figures)
+                     + (f'<span class="tf-by">{esc(strings.ANSWERED_BY.format(model=by))}</span>' if by else "")
                      + trace_button(item.id, traced)
                      + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(strings.COPY)}">'
                        f"{esc(strings.COPY)}</button></div>")
