@@ -171,8 +171,9 @@ def test_a_chosen_model_is_loaded_and_remembered(services: Services, tmp_path: P
     assert services.desk.config.draft_model == "none"
     second = services.ask(view, "And then?")
     wait_for(lambda: second.ended)
+    wait_for(lambda: all(answer.state == "done" for answer in services.conversations.answers(view.conversation)))
     answers = services.conversations.answers(view.conversation)
-    assert [answer.state for answer in answers] == ["done", "done"]
+    assert len(answers) == 2
     assert {answer.result["model"] for answer in answers} == {"Scripted target"}
     kept = Models(services.folders.model, EngineConfig).remembered(EngineConfig())
     assert (kept.model, kept.draft_model) == ("/m/other", "none")
