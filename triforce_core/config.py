@@ -130,6 +130,9 @@ class SpeculationConfig:
     model; what that gains is measured while answering, and it stops where it gains nothing. "straight": copies go to
     the full cache, in rounds in which they promise more than the other tiers; "on": to the small model. ngram_tail:
     tokens that it may write behind each draft of the small model, 0: it drafts for the small model only.
+    tree: several guesses at a token in one draft: Sequoia's trees (arXiv 2402.12374) of at most tree_size guesses on
+    tree_depth levels or, to compare, SpecInfer's chains side by side. tree_tier: who grows them, the small model for
+    the tier above it ("draft") or the middle tier for the full cache ("middle": the small model rests then).
     """
 
     engine: Literal["triforce", "autoregressive"] = "triforce"
@@ -150,6 +153,10 @@ class SpeculationConfig:
     draft_cache: Literal["auto", "streaming", "cross"] = "auto"
     ngram: Literal["auto", "straight", "on", "off"] = "auto"
     ngram_tail: int | Auto = "auto"
+    tree: Literal["off", "sequoia", "specinfer"] = "off"
+    tree_tier: Literal["auto", "draft", "middle"] = "auto"
+    tree_size: int | Auto = "auto"
+    tree_depth: int | Auto = "auto"
 
     def __post_init__(self) -> None:
         _one_of("engine", self.engine, ("triforce", "autoregressive"))
@@ -164,6 +171,10 @@ class SpeculationConfig:
         _one_of("draft_cache", self.draft_cache, ("auto", "streaming", "cross"))
         _one_of("ngram", self.ngram, ("auto", "straight", "on", "off"))
         _whole("ngram_tail", self.ngram_tail, 0, 64)
+        _one_of("tree", self.tree, ("off", "sequoia", "specinfer"))
+        _one_of("tree_tier", self.tree_tier, ("auto", "draft", "middle"))
+        _whole("tree_size", self.tree_size, 1, 512)
+        _whole("tree_depth", self.tree_depth, 1, 64)
         _whole("gamma1", self.gamma1, 0, 64)
         _whole("gamma2", self.gamma2, 1, 256)
         _whole("budget", self.budget, 64, 1_048_576)

@@ -75,6 +75,12 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ngram", choices=("auto", "straight", "on", "off"), default=_SPECULATION.ngram,
                        help="draft by copying what followed the same words before, without a model: straight for the "
                             "full cache, or (on) for the small model")
+    group.add_argument("--tree", choices=("off", "sequoia", "specinfer"), default=_SPECULATION.tree,
+                       help="draft several guesses at a token: the best tree, or (to compare) chains side by side")
+    group.add_argument("--tree-tier", choices=("auto", "draft", "middle"), default=_SPECULATION.tree_tier,
+                       help="who grows trees: the small model, or the model on its part of the cache")
+    group.add_argument("--tree-size", type=auto_or_whole, default="auto", metavar="N", help="guesses in a tree")
+    group.add_argument("--tree-depth", type=auto_or_whole, default="auto", metavar="N", help="levels of a tree")
     group.add_argument("--quotes", choices=("auto", "on", "off"), default=_SPECULATION.quotes,
                        help="hold quotations to the document's words")
 
@@ -100,7 +106,8 @@ def speculation_config(given: argparse.Namespace, engine: str) -> SpeculationCon
         retrieval_weights=given.retrieval_weights, window=given.window, quotes=given.quotes,
         middle_cache=given.middle_cache, draft_cache=given.draft_cache,
         small_model=given.small_model,
-        ngram=given.ngram,
+        ngram=given.ngram, tree=given.tree, tree_tier=given.tree_tier, tree_size=given.tree_size,
+        tree_depth=given.tree_depth,
     )
 
 

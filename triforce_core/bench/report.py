@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..events import ModelInfo
-from ..metrics import acceptance_rate, merge_acceptance
+from ..metrics import acceptance_rate, merge_acceptance, rank_counts
 from .expected import ewif, swi, tokens_per_pass
 from .measure import Answer, DocumentResult, Pair, median_of, same_start
 from .roofline import Bandwidth, Traffic
@@ -98,6 +98,7 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
         **_expected(answers, slow, stats.dials, context, least, bandwidth, traffic),
         "acceptance": {tier: {"tested": count.tested, "accepted": count.accepted, "rate": acceptance_rate(count)}
                        for tier, count in counts.items()},
+        "tree_acceptance": tree_acceptance(answers),
         "identical_text": all(pair.identical for pair in pairs) if row.same_text_expected else None,
         "variety": median_of([pair.variety for pair in pairs]),
         "autoregressive_time_to_first_token": median_of([answer.stats.time_to_first_token for answer in slow]),
@@ -183,6 +184,15 @@ def tokens_per_full_pass(answers: Sequence[Answer]) -> float:
     """Over all these answers together."""
     passes = sum(answer.stats.full_passes for answer in answers)
     return sum(answer.stats.generated_tokens for answer in answers) / passes if passes else 0.0
+
+
+def tree_acceptance(answers: Sequence[Answer]) -> dict[str, list[dict[str, float]]]:
+    """By tier that drafts trees and rank among siblings: how often one was there, and was the one accepted."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for count in rank_counts(count for answer in answers for count in answer.stats.ranks):
+        found.setdefault(count.tier, []).append({"tested": count.tested, "accepted": count.accepted,
+                                                 "rate": count.accepted / count.tested})
+    return found
 
 
 def milliseconds_per_pass(answers: Sequence[Answer]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..events import TierCount
+from ..events import RankCount, TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
@@ -60,6 +60,9 @@ class Either(Drafter):
 
     def counts(self) -> list[TierCount]:
         return self.first.counts()
+
+    def ranks(self) -> list[RankCount]:
+        return self.first.ranks()
 
     def milliseconds(self) -> dict[str, float]:
         spent = self.first.milliseconds()

@@ -1,13 +1,13 @@
 """A drafter that lets a model on any cache grow a tree of guesses, level by level (Sequoia, arXiv 2402.12374).
 
 One pass per level, of the tokens that shall have children; the others are never run. The tree is as the acceptance of
-siblings, by rank, makes it worth most; what is accepted is measured while answering. Tokens that the document forces
-(verbatim quoting) come first, in a chain that needs no pass.
+siblings, by rank, makes it worth most; what is accepted is measured while answering. What the document forces (verbatim
+quoting) is appended without asking the model, before the tree and behind its branches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from torch import Tensor
@@ -37,8 +37,8 @@ class TreeDrafter(Drafter):
         """size: drafted tokens at most. depth: levels at most. expected: acceptance by rank before any is known."""
         self.model, self.tier, self._follows, self._replacing = model, tier, follows, replacing
         self._size, self._depth, self._expected = size, depth, tuple(expected)
-        # Of a tree: the context position where it begins, its root's row, its tokens and families.
-        self._open: tuple[int, int, list[int], list[list[int]]] | None = None
+        # Of a draft: the context position where its tree begins, the tree's root's row, itself.
+        self._open: tuple[int, int, Draft] | None = None
         self._seconds, self._passes = 0.0, 0
         self._fresh: dict[int, tuple[int, int]] = {}  # not yet reported: see ``ranks``
         self._start()
@@ -57,7 +57,7 @@ class TreeDrafter(Drafter):
         self._open = None
         if len(forced) < num_draft_tokens and not (forced and forced[-1] in sampler.stop):
             draft = self._grown([*context, *forced], draft, num_draft_tokens - len(forced), sampler)
-            self._open = len(context) + len(forced), len(forced), draft.token_ids, draft.families
+            self._open = len(context) + len(forced), len(forced), draft
         self._seconds += perf_counter() - started
         return draft
 
@@ -65,6 +65,16 @@ class TreeDrafter(Drafter):
         """``begun``, which ends ``context``, and the tree behind it."""
         tokens, laws, origins = list(begun.token_ids), list(begun.laws), list(begun.origins)
         parents, root = list(range(-1, len(tokens) - 1)), len(tokens) - 1
+
+        def add(token: int, law: Tensor | None, origin: str, parent: int) -> None:
+            tokens.append(token)
+            laws.append(law)
+            origins.append(origin)
+            parents.append(parent)
+
+        def tails() -> list[list[int]]:
+            return tree.tails(tokens[root + 1 :], [parent - root - 1 for parent in parents[root + 1 :]])
+
         kinds = self.shape.families
         growing = [(root, 0)]  # tokens that shall have children, and what each is in the shape (0: the root)
         logits = self.model.logits(context, ())
@@ -72,31 +82,37 @@ class TreeDrafter(Drafter):
         while True:
             self._passes += 1
             levels -= 1
-            tails = tree.tails(tokens[root + 1 :], [parent - root - 1 for parent in parents[root + 1 :]])
-            drawn = draw(logits, context, [tails[node - root] for node, _ in growing],
+            behind = tails()
+            drawn = draw(logits, context, [behind[node - root] for node, _ in growing],
                          [len(kinds[kind]) for _, kind in growing], sampler, replacing=self._replacing)
             below = []
             for (node, kind), family in zip(growing, drawn, strict=True):
                 for child, token, law in zip(kinds[kind], family.token_ids, family.laws, strict=False):
-                    if kinds[child + 1] and token not in sampler.stop:
+                    if levels and kinds[child + 1] and token not in sampler.stop:
                         below.append((len(tokens), child + 1))
-                    tokens.append(token)
-                    laws.append(law)
-                    origins.append(self.tier)
-                    parents.append(node)
-            below = below[: max(0, self.model.room)]
-            if not below or not levels:
-                return Draft(tokens, laws, origins, parents=[] if parents == list(range(-1, len(parents) - 1)) else
-                             parents)
-            logits = self._pass(below, tokens, parents, places)
+                    add(token, law, self.tier, node)
+            if sampler.masks is not None:
+                below = [(self._follow(node, tails()[node - root], context, add, sampler, tokens), kind)
+                         for node, kind in below]
+                below = [(node, kind) for node, kind in below if tokens[node] not in sampler.stop]
+            new = _unstaged([node for node, _ in below], parents, places)
+            if not below or len(new) > self.model.room:
+                chain = parents == list(range(-1, len(parents) - 1))
+                return Draft(tokens, laws, origins, parents=[] if chain else parents)
+            first = self.model.num_staged
+            places |= {node: first + number for number, node in enumerate(new)}
+            logits = self.model.grow([tokens[node] for node in new], [places[parents[node]] for node in new],
+                                     len(below))
             growing = below
 
-    def _pass(self, growing: list[tuple[int, int]], tokens: list[int], parents: list[int],
-              places: dict[int, int]) -> Tensor:
-        first = self.model.num_staged
-        places |= {node: first + number for number, (node, _) in enumerate(growing)}
-        return self.model.grow([tokens[node] for node, _ in growing], [places[parents[node]] for node, _ in growing],
-                               len(growing))
+    @staticmethod
+    def _follow(node: int, tail: list[int], context: list[int], add: Callable[[int, None, str, int], None],
+                sampler: Sampler, tokens: list[int]) -> int:
+        """Behind ``node`` what the document forces there; -> the last of it, or ``node``."""
+        for token in sampler.forced([*context, *tail], MAX_FORCED):
+            add(token, None, QUOTE, node)
+            node = len(tokens) - 1
+        return node
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         if self._open is not None:
@@ -109,18 +125,19 @@ class TreeDrafter(Drafter):
         if committed:
             self.model.commit()
 
-    def _learn(self, context: Sequence[int], start: int, row: int, tokens: list[int],
-               families: list[list[int]]) -> None:
+    def _learn(self, context: Sequence[int], start: int, row: int, draft: Draft) -> None:
         """By what ``context`` has from ``start`` on: which sibling was it, of each family on the way?"""
+        families = draft.families
         for true in context[start:]:
-            kept = next((node for node in families[row] if tokens[node] == true), None)
-            for rank, node in enumerate(families[row]):
+            kept = next((node for node in families[row] if draft.token_ids[node] == true), None)
+            drawn = [node for node in families[row] if draft.origins[node] == self.tier]
+            for rank, node in enumerate(drawn):
                 tested, accepted = self._fresh.get(rank, (0, 0))
                 self._fresh[rank] = tested + 1, accepted + (node == kept)
                 if rank < len(self._known):
                     tested, accepted = self._known[rank]
                     self._known[rank] = tested + 1, accepted + (node == kept)
-            self._families += bool(families[row])
+            self._families += bool(drawn)
             if kept is None:
                 break
             row = kept + 1
@@ -152,3 +169,15 @@ class TreeDrafter(Drafter):
                  for rank, (tested, accepted) in sorted(self._fresh.items())]
         self._fresh = {}
         return found
+
+
+def _unstaged(ends: Sequence[int], parents: Sequence[int], places: Mapping[int, int]) -> list[int]:
+    """What must be run before the model has read all ``ends``, these last: forced tokens come without a pass."""
+    between: list[int] = []
+    for end in ends:
+        run, node = [], parents[end]
+        while node not in places:
+            run.append(node)
+            node = parents[node]
+        between += reversed(run)
+    return [*between, *ends]

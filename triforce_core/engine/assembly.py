@@ -22,6 +22,7 @@ from ..drafters.device_loop import DeviceLoop
 from ..drafters.either import Either
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.ngram import NGramDrafter, TextIndex
+from ..drafters.tree import TreeDrafter
 from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
 from ..events import LoadProgress, MemoryPlan, ModelInfo
 from ..kernels import WEIGHT_KINDS
@@ -201,26 +202,26 @@ class Hierarchy:
                     small = without_some_layers(loaded.with_weights(dials.retrieval_weights))
                 assert small is not None
                 self._small = on_streaming(small, dials.sinks, dials.window)
-            self.drafter = ModelDrafter(self._small)
+            self.drafter = (grow_trees(self._small, dials, tier="draft") if dials.tree_tier == "draft"
+                            else ModelDrafter(self._small))
         if self._text is not None and dials.ngram:
             self.drafter = with_ngrams(self._small, self._text, dials.ngram_tail)
         if dials.middle_cache == "streaming":
             self._newest = on_streaming(loaded.with_weights(dials.retrieval_weights), dials.sinks, dials.newest)
-            self.drafter = HierarchicalDrafter(self._newest, self.drafter, dials.gamma1, tier="streaming",
-                                               follows=False)
+            self.drafter = self._middle(self._newest, follows=False)
         elif dials.middle_cache != "none":
             self._part = part_cache(loaded.target, full.cache, dials)
             if self._chosen_in_passing:
                 observer.follower = follow(self._part, loaded.target.kernels.look_ahead)
             model = loaded.with_weights(dials.retrieval_weights)
-            self.drafter = HierarchicalDrafter(ModelOnCache(model, self._part, model.device), self.drafter,
-                                               dials.gamma1, tier=dials.middle_cache)
+            self.drafter = self._middle(ModelOnCache(model, self._part, model.device), follows=True)
             if dials.refresh == "chunk-means":
                 self._means = ChunkMeans(full.cache, dials.chunk_size)
         self._full, self._target, self._shard = full, loaded.target, loaded.shard
         self._clock = StageClock(loaded.target.device)
         self._spent: dict[str, float] = {}
-        on_device = _on_device(loaded) and not dials.ngram and not isinstance(self._part, TopKCache)
+        on_host = dials.ngram or dials.tree != "off"
+        on_device = _on_device(loaded) and not on_host and not isinstance(self._part, TopKCache)
         if on_device and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
             self.drafter = DeviceLoop(self.drafter, CudaCapture if loaded.target.graphs else None,
                                       loaded.shard.same_on_device if loaded.shard.world > 1 else None)
@@ -228,6 +229,13 @@ class Hierarchy:
             self.drafter = Either(self.drafter, NGramDrafter(self._text, dials.straight), dials.straight,
                                   _DRAFTING_BESIDE_A_LINK if self._chosen_in_passing else _DRAFTING,
                                   _COPIES if loaded.target.graphs is not None else ())
+
+    def _middle(self, model: ModelOnCache, *, follows: bool) -> Drafter:
+        """The tier between, over the drafter made so far."""
+        dials = self.dials
+        if dials.tree_tier == "middle":
+            return grow_trees(model, dials, tier=dials.middle_cache, follows=follows)
+        return HierarchicalDrafter(model, self.drafter, dials.gamma1, tier=dials.middle_cache, follows=follows)
 
     def reset(self) -> None:
         """Before a question's prompt is read: forget the last one's."""
@@ -252,7 +260,7 @@ class Hierarchy:
         dials = self.dials
         steps: list[Callable[[], None]] = []
         most = dials.gamma2 + (dials.gamma1 if self._part or self._newest else 0)
-        for drafted in range(dials.gamma2, most + 1):
+        for drafted in range(dials.gamma2, most + 1) if dials.tree_tier != "middle" else ():
             observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
             steps += [partial(self._target.prepare, self._full.cache, drafted + 1, observer) for observer in observers]
         steps += [partial(self._target.prepare, self._full.cache, copied + 1, self._accumulated or self._observer)
@@ -263,7 +271,7 @@ class Hierarchy:
         if sampler.masks is None:  # else the host leads, and which passes come depends on what is quoted
             self.drafter.propose(context, self.dials.gamma2, sampler)
             self.drafter.settle(context, committed=False)
-        for forgotten in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes):
+        for forgotten in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes, self.drafter.ranks):
             forgotten()
 
     def milliseconds(self) -> dict[str, float]:
@@ -312,6 +320,12 @@ class Hierarchy:
             self._means.update()
             scores = self._means.score(self._observer.queries)
         return None if scores is None else self._target.kernels.look_ahead(scores)
+
+
+def grow_trees(model: ModelOnCache, dials: Dials, *, tier: str, follows: bool = False) -> TreeDrafter:
+    """follows: see ``TreeDrafter``."""
+    return TreeDrafter(model, dials.tree_size, dials.tree_depth, tier=tier, follows=follows,
+                       replacing=dials.tree == "specinfer")
 
 
 def _on_device(loaded: Loaded) -> bool:

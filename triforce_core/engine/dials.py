@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..config import HEAVY_HITTERS, EngineConfig, SpeculationConfig
 from ..drafters.chain import MAX_FORCED
 from ..drafters.ngram import MOST_COPIED
+from .tree_dials import TreeDials
 
 # The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
 # shorter, but of the built-in model's tokens 12 to 27 % are then refused instead of 3 to 8 % (temperature 0).
@@ -55,6 +56,10 @@ class Dials:
     ngram: bool
     ngram_tail: int
     straight: int  # tokens of a copy that goes to the full cache without a review; 0: there are none
+    tree: str
+    tree_tier: str  # "draft", "middle" or "none"
+    tree_size: int
+    tree_depth: int
     why: str
 
     @property
@@ -85,17 +90,24 @@ class Dials:
         middle = speculating and wanted.middle_cache != "none" and context_tokens >= 3 * budget
         self_skip = speculating and wanted.small_model == "self-skip"
         small = self_skip or (speculating and has_draft and wanted.small_model == "on")
+        trees = TreeDials.decide(wanted, small=small, middle=middle, offloaded=offloaded, device_leads=device_leads)
+        small = small and trees.tier != "middle"
         held = f"{budget:,} of {context_tokens:,} tokens"
         if wanted.middle_cache in _HELD:
             held = f"{_HELD[wanted.middle_cache]} {held}"
-        # Alone, copies are the same whether they go straight or not.
+        # Alone, copies are the same whether they go straight or not; a tree is not reviewed copies.
         ngram = speculating and (wanted.ngram == "on" or (wanted.ngram == "straight" and not (middle or small)))
+        ngram = ngram and trees.kind == "off"
         straight = speculating and wanted.ngram == "straight" and (middle or small)
         gamma1 = auto(wanted.gamma1, 2 if small else MOST_COPIED) if small or ngram else 0
         # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
         # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
         usual = (32 if offloaded else 10) if middle else (8 if offloaded else 3 if small else MOST_COPIED)
         gamma2 = auto(wanted.gamma2, usual) if middle or small or ngram else 0
+        if trees.tier == "draft" and middle:
+            gamma1 = trees.depth
+        elif trees.kind != "off":
+            gamma2 = trees.depth
         weights = wanted.retrieval_weights
         # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
         copied = COPY if weights == "auto" and on_gpu and not offloaded else weights
@@ -110,7 +122,8 @@ class Dials:
         elif middle and small:
             why = f"small model, then {held}, then all of them"
         elif middle:
-            why = f"no draft model: {held} draft, all of them verify"
+            absent = "no draft model" if trees.tier != "middle" else "no small model"
+            why = f"{absent}: {held} draft, all of them verify"
         elif small and wanted.middle_cache == "none":
             why = f"the small model drafts alone, all of {context_tokens:,} tokens verify"
         elif small:
@@ -125,6 +138,8 @@ class Dials:
             why += f"; the {budget:,} through a copy of the weights in {copied}"
         elif middle and weights not in ("auto", "same"):
             why += f"; no memory is free for a copy of the weights in {weights}"
+        if trees.why:
+            why += f"; {trees.why}"
         if cross:
             why += "; the small model attends what the model attended"
         elif self_skip:
@@ -142,4 +157,5 @@ class Dials:
                    budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
                    "cross" if cross else "streaming",
                    wanted.sinks, auto(wanted.window, 256), ngram,
-                   auto(wanted.ngram_tail, MOST_COPIED) if ngram and small else 0, MAX_FORCED if straight else 0, why)
+                   auto(wanted.ngram_tail, MOST_COPIED) if ngram and small else 0, MAX_FORCED if straight else 0,
+                   trees.kind, trees.tier, trees.size, trees.depth, why)

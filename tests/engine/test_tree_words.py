@@ -1,0 +1,143 @@
+"""Trees change the speed, never a word: whoever grows them, on every cache, with quotes, to the end of the context."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from engine.tiny import document, write_model
+
+from tests.model.tiny import attention, indexed_attention
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.drafters.device_loop import DeviceLoop
+from triforce_core.engine.dials import Dials
+from triforce_core.engine.engine import Engine
+from triforce_core.errors import ConfigError
+from triforce_core.events import Finished, RoundEvent
+from triforce_core.kv_cache.indexed import IndexedCache
+from triforce_core.kv_cache.offloaded import OffloadedCache
+from triforce_core.kv_cache.retrieval import RetrievalCache
+
+DIALS = {"budget": 128, "recent": 48, "window": 32}
+MADE = {"ordinary": {}, "offloaded": {"mode": "offload", "device": "cpu", "resident_layers": 1}, "in place": {}}
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    """in place: with kernels that take what a GPU's take, so that the retrieval cache is an index."""
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("pair")
+    target = write_model(root / "target", layers=3, heads=4, seed=1)
+    draft = write_model(root / "draft", layers=1, heads=2, seed=2)
+    made = {}
+    for name, changes in MADE.items():
+        engine = Engine(EngineConfig(**{"model": str(target), "draft_model": str(draft), "dtype": "float32",
+                                        "threads": 1, "mode": "cpu", **changes}))
+        list(engine.load())
+        if name == "in place":
+            for model in (engine._loaded.target, engine._loaded.draft):
+                model.kernels = replace(model.kernels, attention=attention, indexed_attention=indexed_attention,
+                                        device_lengths=(32,))
+        list(engine.open_document(document()))
+        made[name] = engine
+    return made
+
+
+def answer(led, *, tokens=40, temperature=0.0, **settings) -> tuple[Finished, list[RoundEvent]]:
+    sampling = SamplingParams(temperature=temperature, seed=5, max_new_tokens=tokens, stop_token_ids=())
+    speculation = SpeculationConfig(**{"verifier": "coupled", **DIALS, **settings})
+    *events, done = led.ask("Who found the lamp?", (), sampling, speculation)
+    return done, [event for event in events if isinstance(event, RoundEvent)]
+
+
+GROWERS = [{"tree_tier": "draft"}, {"tree_tier": "middle", "tree_size": 40}, {"middle_cache": "none"},
+           {"tree": "specinfer", "tree_tier": "middle", "tree_size": 12, "tree_depth": 4}, {"tree": "specinfer"}]
+FOR_ALL = [{"middle_cache": "streaming"}, {"middle_cache": "streaming", "tree_tier": "middle"}]
+ON_CHIP = [{"middle_cache": "h2o", "tree_tier": "middle"}, {"middle_cache": "streaming-h2o", "tree_tier": "middle"},
+           {"middle_cache": "top-k", "tree_tier": "middle"}, {"draft_cache": "cross"}]
+CASES = [*(("ordinary", grower) for grower in [*GROWERS, *FOR_ALL, *ON_CHIP]),
+         *(("offloaded", grower) for grower in [*GROWERS, *FOR_ALL]), *(("in place", grower) for grower in GROWERS)]
+
+
+@pytest.mark.parametrize(("name", "grower"), CASES, ids=str)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_same_words_as_plain_decoding(engines, name, grower, temperature):
+    plain, _ = answer(engines["ordinary"], engine="autoregressive", temperature=temperature)
+    done, rounds = answer(engines[name], **{"tree": "sequoia", **grower}, temperature=temperature)
+    assert done.token_ids == plain.token_ids
+    tier = grower.get("middle_cache", "retrieval") if grower.get("tree_tier") == "middle" or (
+        name == "offloaded" and "tree_tier" not in grower and grower.get("middle_cache") != "none") else "draft"
+    assert {count.tier for count in done.stats.ranks} == {tier}
+    assert max(count.rank for count in done.stats.ranks) >= 1  # there were siblings
+    assert all(0 <= count.accepted <= count.tested for count in done.stats.ranks)
+    assert done.stats.acceptance[tier].accepted >= sum(count.accepted for count in done.stats.ranks) > 0
+    assert sum(event.passes[tier] for event in rounds) >= len(rounds)
+    assert not isinstance(engines[name]._session._hierarchy.drafter, DeviceLoop)
+    cache = engines[name]._session.full.cache
+    cache.check_integrity()
+    assert isinstance(cache, OffloadedCache) == (name == "offloaded")
+    part = engines[name]._session._hierarchy._part
+    if part is not None and grower.get("middle_cache") is None:
+        assert isinstance(part, IndexedCache if name == "in place" else RetrievalCache)
+
+
+def test_decided_by_chance_they_are_accepted_more_often_than_a_chain(engines):
+    """With rejection the words differ from run to run of another drafter; how many are accepted tells."""
+    engine, found = engines["ordinary"], {}
+    for tree in ("off", "sequoia"):
+        done, _ = answer(engine, tree=tree, verifier="rejection", temperature=1.0, tokens=160, small_model="off",
+                         quotes="off", tree_size=24, tree_depth=4, gamma2=4)
+        assert len(done.token_ids) == 160
+        found[tree] = done.stats.tokens_per_full_pass
+    assert found["sequoia"] > found["off"]
+
+
+def test_an_answer_may_end_anywhere_in_a_tree(engines):
+    whole, _ = answer(engines["ordinary"], engine="autoregressive")
+    for tokens in (1, 2, 3, 5, 8):
+        for name in MADE:
+            done, _ = answer(engines[name], tree="sequoia", tree_tier="middle", tree_size=64, tokens=tokens)
+            assert done.token_ids == whole.token_ids[:tokens]
+
+
+def test_a_tree_is_no_larger_than_the_context_has_room_for(tmp_path_factory):
+    root = tmp_path_factory.mktemp("short")
+    folders = write_model(root / "t", layers=2, heads=2, seed=1), write_model(root / "d", layers=1, heads=2, seed=2)
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
+                                 mode="cpu", max_context=700))
+    list(engine.load())
+    list(engine.open_document(document(sentences=34)))
+    ends = []
+    for settings in ({"engine": "autoregressive"}, {"tree": "sequoia", "tree_size": 60},
+                     {"tree": "sequoia", "tree_size": 60, "tree_tier": "middle"}):
+        done, _ = answer(engine, tokens=400, **settings)
+        assert done.reason == "context"
+        ends.append(done.token_ids)
+    assert ends[0] == ends[1] == ends[2]
+
+
+def decide(*, has_draft=True, context=30_000, offloaded=False, **wanted) -> Dials:
+    return Dials.decide(SpeculationConfig(**wanted), context_tokens=context, has_draft=has_draft, on_gpu=False,
+                        offloaded=offloaded)
+
+
+def test_who_grows_and_how_much():
+    assert (decide().tree, decide().tree_tier, decide().tree_size) == ("off", "none", 0)
+    small = decide(tree="sequoia")
+    assert (small.tree_tier, small.small_model, small.gamma1) == ("draft", True, small.tree_depth)
+    assert small.gamma2 == decide().gamma2 and "grown by the small model" in small.why
+    middle = decide(tree="sequoia", offloaded=True)
+    assert (middle.tree_tier, middle.small_model, middle.gamma2) == ("middle", False, middle.tree_depth)
+    assert middle.tree_size == 64 and "grown by the part of the cache" in middle.why
+    assert decide(tree="sequoia", small_model="off").tree_tier == "middle"
+    alone = decide(tree="specinfer", middle_cache="none", tree_size=6, tree_depth=3)
+    assert alone.gamma2 == 3 and "2 chains of 3 guesses" in alone.why
+    nobody = decide(tree="sequoia", tree_tier="draft", has_draft=False)
+    assert nobody.tree == "off" and "no small model to grow them" in nobody.why
+    assert decide(tree="sequoia", tree_tier="middle", context=100).tree == "off"
+    assert not decide(tree="sequoia", ngram="on").ngram
+    assert decide(tree="sequoia", tree_size=3).tree_depth == 3
+    for bad in ({"tree": "oak"}, {"tree_tier": "target"}, {"tree_size": 0}, {"tree_depth": 65}):
+        with pytest.raises(ConfigError, match=next(iter(bad))):
+            SpeculationConfig(**bad)

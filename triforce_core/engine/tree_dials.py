@@ -1,0 +1,41 @@
+"""Whether drafts are trees, of which tier, and how large, with every "auto" decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config import SpeculationConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDials:
+    """kind: "off", "sequoia" or "specinfer". tier: who grows them, "draft" (the small model) or "middle" (the model on
+    its part of the cache, and the small model rests); "none". why: a clause fit to show, or empty."""
+
+    kind: str = "off"
+    tier: str = "none"
+    size: int = 0
+    depth: int = 0
+    why: str = ""
+
+    @classmethod
+    def decide(cls, wanted: SpeculationConfig, *, small: bool, middle: bool, offloaded: bool,
+               device_leads: bool) -> TreeDials:
+        """small, middle: the tiers that there are."""
+        if wanted.tree == "off":
+            return cls()
+        tier = wanted.tree_tier
+        if tier == "auto":  # a verification over a link is worth many guesses, and only the better tier has them
+            tier = "middle" if middle and (offloaded or not small) else "draft"
+        if not (middle if tier == "middle" else small):
+            who = "no small model" if tier == "draft" else "no middle tier"
+            return cls(why=f"no trees: there is {who} to grow them")
+        alone = tier == "middle" or not middle
+        size, depth = (64, 24) if offloaded and alone else (16, 10) if tier == "middle" else (8, 4)
+        size = size if wanted.tree_size == "auto" else wanted.tree_size
+        depth = min(size, depth if wanted.tree_depth == "auto" else wanted.tree_depth)
+        grower = "the small model" if tier == "draft" else "the part of the cache"
+        what = f"trees of up to {size} guesses on {depth} levels" if wanted.tree == "sequoia" else \
+            f"{max(1, size // depth)} chains of {depth} guesses side by side"
+        led = ", led by the host" if device_leads else ""
+        return cls(wanted.tree, tier, size, depth, f"{what}, grown by {grower}{led}")
