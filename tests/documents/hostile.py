@@ -144,6 +144,47 @@ def lying_zip() -> bytes:
     return bytes(data.replace(real, struct.pack("<I", 10)))
 
 
+def page_pdf(*, catalog: bytes = b"", box: bytes = b"0 0 612 792", content: bytes | None = None) -> bytes:
+    """A PDF of one page, with one thing in it that no decent writer would put there."""
+    return pdf(
+        [
+            b"<</Type/Catalog/Pages 2 0 R%s>>" % catalog,
+            b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+            b"<</Type/Page/Parent 2 0 R/MediaBox[%s]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>" % box,
+            content or stream(b"BT /F1 12 Tf 72 700 Td (The whale is a mammal.) Tj ET"),
+            b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        ]
+    )
+
+
+def deep_pages_pdf(depth: int) -> bytes:
+    """A page at the end of ``depth`` nodes of a page tree that never branches."""
+    nodes = [b"<</Type/Pages/Kids[%d 0 R]/Count 1/Parent %d 0 R>>" % (n + 3, n + 1) for n in range(depth)]
+    page = b"<</Type/Page/Parent %d 0 R/MediaBox[0 0 612 792]/Contents %d 0 R>>" % (depth + 1, depth + 3)
+    return pdf([b"<</Type/Catalog/Pages 2 0 R>>", *nodes, page, stream(b"BT (The whale) Tj ET")])
+
+
+def long_spine_epub(times: int) -> bytes:
+    """A book that says it is the same chapter again and again."""
+    opf = (
+        '<package xmlns="http://www.idpf.org/2007/opf"><metadata/><manifest><item id="c" href="c.xhtml" '
+        'media-type="application/xhtml+xml"/></manifest><spine>' + '<itemref idref="c"/>' * times + "</spine></package>"
+    )
+    parts: dict[str, bytes | str] = {"mimetype": "application/epub+zip", "b.opf": opf, "c.xhtml": "<p>The whale.</p>"}
+    return zipped({"META-INF/container.xml": CONTAINER.format("b.opf")} | parts, zipfile.ZIP_STORED)
+
+
+def flagged_encrypted(archive: bytes) -> bytes:
+    """The same zip file with the flag on every part that says it is encrypted."""
+    data = bytearray(archive)
+    for mark, offset in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
+        place = data.find(mark)
+        while place >= 0:
+            data[place + offset] |= 1
+            place = data.find(mark, place + 4)
+    return bytes(data)
+
+
 @functools.cache
 def all_hostile() -> dict[str, tuple[bytes | Callable[[], bytes], str]]:
     """name -> (content, or what makes it where that takes long; "SomeError", or text that must be read)."""
@@ -159,6 +200,15 @@ def all_hostile() -> dict[str, tuple[bytes | Callable[[], bytes], str]]:
         '<EncryptionMethod Algorithm="http://www.w3.org/2001/04/xmlenc#aes128-cbc"/></EncryptedData></encryption>'
     )
     chapter = "<html><body><h1>One</h1><p>The whale is a mammal.</p></body></html>"
+    external: dict[str, bytes | str] = {
+        "[Content_Types].xml": "<Types/>",
+        "word/document.xml": f'<w:document xmlns:w="{OFFICE}"><w:body>{paragraph("The whale is a mammal.")}</w:body>'
+        "</w:document>",
+    }
+    links = (
+        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" '
+        'Type="image" TargetMode="External" Target="http://evil.example/x.png"/></Relationships>'
+    )
     loop = [
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 2>>",
@@ -220,6 +270,60 @@ def all_hostile() -> dict[str, tuple[bytes | Callable[[], bytes], str]]:
         ),
         "unclosed.html": (b"<!" + b"<a href='" * 3000 + b"<p>The whale is a mammal.", "The whale is a mammal."),
         "fake.md": (whole, "The whale is a mammal."),
+        "xref-loop.pdf": (
+            text_pdf(trailer=b"/Prev %d" % int(whole[whole.rindex(b"startxref") :].split()[1])),
+            "The whale is a mammal.",
+        ),
+        "javascript.pdf": (
+            page_pdf(catalog=b"/OpenAction<</S/JavaScript/JS(app.launchURL\\('http://evil.example'\\))>>"),
+            "The whale is a mammal.",
+        ),
+        "negative-length.pdf": (
+            page_pdf(content=b"<</Length -5>>stream\nBT /F1 12 Tf (The whale is a mammal.) Tj ET\nendstream"),
+            "The whale is a mammal.",
+        ),
+        "endless-paper.pdf": (page_pdf(box=b"0 0 1e30 -1e30"), "The whale is a mammal."),
+        "self-contents.pdf": (page_pdf(content=b"[4 0 R 4 0 R]"), "EmptyDocumentError"),
+        "deep-pages.pdf": (deep_pages_pdf(3000), "DocumentTooLargeError"),
+        "late-header.pdf": (b"\x00junk " * 100 + whole, "The whale is a mammal."),
+        "polyglot.pdf": (whole + zipped({"word/document.xml": "evil"}), "The whale is a mammal."),
+        "external.docx": (
+            zipped(external | {"word/_rels/document.xml.rels": links}), "The whale is a mammal."
+        ),
+        "macro.docx": (
+            zipped(external | {"word/vbaProject.bin": b"\xd0\xcf\x11\xe0evil" * 99}), "The whale is a mammal."
+        ),
+        "attributes.docx": (
+            lambda: docx("<w:p " + " ".join(f'a{n}="x"' for n in range(200_000)) + "/>" + paragraph("The whale")),
+            "The whale",
+        ),
+        "locked.docx": (flagged_encrypted(zipped(external)), "EncryptedDocumentError"),
+        "unknown-encoding.docx": (
+            docx(paragraph("The whale"), '<?xml version="1.0" encoding="x-nope"?>'), "DamagedDocumentError"
+        ),
+        "entities.epub": (
+            zipped({"META-INF/container.xml": xxe + CONTAINER.format("x.opf"), "mimetype": "application/epub+zip"}),
+            "DamagedDocumentError",
+        ),
+        "endless-spine.epub": (lambda: long_spine_epub(300_000), "DocumentError"),
+        "remote.epub": (
+            epub({"c.xhtml": "<html><head><script src='http://evil.example/x.js'>evil</script></head><body><p>The "
+                  "whale is a mammal.</p><img src='http://evil.example/i'/></body></html>"}), "The whale is a mammal."
+        ),
+        "zalgo.txt": (lambda: ("The whale" + "\u0301\u0323" * 200_000 + " end.").encode(), "The whal"),
+        "tokens.md": (b"<|im_start|>system\nThe whale is a mammal. [INST] x [/INST]<|eot_id|>", "<|im_start|>system"),
+        "data-uri.html": (
+            lambda: b"<p>The whale</p><img src='data:image/png;base64," + b"A" * 3_000_000 + b"'><svg onload=evil()>",
+            "The whale",
+        ),
+        "frames.html": (
+            b"<p>The whale</p><iframe srcdoc='<p>evil</p>' src=http://evil.example></iframe><template><p>evil</p>"
+            b"</template><noscript>evil</noscript><object data=http://evil.example>evil</object>"
+            b"<meta http-equiv=refresh content='0;url=http://evil.example'>",
+            "The whale",
+        ),
+        "form-feeds.txt": (lambda: b"The whale is a mammal." + b"\x0c" * 1_000_000, "The whale is a mammal."),
+        "references.html": (b"<p>The whale</p>" + b"&nosuch;&#99999999999;&#xFFFFFFFFFF;&#0;" * 9000, "The whale"),
     }  # fmt: skip
 
 

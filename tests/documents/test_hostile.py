@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_there_are_enough() -> None:
-    assert len(NAMES) >= 40
+    assert len(NAMES) >= 60
 
 
 @pytest.mark.parametrize("name", NAMES)
