@@ -80,6 +80,13 @@ class Conversations:
             "select * from answers where conversation = ? order by created_at", (conversation,))
         return [_answer(row) for row in rows]
 
+    def recent(self, document: str, most: int) -> list[Answer]:
+        """The document's newest finished answers, whatever the conversation, the newest first."""
+        rows = self._database.rows(
+            "select answers.* from answers join conversations on conversations.id = answers.conversation"
+            " where document = ? and state != 'running' order by answers.created_at desc limit ?", (document, most))
+        return [_answer(row) for row in rows]
+
     def history(self, conversation: str) -> tuple[Turn, ...]:
         """The finished exchanges, as the engine needs them; answers without a single word are left out."""
         return tuple(Turn(answer.question, answer.token_ids, answer.text) for answer in self.answers(conversation)

@@ -90,7 +90,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                         form = settings.build(services.dials)
             with gr.Column(elem_id="side", scale=0, min_width=200):
                 page_open, page_turned = reader.build()
-                figures, strip, engine = side.build()
+                figures, strip, engine, history = side.build()
 
         outputs = {
             "documents": documents, "head": head_html, "notice": notice, "locked": dialogs.locked,
@@ -98,7 +98,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             "range_text": dialogs.range_text, "first": dialogs.first, "last": dialogs.last,
             "transcript": talk.transcript, "live": talk.live, "stop": talk.stop, "figures": figures, "strip": strip,
             "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
-            "models_board": shelf.board, "memory": memory,
+            "history": history, "models_board": shelf.board, "memory": memory,
         }
         panels = [*library.panels(services), *head.panels(services), *chat.panels(services), *side.panels(services),
                   *reader.panels(services), *race.panels(services), *models.panels(services), _memory(services)]

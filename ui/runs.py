@@ -25,6 +25,7 @@ from triforce_core import (
     TextDelta,
 )
 
+from . import energy
 from .trace import Trace
 
 RunState = Literal["queued", "preparing", "answering", "done", "stopped", "failed"]
@@ -51,15 +52,16 @@ class Figures:
     reused_tokens: int = 0
     prefill_seconds: float = 0.0
     streamed_bytes_per_second: float = 0.0  # from host memory to the GPU; 0 where nothing streams
+    joules: float | None = None  # what the machine's GPUs spent meanwhile, where that is counted
 
     @classmethod
-    def of(cls, stats: AnswerStats) -> Figures:
+    def of(cls, stats: AnswerStats, joules: float | None = None) -> Figures:
         """The engine's own figures, which settle every doubt once the answer is complete."""
         return cls(
             stats.generated_tokens, stats.decode_tokens_per_second, stats.time_to_first_token, stats.full_passes,
             stats.tokens_per_full_pass, {tier: (n.tested, n.accepted) for tier, n in stats.acceptance.items()},
             dict(stats.tokens_by_origin), stats.engine, stats.why, stats.verifier, stats.prompt_tokens,
-            stats.reused_tokens, stats.prefill_seconds, stats.streamed_bytes_per_second)
+            stats.reused_tokens, stats.prefill_seconds, stats.streamed_bytes_per_second, joules)
 
 
 class Fold:
@@ -78,6 +80,8 @@ class Fold:
         self.prefill: PrefillProgress | None = None
         self.version = 0
         self.trace = Trace()
+        self._joules_before: float | None = None  # when the first event came
+        self._joules: float | None = None
         self._origins: Counter[str] = Counter()
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
@@ -91,6 +95,8 @@ class Fold:
 
     def add(self, event: Event) -> None:
         with self._lock:
+            if not self.version:
+                self._joules_before = energy.joules()
             match event:
                 case TextDelta():
                     self.text += event.text
@@ -101,6 +107,9 @@ class Fold:
                     self._round(event)
                 case Finished():
                     self.finished, self.text, self.token_ids = event, event.text, list(event.token_ids)
+                    spent = energy.joules()
+                    if spent is not None and self._joules_before is not None:
+                        self._joules = spent - self._joules_before
                 case PrefillProgress():
                     self.prefill = event
             self.version += 1
@@ -134,7 +143,7 @@ class Fold:
     def figures(self) -> Figures:
         with self._lock:
             if self.finished is not None:
-                return Figures.of(self.finished.stats)
+                return Figures.of(self.finished.stats, self._joules)
             tokens, seconds = len(self.token_ids) + self._untold, self._last - self._first
             return Figures(
                 tokens, (tokens - self._first_tokens) / seconds if seconds > 0 else 0.0, self._first, self._passes,

@@ -9,20 +9,23 @@ import gradio as gr
 
 from triforce_core import Document, EngineFacts, LoadProgress, ModelInfo
 
-from .. import charts, strings
+from .. import charts, over_time, strings
 from .. import figures as fmt
 from ..charts import esc
 from ..citations import spot
 from ..painter import Panel
 from ..passages import Passage, passages, shown
 from ..services import Services, View
+from ..trace import Trace
 from ..transcript import card, figures_of
 from . import html
 
+MOST_ANSWERS = 50  # of a document's history
 
-def build() -> tuple[gr.HTML, gr.HTML, gr.HTML]:
+
+def build() -> tuple[gr.HTML, gr.HTML, gr.HTML, gr.HTML]:
     strip = html("strip", clicks=True)
-    return html("figures"), strip, html("engine")
+    return html("figures"), strip, html("engine"), html("history")
 
 
 def strip_section(document: Document, shares: Sequence[float], attended: Sequence[Passage], *, first_page: int,
@@ -109,7 +112,20 @@ def panels(services: Services) -> list[Panel]:
         figures, *_, title = answer(view)
         if figures is None:
             return f'<h3 class="tf-h">{esc(strings.THIS_ANSWER)}</h3><p class="tf-note">{esc(strings.NO_ANSWER)}</p>'
-        return charts.figures_card(figures, title)
+        trace = last_trace(view)
+        return "".join((charts.figures_card(figures, title), over_time.bandwidth(trace, figures, desk.model),
+                        over_time.energy(figures), over_time.answer_charts(trace)))
+
+    def last_trace(view: View) -> Trace:
+        """Of the answer that is being written, or of the last one."""
+        run = runs.of_conversation(view.conversation) if view.conversation else None
+        if run:
+            return run.fold.trace
+        answers = services.conversations.answers(view.conversation)
+        return services.conversations.trace(answers[-1].id) or Trace() if answers else Trace()
+
+    def draw_history(view: View) -> str:
+        return over_time.history(services.conversations.recent(view.document, MOST_ANSWERS)) if view.document else ""
 
     def text(view: View) -> Document | None:
         entry = services.library.get(view.document)
@@ -130,5 +146,6 @@ def panels(services: Services) -> list[Panel]:
     return [
         Panel("figures", answer_key, draw_figures, 0.25),
         Panel("strip", lambda view: (answer_key(view), view.page, services.library.version), draw_strip, 0.4),
+        Panel("history", lambda view: (view.document, services.conversations.version), draw_history, 0.5),
         Panel("engine", lambda view: (desk.version, desk.waiting, len(runs.active())), draw_engine, 0.5),
     ]
