@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.drafters.test_cascade import DOCUMENT, GREEDY, Fixed
+from tests.drafters.test_ngram import Fussy
+from triforce_core.config import SamplingParams
 from triforce_core.drafters.either import Either
 from triforce_core.drafters.ngram import NGRAM, NGramDrafter, TextIndex
+from triforce_core.sampling import Sampler
 
 LONG = [*range(10, 90), 5, 6, 7]
 REPEATED = [*LONG, *LONG]
@@ -72,3 +75,11 @@ def test_reset_forgets_what_each_has_brought() -> None:
         context += DOCUMENT[start : start + 2]
     drafter.reset()
     assert drafter.propose(context, 4, GREEDY).given_by("draft") == ["draft"]
+
+
+def test_where_words_are_held_to_the_document_copies_are_not_asked() -> None:
+    """What is forced there both know, and what is open is short."""
+    sampler = Sampler(SamplingParams(), masks=Fussy())
+    drafter, context = either(LONG, 99, price=1e6), list(LONG)
+    assert drafter.propose(context, 4, GREEDY).given_by("draft") == [NGRAM] * 3
+    assert drafter.propose(context, 4, sampler).given_by("draft") == ["draft"]

@@ -31,6 +31,8 @@ class Either(Drafter):
         self._wrote: int | None = None  # where the round began that ``first`` writes
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        if sampler.masks is not None:  # what a quotation leaves open is short, and the other knows it too
+            return self.first.propose(context, num_draft_tokens, sampler)
         copy = self._fitting(self.copies.propose(context, self._most, sampler))
         rate, count = self.copies.odds(context), len(copy.token_ids)
         hoped = sum(rate**i for i in range(count + 1))
