@@ -301,7 +301,7 @@ class Desk:
         except TooLong:
             state, run.error, run.fit = "failed", strings.CHOOSE_PAGES_FIRST, self.fits[run.document]
         except Exception as error:
-            state, run.error, run.cause = "failed", self._explain(error), error
+            state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
         finally:
             self._current = None
             if self.readings.get(run.document) is reading:

@@ -332,3 +332,15 @@ def test_the_client_is_light_and_waits_without_spinning() -> None:
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60,
                    env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def test_dead_children_leave_no_files_open(client: EngineClient) -> None:
+    me, errors = psutil.Process(), []  # kept: their tracebacks hold the frames in which it happened
+    list(client.open_document(BOOK))
+    before = me.num_fds()
+    for _ in range(3):
+        with pytest.raises(EngineDiedError) as caught:
+            list(client.ask("die"))
+        errors.append(caught.value)
+        assert "Book" in text_of(list(client.ask("what?")))
+    assert me.num_fds() <= before

@@ -85,6 +85,13 @@ class Child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
 
+    def let_go(self) -> None:
+        """Close the pipes of a process that has ended: a session may bury many."""
+        with contextlib.suppress(OSError):
+            self._sender.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
     def how_it_ended(self) -> str:
         """In words. Ends it first, if it has only closed its pipe."""
         try:

@@ -359,6 +359,8 @@ class EngineClient:
             child = self._child
             self._child, self._model, self._in_cache, self._facts = None, None, None, None
         ending = child.how_it_ended() if child is not None else ""
+        if child is not None:
+            child.let_go()
         self._cause = cause or ending
         return self._cause
 

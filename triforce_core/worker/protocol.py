@@ -160,6 +160,11 @@ class Sender:
             while rest:
                 rest = rest[self._pipe.write(rest) or 0 :]
 
+    def close(self) -> None:
+        """Never in the middle of a frame. Whoever sends afterwards gets ValueError."""
+        with self._lock:
+            self._pipe.close()
+
 
 class Receiver:
     """Reads whole frames from an unbuffered pipe, blocking: waiting costs nothing. One thread reads."""
