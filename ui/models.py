@@ -21,7 +21,15 @@ from triforce_core import (
     TriForceError,
 )
 
+from .arguments import Arguments
+
 LOOK, OFFER, FETCH = (f"triforce_core.models.{name}" for name in ("survey:Survey", "hub:Offer", "hub:Fetch"))
+
+
+def model_is_open(arguments: Arguments) -> bool:
+    """Whether the command line leaves it to the models tab which one runs."""
+    return (arguments.model is None and arguments.draft_model == "auto"
+            and arguments.engine not in ("scripted", "remote"))
 
 
 class Errand(Protocol):

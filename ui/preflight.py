@@ -15,6 +15,7 @@ from . import figures as fmt
 from . import folders, strings
 from .arguments import VERSION, Arguments, engine_config
 from .engines import engine_maker
+from .models import Models, model_is_open
 
 PACKAGES = ("torch", "gradio", "transformers", "pypdfium2", "pypdf", "sentencepiece", "flash-attn", "triton")
 
@@ -50,7 +51,10 @@ def network(arguments: Arguments) -> str:
 
 def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
     """Ask the engine, in its own process as always."""
-    with contextlib.closing(engine_maker(arguments)(engine_config(arguments))) as engine:
+    config = engine_config(arguments)
+    if model_is_open(arguments):
+        config = Models(folders.make_folders(arguments.data_dir).model, lambda: config).remembered(config)
+    with contextlib.closing(engine_maker(arguments)(config)) as engine:
         yield from (event for event in engine.check() if isinstance(event, MachineInfo | ModelInfo))
 
 

@@ -22,6 +22,7 @@ from .arguments import DEFAULT_PORT, Arguments, engine_config
 from .engines import engine_maker
 from .guard import Guard, allowed_hosts, is_loopback, read_users
 from .library import MAX_UPLOAD_BYTES
+from .models import model_is_open
 from .services import Services
 from .settings import ENGINE_DIALS
 
@@ -78,7 +79,7 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"
     fixed = [name for name in ENGINE_DIALS if getattr(arguments, name) is not None]
-    if arguments.model is not None or arguments.engine in ("scripted", "remote"):
+    if not model_is_open(arguments):
         fixed.append("model")
     return Services(folders, engine_maker(arguments), config, read_document, fixed=fixed,
                     plain=arguments.engine == "autoregressive", sends_to=arguments.base_url)
