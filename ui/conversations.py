@@ -1,4 +1,8 @@
-"""Conversations and their answers, kept with statistics, tokens and attention. The database is the only memory."""
+"""Conversations and their answers, kept with statistics, tokens and attention. The database is the only memory.
+
+The answers of a conversation are a tree: to ask again, or in other words, begins a branch beside the old answer, and
+nothing is lost. ``leaf`` names the answer at the end of the branch that is shown; its ancestors are the history.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ class Conversation:
     title: str
     created_at: float
     updated_at: float
+    leaf: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Answer:
     state: str
     error: str
     result: dict[str, Any] = field(default_factory=dict)
+    parent: str = ""  # the answer before it, "" of the first
 
 
 class Conversations:
@@ -56,7 +62,8 @@ class Conversations:
     def new(self, document: str, title: str) -> Conversation:
         now = time.time()
         made = Conversation(uuid.uuid4().hex, document, _title(title), now, now)
-        self._database.write("insert into conversations values (?,?,?,?,?)",
+        self._database.write("insert into conversations (id, document, title, created_at, updated_at)"
+                             " values (?,?,?,?,?)",
                              (made.id, made.document, made.title, made.created_at, made.updated_at))
         self.version += 1
         return made
@@ -75,9 +82,21 @@ class Conversations:
         self._database.write("delete from conversations where id = ?", (key,))
         self.version += 1
 
+    def rename(self, key: str, title: str) -> None:
+        """Words of nothing but white space change nothing."""
+        if title.strip():
+            self._database.write("update conversations set title = ? where id = ?", (_title(title), key))
+            self.version += 1
+
     def answers(self, conversation: str | None) -> list[Answer]:
+        """The branch that is shown, in order."""
+        known = self.get(conversation)
+        return self._branch(known.id, known.leaf) if known else []
+
+    def every_answer(self, conversation: str) -> list[Answer]:
+        """Of all branches, in the order in which they were asked."""
         rows = self._database.rows(
-            "select * from answers where conversation = ? order by created_at", (conversation,))
+            "select * from answers where conversation = ? order by created_at, rowid", (conversation,))
         return [_answer(row) for row in rows]
 
     def recent(self, document: str, most: int) -> list[Answer]:
@@ -87,18 +106,59 @@ class Conversations:
             " where document = ? and state != 'running' order by answers.created_at desc limit ?", (document, most))
         return [_answer(row) for row in rows]
 
-    def history(self, conversation: str) -> tuple[Turn, ...]:
-        """The finished exchanges, as the engine needs them; answers without a single word are left out."""
-        return tuple(Turn(answer.question, answer.token_ids, answer.text) for answer in self.answers(conversation)
-                     if (answer.token_ids or answer.text) and answer.state != "running")
+    def answer(self, key: str) -> Answer | None:
+        row = self._database.row("select * from answers where id = ?", (key,))
+        return _answer(row) if row else None
 
-    def begin(self, answer: str, conversation: str, question: str) -> None:
-        """Make the row of an answer that is about to be written."""
+    def versions(self, conversation: str) -> dict[str, tuple[str, ...]]:
+        """Answer -> all answers in its place (itself among them), the oldest first; of those that have others."""
+        rows = self._database.rows("select id, parent from answers where conversation = ? order by created_at, rowid",
+                                   (conversation,))
+        beside: dict[str, list[str]] = {}
+        for row in rows:
+            beside.setdefault(row["parent"], []).append(row["id"])
+        return {key: tuple(keys) for keys in beside.values() if len(keys) > 1 for key in keys}
+
+    def show(self, answer: str) -> None:
+        """Make the branch of this answer the shown one, down to its newest end."""
+        row = self._database.row("select conversation from answers where id = ?", (answer,))
+        if row is None:
+            return
+        rows = self._database.rows("select id, parent from answers where conversation = ? order by created_at, rowid",
+                                   (row["conversation"],))
+        newest = {each["parent"]: each["id"] for each in rows}
+        while answer in newest:
+            answer = newest[answer]
+        self._database.write("update conversations set leaf = ? where id = ?", (answer, row["conversation"]))
+        self.version += 1
+
+    def _branch(self, conversation: str, leaf: str) -> list[Answer]:
+        rows = self._database.rows("""
+            with recursive branch (id, depth) as (
+                select ?, 0 union all
+                select answers.parent, depth + 1 from answers join branch using (id) where answers.parent <> '')
+            select answers.* from answers join branch using (id) where conversation = ? order by depth desc""",
+            (leaf, conversation))
+        return [_answer(row) for row in rows]
+
+    def history(self, conversation: str, answer: str | None = None) -> tuple[Turn, ...]:
+        """The finished exchanges that lead to an answer (None: to the end of the shown branch), as the engine needs
+        them; answers without a single word are left out."""
+        branch = self._branch(conversation, answer) if answer else self.answers(conversation)
+        return tuple(Turn(each.question, each.token_ids, each.text) for each in branch
+                     if (each.token_ids or each.text) and each.state != "running")
+
+    def begin(self, answer: str, conversation: str, question: str, parent: str | None = None) -> None:
+        """Make the row of an answer that is about to be written, behind ``parent`` (None: the end of the branch that
+        is shown; "": the very beginning), and show its branch."""
         now = time.time()
+        known = self.get(conversation)
+        parent = (known.leaf if known else "") if parent is None else parent
         self._database.write(
-            "insert into answers (id, conversation, created_at, question, state) values (?,?,?,?,'running')",
-            (answer, conversation, now, question))
-        self._database.write("update conversations set updated_at = ? where id = ?", (now, conversation))
+            "insert into answers (id, conversation, created_at, question, state, parent) values (?,?,?,?,'running',?)",
+            (answer, conversation, now, question, parent))
+        self._database.write("update conversations set updated_at = ?, leaf = ? where id = ?",
+                             (now, answer, conversation))
         self.version += 1
 
     def save(self, answer: str, *, text: str, token_ids: tuple[int, ...], state: str, error: str,

@@ -1,4 +1,8 @@
-"""SQLite in WAL mode: one connection behind a lock, and the tables. Knows rows, not their meaning."""
+"""SQLite in WAL mode: one connection behind a lock, and the tables. Knows rows, not their meaning.
+
+Older files gain the columns of ADDED when they are opened. Questions and answers stand in a full-text index too, kept
+in step by triggers; where SQLite was built without FTS5, ``full_text`` is False and there is none.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,26 @@ create table if not exists races (
 create index if not exists answers_in_order on answers (conversation, created_at);
 """
 
+ADDED = (("answers", "parent", "text"), ("conversations", "leaf", "text not null default ''"))
+# An answer that knows no parent comes from a time without branches: it follows the one before it.
+CHAIN = """
+update answers set parent = coalesce((select earlier.id from answers as earlier
+    where earlier.conversation = answers.conversation
+      and (earlier.created_at, earlier.rowid) < (answers.created_at, answers.rowid)
+    order by earlier.created_at desc, earlier.rowid desc limit 1), '') where parent is null;
+update conversations set leaf = coalesce((select id from answers where conversation = conversations.id
+    order by created_at desc, rowid desc limit 1), '') where leaf = '';
+"""
+FULL_TEXT = """
+create virtual table words using fts5 (answer unindexed, question, text, tokenize = 'unicode61 remove_diacritics 2');
+insert into words select id, question, text from answers;
+create trigger words_added after insert on answers begin
+    insert into words values (new.id, new.question, new.text); end;
+create trigger words_changed after update of question, text on answers when new.text <> old.text begin
+    update words set text = new.text where answer = new.id; end;
+create trigger words_gone after delete on answers begin delete from words where answer = old.id; end;
+"""
+
 
 class Database:
     """Thread-safe. Every write is committed when the call returns."""
@@ -46,6 +70,24 @@ class Database:
             self._connection.execute("pragma synchronous = normal")
             self._connection.execute("pragma foreign_keys = on")
             self._connection.executescript(SCHEMA)
+            for table, column, kind in ADDED:
+                if column not in {row["name"] for row in self._connection.execute(f"pragma table_info({table})")}:
+                    self._connection.execute(f"alter table {table} add column {column} {kind}")
+            self._connection.executescript(CHAIN)
+            self.full_text = self._index()
+
+    def _index(self) -> bool:
+        """Make the full-text index unless it is there; False where SQLite cannot."""
+        if self._connection.execute("select 1 from sqlite_master where name = 'words'").fetchone():
+            return True
+        try:
+            self._connection.executescript(f"begin; {FULL_TEXT} commit;")
+        except sqlite3.OperationalError as error:
+            self._connection.rollback()
+            if "fts5" not in str(error):
+                raise
+            return False
+        return True
 
     def write(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run one statement and commit; the number of rows it touched."""

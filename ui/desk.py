@@ -97,7 +97,7 @@ class Desk:
     def ask(self, run: Run, dials: Dials) -> Run:
         """Queue a question; its answer appears in the run store."""
         self._runs.add(run)
-        self._conversations.begin(run.id, run.conversation, run.question)
+        self._conversations.begin(run.id, run.conversation, run.question, run.parent)
         self._changed()
         self._jobs.put(lambda: self._ask_job(run, dials))
         return run
@@ -257,7 +257,7 @@ class Desk:
             self._changed()
 
     def _ask_job(self, run: Run, dials: Dials) -> None:
-        history = self._conversations.history(run.conversation)
+        history = self._conversations.history(run.conversation, run.id)
         last_saved = time.monotonic()
 
         def keep(fold: Fold) -> None:

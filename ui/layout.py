@@ -15,10 +15,10 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
-from . import citations, model_strings, strings
+from . import citations, model_strings, strings, talk_strings
 from .charts import esc
 from .painter import Painter, Panel
-from .panels import chat, head, html, library, models, race, reader, settings, side
+from .panels import chat, head, html, library, models, race, reader, settings, side, talks
 from .services import Services, View
 from .settings import Dials
 
@@ -75,12 +75,13 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         html("bar", _bar(services.sends_to))
         with gr.Row(elem_id="shell", equal_height=False):
             with gr.Column(elem_id="library", scale=0, min_width=200):
-                upload, documents = library.build()
+                upload, documents, sought = library.build()
             with gr.Column(elem_id="center", scale=1, min_width=200):
                 head_html, notice = head.build_head()
                 dialogs = head.build_dialogs()
                 with gr.Tabs(elem_id="tabs") as tab_bar:
                     with gr.Tab(strings.CHAT, id="chat", elem_id="tab-chat"):
+                        named = talks.build()
                         talk = chat.build()
                     with gr.Tab(strings.RACE, id="race", elem_id="tab-race"):
                         lanes = race.build()
@@ -98,10 +99,12 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             "range_text": dialogs.range_text, "first": dialogs.first, "last": dialogs.last,
             "transcript": talk.transcript, "live": talk.live, "stop": talk.stop, "figures": figures, "strip": strip,
             "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
-            "history": history, "models_board": shelf.board, "memory": memory,
+            "history": history, "models_board": shelf.board, "memory": memory, "talk_bar": named.bar,
+            "renaming": named.renaming, "new_title": named.title, "editing": talk.editing,
         }
         panels = [*library.panels(services), *head.panels(services), *chat.panels(services), *side.panels(services),
-                  *reader.panels(services), *race.panels(services), *models.panels(services), _memory(services)]
+                  *reader.panels(services), *race.panels(services), *models.panels(services), *talks.panels(services),
+                  _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
         gr.on([page.load, awake.click], _live(tabs, panels, list(outputs)), [memory], list(outputs.values()),
@@ -111,10 +114,11 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
 
         act = _act(services, tabs)
         for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board,
-                       shelf.board):
+                       shelf.board, named.bar, talk.editing):
             source.click(act, None, None, queue=False, **PRIVATE)
         _wire_documents(services, tabs, upload, dialogs, uploads)
         _wire_questions(services, tabs, talk, lanes, tab_bar)
+        _wire_talks(services, tabs, named, sought)
         _wire_settings(services, form)
         models.wire(services, shelf, PRIVATE)
     return page
@@ -128,7 +132,9 @@ def _bar(sends_to: str) -> str:
     buttons = "".join(f'<button type="button" data-pane="{name}">{esc(label)}</button>'
                       for name, label in strings.PANES)
     return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{esc(strings.APP)}</b>'
-            f'{leaves}<nav class="tf-panes">{buttons}</nav></div>')
+            f'{leaves}<button type="button" class="tf-keys-button" data-keys '
+            f'aria-label="{esc(talk_strings.SHORTCUTS_TITLE)}">?</button>'
+            f'<nav class="tf-panes">{buttons}</nav></div>{talks.keys_table()}')
 
 
 def _memory(services: Services) -> Panel:
@@ -182,10 +188,10 @@ def _safely(view: View, work: Callable[[], Any]) -> Any:
 def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
     """Clicks inside HTML panels: the action's name and its data -> a verb."""
     def new_conversation(view: View, data: dict[str, str]) -> None:
-        view.conversation, view.page = None, None
+        view.conversation, view.page, view.editing, view.renaming = None, None, None, False
 
     def conversation(view: View, data: dict[str, str]) -> None:
-        view.conversation = data.get("conversation")
+        view.conversation, view.editing, view.renaming = data.get("conversation"), None, False
 
     def delete_conversation(view: View, data: dict[str, str]) -> None:
         run = services.runs.of_conversation(data.get("conversation"))
@@ -212,6 +218,12 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         entry = services.library.get(view.document)
         view.choosing = services.suggestion(entry) if entry else None
 
+    def edit(view: View, data: dict[str, str]) -> None:
+        view.editing = data.get("answer")
+
+    def rename(view: View, data: dict[str, str]) -> None:
+        view.renaming = True
+
     def dismiss(view: View, data: dict[str, str]) -> None:
         view.notice = None
 
@@ -222,7 +234,12 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         "delete-document": lambda view, data: services.delete(view, data.get("document", "")),
         "new-conversation": new_conversation, "conversation": conversation,
         "delete-conversation": delete_conversation, "page": open_page, "turned": turned, "trace": trace,
-        "choose-pages": choose_pages, "dismiss": dismiss, **models.actions(services),
+        "choose-pages": choose_pages, "dismiss": dismiss, "edit": edit, "leave-edit": edit, "rename": rename,
+        "ask": lambda view, data: services.ask(view, data.get("question", "")),
+        "again": lambda view, data: services.ask_again(view, data.get("answer", "")),
+        "version": lambda view, data: services.conversations.show(data.get("answer", "")),
+        "found": lambda view, data: services.find(view, data.get("conversation", ""), data.get("answer", "")),
+        **models.actions(services),
     }
 
     def act(event: gr.EventData, request: gr.Request) -> None:
@@ -301,6 +318,33 @@ def _wire_questions(services: Services, tabs: Tabs, talk: chat.Chat, lanes: race
     for event in (lanes.start.click, lanes.question.submit):
         event(start_race, [lanes.question, lanes.third], None, queue=False, **PRIVATE)
     lanes.stop.click(stop, None, None, queue=False, **PRIVATE)
+
+
+def _wire_talks(services: Services, tabs: Tabs, named: talks.Talks, sought: gr.Textbox) -> None:
+    def search(words: str, request: gr.Request) -> None:
+        tabs.get(request.session_hash).sought = words.strip()
+
+    def rename(title: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        services.conversations.rename(view.conversation or "", title)
+        view.renaming = False
+
+    def leave(request: gr.Request) -> None:
+        tabs.get(request.session_hash).renaming = False
+
+    def export(event: gr.EventData, request: gr.Request) -> list[str] | None:
+        data = event._data if isinstance(event._data, dict) else {}
+        if data.get("action") != "export":
+            return None
+        parcel = services.exported(tabs.get(request.session_hash).conversation, str(data.get("kind")))
+        return list(parcel) if parcel else None
+
+    sought.input(search, [sought], None, queue=False, **PRIVATE)
+    for event in (named.save.click, named.title.submit):
+        event(rename, [named.title], None, queue=False, **PRIVATE)
+    named.leave.click(leave, None, None, queue=False, **PRIVATE)
+    exported = named.bar.click(export, None, [named.parcel], queue=False, **PRIVATE)
+    exported.then(None, [named.parcel], [named.parcel], js="tfSave", **PRIVATE)
 
 
 def _wire_settings(services: Services, form: settings.SettingsForm) -> None:

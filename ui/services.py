@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError
 
-from . import race, settings, strings
+from . import export, race, settings, strings, talk_strings
 from .citations import Citations
 from .conversations import Conversation, Conversations
 from .database import Database
@@ -23,6 +23,7 @@ from .quotes import Place
 from .reading import Reader, ReadingRoom
 from .runs import Run, RunStore
 from .settings import Dials
+from .starters import starters
 
 
 class Refusal(TriForceError):
@@ -34,8 +35,9 @@ class View:
     """What one browser tab looks at. Handlers change it, the tab's painter draws it.
 
     page: the open one, counted from 1. spot: the places marked in the document. openings: how often one was opened
-    from outside the page view. traced: the answer shown token by token. choosing: the page range is being chosen,
-    (first, last) as typed so far. notice: (kind, title, text)."""
+    from outside the page view. traced: the answer shown token by token. editing: the answer whose question is being
+    reworded. renaming: the conversation. sought: words searched for in all conversations. choosing: the page range is
+    being chosen, (first, last) as typed so far. notice: (kind, title, text)."""
 
     document: str | None = None
     conversation: str | None = None
@@ -43,6 +45,9 @@ class View:
     spot: tuple[Place, ...] = ()
     openings: int = 0
     traced: str | None = None
+    editing: str | None = None
+    renaming: bool = False
+    sought: str = ""
     choosing: tuple[float | None, float | None] | None = None
     notice: tuple[str, str, str] | None = None
     watcher: object = None  # the loop that draws this tab; None while the tab sleeps
@@ -123,6 +128,7 @@ class Services:
         newest = self.conversations.of(document)
         view.document, view.page, view.spot, view.choosing, view.notice = document, None, (), None, None
         view.conversation = newest[0].id if newest else None
+        view.editing, view.renaming, view.sought = None, False, ""
         self.library.touch(document)
         self.read(document)
 
@@ -217,10 +223,59 @@ class Services:
         if conversation is None or conversation.document != entry.id:
             conversation = self.conversations.new(entry.id, question)
             view.conversation = conversation.id
-        view.notice = None
-        run = Run(entry.id, question, conversation.id, first_page=entry.selected_pages[0])
+        old = self.conversations.answer(view.editing) if view.editing else None
+        parent = old.parent if old and old.conversation == conversation.id else None
+        return self._queue(view, entry, conversation.id, question, parent, self.dials_now())
+
+    def ask_again(self, view: View, answer: str) -> Run | None:
+        """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""
+        entry, old = self._ready(view), self.conversations.answer(answer)
+        if old is None or old.conversation != view.conversation:
+            return None
+        if self.runs.of_conversation(view.conversation) is not None:
+            raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
+        dials = self.dials_now()
+        taken = len(self.conversations.versions(old.conversation).get(answer, (answer,)))
+        run = self._queue(view, entry, old.conversation, old.question, old.parent,
+                          dataclasses.replace(dials, seed=dials.seed + taken))
+        if not dials.temperature and old.state == "done":
+            view.notice = ("info", talk_strings.SAME_SEED_TITLE, talk_strings.SAME_SEED)
+        return run
+
+    def _queue(self, view: View, entry: Entry, conversation: str, question: str, parent: str | None,
+               dials: Dials) -> Run:
+        view.notice = view.editing = None
+        run = Run(entry.id, question, conversation, parent, first_page=entry.selected_pages[0])
         view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
-        return self.desk.ask(run, self.dials_now())
+        return self.desk.ask(run, dials)
+
+    def find(self, view: View, conversation: str, answer: str) -> None:
+        """Show what search found: the document, the conversation, and the branch with the answer."""
+        talk = self.conversations.get(conversation)
+        if talk is None:
+            return
+        if view.document != talk.document:
+            self.open(view, talk.document)
+        view.conversation = talk.id
+        if answer and answer not in {each.id for each in self.conversations.answers(talk.id)}:
+            self.conversations.show(answer)
+
+    def exported(self, conversation: str | None, kind: str) -> tuple[str, str, str] | None:
+        """(file name, type, content) of a conversation; None if there is none of either."""
+        talk = self.conversations.get(conversation)
+        entry = self.library.get(talk.document) if talk else None
+        if talk is None or entry is None or kind not in export.KINDS:
+            return None
+        known = self.conversations
+        name, content = export.export(export.Talk(
+            talk, entry.title or entry.name, known.answers(talk.id), known.every_answer(talk.id),
+            known.versions(talk.id)), kind)
+        return name, export.KINDS[kind], content
+
+    def starters(self, document: str) -> list[str]:
+        """Questions to begin with."""
+        text = self.library.document(document)
+        return starters(text) if text else []
 
     def race(self, view: View, question: str, third: str = "") -> Run:
         """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""

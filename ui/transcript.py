@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from . import charts, markdown, provenance, strings
+from . import charts, markdown, provenance, strings, talk_strings
 from .conversations import Answer
 from .runs import Figures, Run
 
@@ -48,10 +48,27 @@ def trace_button(answer: str, on: bool) -> str:
             f'aria-pressed="{str(on).lower()}">{esc(label)}</button>')
 
 
-def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = False) -> str:
+def tools(item: Answer, beside: Sequence[str]) -> str:
+    """Under a question: ask it in other words, and the other versions of what follows. beside: ids, this among them."""
+    parts = []
+    if len(beside) > 1:
+        here = beside.index(item.id)
+        for target, sign, label in ((here - 1, "‹", talk_strings.VERSION_BEFORE),
+                                    (here + 1, "›", talk_strings.VERSION_AFTER)):
+            off = "" if 0 <= target < len(beside) else " disabled"
+            parts.append(f'<button type="button" class="tf-turn" data-action="version" aria-label="{esc(label)}" '
+                         f'data-answer="{esc(beside[target % len(beside)])}"{off}>{sign}</button>')
+        parts.insert(1, f"<span>{esc(talk_strings.VERSION.format(number=here + 1, count=len(beside)))}</span>")
+    parts.append(button(talk_strings.EDIT, "edit", css="tf-quiet", answer=item.id, question=item.question))
+    return f'<div class="tf-tools">{"".join(parts)}</div>'
+
+
+def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = False,
+           beside: Sequence[str] = ()) -> str:
     """One finished exchange with its permanent figures. body: its text as safe HTML (with quotations checked, or token
-    by token if it is ``traced``)."""
-    parts = [question(item.question), '<div class="tf-answer">']
+    by token if it is ``traced``). beside: the answers in its place, if there are several."""
+    parts = [f'<div id="answer-{esc(item.id)}">', question(item.question), tools(item, beside),
+             '<div class="tf-answer">']
     if item.text:
         parts.append(f'<div class="{"tf-by-token" if traced else "tf-prose"}">{body(item)}</div>')
     if item.state == "stopped":
@@ -61,21 +78,28 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
     if item.error:
         title = strings.ANSWER_BROKE_OFF if item.text else strings.ANSWER_FAILED
         parts.append(card("error", title, item.error))
+    again = (f'<button type="button" class="tf-copy" data-action="again" data-answer="{esc(item.id)}">'
+             f"{esc(talk_strings.AGAIN)}</button>")
     figures = figures_of(item.result)
-    if figures.tokens:
+    if not figures.tokens:
+        parts.append(f'<div class="tf-foot"><span class="tf-line"></span>{again}</div>')
+    else:
         by = item.result.get("model")
         parts.append('<div class="tf-foot">' + charts.figures_line(figures)
                      + (f'<span class="tf-by">{esc(strings.ANSWERED_BY.format(model=by))}</span>' if by else "")
-                     + trace_button(item.id, traced)
+                     + trace_button(item.id, traced) + again
                      + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(strings.COPY)}">'
                        f"{esc(strings.COPY)}</button></div>")
-    parts.append("</div>")
+    parts.append("</div></div>")
     return "".join(parts)
 
 
-def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain, traced: str | None = None) -> str:
-    """All finished exchanges of a conversation. traced: the answer shown token by token."""
-    return "".join(answer(item, body, item.id == traced) for item in answers if item.state != "running")
+def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain, traced: str | None = None,
+               versions: Mapping[str, Sequence[str]] | None = None) -> str:
+    """All finished exchanges of a conversation. traced: the answer shown token by token. versions: as of
+    ``Conversations.versions``."""
+    return "".join(answer(item, body, item.id == traced, (versions or {}).get(item.id, ()))
+                   for item in answers if item.state != "running")
 
 
 def live(run: Run, ahead: int = 0, traced: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..runs import Run
 from ..services import Services, View
 from ..trace import Trace
 from ..transcript import button
-from . import html
+from . import html, talks
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Chat:
     question: gr.Textbox
     send: gr.Button
     stop: gr.Button
+    editing: gr.HTML
     race: gr.Button
 
 
@@ -32,6 +34,7 @@ def build() -> Chat:
     with gr.Column(elem_id="chat-scroll"):
         finished = html("transcript", clicks=True)
         live = html("live", clicks=True)
+    editing = talks.editing_note()
     with gr.Column(elem_id="composer"):
         question = gr.Textbox(placeholder=strings.ASK_PLACEHOLDER, label=strings.ASK_PLACEHOLDER, show_label=False,
                               container=False, lines=1, max_lines=7, elem_id="question")
@@ -40,7 +43,7 @@ def build() -> Chat:
             race = gr.Button(strings.RACE, elem_id="race-now", size="sm", min_width=74)
             stop = gr.Button(strings.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
             send = gr.Button(strings.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
-    return Chat(finished, live, question, send, stop, race)
+    return Chat(finished, live, question, send, stop, editing, race)
 
 
 def welcome(sample: str | None, sends_to: str = "") -> str:
@@ -50,10 +53,11 @@ def welcome(sample: str | None, sends_to: str = "") -> str:
     return f'<div class="tf-welcome"><h1>{esc(strings.WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
 
 
-def begin() -> str:
-    """A document is open and nothing has been asked."""
+def begin(questions: Sequence[str] = ()) -> str:
+    """A document is open and nothing has been asked. questions: to begin with."""
+    starters = "".join(button(words, "ask", question=words) for words in questions)
     return (f'<div class="tf-welcome tf-small"><h2>{esc(strings.START_HERE)}</h2>'
-            f"<p>{esc(strings.START_MORE)}</p></div>")
+            f'<p>{esc(strings.START_MORE)}</p><div class="tf-starters">{starters}</div></div>')
 
 
 def panels(services: Services) -> list[Panel]:
@@ -72,7 +76,7 @@ def panels(services: Services) -> list[Panel]:
             return welcome(sample, services.sends_to)
         answers = conversations.answers(view.conversation) if view.conversation else []
         if not answers:
-            return begin() if askable(view) else ""
+            return begin(services.starters(view.document)) if askable(view) else ""
         document = services.library.document(view.document)
 
         def body(answer: Answer) -> str:
@@ -82,7 +86,8 @@ def panels(services: Services) -> list[Panel]:
             labels = [page.label for page in (document.pages if document else ())]
             return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), labels)
 
-        return transcript.transcript(answers, body, view.traced)
+        versions = conversations.versions(view.conversation or "")
+        return transcript.transcript(answers, body, view.traced, versions)
 
     def shown_trace(view: View) -> str | None:
         """Not that of the answer being written: the others need not be drawn again for it."""

@@ -13,15 +13,16 @@ from ..conversations import Conversation
 from ..library import EXTENSIONS, Entry
 from ..painter import Panel
 from ..services import Services, View
-from . import html
+from . import html, talks
 
 
-def build() -> tuple[gr.File, gr.HTML]:
-    """The upload and the list."""
+def build() -> tuple[gr.File, gr.HTML, gr.Textbox]:
+    """The upload, the list, and the line to search conversations with."""
     upload = gr.File(label=strings.DROP_HERE, file_count="multiple", file_types=list(EXTENSIONS), height=112,
                      elem_id="upload", show_label=False)
+    sought = talks.build_search()
     listing = html("documents", clicks=True)
-    return upload, listing
+    return upload, listing, sought
 
 
 def pages(number: int) -> str:
@@ -58,7 +59,7 @@ def conversation_list(conversations: Sequence[Conversation], current: str | None
             f'data-action="new-conversation">{esc(strings.NEW_CONVERSATION)}</button><ul>{items}</ul></div>')
 
 
-def listing(rows: Sequence[tuple[Entry, str]], current: str | None, talks: Sequence[Conversation],
+def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequence[Conversation],
             conversation: str | None) -> str:
     """The whole panel. rows: documents with their phase."""
     if not rows:
@@ -67,7 +68,7 @@ def listing(rows: Sequence[tuple[Entry, str]], current: str | None, talks: Seque
     for entry, phase in rows:
         items.append(document_item(entry, phase, entry.id == current))
         if entry.id == current and entry.state == "ready":
-            items.append(f'<li class="tf-nested">{conversation_list(talks, conversation)}</li>')
+            items.append(f'<li class="tf-nested">{conversation_list(own, conversation)}</li>')
     return f'<ul class="tf-docs">{"".join(items)}</ul>'
 
 
@@ -76,11 +77,13 @@ def panels(services: Services) -> list[Panel]:
         return [(entry, services.phase(entry)) for entry in services.library.entries()]
 
     def key(view: View) -> tuple[object, ...]:
-        return (services.library.version, services.conversations.version, view.document, view.conversation,
+        return (view.sought, services.library.version, services.conversations.version, view.document, view.conversation,
                 tuple(phase for _, phase in rows()))
 
     def draw(view: View) -> str:
-        talks = services.conversations.of(view.document) if view.document else []
-        return listing(rows(), view.document, talks, view.conversation)
+        if view.sought:
+            return talks.results(services, view)
+        own = services.conversations.of(view.document) if view.document else []
+        return listing(rows(), view.document, own, view.conversation)
 
     return [Panel("documents", key, draw, 0.2)]

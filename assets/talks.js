@@ -1,0 +1,77 @@
+/* Conversations: shortcuts and their table, earlier questions in the composer, downloads, finding an answer again. */
+(() => {
+  'use strict';
+  const byId = id => document.getElementById(id);
+  const last = selector => [...document.querySelectorAll(selector)].pop();
+  const question = () => document.querySelector('#question textarea');
+
+  function write(words) {
+    const box = question();
+    box.value = words;
+    box.dispatchEvent(new Event('input', { bubbles: true }));  // Gradio reads the box when it is told to
+    box.focus();
+    box.setSelectionRange(words.length, words.length);
+  }
+
+  function pane(name) {
+    const chooser = document.querySelector(`.tf-panes [data-pane=${name}]`);
+    if (chooser) chooser.click();
+  }
+
+  function focus(selector, where) {
+    pane(where);
+    const target = document.querySelector(selector);
+    if (target) { target.focus(); target.select?.(); }
+  }
+
+  const typing = target => target.closest?.('input, textarea, select, [contenteditable=true]');
+
+  document.addEventListener('keydown', event => {
+    const { key, target } = event;
+    if (event.isComposing || document.querySelector('dialog[open]')) return;
+    const command = event.ctrlKey || event.metaKey;
+    let done = true;
+    if (command && key === 'Enter' && target.closest?.('#question')) last('#transcript [data-action=again]')?.click();
+    else if (command && !event.shiftKey && key.toLowerCase() === 'k') focus('#search input, #search textarea', 'library');
+    else if (event.altKey && key.toLowerCase() === 'n') { byId('new-conversation')?.click(); focus('#question textarea', 'center'); }
+    else if (event.altKey && '123'.includes(key)) {
+      focus(['#documents .tf-current .tf-doc-open, #documents button', '#question textarea', '#side button'][key - 1],
+        ['library', 'center', 'side'][key - 1]);
+    } else if (key === 'ArrowUp' && target === question() && !target.value) last('#transcript [data-action=edit]')?.click();
+    else if (key === 'Escape' && document.querySelector('#editing [data-action]')) {
+      document.querySelector('#editing [data-action]').click();
+      done = false;  // Stop hears it too
+    } else if (!typing(target) && !command && !event.altKey && key === '/') focus('#question textarea', 'center');
+    else if (!typing(target) && !command && !event.altKey && key === '?') byId('key-table').showModal();
+    else done = false;
+    if (done) { event.preventDefault(); event.stopImmediatePropagation(); }
+  }, true);
+
+  document.addEventListener('click', event => {
+    const target = event.target.closest?.('[data-action], [data-keys], .tf-menu');
+    document.querySelectorAll('.tf-menu[open]').forEach(menu => { if (!menu.contains(event.target)) menu.open = false; });
+    if (!target) return;
+    if ('keys' in target.dataset) byId('key-table').showModal();
+    const { action, question: words, answer } = target.dataset;
+    if (action === 'edit') write(words);
+    if (action === 'leave-edit') write('');
+    if (action === 'export') target.closest('.tf-menu').open = false;
+    if (action === 'found') { pane('center'); lookFor(answer, 40); }
+  });
+
+  function lookFor(answer, tries) {  // the transcript is drawn a moment later
+    const found = answer && byId(`answer-${answer}`);
+    if (found) found.scrollIntoView({ block: 'start' });
+    else if (tries) setTimeout(() => lookFor(answer, tries - 1), 50);
+  }
+
+  window.tfSave = parcel => {
+    if (!parcel) return null;
+    const [name, kind, content] = parcel;
+    const link = Object.assign(document.createElement('a'), {
+      href: URL.createObjectURL(new Blob([content], { type: kind })), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    return null;
+  };
+})();

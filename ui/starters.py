@@ -1,0 +1,56 @@
+"""A document -> a few questions to begin with, from its chapters and the names that come up most. Pure, no model."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from triforce_core import Document
+
+from . import talk_strings
+
+MOST = 4
+LOOKED_AT = 400_000  # characters: names that matter come early and often
+LEAST_OFTEN = 3
+# A capital inside a sentence is a name's; behind an ending, a quotation mark or a line break it may be any word's.
+_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}(?: (?:of |the |de |von )?[A-Z][a-z]{2,}){0,2}")
+_HEADING = re.compile(r"^(?:chapter|part|section)?\s*(?:[\dIVXLC]+(?:\.\d+)*[.:)]?)?\s*(.*)$", re.IGNORECASE)
+
+
+def starters(document: Document) -> list[str]:
+    """At most MOST questions, the most particular first, one for the whole last."""
+    questions = [talk_strings.STARTER_NAME.format(name=name) for name in names(document)[:2]]
+    questions += [talk_strings.STARTER_CHAPTER.format(chapter=title) for title in headings(document)[:1]]
+    return [*questions[: MOST - 1], talk_strings.STARTER_WHOLE]
+
+
+def names(document: Document) -> list[str]:
+    """Names that come up at least LEAST_OFTEN times, the most frequent first; a part of a longer one counts with it."""
+    counted: Counter[str] = Counter()
+    size = 0
+    for page in document.pages:
+        counted.update(_NAME.findall(" ".join(page.text.split())))
+        size += len(page.text)
+        if size > LOOKED_AT:
+            break
+    found: list[str] = []
+    for name, count in counted.most_common(40):
+        if count >= LEAST_OFTEN and not any(name in other or other in name for other in found):
+            found.append(name)
+    return found
+
+
+def headings(document: Document) -> list[str]:
+    """Headings in the middle of the document, numbers left off: lines of a few words that stand alone."""
+    found = []
+    for page in document.pages[len(document.pages) // 4 :]:
+        for line in page.text.split("\n\n")[:3]:
+            words = line.strip()
+            match = _HEADING.match(words)
+            title = match[1].strip() if match else ""
+            short = "\n" not in words and 2 <= len(title.split()) <= 7
+            if short and title[0].isupper() and title[-1] not in ".,;:?!”\"":
+                found.append(title)
+        if len(found) >= 3:
+            break
+    return found
