@@ -339,7 +339,7 @@ def _wire_talks(services: Services, tabs: Tabs, named: talks.Talks, sought: gr.T
         parcel = services.exported(tabs.get(request.session_hash).conversation, str(data.get("kind")))
         return list(parcel) if parcel else None
 
-    sought.input(search, [sought], None, queue=False, **PRIVATE)
+    sought.input(search, [sought], None, queue=False, trigger_mode="always_last", **PRIVATE)  # in the order of typing
     for event in (named.save.click, named.title.submit):
         event(rename, [named.title], None, queue=False, **PRIVATE)
     named.leave.click(leave, None, None, queue=False, **PRIVATE)
