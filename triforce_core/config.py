@@ -112,7 +112,8 @@ class SamplingParams:
 class SpeculationConfig:
     """The hierarchy's dials (TriForce, arXiv 2404.11912). None of them changes the output's distribution.
 
-    gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass.
+    gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass. "auto": chosen
+    round by round from what passes cost and what was accepted lately, down to no draft at all where none pays.
     budget: tokens of the full cache that the retrieval cache holds (per layer and KV head).
     refresh: what chooses the retrieved chunks: the attention mass of full verifications, or the
     query against chunk means. refresh_every: full passes between two choices.

@@ -255,6 +255,7 @@ class RoundEvent:
     or None when this round did not measure it. streamed_bytes: keys and values brought to the GPU from host memory.
     texts: what each token adds to the answer ("" for a stop token and for part of a character); together they are the
     TextDelta that follows. chances: of each token, where SamplingParams.alternatives asked for them.
+    gamma1, gamma2: the lengths that were chosen for it; gamma2 0: nothing was drafted.
     """
 
     index: int
@@ -270,6 +271,8 @@ class RoundEvent:
     texts: tuple[str, ...] = ()
     chances: tuple[TokenChance, ...] = ()
     drafted: int = 0  # tokens it was to verify, along one path
+    gamma1: int = 0
+    gamma2: int = 0
 
 
 @dataclass(frozen=True, slots=True)

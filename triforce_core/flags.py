@@ -56,7 +56,7 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gamma1", type=auto_or_whole, default="auto", metavar="N",
                        help="tokens that the small model drafts per retrieval pass")
     group.add_argument("--gamma2", type=auto_or_whole, default="auto", metavar="N",
-                       help="tokens gathered per full pass")
+                       help="tokens gathered per full pass (auto: chosen round by round; none where drafts do not pay)")
     group.add_argument("--budget", type=auto_or_whole, default="auto", metavar="N",
                        help="tokens of the document that the retrieval cache holds")
     group.add_argument("--chunk-size", type=int, default=_SPECULATION.chunk_size, metavar="N")

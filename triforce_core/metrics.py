@@ -7,6 +7,7 @@ an answer runs and its prefill is not known yet, rates count from the first roun
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from .events import AnswerStats, RankCount, RoundEvent, TierCount
@@ -66,6 +67,11 @@ def rolling_rate(rounds: Sequence[RoundEvent], window: float = 2.0) -> float:
         return 0.0
     start = next(i for i, event in enumerate(rounds) if event.elapsed >= rounds[-1].elapsed - window)
     return decode_rate(rounds[min(start, len(rounds) - 2) :])
+
+
+def chosen_lengths(rounds: Sequence[RoundEvent]) -> dict[int, int]:
+    """How many rounds were asked for each number of tokens (gamma2; 0: nothing was drafted), ascending."""
+    return dict(sorted(Counter(event.gamma2 for event in rounds).items()))
 
 
 def milliseconds(rounds: Sequence[RoundEvent]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 from triforce_core.model import read_config
 
-DIALS = SpeculationConfig(budget=128, recent=48, window=32)
+DIALS = SpeculationConfig(gamma1=2, gamma2=10, budget=128, recent=48, window=32)
 SAMPLING = SamplingParams(max_new_tokens=24, stop_token_ids=())
 SWEEPS = ("budget=64,128", "chunk_size=4,8", "gamma1=1,3", "gamma2=2,8", "window=16,64", "refresh_every=1,3",
           "temperature=0.5,0.9", "seed=0,5", "ngram=off,on")

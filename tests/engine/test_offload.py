@@ -19,7 +19,7 @@ from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, Turn
 from triforce_core.kv_cache.offloaded import OffloadedCache
 
-DIALS = {"budget": 128, "recent": 48, "window": 32}
+DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10}
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
 TRIFORCE = SpeculationConfig(verifier="coupled", **DIALS)
 LAYERS = 3
@@ -71,14 +71,14 @@ def test_same_words_as_the_ordinary_cache(folders, ordinary, resident, temperatu
 
 @pytest.mark.parametrize(("gamma2", "every"), [(1, 1), (24, 1), (48, 3)])
 def test_dials_change_the_speed_never_the_words(ordinary, offloaded, gamma2, every):
-    dials = SpeculationConfig(verifier="coupled", gamma2=gamma2, refresh_every=every, **DIALS)
+    dials = SpeculationConfig(**{**DIALS, "verifier": "coupled", "gamma2": gamma2, "refresh_every": every})
     expected, _ = answer(ordinary, PLAIN, temperature=0.8)
     assert answer(offloaded, dials, temperature=0.8)[0].token_ids == expected.token_ids
 
 
 def test_it_drafts_and_attends_as_the_ordinary_one(ordinary, offloaded):
     """The same chunks are chosen as layers stream by: as many drafts are accepted, the same pages light up."""
-    dials = SpeculationConfig(verifier="coupled", gamma2=10, **DIALS)
+    dials = SpeculationConfig(verifier="coupled", **DIALS)
     expected, _ = answer(ordinary, dials, temperature=0.7, tokens=64)
     found, _ = answer(offloaded, dials, temperature=0.7, tokens=64)
     assert found.stats.acceptance["retrieval"].accepted > 0
@@ -161,7 +161,8 @@ def test_chunk_means_are_refused(offloaded):
 def test_drafts_are_longer_where_a_full_pass_streams():
     settings = {"context_tokens": 30_000, "has_draft": True, "on_gpu": True}
     usual, streams = (Dials.decide(SpeculationConfig(), **settings, offloaded=offloaded) for offloaded in (False, True))
-    assert streams.gamma2 > usual.gamma2 and replace(streams, gamma2=usual.gamma2) == usual
+    assert streams.gamma2 > usual.gamma2 and max(streams.gamma2s) > max(usual.gamma2s)
+    assert replace(streams, gamma2=usual.gamma2, gamma2s=usual.gamma2s) == usual
     assert Dials.decide(SpeculationConfig(gamma2=5), **settings, offloaded=True).gamma2 == 5
 
 

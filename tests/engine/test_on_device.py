@@ -17,7 +17,7 @@ from triforce_core.events import DocumentOpened, Finished, PrefillProgress, Roun
 from triforce_core.kv_cache.indexed import IndexedCache
 from triforce_core.model.graphs import Outputs, PassGraphs
 
-DIALS = {"budget": 128, "recent": 48, "window": 32, "quotes": "off"}
+DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "quotes": "off"}
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def answer(engine, speculation, tokens=24, **sampling) -> tuple[Finished, list[R
 def test_the_same_rounds(engines, tiers, sampling):
     found = []
     for engine in engines:
-        done, rounds = answer(engine, SpeculationConfig(verifier="coupled", **DIALS, **tiers), **sampling)
+        done, rounds = answer(engine, SpeculationConfig(**{**DIALS, "verifier": "coupled", **tiers}), **sampling)
         found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.origins, r.passes) for r in rounds]))
         assert all(set(r.milliseconds) <= {"draft", "retrieval", "streaming", "verify", "select", "other"}
                    for r in rounds)

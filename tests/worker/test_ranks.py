@@ -20,7 +20,7 @@ from triforce_core.worker.client import EngineClient
 from triforce_core.worker.job import Job
 
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off")
-TRIFORCE = SpeculationConfig(verifier="coupled", budget=128, recent=48, window=32, quotes="off")
+TRIFORCE = SpeculationConfig(verifier="coupled", gamma1=2, gamma2=10, budget=128, recent=48, window=32, quotes="off")
 REJECTION = replace(TRIFORCE, verifier="rejection", quotes="auto")
 QUESTION = "Who found the lamp?"
 WAYS = [(0.0, PLAIN), (0.0, TRIFORCE), (0.8, PLAIN), (0.8, TRIFORCE), (0.8, REJECTION)]
@@ -87,6 +87,14 @@ def test_two_ranks_write_what_one_does(client: EngineClient, alone: list[Finishe
         assert [chunk.start for chunk in two.chunks[:4]] == [chunk.start for chunk in one.chunks[:4]]
         assert dict(two.stats.acceptance) == dict(one.stats.acceptance)
     assert alone[0].token_ids == alone[1].token_ids and alone[2].token_ids == alone[3].token_ids
+
+
+def test_ranks_choose_the_same_lengths_though_their_clocks_differ(client: EngineClient, alone: list[Finished]) -> None:
+    """Rank 0 decides; were each to go by its own clock, passes of different width would meet, or none at all."""
+    chosen = replace(TRIFORCE, gamma1="auto", gamma2="auto")
+    events = list(client.ask(QUESTION, (), sampling(0.8), chosen, document=document()))
+    assert finished(events).token_ids == alone[2].token_ids
+    assert {event.gamma2 for event in events if isinstance(event, RoundEvent)} - {0}
 
 
 def test_stop_ends_both_and_both_go_on(client: EngineClient, alone: list[Finished]) -> None:

@@ -8,14 +8,14 @@ given fewer tokens where each takes long (a cache behind a link): its rate does 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent
-from ..metrics import milliseconds
+from ..metrics import chosen_lengths, milliseconds
 from .expected import Block
 from .rows import Row
 
@@ -31,13 +31,15 @@ _WARM_UP_TOKENS = 8  # where little is left to warm up: plain decoding has one k
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer by one engine. milliseconds per stage and passes per tier: summed over its rounds."""
+    """One answer by one engine. milliseconds per stage and passes per tier: summed over its rounds. lengths: rounds by
+    the gamma2 that they were asked for."""
 
     token_ids: tuple[int, ...]
     stats: AnswerStats
     milliseconds: Mapping[str, float]
     passes: Mapping[str, int]
     blocks: tuple[Block, ...] = ()  # round by round
+    lengths: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,4 +178,4 @@ def _answer(engine: Engine, question: str | None, sampling: SamplingParams, spec
         for tier, made in event.passes.items():
             passes[tier] = passes.get(tier, 0) + made
     blocks = tuple(Block(event.drafted, min(event.drafted, len(event.token_ids) - 1)) for event in rounds)
-    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes, blocks)
+    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes, blocks, chosen_lengths(rounds))

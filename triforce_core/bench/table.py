@@ -71,7 +71,7 @@ def _rows(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"{row['row']:{wide}}  {row['autoregressive_tokens_per_second']:9.2f}  "
                      f"{row['tokens_per_second']:8.2f}  {row['speedup']:8.2f}x ({spread:11})  "
                      f"{_or_dash(row['ewif']):>5}  {row['swi']:5.2f}  {row['tokens_per_full_pass']:8.2f} "
-                     f"{row['tokens_per_full_pass_expected']:7.2f}  {inner:>13}  {same:9}  {tiers}")
+                     f"{row['tokens_per_full_pass_expected']:7.2f}  {inner:>13}  {same:9}  {tiers}{_chosen(row)}")
     lines.append("EWIF: the speed-up that acceptance and measured costs would give if tokens were accepted "
                  "independently (iid: their tokens per pass); SWI: passes counted at their modelled costs")
     for row in found["rows"]:
@@ -82,6 +82,15 @@ def _rows(found: Mapping[str, Any]) -> list[str]:
 
 def _or_dash(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
+
+
+def _chosen(row: Mapping[str, Any]) -> str:
+    """Marks a row whose lengths the controller chose, by the three that it chose most."""
+    lengths = row.get("chosen_gamma2")
+    if not lengths:
+        return ""
+    total, most = sum(lengths.values()), sorted(lengths, key=lengths.__getitem__, reverse=True)[:3]
+    return "  <- chosen: gamma2 " + ", ".join(f"{name} ({lengths[name] / total:.0%})" for name in most)
 
 
 def _policies(found: Mapping[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from ..drafters.either import Either
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.ngram import NGramDrafter, TextIndex
 from ..drafters.tree import TreeDrafter
-from ..errors import ConfigError, ModelNotFoundError, TokenizerMismatchError
+from ..errors import ConfigError
 from ..events import LoadProgress, MemoryPlan, ModelInfo
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.chunk_means import ChunkMeans
@@ -32,27 +32,27 @@ from ..kv_cache.marked import MarkedCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..kv_cache.saved import fingerprint_files
 from ..kv_cache.top_k import TopKCache
-from ..model import Llama, ModelConfig, find_model, load_model, read_config, stored_as_int8
+from ..model import Llama, ModelConfig, load_model, read_config, stored_as_int8
 from ..model.graphs import CudaCapture
 from ..model.sharded import local_config
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
 from ..tokenizer import Tokenizer
+from ..tuning.controller import Choice
 from .accumulated import AccumulatedMass
 from .attention_map import AttentionMass
+from .checkpoints import BUILTIN_FOLDER, model_folder, require_same_vocabulary, weight_files
 from .dials import Dials
 from .middle_caches import PartCache, follow, part_cache
 from .place import device_name, modes, number_type, place
 from .planning import Planner, limit_bytes, make_wish
 from .small_model import SmallReading, mark, on_streaming, reading_bytes, without_some_layers
 
-BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
 # A draft's time in full passes. Measured on an H200, llama2-7b, 120,000 tokens: 21 ms beside 20; on two, 38 beside 328
 # where the cache comes through their links.
 _DRAFTING, _DRAFTING_BESIDE_A_LINK = 1.0, 0.05
 _COPIES = (8, 16, 32)  # lengths of copies, where each is a captured pass of its own
 _HEADROOM = 2 * 2**30  # bytes that a copy of the weights leaves free: the retrieval cache, graphs, its own making
-_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +102,13 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         shared = max(1, choose_threads(machine) // shard.world)
         torch.set_num_threads(shared if config.threads == "auto" else config.threads)
     builtin, wanted = config.model == BUILTIN, config.draft_model
-    folder, draft_folder = _folder(config.model, "target", config), None
+    folder, draft_folder = model_folder(config.model, "target", config), None
     tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder)
     own = wanted in ("auto", BUILTIN)
     if wanted != "none" and (builtin or wanted != "auto"):
-        draft_folder = _folder(BUILTIN if own else wanted, "draft", config)
+        draft_folder = model_folder(BUILTIN if own else wanted, "draft", config)
         if not (builtin and own):
-            _same_vocabulary(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
+            require_same_vocabulary(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
     limit, on_gpu = limit_bytes(config), device.type == "cuda"
     limit_device_memory(device, limit)
     draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
@@ -121,7 +121,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         draft_name="none" if draft_folder is None else "built-in draft" if own else Path(wanted).name,
         mode=plan.mode, why=f"{why_there}; {plan.why}; {why_dtype}", device=device_name(device, shard),
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
-        model_bytes=sum(f.stat().st_size for f in _weight_files(folder)),
+        model_bytes=sum(f.stat().st_size for f in weight_files(folder)),
         kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
         instructions=not tokenizer.prompt_settings)
     return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info)
@@ -139,7 +139,7 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
         give_back(error)
         raise chosen.planner.too_little(error, "loading the model", None) from None
     yield LoadProgress("Ready", 1.0)
-    yield Loaded(target, draft, chosen.tokenizer, chosen.info, fingerprint_files(_weight_files(chosen.folder)),
+    yield Loaded(target, draft, chosen.tokenizer, chosen.info, fingerprint_files(weight_files(chosen.folder)),
                  chosen.planner, shard)
 
 
@@ -189,6 +189,7 @@ class Hierarchy:
         self._newest: ModelOnCache | None = None
         self._means: ChunkMeans | None = None
         self._rounds = 0
+        self._observes = True
         self.drafter: Drafter = NoDrafter()
         if dials.small_model:
             if dials.draft_cache == "cross":
@@ -225,6 +226,7 @@ class Hierarchy:
         if on_device and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
             self.drafter = DeviceLoop(self.drafter, CudaCapture if loaded.target.graphs else None,
                                       loaded.shard.same_on_device if loaded.shard.world > 1 else None)
+        self.tiers = self.drafter  # without copies that go straight to the full cache
         if self._text is not None and dials.straight:
             self.drafter = Either(self.drafter, NGramDrafter(self._text, dials.straight), dials.straight,
                                   _DRAFTING_BESIDE_A_LINK if self._chosen_in_passing else _DRAFTING,
@@ -258,9 +260,10 @@ class Hierarchy:
         """After ``start``, each to be called in order: they capture what rounds will run, so that none of them waits
         for it. What is staged on the way is forgotten. sampler: like the answer's, but not its own."""
         dials = self.dials
+        beyond = dials.gamma1 if dials.has_middle else 0
+        widths = {gamma2 + more for gamma2 in dials.gamma2s for more in range(beyond + 1)}
         steps: list[Callable[[], None]] = []
-        most = dials.gamma2 + (dials.gamma1 if self._part or self._newest else 0)
-        for drafted in range(dials.gamma2, most + 1) if dials.tree_tier != "middle" else ():
+        for drafted in sorted(widths | ({0} if dials.may_rest else set())) if dials.tree_tier != "middle" else ():
             observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
             steps += [partial(self._target.prepare, self._full.cache, drafted + 1, observer) for observer in observers]
         steps += [partial(self._target.prepare, self._full.cache, copied + 1, self._accumulated or self._observer)
@@ -269,7 +272,7 @@ class Hierarchy:
 
     def _rehearse(self, context: list[int], sampler: Sampler) -> None:
         if sampler.masks is None:  # else the host leads, and which passes come depends on what is quoted
-            self.drafter.propose(context, self.dials.gamma2, sampler)
+            self.drafter.propose(context, self.dials.longest, sampler)
             self.drafter.settle(context, committed=False)
         for forgotten in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes, self.drafter.ranks):
             forgotten()
@@ -279,16 +282,28 @@ class Hierarchy:
         spent, self._spent = self._spent, {}
         return spent
 
+    def begin(self, choice: Choice) -> None:
+        """Before each round."""
+        self._observes = choice.observed
+        if isinstance(self.tiers, HierarchicalDrafter) and choice.gamma2:
+            self.tiers.gamma1 = choice.gamma1
+
     @property
     def measures_next_round(self) -> bool:
         """Whether the next full pass should report attention mass."""
-        return self._accumulated is not None or (self._rounds + 1) % self.dials.refresh_every == 0
+        due = self._observes and (self._rounds + 1) % self.dials.refresh_every == 0
+        return self._accumulated is not None or due
+
+    def time_choice(self) -> float:
+        """Choose chunks now; milliseconds."""
+        self._choose()
+        return sum(self._clock.read().values())
 
     def after_round(self) -> None:
         """The full cache has committed a round: choose chunks anew if it is time."""
         self._rounds += 1
         self._spent = self._clock.read()  # of the choice before: the pass after it is done
-        if self._rounds % self.dials.refresh_every == 0:
+        if self._observes and self._rounds % self.dials.refresh_every == 0:
             self._choose()
 
     def _choose(self) -> None:
@@ -333,26 +348,6 @@ def _on_device(loaded: Loaded) -> bool:
     target, draft = loaded.target, loaded.draft
     alike = draft is None or (draft.runs_on_device and draft.config.vocab_size == target.config.vocab_size)
     return target.runs_on_device and alike
-
-
-def _folder(name: str, role: str, config: EngineConfig) -> Path:
-    if name == BUILTIN:
-        folder = BUILTIN_FOLDER / role
-        if not (folder / "model.safetensors").is_file():
-            raise ModelNotFoundError(f"The built-in {role} model is missing from {folder}",
-                                     remedy="Get a complete copy of this program, or name a model with --model.")
-        return folder
-    return find_model(name, allow_download=config.allow_download)
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if path.suffix in _WEIGHT_SUFFIXES]
-
-
-def _same_vocabulary(target: Tokenizer, draft: Tokenizer, name: str) -> None:
-    if not target.same_vocabulary(draft):
-        raise TokenizerMismatchError(f"The draft model {name!r} has another vocabulary than the model",
-                                     remedy="Choose a smaller model of the same family, or --draft-model none.")
 
 
 def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard) -> Weights:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ..config import HEAVY_HITTERS, EngineConfig, SpeculationConfig
 from ..drafters.chain import MAX_FORCED
@@ -13,6 +13,12 @@ from .tree_dials import TreeDials
 # The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
 # shorter, but of the built-in model's tokens 12 to 27 % are then refused instead of 3 to 8 % (temperature 0).
 COPY = "int8"
+# Tokens per full pass to choose from while answering. A GPU captures every width that may come, gamma2 + 1 to gamma2 +
+# gamma1 + 1 rows; a pass that streams its cache takes as long for many as for one.
+_LENGTHS = {"cpu": (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32), "on-chip": (4, 6, 8, 10, 12, 16),
+            "offload": (8, 12, 16, 24, 32, 48)}
+_SMALL_LENGTHS = {"cpu": (1, 2, 3, 4, 6, 8, 12), "on-chip": (2, 3, 4, 6, 8), "offload": (2, 4, 6, 8, 12, 16)}
+_CHAINS = (0, 1, 2, 3, 4, 6)  # tokens of the small model per pass of the middle tier
 # What the comparisons among the middle caches attend, in words.
 _HELD = {"streaming": "sinks and the newest of", "h2o": "the most attended so far and the newest,",
          "streaming-h2o": "the most attended so far and the newest, moved together,",
@@ -35,7 +41,10 @@ def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bo
 
 @dataclass(frozen=True, slots=True)
 class Dials:
-    """What one answer runs with. why: one sentence fit to show."""
+    """What one answer runs with. why: one sentence fit to show.
+
+    gamma1, gamma2: what it begins with, or all it ever uses; gamma1s, gamma2s: what it may choose from, round by round.
+    may_rest: a round may draft nothing, where drafts do not pay."""
 
     engine: str
     verifier: str
@@ -44,6 +53,9 @@ class Dials:
     middle_cache: str  # one of MIDDLE_CACHES
     gamma1: int
     gamma2: int
+    gamma1s: tuple[int, ...]
+    gamma2s: tuple[int, ...]
+    may_rest: bool
     budget: int
     chunk_size: int
     recent: int
@@ -61,6 +73,20 @@ class Dials:
     tree_size: int
     tree_depth: int
     why: str
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest draft that is ever asked for."""
+        return max(self.gamma2s)
+
+    @property
+    def has_middle(self) -> bool:
+        return self.middle_cache != "none"
+
+    def shown(self) -> dict[str, int | str]:
+        """As figures and words."""
+        return {name: ",".join(map(str, value)) if isinstance(value, tuple) else value
+                for name, value in asdict(self).items()}
 
     @property
     def newest(self) -> int:
@@ -108,6 +134,13 @@ class Dials:
             gamma1 = trees.depth
         elif trees.kind != "off":
             gamma2 = trees.depth
+        gamma1s, gamma2s = (gamma1,), (gamma2,)
+        if wanted.gamma2 == "auto" and trees.kind == "off" and (middle or small):
+            where = "offload" if offloaded else "on-chip" if on_gpu else "cpu"
+            gamma2s = (_LENGTHS if middle else _SMALL_LENGTHS)[where]
+        # Rounds that the device leads are captured with their gamma1; copies have lengths of their own.
+        if wanted.gamma1 == "auto" and trees.kind == "off" and middle and small and not ngram and not device_leads:
+            gamma1s = _CHAINS
         weights = wanted.retrieval_weights
         # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
         copied = COPY if weights == "auto" and on_gpu and not offloaded else weights
@@ -153,7 +186,8 @@ class Dials:
         elif straight:
             why += "; or what stood in the text before is copied, where that promises more"
         return cls("triforce" if speculating else "autoregressive", wanted.verifier, small, self_skip,
-                   wanted.middle_cache if middle else "none", gamma1, gamma2,
+                   wanted.middle_cache if middle else "none", gamma1, gamma2, gamma1s, gamma2s,
+                   speculating and wanted.gamma2 == "auto" and trees.kind == "off",
                    budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
                    "cross" if cross else "streaming",
                    wanted.sinks, auto(wanted.window, 256), ngram,

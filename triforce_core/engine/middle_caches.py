@@ -39,7 +39,7 @@ def part_cache(target: Llama, full: FullCache, dials: Dials) -> PartCache:
             raise ConfigError("refresh is 'chunk-means' and the cache is in host memory", allowed="attention",
                               remedy="Means would have to be read through the link; attention is known anyway.")
         # A long draft's tokens, and the last one's, whose selection was made before they were committed.
-        longest = dials.gamma2 + dials.gamma1 + 1 + MAX_FORCED + dials.ngram_tail + MOST_COPIED * dials.ngram
+        longest = dials.longest + max(dials.gamma1s) + 1 + MAX_FORCED + dials.ngram_tail + MOST_COPIED * dials.ngram
         longest = max(longest + dials.tree_size, dials.straight + 1)
         return RetrievalCache(full, **settings, slack=2 * longest)
     return (IndexedCache if target.retrieves_in_place else RetrievalCache)(full, **settings)

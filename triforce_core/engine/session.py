@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
@@ -28,10 +28,12 @@ from ..metrics import answer_stats
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
 from ..speculation.round import Round, speculate
+from ..tuning.controller import Choice
 from .accumulated import AccumulatedMass
 from .assembly import Hierarchy, Loaded, dials_for
 from .attention_map import AttendedMap, AttentionMass
 from .dials import Dials
+from .pacing import Pacing
 from .prefill import prefill
 from .quoting import QuoteMasks
 from .small_model import SmallReading
@@ -55,6 +57,7 @@ class Session:
         self._document = prompt.token_ids.tolist()
         self._read = list(self._document[: full.length])  # ids behind the cache, in order
         self._hierarchy: Hierarchy | None = None
+        self._pacing: Pacing | None = None  # of the hierarchy
         self._text: TextIndex | None = None  # made when an n-gram drafter first asks for it
         self._observer: AttentionMass | None = None
         self._accumulated: AccumulatedMass | None = None  # of this document, once H2O was asked for
@@ -97,8 +100,12 @@ class Session:
             for capture in self._captures(context, hierarchy,
                                           self._sampler(question, sampling, speculation, len(context))):
                 capture()
-        prefilled = perf_counter()
         sampler = self._sampler(question, sampling, speculation, len(context))
+        pacing = self._pacing if hierarchy is not None else None
+        if pacing is not None:
+            pacing.measure(context, AttentionMass(observer.chunk_size, observer.mass_rows))
+            pacing.begin(sampler)
+        prefilled = perf_counter()
         answer_start, limit = len(context), min(sampling.max_new_tokens, room)
         decoder = self.builder.tokenizer.stream_decoder()
         rounds: list[RoundEvent] = []
@@ -110,10 +117,13 @@ class Session:
                 break
             left = limit - (len(context) - answer_start)
             began, streamed = perf_counter(), self.full.cache.streamed_bytes
+            choice = pacing.next() if pacing is not None else Choice(0, 0)
+            if hierarchy is not None:
+                hierarchy.begin(choice)
             measured = hierarchy is not None and hierarchy.measures_next_round
             self.full.observer = (accumulated or observer) if measured else None
             # A draft beyond the answer's limit is verified whole, as its pass may be captured in that width only.
-            done = speculate(self.full, drafter, context, min(dials.gamma2, left - 1), sampler,
+            done = speculate(self.full, drafter, context, min(choice.gamma2, left - 1), sampler,
                              most=self.loaded.info.max_context - len(context) - 1,
                              alternatives=sampling.alternatives)
             tokens, reason = self._cut(done.verdict.token_ids, sampler.stop, left)
@@ -133,7 +143,10 @@ class Session:
             streamed = self.full.cache.streamed_bytes - streamed
             spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds, **chose}
             shown = [decoder.feed(token) for token in (tokens[:-1] if reason == "stop" else tokens)]
-            event = self._event(len(rounds), done, tokens, shown, drafter, shares, spent, streamed, began, started)
+            event = self._event(len(rounds), choice, done, tokens, shown, drafter, shares, spent, streamed, began,
+                                started)
+            if pacing is not None:
+                pacing.learn(choice, done, event)
             shares = None
             rounds.append(event)
             yield event
@@ -171,11 +184,14 @@ class Session:
         started, total = perf_counter(), len(self._document)
         yield PrefillProgress(0, total, 0.0, None, "warm-up")
         speculation = SpeculationConfig()
-        _, _, hierarchy = self._prepare(dials_for(self.loaded, self.full, speculation, len(context), self._reading))
+        dials = dials_for(self.loaded, self.full, speculation, len(context), self._reading)
+        observer, _, hierarchy = self._prepare(dials)
         if hierarchy is not None:
             hierarchy.reset()
             hierarchy.start(context)
         steps = self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier))
+        if self._pacing is not None:
+            steps.append(partial(self._pacing.measure, context, observer))
         for done, step in enumerate(steps, start=1):  # making the hierarchy, weights and all, was one more
             if cancelled():
                 return
@@ -220,7 +236,7 @@ class Session:
         """Drafters for these dials; caches are made anew only when a dial changed."""
         if self._observer is None or self._observer.chunk_size != dials.chunk_size:
             self._observer = AttentionMass(dials.chunk_size, _MASS_ROWS)
-            self._hierarchy = None
+            self._hierarchy = self._pacing = None
         if dials.engine == "autoregressive":
             return self._observer, NoDrafter(), None
         heavy = dials.middle_cache in HEAVY_HITTERS
@@ -231,13 +247,14 @@ class Session:
             self._accumulated.shown = self._observer  # another one where chunks have another size
         # The reason counts the context's tokens: another one needs no other caches, and no other graphs.
         if self._hierarchy is None or replace(self._hierarchy.dials, why=dials.why) != dials:
-            self._hierarchy = self._observer.follower = None  # its caches go before the new ones come
+            self._hierarchy = self._pacing = self._observer.follower = None  # its caches go before the new ones come
             if (dials.ngram or dials.straight) and self._text is None:
                 # Without its end, which is not there when the text itself goes on.
                 self._text = TextIndex(self._document[: len(self._document) - self.builder.tail_length])
             reading = self._small_reading() if dials.draft_cache == "cross" else None
             self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer,
                                         self._accumulated if heavy else None, self._text, reading)
+            self._pacing = Pacing(self._hierarchy, self.full, self.loaded.shard)
         return self._observer, self._hierarchy.drafter, self._hierarchy
 
     def _prefill(self, context: list[int], observer: AttentionMass, accumulated: AccumulatedMass | None,
@@ -281,7 +298,8 @@ class Session:
                 return tokens[:count], "stop"
         return tokens[:left], "length" if len(tokens) >= left else None
 
-    def _event(self, index: int, done: Round, tokens: list[int], shown: list[str], drafter: Drafter,
+    def _event(self, index: int, choice: Choice, done: Round, tokens: list[int], shown: list[str],
+               drafter: Drafter,
                shares: tuple[float, ...] | None, spent: dict[str, float], streamed: int, began: float,
                started: float) -> RoundEvent:
         now = perf_counter()
@@ -292,14 +310,15 @@ class Session:
         return RoundEvent(index, tuple(tokens), tuple(done.origins[: len(tokens)]),
                           tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started,
                           drafter.passes(), streamed, tuple(drafter.ranks()),
-                          tuple(shown) + ("",) * (len(tokens) - len(shown)), chances, done.draft.depth)
+                          tuple(shown) + ("",) * (len(tokens) - len(shown)), chances, done.draft.depth,
+                          choice.gamma1 if choice.gamma2 else 0, choice.gamma2)
 
     def _finished(self, reason: FinishReason, token_ids: Sequence[int], rounds: list[RoundEvent],
                   attended: AttendedMap | None, dials: Dials, prompt_tokens: int, reused: int, started: float,
                   prefilled: float, text: str = "") -> Finished:
         stats = answer_stats(rounds, prompt_tokens=prompt_tokens, reused_tokens=reused,
                              prefill_seconds=prefilled - started, engine=dials.engine, why=dials.why,
-                             verifier=dials.verifier, dials=asdict(dials))
+                             verifier=dials.verifier, dials=dials.shown())
         chunks: list[AttendedChunk] = []
         for page, chunk, share in attended.top(_TOP_CHUNKS) if attended else []:
             start = chunk * dials.chunk_size

@@ -1,0 +1,156 @@
+"""Draft lengths while answering: measures what passes cost here, and keeps a controller for each kind of sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+
+from ..config import SamplingParams
+from ..device.shard import Shard
+from ..drafters.chain import QUOTE, ModelOnCache
+from ..drafters.ngram import NGRAM
+from ..events import RoundEvent
+from ..sampling import Sampler
+from ..speculation.draft import Draft
+from ..speculation.drafter import NoDrafter
+from ..speculation.round import Round, speculate
+from ..tuning.acceptance import Acceptance
+from ..tuning.controller import Choice, Controller, RoundSeen, Ways
+from ..tuning.costs import Costs, Curve, middle
+from .assembly import Hierarchy
+from .attention_map import AttentionMass
+from .dials import Dials
+
+# The share accepted that is assumed before anything was seen: a prior, soon overruled. Measured with the built-in pair.
+_HOPES = {"retrieval": 0.95, "streaming": 0.85, "h2o": 0.85, "streaming-h2o": 0.85, "top-k": 0.95, "none": 0.5}
+_REPEATS = 3  # of every measurement
+_PATIENCE = 1.0  # seconds after which nothing is repeated
+_STEPS = 4  # tokens drafted to time the drafter's steps
+_OVERHEADS = ("verify", "select", "other")  # stages of a round that are no drafting
+
+
+class Pacing:
+    """For one hierarchy. What was learnt in an answer is of use to the next one of its kind, but not where chance
+    decides: there the text depends on the lengths, and a seed shall fix it."""
+
+    def __init__(self, hierarchy: Hierarchy, full: ModelOnCache, shard: Shard) -> None:
+        self._hierarchy, self._full, self._shard = hierarchy, full, shard
+        dials = hierarchy.dials
+        self._ways = Ways(dials.gamma1s, dials.gamma2s, dials.has_middle, dials.may_rest)
+        self._fixed = Choice(dials.gamma1, dials.gamma2)
+        self._costs: Costs | None = None
+        self._known: dict[tuple[float, bool], Controller] = {}
+        self._controller: Controller | None = None
+
+    def measure(self, context: Sequence[int], observer: AttentionMass) -> None:
+        """What rounds after ``context`` cost, unless it is known or of no use. The hierarchy has started there; what is
+        staged on the way is forgotten. observer: sees passes over made-up drafts."""
+        if self._costs is None and not self._ways.settled:
+            self._costs = _measure(self._hierarchy, self._full, context, observer, self._ways, self._shard)
+
+    def begin(self, sampler: Sampler) -> None:
+        """An answer, after ``measure``."""
+        self._controller = None
+        if self._costs is None:
+            return
+        kind = sampler.params.temperature, sampler.masks is not None
+        if not sampler.by_draws:
+            self._controller = self._new(self._costs, clocks=False)
+            return
+        if kind not in self._known:
+            self._known[kind] = self._new(self._costs, clocks=True)
+        self._controller = self._known[kind]
+
+    def next(self) -> Choice:
+        """Of the next round; on every rank the same."""
+        if self._controller is None:
+            return self._fixed
+        choice = self._controller.next()
+        gamma1, gamma2, observed = self._shard.same([choice.gamma1, choice.gamma2, int(choice.observed)])
+        return Choice(gamma1, gamma2, bool(observed))
+
+    def learn(self, choice: Choice, done: Round, event: RoundEvent) -> None:
+        """After each round. event: of it."""
+        if self._controller is None:
+            return
+        dials = self._hierarchy.dials
+        if done.draft.givers and done.draft.givers[0] == NGRAM:
+            return  # a copy that went straight to the full cache: its length was not chosen here
+        forced = [origin == QUOTE for origin in done.draft.origins]
+        below = [count for count in event.tiers if dials.has_middle and count.tier not in (dials.middle_cache, QUOTE)]
+        spent = event.milliseconds
+        self._controller.learn(RoundSeen(
+            choice, forced, done.verdict.num_tested, done.verdict.num_accepted,
+            _steps(dials, event.passes, len(forced) - sum(forced)),
+            (sum(count.tested for count in below), sum(count.accepted for count in below)),
+            _drafting(spent), spent["verify"], spent.get("select", 0.0) + spent["other"]))
+
+    def _new(self, costs: Costs, *, clocks: bool) -> Controller:
+        hope = Acceptance(_HOPES[self._hierarchy.dials.middle_cache])
+        return Controller(costs, self._ways, hope, clocks=clocks)
+
+
+class _Given(NoDrafter):
+    """Proposes what it was given, whatever the context."""
+
+    def __init__(self, token_ids: Sequence[int]) -> None:
+        self._draft = Draft(list(token_ids), [None] * len(token_ids), ["draft"] * len(token_ids))
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        return self._draft
+
+
+def _measure(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[int], observer: AttentionMass, ways: Ways,
+             shard: Shard) -> Costs:
+    """Medians of a few repeats, of fewer where passes are long."""
+    sampler = Sampler(SamplingParams())
+    room = min(full.cache.room, len(context)) - 1  # type: ignore[attr-defined]
+    shortest, longest = min(ways.gamma2s), max(ways.gamma2s)
+    widths = sorted({min(room, drafted) for drafted in (shortest, (shortest + longest) // 2, longest)})
+    plain: list[float] = []
+    verify: dict[int, list[float]] = {drafted: [] for drafted in widths}
+    steps: dict[int, list[float]] = {gamma1: [] for gamma1 in ways.gamma1s}
+    choose: list[float] = []
+    started = perf_counter()
+    for _ in range(_REPEATS):
+        plain.append(_pass(full, context, 0, None, sampler))
+        for drafted in widths:
+            verify[drafted].append(_pass(full, context, drafted, observer, sampler))
+        choose.append(hierarchy.time_choice())
+        for gamma1 in ways.gamma1s:
+            hierarchy.begin(Choice(gamma1, _STEPS))
+            steps[gamma1].append(_step(hierarchy, context, sampler))
+        if shard.same([int(perf_counter() - started > _PATIENCE)])[0]:
+            break
+    return Costs(middle(plain), Curve(tuple((drafted + 1, middle(verify[drafted])) for drafted in widths)),
+                 {gamma1: middle(times) for gamma1, times in steps.items()}, middle(choose))
+
+
+def _pass(full: ModelOnCache, context: Sequence[int], drafted: int, observer: AttentionMass | None,
+          sampler: Sampler) -> float:
+    """Milliseconds of the full pass over a draft, with its verdict."""
+    full.observer = observer
+    made_up = context[len(context) - drafted :]
+    done = speculate(full, _Given(made_up), context, drafted, sampler)
+    full.keep(len(context) - 1)
+    full.observer = None
+    return done.verify_milliseconds
+
+
+def _step(hierarchy: Hierarchy, context: Sequence[int], sampler: Sampler) -> float:
+    """Milliseconds of one of the drafter's steps."""
+    drafter = hierarchy.tiers
+    draft = drafter.propose(context, _STEPS, sampler)
+    drafter.settle(context, committed=False)
+    for forgotten in (drafter.counts, drafter.ranks):  # of no round
+        forgotten()
+    return _drafting(drafter.milliseconds()) / max(1, _steps(hierarchy.dials, drafter.passes(), len(draft.token_ids)))
+
+
+def _steps(dials: Dials, passes: Mapping[str, int], drafted: int) -> int:
+    """Of the drafter, in a round: its checking model's passes, or its only one's; tokens where there is no model."""
+    return passes.get(dials.middle_cache, 0) if dials.has_middle else sum(passes.values()) or drafted
+
+
+def _drafting(spent: Mapping[str, float]) -> float:
+    return sum(time for stage, time in spent.items() if stage not in _OVERHEADS)

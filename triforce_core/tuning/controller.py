@@ -1,0 +1,173 @@
+"""How many tokens to draft in the next round: as many as bring the most tokens per second.
+
+A round that asks for g tokens brings 1 + S(1) + ... + S(g) of them, S(i) being the chance that its first i are right
+(with one rate a for all positions that is (1 - a^(g+1)) / (1 - a), arXiv 2211.17192, equation 1), and costs its drafts
+and one full pass. Both are measured: times by medians, chances by position. Where the best draft brings less than
+plain decoding would in its time, none is made, and seldom one is tried again.
+
+Decided before a round is drafted, from rounds that are over: a length that knew its own tokens would change the text's
+law. Where chance decides the text depends on the lengths; clocks are then left alone, so that a seed fixes the text.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil
+from statistics import median
+
+from .acceptance import Acceptance
+from .costs import Costs, Drift
+
+_TRYING = 0.01  # of the time of plain decoding that tries may take while drafting does not pay
+_SHORTEST_REST, _LONGEST_REST = 4, 64  # rounds between tries
+_SOFTENED = 3.0  # tests that old knowledge counts for when drafting is tried again
+_CHAINS_REST = 24  # rounds without the tier below before it is tried again
+_RECENT = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Of one round. gamma2 0: it drafts nothing. observed: what its full pass attends shall choose for the next."""
+
+    gamma1: int
+    gamma2: int
+    observed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What may be chosen from. has_middle: a middle tier reviews what gamma1 counts. may_rest: a round may draft
+    nothing."""
+
+    gamma1s: tuple[int, ...]
+    gamma2s: tuple[int, ...]
+    has_middle: bool
+    may_rest: bool
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is left to choose."""
+        return len(self.gamma1s) == len(self.gamma2s) == 1 and not self.may_rest
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSeen:
+    """What a round did. forced: of each drafted token; below: tested and accepted by a middle tier.
+    Milliseconds of drafting, of the full pass, and of all else."""
+
+    choice: Choice
+    forced: Sequence[bool]
+    num_tested: int
+    num_accepted: int
+    steps: int
+    below: tuple[int, int]
+    draft_ms: float
+    verify_ms: float
+    other_ms: float
+
+
+class Controller:
+    """For one answer, or several of one kind in a row."""
+
+    def __init__(self, costs: Costs, ways: Ways, acceptance: Acceptance, *, clocks: bool) -> None:
+        """clocks: whether times measured on the way may change the choice."""
+        self.acceptance = acceptance
+        self._costs, self._ways, self._clocks = costs, ways, clocks
+        self._drafting, self._verifying = Drift(), Drift()
+        self._others: dict[bool, deque[float]] = {drafts: deque(maxlen=_RECENT) for drafts in (False, True)}
+        self._rested = self._pause = self._without_chain = 0
+        self._seen = 0
+
+    def next(self) -> Choice:
+        """Of the next round."""
+        best, rate = self._best()
+        plain = self._plain()
+        if not self._ways.may_rest or rate * plain >= 1.0:
+            self._pause = self._rested = 0
+            return best
+        if not self._pause:
+            milliseconds = self._milliseconds(best.gamma2, self._drafting_ms(best.gamma1))
+            waste = milliseconds * (1.0 - rate * plain)
+            self._pause = min(_LONGEST_REST, max(_SHORTEST_REST, ceil(waste / (_TRYING * plain))))
+            self._rested = 0 if self._seen else self._pause  # what was never tried is tried once
+        if self._rested >= self._pause:
+            self._pause = 0
+            self.acceptance.soften(_SOFTENED)
+            return best
+        return Choice(best.gamma1, 0, observed=self._rested + 1 >= self._pause)
+
+    def learn(self, seen: RoundSeen) -> None:
+        """After each round."""
+        if seen.choice.gamma2 == 0:
+            self._rested += 1
+        else:
+            self._seen += 1
+            tested, accepted = seen.below
+            self.acceptance.learn(seen.choice.gamma2, seen.forced, seen.num_tested, seen.num_accepted, seen.steps)
+            self.acceptance.learn_below(tested, accepted)
+            self._without_chain = 0 if seen.choice.gamma1 else self._without_chain + 1
+        if self._clocks:
+            self._time(seen)
+
+    def _time(self, seen: RoundSeen) -> None:
+        drafts = seen.choice.gamma2 > 0
+        rows = len(seen.forced) + 1
+        self._verifying.note(seen.verify_ms, self._costs.verify.at(rows) if drafts else self._costs.plain)
+        if drafts and seen.steps:
+            self._drafting.note(seen.draft_ms / seen.steps, self._costs.steps[seen.choice.gamma1])
+        self._others[drafts].append(seen.other_ms)
+
+    def _best(self) -> tuple[Choice, float]:
+        """The lengths with the most tokens per millisecond, and how many those are."""
+        chains = self._ways.gamma1s
+        if self._without_chain >= _CHAINS_REST:
+            chains = tuple(gamma1 for gamma1 in chains if gamma1) or chains
+        # How much longer it takes to draft is decided by gamma1 alone, how much it brings by gamma2 alone.
+        per_token = {self._drafting_ms(gamma1): gamma1 for gamma1 in reversed(chains)}
+        cheapest = min(per_token)
+        lengths = self._ways.gamma2s
+        brought = self._brought(lengths)
+        rates = [tokens / self._milliseconds(gamma2, cheapest) for gamma2, tokens in zip(lengths, brought, strict=True)]
+        best = max(range(len(lengths)), key=rates.__getitem__)
+        return Choice(per_token[cheapest], lengths[best]), rates[best]
+
+    def _drafted(self, gamma2: int) -> float:
+        """Tokens of a draft that are not forced."""
+        known = self.acceptance
+        return (gamma2 + known.overshoot) / (1.0 + known.forced_per_drafted)
+
+    def _brought(self, lengths: Sequence[int]) -> list[float]:
+        """Tokens that a round of each of these gamma2 is expected to bring."""
+        drafted = [self._drafted(gamma2) for gamma2 in lengths]
+        chances = self.acceptance.survivals(ceil(max(drafted)))
+        right = [0.0, *accumulate(chances)]
+        runs = [right[int(d)] + (d - int(d)) * chances[ceil(d) - 1] for d in drafted]
+        return [1.0 + run * (1.0 + self.acceptance.forced_per_drafted) for run in runs]
+
+    def _milliseconds(self, gamma2: int, per_token: float) -> float:
+        """Of a round. per_token: of drafting one that is not forced."""
+        verifying = self._costs.verify.at(gamma2 + self.acceptance.overshoot + 1)
+        return (self._drafted(gamma2) * per_token + verifying * self._verifying.factor
+                + self._other(True, self._costs.choose))
+
+    def _drafting_ms(self, gamma1: int) -> float:
+        return self._costs.steps[gamma1] * self._drafting.factor / self._per_step(gamma1)
+
+    def _per_step(self, gamma1: int) -> float:
+        """Drafted tokens of one of the drafter's steps."""
+        if not self._ways.has_middle:
+            return 1.0
+        if len(self._ways.gamma1s) == 1 and self.acceptance.per_step:
+            return self.acceptance.per_step
+        right = self.acceptance.below
+        return sum(right**i for i in range(gamma1 + 1))
+
+    def _plain(self) -> float:
+        """Milliseconds of a token without drafts."""
+        return self._costs.plain * self._verifying.factor + self._other(False, 0.0)
+
+    def _other(self, drafts: bool, known: float) -> float:
+        return median(self._others[drafts]) if self._others[drafts] else known
