@@ -120,8 +120,9 @@ class SpeculationConfig:
     retrieval_weights: what the middle tier computes with, the target's own weights ("same") or a copy of them in few
     bits. sinks / window: the small model's StreamingLLM cache. draft_cache: what the small model attends, that cache
     ("streaming"), or its newest ``window`` tokens and as many of those that the target attended ("cross").
-    quotes: hold text between the model's quotation marks to what the document says ("auto": on where the model was
-    trained for it).
+    lenience: how much more the tiers below the full cache let pass than their own distributions would, between drafters
+    only; the output keeps the target's. quotes: hold text between the model's quotation marks to what the document
+    says ("auto": on where the model was trained for it).
     small_model / middle_cache: which tiers draft ("self-skip": the target without a part of its layers in the small
     model's place, a comparison), and what the target's own weights attend in the
     middle one (MIDDLE_CACHES): retrieved chunks; the sinks and as many newest tokens as ``budget`` allows
@@ -148,6 +149,7 @@ class SpeculationConfig:
     retrieval_weights: Literal["auto", "same", "int8", "int4"] = "auto"
     sinks: int = 4
     window: int | Auto = "auto"
+    lenience: float = 1.0
     quotes: Literal["auto", "on", "off"] = "auto"
     small_model: Literal["on", "off", "self-skip"] = "on"
     middle_cache: Literal["retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none"] = "retrieval"
@@ -165,6 +167,8 @@ class SpeculationConfig:
         _one_of("refresh", self.refresh, ("attention", "chunk-means"))
         _one_of("retrieval_weights", self.retrieval_weights, ("auto", "same", "int8", "int4"))
         _one_of("quotes", self.quotes, ("auto", "on", "off"))
+        number = isinstance(self.lenience, (int, float)) and not isinstance(self.lenience, bool)
+        _check(number and 1 <= self.lenience <= 100, "lenience", self.lenience, "a number from 1 (none) to 100")
         _one_of("small_model", self.small_model, ("on", "off", "self-skip"))
         _one_of("middle_cache", self.middle_cache, MIDDLE_CACHES)
         _check(self.refresh == "attention" or self.middle_cache in ("retrieval", "none"), "refresh", self.refresh,

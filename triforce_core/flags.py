@@ -71,6 +71,8 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
                        help="what drafts first; self-skip: the model without a part of its layers, for comparison")
     group.add_argument("--draft-cache", choices=("auto", "streaming", "cross"), default=_SPECULATION.draft_cache,
                        help="what the small model attends: its newest tokens, or also what the model attended")
+    group.add_argument("--lenience", type=float, default=_SPECULATION.lenience, metavar="L",
+                       help="let more pass between drafters, 1 to 100 (default: 1, none); the text keeps its law")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
     group.add_argument("--ngram", choices=("auto", "straight", "on", "off"), default=_SPECULATION.ngram,
                        help="draft by copying what followed the same words before, without a model: straight for the "
@@ -105,7 +107,7 @@ def speculation_config(given: argparse.Namespace, engine: str) -> SpeculationCon
         budget=given.budget, chunk_size=given.chunk_size, refresh=given.refresh, refresh_every=given.refresh_every,
         retrieval_weights=given.retrieval_weights, window=given.window, quotes=given.quotes,
         middle_cache=given.middle_cache, draft_cache=given.draft_cache,
-        small_model=given.small_model,
+        small_model=given.small_model, lenience=given.lenience,
         ngram=given.ngram, tree=given.tree, tree_tier=given.tree_tier, tree_size=given.tree_size,
         tree_depth=given.tree_depth,
     )

@@ -34,7 +34,8 @@ class Tiers:
     """A context in a full cache, and one of the two kinds of drafter over it."""
 
     def __init__(self, gamma1: int, *, on_device: bool, kind: type = IndexedCache, middle: bool = True,
-                 capture: Callable | None = None, max_tokens: int = 2000, same: Callable | None = None) -> None:
+                 capture: Callable | None = None, max_tokens: int = 2000, same: Callable | None = None,
+                 lenience: float = 1.0) -> None:
         c, s = TARGET.config, SMALL.config
         self.context = [int(t) for t in np.random.default_rng(0).integers(VOCAB, size=START)]
         cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=TARGET.dtype, slots=8)
@@ -49,7 +50,8 @@ class Tiers:
         self.part: IndexedCache | RetrievalCache | None = None
         if middle:
             self.part = kind(cache, budget=64, recent=16, chunk_size=4)
-            host = HierarchicalDrafter(ModelOnCache(TARGET, self.part), small if gamma1 else NoDrafter(), gamma1)
+            host = HierarchicalDrafter(ModelOnCache(TARGET, self.part), small if gamma1 else NoDrafter(), gamma1,
+                                       lenience=lenience)
         self.drafter: Drafter = DeviceLoop(host, capture, same) if on_device else host
 
     def draft(self, count: int, sampler: Sampler) -> Draft:
@@ -159,6 +161,20 @@ def test_by_chance_with_the_same_numbers(params, gamma1, count):
 
     below = lives(tiers, samplers, count)
     assert (below > 3) == (gamma1 > 0)
+
+
+@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(temperature=1.0, seed=4)], ids=["T0", "T1"])
+@pytest.mark.parametrize("verifier", ["coupled", "rejection"])
+def test_lenient_reviews(params, verifier):
+    tiers = (Tiers(2, on_device=True, capture=lambda: run_again, lenience=8.0),
+             Tiers(2, on_device=False, lenience=8.0))
+
+    def samplers(step: int) -> tuple[Sampler, Sampler]:
+        if verifier == "coupled" or params.temperature == 0:
+            return (Sampler(params, verifier=verifier),) * 2
+        return Sampler(params, chance=SeededChance(step)), Sampler(params, chance=InRows(step, 10 + 2, 2))
+
+    assert lives(tiers, samplers, 10) > 3
 
 
 @pytest.mark.parametrize(("params", "verifier"), [

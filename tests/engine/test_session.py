@@ -95,6 +95,7 @@ def test_chunks_may_be_chosen_by_means_instead(engine):
     ({"draft_cache": "cross"}, {"draft", "retrieval"}), ({"draft_cache": "cross", "middle_cache": "none"}, {"draft"}),
     ({"draft_cache": "cross", "ngram": "on", "middle_cache": "top-k"}, {"n-gram", "draft", "top-k"}),
     ({"small_model": "self-skip"}, {"draft", "retrieval"}),
+    ({"lenience": 4.0}, {"draft", "retrieval"}), ({"lenience": 4.0, "ngram": "on"}, {"n-gram", "draft", "retrieval"}),
     ({"small_model": "self-skip", "middle_cache": "none", "ngram": "on"}, {"n-gram", "draft"}),
     ({"ngram": "on"}, {"n-gram", "draft", "retrieval"}),
     ({"ngram": "on", "ngram_tail": 0}, {"n-gram", "draft", "retrieval"}),

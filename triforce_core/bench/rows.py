@@ -36,7 +36,7 @@ POLICIES: Variants = {
     "top-k": {"middle_cache": "top-k"},
 }
 PLANNED, AS_BEFORE = "planner's choice", "TriForce"
-_AS_PUBLISHED: Mapping[str, Value] = {"draft_cache": "streaming", "ngram": "off", "gamma1": 2}
+_AS_PUBLISHED: Mapping[str, Value] = {"draft_cache": "streaming", "ngram": "off", "tree": "off", "gamma1": 2}
 
 
 def combinations(offloaded: bool) -> Variants:
@@ -51,6 +51,10 @@ def combinations(offloaded: bool) -> Variants:
         "TriForce, n-grams below": {**before, "ngram": "on", "ngram_tail": 0},
         "TriForce, n-grams beside": {**before, "ngram": "on"},
         "TriForce or n-grams": {**before, "ngram": "straight"},
+        "TriForce, lenient": {**before, "lenience": 2.0},
+        "TriForce, trees below": {**before, "tree": "sequoia", "tree_tier": "draft"},
+        "trees of the middle tier": {**before, "tree": "sequoia", "tree_tier": "middle"},
+        "SpecInfer's chains below": {**before, "tree": "specinfer", "tree_tier": "draft"},
         "TriForce, cross-model": {**before, "draft_cache": "cross"},
         "TriForce, self-skip": {**before, "small_model": "self-skip"},
     }

@@ -73,12 +73,13 @@ class HorizontalCascade(Drafter):
         return _added(self.first.passes(), self.then.passes())
 
 
-def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int) -> Drafter:
+def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int, lenience: float = 1.0) -> Drafter:
     """N-grams alone, or: the small model reviews them in one pass and goes on from there, and up to ``more`` that it
     has not seen follow its draft, or take its place. What it knows is near; the document's far end is theirs."""
     if small is None:
         return NGramDrafter(index)
-    reviewed = HierarchicalDrafter(small, NGramDrafter(index), MOST_COPIED, tier="draft", follows=False)
+    reviewed = HierarchicalDrafter(small, NGramDrafter(index), MOST_COPIED, tier="draft", follows=False,
+                                   lenience=lenience)
     return HorizontalCascade(reviewed, NGramDrafter(index), more) if more else reviewed
 
 

@@ -26,6 +26,7 @@ from ..model.rope import RotaryTable
 from ..sampling import DrawnChance, LawKind, Sampler, TensorLaw
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
+from ..speculation.lenience import lenient_draws, lenient_laws
 from ..speculation.verifier import agree_on_tensors, reject_on_tensors
 from .chain import ModelDrafter, ModelOnCache
 from .hierarchical import HierarchicalDrafter
@@ -85,6 +86,7 @@ class DeviceLoop(Drafter):
         self._below = host.tier
         self._small: _Seat | None = None
         self._middle: _Seat | None = None
+        self._lenience = 1.0 if isinstance(host, ModelDrafter) else host.lenience
         self._gamma = 1  # tokens the small model drafts per round; alone it writes round after round
         if isinstance(host, ModelDrafter):
             self._small = _Seat(host.model, REREAD)
@@ -185,19 +187,26 @@ class DeviceLoop(Drafter):
         token_ids = torch.cat((state.newest(1), state.drafted))
         logits = self._middle.logits(token_ids, state.starts[-1], steps, self._gamma + 1)
         law = TensorLaw(kind, state.dials)
+        lenient = self._lenience > 1.0 and self._gamma > 0
         if kind.by_draws:
-            own = self._agree(kind, law.draws(logits, state.noise_of(steps, kind)))
+            own = law.draws(logits, state.noise_of(steps, kind))
+            if lenient:
+                own = lenient_draws(state.drafted, own, logits, self._lenience)
+            own = self._agree(kind, own, sums=lenient)
             state.emit(own, agree_on_tensors(state.drafted, own), None)
             return
         target = law.distributions(logits)
+        if lenient:
+            target = lenient_laws(state.draft_laws, target, self._lenience)
         chance = DrawnChance(state.numbers_of_round()[self._gamma :])
         verdict = torch.cat(reject_on_tensors(state.drafted, state.draft_laws, target, chance))
         accepted, own = self._agree(kind, verdict).split(1)
         written = torch.cat((state.drafted, own))
         state.emit(torch.where(state.ramp(self._gamma + 1) < accepted, written, own), accepted, target)
 
-    def _agree(self, kind: LawKind, numbers: Tensor) -> Tensor:
-        return numbers if self._same is None or kind.greedy else self._same(numbers)
+    def _agree(self, kind: LawKind, numbers: Tensor, *, sums: bool = False) -> Tensor:
+        """sums: a running sum had its part in greedy choices too."""
+        return numbers if self._same is None or (kind.greedy and not sums) else self._same(numbers)
 
     def _tell(self, context: Sequence[int], emitted: Sequence[int], last: int) -> None:
         """The caches what they hold now. last: drafted tokens that the last round kept."""

@@ -28,11 +28,13 @@ class HierarchicalDrafter(Drafter):
     Tokens that the document forces (verbatim quoting) are appended without asking any model: their
     distribution is one-hot at every tier.
 
+    lenience: of its reviews (see ``speculation.lenience``); what it hands up has the law that it says.
     follows: the model's cache copies the full one (retrieval); otherwise it lives on what this tier computes itself.
     """
 
     def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
-                 follows: bool = True) -> None:
+                 follows: bool = True, lenience: float = 1.0) -> None:
+        self.lenience = lenience
         self.model, self.drafter, self.gamma1, self.tier, self._follows = model, drafter, gamma1, tier, follows
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
@@ -49,7 +51,7 @@ class HierarchicalDrafter(Drafter):
                 laws.extend([None] * len(forced))
                 origins.extend([QUOTE] * len(forced))
                 continue
-            done = speculate(self.model, self.drafter, grown, self.gamma1, sampler)
+            done = speculate(self.model, self.drafter, grown, self.gamma1, sampler, lenience=self.lenience)
             self._seconds += done.verify_milliseconds / 1e3
             self._passes += 1
             for count in done.counts(done.draft.given_by(self.drafter.tier)):

@@ -206,7 +206,7 @@ class Hierarchy:
             self.drafter = (grow_trees(self._small, dials, tier="draft") if dials.tree_tier == "draft"
                             else ModelDrafter(self._small))
         if self._text is not None and dials.ngram:
-            self.drafter = with_ngrams(self._small, self._text, dials.ngram_tail)
+            self.drafter = with_ngrams(self._small, self._text, dials.ngram_tail, dials.lenience)
         if dials.middle_cache == "streaming":
             self._newest = on_streaming(loaded.with_weights(dials.retrieval_weights), dials.sinks, dials.newest)
             self.drafter = self._middle(self._newest, follows=False)
@@ -237,7 +237,8 @@ class Hierarchy:
         dials = self.dials
         if dials.tree_tier == "middle":
             return grow_trees(model, dials, tier=dials.middle_cache, follows=follows)
-        return HierarchicalDrafter(model, self.drafter, dials.gamma1, tier=dials.middle_cache, follows=follows)
+        return HierarchicalDrafter(model, self.drafter, dials.gamma1, tier=dials.middle_cache, follows=follows,
+                                   lenience=dials.lenience)
 
     def reset(self) -> None:
         """Before a question's prompt is read: forget the last one's."""

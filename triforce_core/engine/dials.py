@@ -65,6 +65,7 @@ class Dials:
     draft_cache: str
     sinks: int
     window: int
+    lenience: float
     ngram: bool
     ngram_tail: int
     straight: int  # tokens of a copy that goes to the full cache without a review; 0: there are none
@@ -190,6 +191,6 @@ class Dials:
                    speculating and wanted.gamma2 == "auto" and trees.kind == "off",
                    budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
                    "cross" if cross else "streaming",
-                   wanted.sinks, auto(wanted.window, 256), ngram,
+                   wanted.sinks, auto(wanted.window, 256), wanted.lenience, ngram,
                    auto(wanted.ngram_tail, MOST_COPIED) if ngram and small else 0, MAX_FORCED if straight else 0,
                    trees.kind, trees.tier, trees.size, trees.depth, why)

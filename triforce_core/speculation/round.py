@@ -65,10 +65,10 @@ class Round:
 
 
 def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_draft_tokens: int, sampler: Sampler,
-              most: int | None = None, alternatives: int = 0) -> Round:
+              most: int | None = None, alternatives: int = 0, lenience: float = 1.0) -> Round:
     """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles.
 
-    most: tokens of one path of a draft, if that is limited (drafters may overshoot)."""
+    most: tokens of one path of a draft, if that is limited (drafters may overshoot). lenience: see ``verify``."""
     draft = drafter.propose(context, num_draft_tokens, sampler) if num_draft_tokens > 0 else Draft()
     if most is not None:
         draft = draft.first(most)
@@ -76,7 +76,7 @@ def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_
         draft = draft.smaller(model.room - 1)
     started = perf_counter()
     logits = model.logits(context, draft.token_ids, draft.parents)
-    verdict, laws = verify(draft, logits, context, sampler)
+    verdict, laws = verify(draft, logits, context, sampler, lenience)
     rows = [0, *(node + 1 for node in verdict.path)]  # the one that each emitted token was decided by
     asked = chances(logits[rows], verdict.token_ids, alternatives) if alternatives else []
     # The verdict's own last token has not been through the model: the next pass begins with it.

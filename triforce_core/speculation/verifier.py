@@ -23,6 +23,7 @@ from torch import Tensor
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 from . import tree
 from .draft import Draft, Verdict
+from .lenience import drafted_laws, lenient_draws, lenient_laws
 
 
 class Rows(Protocol):
@@ -46,23 +47,33 @@ class RowsOnDemand:
         return self._known[row]
 
 
-def verify(draft: Draft, logits: Tensor, context: Sequence[int],
-           sampler: Sampler) -> tuple[Verdict, list[Tensor | None]]:
+def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler,
+           lenience: float = 1.0) -> tuple[Verdict, list[Tensor | None]]:
     """logits [n + 1, V]: the verifying model's, after ``context`` and after each drafted token.
+    lenience: above 1 the tokens have another law than the model's (see ``lenience``), for a tier that only drafts.
 
     Returns the verdict and the law of each of its tokens (what a tier above needs as its draft's ``laws``)."""
     assert len(logits) == len(draft.token_ids) + 1
+    lenient = lenience > 1.0 and bool(draft.token_ids) and not draft.parents
+    drafted = torch.tensor(draft.token_ids if lenient else [], dtype=torch.int64, device=logits.device)
     if sampler.by_draws:
-        verdict = agree(draft, sampler.draws(logits, context, draft.token_ids, draft.tails))
+        own = sampler.draws(logits, context, draft.token_ids, draft.tails)
+        if lenient:
+            drawn = torch.tensor(own, device=logits.device)
+            own = sampler.same(lenient_draws(drafted, drawn, logits, lenience).tolist())
+        verdict = agree(draft, own)
         return verdict, [None] * len(verdict.token_ids)
     target: Rows
-    if logits.is_cuda:  # each decision on the host would wait for the device
+    if logits.is_cuda or not draft.parents:
         target = whole = sampler.distributions(logits, context, draft.token_ids, draft.tails)
+        if lenient:
+            target = whole = lenient_laws(drafted_laws(drafted, draft.laws, whole), whole, lenience)
+    else:
+        target = RowsOnDemand(draft, logits, context, sampler)
+    if logits.is_cuda:  # each decision on the host would wait for the device
         chance = DrawnChance(sampler.chance.numbers(len(whole)).to(whole.device))
         verdict = reject_at_once(draft, whole, chance, sampler.same)
     else:
-        target = (RowsOnDemand(draft, logits, context, sampler) if draft.parents
-                  else sampler.distributions(logits, context, draft.token_ids))
         verdict = reject(draft, target, sampler.chance)
     return verdict, [target[row] for row in (0, *(node + 1 for node in verdict.path))]
 
@@ -112,11 +123,7 @@ def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
     """``reject`` where the host waits once, for all decisions together (twice for a tree). same: see ``Sampler``."""
     n = len(draft.token_ids)
     tokens = torch.tensor(draft.token_ids, dtype=torch.int64, device=target.device)
-    laws = torch.zeros_like(target[:n])
-    if any(law is not None for law in draft.laws):
-        laws = torch.stack([laws[0] if law is None else law.to(target) for law in draft.laws])
-    one_hot = torch.tensor([law is None for law in draft.laws], dtype=target.dtype, device=target.device)
-    laws.scatter_add_(1, tokens[:, None], one_hot[:, None])
+    laws = drafted_laws(tokens, draft.laws, target)
     if not draft.parents:
         accepted, own = same(torch.cat(reject_on_tensors(tokens, laws, target, chance)).tolist())
         return Verdict([*draft.token_ids[:accepted], own], list(range(accepted)), [accepted] if accepted < n else [])

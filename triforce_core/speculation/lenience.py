@@ -1,0 +1,48 @@
+"""A review between two drafters that lets more pass than it should (Cascade Speculative Drafting, arXiv 2312.11462,
+section 3.1), without telling the tier above anything untrue.
+
+The paper accepts x where p(x) > q(x) / l, p being the reviewer's distribution and q the drafter's. At any temperature
+that is: accept with min(1, l p(x) / q(x)), else draw from norm(max(p - q, 0)). What comes out has the law
+
+    s = min(q, l p) + (1 - sum min(q, l p)) norm(max(p - q, 0)),
+
+which is p for l = 1. Rejection of the same draft against s *is* that review: where p >= q, s >= q, so x passes;
+elsewhere s = min(q, l p), so it passes with min(1, l p(x) / q(x)); and max(s - q, 0) is proportional to max(p - q, 0).
+So a lenient reviewer is a strict one with another law, s goes up as the law of its tokens, and the hierarchy stays
+exact. The target itself is never lenient: its own law is what plain decoding writes. Of chains only: siblings are
+reviewed strictly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def drafted_laws(token_ids: Tensor, laws: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    """[n, V]: the law of each of token_ids [n], one-hot where it was not drawn; like [.., V]: device and type."""
+    found = torch.zeros(len(laws), like.shape[-1], dtype=like.dtype, device=like.device)
+    if any(law is not None for law in laws):
+        found = torch.stack([found[0] if law is None else law.to(like) for law in laws])
+    one_hot = torch.tensor([law is None for law in laws], dtype=like.dtype, device=like.device)
+    return found.scatter_add_(1, token_ids[:, None], one_hot[:, None])
+
+
+def lenient_laws(drafted: Tensor, target: Tensor, lenience: float) -> Tensor:
+    """s of each position, [n + 1, V]: drafted [n, V] is q, target [n + 1, V] is p; behind the draft it stays p."""
+    p = target[:-1]
+    passed = torch.minimum(drafted, lenience * p)
+    residual = (p - drafted).clamp_min(0.0)
+    rest = residual / residual.sum(-1, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)
+    return torch.cat((passed + (1.0 - passed.sum(-1, keepdim=True)).clamp_min(0.0) * rest, target[-1:]))
+
+
+def lenient_draws(token_ids: Tensor, own_draws: Tensor, logits: Tensor, lenience: float) -> Tensor:
+    """Where each position is drawn from noise that all tiers share, there is no law to be true to: a drafted token is
+    taken for the reviewer's own draw where it is likely enough, p(x) > 1 / l at temperature 1.
+
+    token_ids [n], own_draws [n + 1], logits [n + 1, V] -> int64 [n + 1]."""
+    likely = logits[:-1].float().softmax(-1).gather(1, token_ids[:, None]).squeeze(1) * lenience > 1.0
+    return torch.cat((torch.where(likely, token_ids, own_draws[:-1]), own_draws[-1:]))
