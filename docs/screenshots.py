@@ -51,6 +51,14 @@ def save(page: Any, path: Path) -> None:
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
+def look_at_quotation(page: Any) -> None:
+    """Opens the page of the last answer's quotation, and waits until it is drawn."""
+    quotation = page.locator("#transcript .tf-cite")
+    if quotation.count():  # the scripted engine does not always quote
+        quotation.last.click()
+        page.wait_for_function("() => [...document.querySelectorAll('.tf-picture')].some(i => i.complete && i.width > 9)")
+
+
 def tour(page: Any, url: str, folder: Path) -> None:
     """Every step once, in light; then the same pages in dark."""
     page.goto(url)
@@ -63,9 +71,7 @@ def tour(page: Any, url: str, folder: Path) -> None:
         page.press("#question textarea", "Enter")
         page.wait_for_selector(f"#transcript .tf-answer >> nth={number - 1}")
         page.wait_for_selector("#stop", state="hidden")
-    quotation = page.locator("#transcript .tf-cite")
-    if quotation.count():  # the scripted engine does not always quote
-        quotation.last.click()
+    look_at_quotation(page)
     save(page, folder / "chat-light.png")
     page.get_by_role("tab", name="Race", exact=True).click()
     page.fill("#race-question textarea", QUESTIONS[1])
@@ -79,9 +85,7 @@ def tour(page: Any, url: str, folder: Path) -> None:
     save(page, folder / "models-light.png")
     page.goto(f"{url}?__theme=dark")
     page.wait_for_selector("#transcript .tf-answer")
-    quotation = page.locator("#transcript .tf-cite")
-    if quotation.count():
-        quotation.last.click()
+    look_at_quotation(page)
     save(page, folder / "chat-dark.png")
     page.get_by_role("tab", name="Race", exact=True).click()
     page.wait_for_selector("#race-board .tf-verdict")
