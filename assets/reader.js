@@ -112,8 +112,8 @@
     const picture = make('img', 'tf-picture');
     picture.alt = '';  // the text layer says what it shows
     picture.src = source();
-    picture.onerror = () => picture.remove();
     const layer = make('div', 'tf-layer');
+    picture.onerror = () => { picture.remove(); layer.classList.add('tf-alone'); };  // better plain words than none
     for (const [text, box] of data.pieces) {
       const piece = make('span', '', text);
       piece.style.cssText = `left:${box[0] * 100}%;top:${box[1] * 100}%;font-size:${box[3] * data.ratio * 100}cqw`;
@@ -137,11 +137,14 @@
   };
 
   function resize(step) {
+    const sheet = part('.tf-sheet'), box = part('.tf-sheets'), picture = sheet.querySelector('img');
+    const across = (box.scrollLeft + box.clientWidth / 2) / box.scrollWidth;
+    const down = (box.scrollTop + box.clientHeight / 2) / box.scrollHeight;
     zoom = Math.max(0, Math.min(ZOOMS.length - 1, zoom + step));
-    const sheet = part('.tf-sheet'), picture = sheet.querySelector('img');
     sheet.style.width = `${100 * ZOOMS[zoom]}%`;
     if (picture) picture.src = source();
     else sheet.style.fontSize = `${14 * Math.sqrt(ZOOMS[zoom])}px`;
+    box.scrollTo(across * box.scrollWidth - box.clientWidth / 2, down * box.scrollHeight - box.clientHeight / 2);
   }
 
   // -- thumbnails -------------------------------------------------------------------------------------------------------
