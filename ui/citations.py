@@ -18,6 +18,7 @@ from .quotes import MOST, Found, Place, QuoteFinder
 
 SHOWN = 3  # occurrences of one quotation that get a chip
 _KEPT_DOCUMENTS, _KEPT_ANSWERS = 2, 400
+_NAMED = re.compile(r"[\W_]{0,4}(?:pp?\.|pages?|S\.|Seite)\s*([\w-][\w.-]*)", re.IGNORECASE)
 _SPOT = re.compile(r"(\d{1,6}):(\d{1,9})-(\d{1,9})")
 
 
@@ -34,14 +35,22 @@ def places(text: str) -> tuple[Place, ...]:
     return tuple(Place(*map(int, match.groups())) for match in found if match)
 
 
-def chips(found: Found, labels: Sequence[str]) -> str:
-    """One button for each place where a quotation stands."""
+def named_page(after: str) -> str | None:
+    """The label of the page that an answer names right behind a quotation: ' [p. 85].' -> '85'."""
+    match = _NAMED.match(after)
+    return match[1].rstrip(".") if match else None
+
+
+def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
+    """One button for each place where a quotation stands, those on the page that the answer names first."""
     made = []
-    for occurrence in found.occurrences[:SHOWN]:
+    for occurrence in sorted(found.occurrences, key=lambda places: labels[places[0].page - 1] != named)[:SHOWN]:
         page = occurrence[0].page
         label = strings.CITED_PAGE.format(label=labels[page - 1])
         how = strings.QUOTE_EXACT if found.share == 1 else strings.QUOTE_PARTLY.format(percent=int(found.share * 100))
         title = f"{label}: {how}"
+        if named and labels[page - 1] != named:
+            title += f"; {strings.QUOTE_ELSEWHERE.format(label=named)}"
         made.append(f'<button type="button" class="tf-cite" data-action="page" data-page="{page}" '
                     f'data-spot="{spot(occurrence)}" title="{html.escape(title)}" aria-label="{html.escape(title)}">'
                     f"{html.escape(label)}{'' if found.share == 1 else ' ≈'}</button>")
@@ -72,9 +81,9 @@ class _Checked:
         self._answers.move_to_end(text)
         return self._answers[text]
 
-    def _mark(self, words: str) -> tuple[bool, str]:
+    def _mark(self, words: str, after: str) -> tuple[bool, str]:
         found = self.finder.find(words)
-        return (True, chips(found, self._labels)) if found else (False, missing())
+        return (True, chips(found, self._labels, named_page(after))) if found else (False, missing())
 
 
 class Citations:

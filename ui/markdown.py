@@ -17,7 +17,8 @@ from markdown_it.token import Token
 from . import strings
 from .quotes import LEAST, normal, quotations
 
-Mark = Callable[[str], tuple[bool, str]]
+Mark = Callable[[str, str], tuple[bool, str]]
+AFTER = 40  # characters behind a quotation, where the answer may name its page
 CLOSING = ("”", "“", "»", "«", "」", '"')
 
 
@@ -60,7 +61,8 @@ _PARSER = _make()
 
 
 def render(text: str, mark: Mark | None = None) -> str:
-    """Safe HTML of a Markdown text. mark: of a quotation, whether it was found and the HTML to put behind it."""
+    """Safe HTML of a Markdown text. mark: of a quotation and what follows it, whether it was found and the
+    HTML to put behind it."""
     tokens = _PARSER.parse(text, {})
     if mark is not None:
         depth = 0
@@ -86,7 +88,7 @@ def _marked(children: list[Token], mark: Mark, whole: bool) -> list[Token]:
         found = [(0, len(plain))]
     if not found:
         return children
-    verdicts = [(start, end, *mark(plain[start:end])) for start, end in found]
+    verdicts = [(start, end, *mark(plain[start:end], plain[end : end + AFTER])) for start, end in found]
     out: list[Token] = []
     for start, child in zip(starts, children, strict=True):
         if child.type != "text":

@@ -172,6 +172,7 @@ START_MORE = ("The answer is written from the whole text, and the strip shows wh
 CITED_PAGE = "p. {label}"
 QUOTE_EXACT = "these words stand there"
 QUOTE_PARTLY = "{percent} % of these words stand there in one piece"
+QUOTE_ELSEWHERE = "the answer says p. {label}"
 QUOTE_MORE = "and {more} more places"
 ANSWERED_BY = "by {model}"
 QUOTE_MISSING = "not in the document"

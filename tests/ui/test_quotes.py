@@ -7,7 +7,7 @@ import pytest
 
 from triforce_core import Document, Page
 from ui import markdown
-from ui.citations import Citations, places, spot
+from ui.citations import Citations, named_page, places, spot
 from ui.quotes import LEAST, Found, Normal, Place, QuoteFinder, normal, quotations
 
 KEEPER = "The lighthouse keeper counted forty ships before the storm reached the harbour."
@@ -131,6 +131,23 @@ def test_chips_and_marks() -> None:
     assert good.index("tf-quoted") < good.index("tf-cite")
     bad = rendered('It says "the keeper counted fifty ships".', KEEPER)
     assert "not in the document" in bad and "tf-cite" not in bad
+
+
+@pytest.mark.parametrize(("after", "label"), [
+    ("” [p. 85].", "85"), ('" (page iv)', "iv"), (", p. T-1, and", "T-1"), ("” Page 3: more", "3"),
+    ("” on the page", None),
+    ("” and later", None), ("", None), ("” (pp. 3-5)", "3-5")])
+def test_the_page_that_the_answer_names(after: str, label: str | None) -> None:
+    assert named_page(after) == label
+
+
+def test_the_named_page_comes_first_and_a_wrong_one_is_said_to_be() -> None:
+    pages = (KEEPER, "Nothing.", KEEPER, "Nothing.")
+    html = rendered(f'“{KEEPER}” [p. 3]', *pages)
+    assert html.index("p. 3</button>") < html.index("p. 1</button>")
+    assert html.count("the answer says") == 2  # of the other one: title and label
+    assert "the answer says p. 2" in rendered(f'“{KEEPER}” [p. 2]', *pages)
+    assert "the answer says" not in rendered(f'“{KEEPER}”', *pages)
 
 
 def test_emphasis_inside_a_quotation_stays_nested() -> None:
