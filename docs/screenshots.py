@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SIZE = {"width": 1280, "height": 800}
 COLOURS = 96  # of the written PNG: a page of text needs no more, and is a third as large
 PATIENCE = 400_000  # ms: the first reading of forty pages on a slow CPU
+DRAWN = "() => [...document.querySelectorAll('.tf-picture')].some(picture => picture.complete && picture.width > 9)"
 QUESTIONS = ("How many tokens are kept for questions and answers?", "When was TriForce published?",
              "What is a bonus token?")
 
@@ -56,7 +57,7 @@ def look_at_quotation(page: Any) -> None:
     quotation = page.locator("#transcript .tf-cite")
     if quotation.count():  # the scripted engine does not always quote
         quotation.last.click()
-        page.wait_for_function("() => [...document.querySelectorAll('.tf-picture')].some(i => i.complete && i.width > 9)")
+        page.wait_for_function(DRAWN)
 
 
 def tour(page: Any, url: str, folder: Path) -> None:
