@@ -82,15 +82,26 @@ def test_same_words_as_plain_decoding(engines, name, grower, temperature):
         assert isinstance(part, IndexedCache if name == "in place" else RetrievalCache)
 
 
-def test_decided_by_chance_they_are_accepted_more_often_than_a_chain(engines):
-    """With rejection the words differ from run to run of another drafter; how many are accepted tells."""
-    engine, found = engines["ordinary"], {}
-    for tree in ("off", "sequoia"):
-        done, _ = answer(engine, tree=tree, verifier="rejection", temperature=1.0, tokens=160, small_model="off",
-                         quotes="off", tree_size=24, tree_depth=4, gamma2=4)
-        assert len(done.token_ids) == 160
-        found[tree] = done.stats.tokens_per_full_pass
-    assert found["sequoia"] > found["off"]
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+@pytest.mark.parametrize("mode", ["on-chip", "offload"])
+def test_same_words_on_a_gpu(tmp_path_factory, mode):
+    """Also where chance decides on the device: siblings drawn at once, families tested side by side."""
+    root = tmp_path_factory.mktemp("pair")
+    folders = (write_model(root / "target", layers=3, heads=4, seed=1),
+               write_model(root / "draft", layers=1, heads=2, seed=2))
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode=mode,
+                                 resident_layers=1 if mode == "offload" else "auto"))
+    list(engine.load())
+    list(engine.open_document(document()))
+    for temperature in (0.0, 1.0):
+        plain, _ = answer(engine, engine="autoregressive", temperature=temperature)
+        for grower in [*GROWERS, *FOR_ALL]:
+            done, _ = answer(engine, **{"tree": "sequoia", **grower}, temperature=temperature)
+            assert done.token_ids == plain.token_ids, grower
+    for grower in GROWERS:
+        done, _ = answer(engine, **{"tree": "sequoia", **grower}, verifier="rejection", temperature=1.0, quotes="off")
+        assert len(done.token_ids) == 40 and sum(count.tested for count in done.stats.ranks) > 20, grower
 
 
 def test_an_answer_may_end_anywhere_in_a_tree(engines):

@@ -16,6 +16,7 @@ from speculation.test_exactness import (  # noqa: F401 - rejection is a fixture
     OnTensors,
     deviation,
     models,
+    one_round,
     rejection,
 )
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
@@ -88,6 +89,19 @@ def test_masks_and_forced_tokens_stay_lossless(params, masks, start, replacing, 
         return HierarchicalDrafter(Settling(retrieval), grown(small, (-1, -1), replacing=replacing), 1)
 
     assert deviation(target, tiers, 2, params, masks) < BOUND
+
+
+def test_more_guesses_bring_more_tokens_and_without_replacement_most():
+    """Exactly: the mean over every branch."""
+    target, _, small = models()
+
+    def mean(drafter: Drafter, gamma2: int) -> float:
+        rounds = enumerate_exactly(lambda chance: one_round(target, drafter, gamma2, PARAMS[0], chance))
+        return sum(len(tokens) * probability for tokens, probability in rounds.items())
+
+    chain = mean(ModelDrafter(Settling(small)), 2)
+    with_twins = mean(grown(small, (-1, -1, 0, 1), replacing=True), 2)
+    assert chain + 0.1 < with_twins < mean(grown(small, (-1, -1, 0, 1)), 2)
 
 
 @pytest.mark.parametrize("claimed", ["drawn independently", "drawn from the first one's leavings, which were not"])

@@ -67,8 +67,9 @@ class ModelOnCache:
         depths = [depth - before for depth in tree.depths(self._parents)[before:]]
         sees = tree.ancestry(self._parents)[before:]
         for_all = int(sees[:, :before].all(0).cumprod().sum())  # staged tokens that all of these follow
+        mask = torch.from_numpy(sees[:, for_all:].copy()).to(self.device)  # once: every layer reads it there
         return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer, depths=depths,
-                                  staged_mask=torch.from_numpy(sees[:, for_all:].copy()))
+                                  staged_mask=mask)
 
     def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
         pending = context[self.length :]

@@ -21,8 +21,10 @@ from ..speculation.tree_shape import chains, sequoia
 from .chain import MAX_FORCED, QUOTE, ModelOnCache
 from .siblings import draw
 
-# What siblings are taken for before any was tested, by rank: see ``tree_shape``. Measured with the built-in pair.
-EXPECTED = (0.6, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.008)
+# What siblings are taken for before any was tested, by rank: see ``tree_shape``. The built-in pair's, roughly: of the
+# small model, and of the target's own weights over a part of the cache.
+SMALL_MODELS = (0.6, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.008)
+A_PARTS = (0.95, 0.03, 0.01, 0.005, 0.003, 0.002)
 _WEIGHT = 16.0  # families that this counts for
 _REPLAN = 24  # families between two shapes; or as many as tokens in a tree: planning takes time, too
 
@@ -33,7 +35,7 @@ class TreeDrafter(Drafter):
     follows: the model's cache copies the full one, which has the true keys and values of what it keeps."""
 
     def __init__(self, model: ModelOnCache, size: int, depth: int, *, tier: str = "draft", follows: bool = False,
-                 replacing: bool = False, expected: Sequence[float] = EXPECTED) -> None:
+                 replacing: bool = False, expected: Sequence[float] = SMALL_MODELS) -> None:
         """size: drafted tokens at most. depth: levels at most. expected: acceptance by rank before any is known."""
         self.model, self.tier, self._follows, self._replacing = model, tier, follows, replacing
         self._size, self._depth, self._expected = size, depth, tuple(expected)

@@ -22,7 +22,7 @@ from ..drafters.device_loop import DeviceLoop
 from ..drafters.either import Either
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.ngram import NGramDrafter, TextIndex
-from ..drafters.tree import TreeDrafter
+from ..drafters.tree import A_PARTS, SMALL_MODELS, TreeDrafter
 from ..errors import ConfigError
 from ..events import LoadProgress, MemoryPlan, ModelInfo
 from ..kernels import WEIGHT_KINDS
@@ -341,7 +341,8 @@ class Hierarchy:
 def grow_trees(model: ModelOnCache, dials: Dials, *, tier: str, follows: bool = False) -> TreeDrafter:
     """follows: see ``TreeDrafter``."""
     return TreeDrafter(model, dials.tree_size, dials.tree_depth, tier=tier, follows=follows,
-                       replacing=dials.tree == "specinfer")
+                       replacing=dials.tree == "specinfer",
+                       expected=SMALL_MODELS if dials.tree_tier == "draft" else A_PARTS)
 
 
 def _on_device(loaded: Loaded) -> bool:

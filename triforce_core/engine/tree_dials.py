@@ -31,7 +31,7 @@ class TreeDials:
             who = "no small model" if tier == "draft" else "no middle tier"
             return cls(why=f"no trees: there is {who} to grow them")
         alone = tier == "middle" or not middle
-        size, depth = (64, 24) if offloaded and alone else (16, 10) if tier == "middle" else (8, 4)
+        size, depth = (64, 32) if offloaded and alone else (16, 10) if tier == "middle" else (8, 4)
         size = size if wanted.tree_size == "auto" else wanted.tree_size
         depth = min(size, depth if wanted.tree_depth == "auto" else wanted.tree_depth)
         grower = "the small model" if tier == "draft" else "the part of the cache"
