@@ -202,7 +202,7 @@ def test_a_bad_file_is_a_clear_error(client) -> None:
     file = client.files.create(file=("a.txt", b"\xff\xfe\x00" + uuid.uuid4().bytes), purpose="user_data").id
     refused(lambda: client.chat.completions.create(model="builtin", messages=about(file)), "unreadable_document")
     assert client.files.retrieve(file).status == "error" and client.files.retrieve(file).status_details
-    refused(lambda: client.files.create(file=("a.txt", b""), purpose="user_data"), "tri_force")
+    refused(lambda: client.files.create(file=("a.txt", b""), purpose="user_data"), "invalid_request")
 
 
 @pytest.mark.parametrize("fault", ["crash", "memory"])

@@ -50,7 +50,8 @@ class Problem(Exception):
         if isinstance(error, TriForceError):
             status = next(status for kind, status in _STATUS if isinstance(error, kind))
             name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__.removesuffix("Error")).lower()
-            code = "context_length_exceeded" if isinstance(error, ContextTooLongError) else name
+            named = {ContextTooLongError: "context_length_exceeded", TriForceError: "invalid_request"}
+            code = named.get(type(error), name)
             message = f"{error.message.rstrip('.')}. Allowed: {error.allowed}" if error.allowed else error.message
             return cls(status, code, message, remedy=error.remedy)
         return cls(500, "unexpected", strings.UNEXPECTED.format(kind=type(error).__name__))
