@@ -135,7 +135,8 @@ class ScriptedEngine:
         self._cancel.clear()
         self._document, self._state = None, "busy"
         step = fit.tokens if restored else self.script.prefill_chunk
-        rate, stage = self.script.prefill_tokens_per_second, "restore" if restored else "read"
+        rate = self.script.prefill_tokens_per_second
+        stage: Literal["read", "restore"] = "restore" if restored else "read"
         for done in range(0, fit.tokens, step):
             left = (fit.tokens - done) / rate
             yield PrefillProgress(done, fit.tokens, rate if done else 0.0, left, stage)

@@ -113,7 +113,8 @@ def statistics(figures: Figures) -> str:
     """One line of figures."""
     parts = [f"{figures.tokens} {strings.TOKENS}", f"{fmt.rate(figures.tokens_per_second)} {strings.RATE}",
              f"{strings.FIRST_TOKEN} {fmt.seconds(figures.time_to_first_token)}",
-             f"{figures.tokens_per_full_pass:.2f} {strings.PER_PASS}", figures.engine, figures.why]
+             f"{figures.tokens_per_full_pass:.2f} {strings.PER_PASS}" if figures.full_passes else "", figures.engine,
+             figures.why]
     parts += [f"{strings.TIER_TESTED.get(tier, tier)} {accepted}/{tested}"
               for tier, (tested, accepted) in figures.acceptance.items()]
     return " · ".join(part for part in parts if part)
