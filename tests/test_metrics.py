@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from triforce_core import metrics
-from triforce_core.events import RoundEvent, TierCount
+from triforce_core.events import RankCount, RoundEvent, TierCount
 
 
 def make_round(index: int, tokens: int, elapsed: float, *tiers: TierCount, shares: tuple | None = None) -> RoundEvent:
@@ -63,6 +63,13 @@ def test_sums_and_means() -> None:
     assert merged["draft"] == TierCount("draft", 16, 14)
     assert metrics.acceptance_rate(merged["draft"]) == 0.875
     assert metrics.acceptance_rate(TierCount("draft", 0, 0)) == 0.0
+
+
+def test_siblings_are_counted_by_tier_and_rank() -> None:
+    counts = [RankCount("draft", 1, 5, 1), RankCount("draft", 0, 8, 6), RankCount("retrieval", 0, 3, 3)]
+    rounds = [replace(ROUNDS[0], ranks=tuple(counts)), replace(ROUNDS[1], ranks=(RankCount("draft", 0, 2, 1),))]
+    stats = metrics.answer_stats(rounds, prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine="triforce", why="")
+    assert stats.ranks == (RankCount("draft", 0, 10, 7), RankCount("draft", 1, 5, 1), RankCount("retrieval", 0, 3, 3))
 
 
 def test_speedup() -> None:

@@ -16,7 +16,7 @@ from triforce_core.bench import peer as peer_process
 from triforce_core.bench import plot, roofline
 from triforce_core.bench.made import made_needle
 from triforce_core.bench.measure import Answer, Pair, measure_document
-from triforce_core.bench.report import summary
+from triforce_core.bench.report import summary, tree_acceptance
 from triforce_core.bench.roofline import Bandwidth, Traffic, measure_bandwidth
 from triforce_core.bench.rows import ABLATION, Variants, make_rows, parse_sweep
 from triforce_core.bench.table import table
@@ -30,6 +30,7 @@ from triforce_core.events import (
     Finished,
     ModelInfo,
     PrefillProgress,
+    RankCount,
     RoundEvent,
     TierCount,
 )
@@ -407,3 +408,15 @@ def test_acceptance_is_tabled_by_policy_and_budget() -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["retrieval", "0.0%", "20.0%"] in lines and ["retrieval", "10.0%", "-"] in lines
     assert ["top-k", "(an", "upper", "bound)", "40.0%", "60.0%"] in lines and "  temperature 1" in text
+
+
+def test_what_each_rank_of_siblings_brought_is_told_over_all_answers() -> None:
+    def answer(*counts: RankCount) -> Answer:
+        event = RoundEvent(0, (1,), ("bonus",), (), ranks=counts)
+        stats = answer_stats([event], prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine=FAST, why="")
+        return Answer((1,), stats, {}, {})
+
+    answers = [answer(RankCount("draft", 0, 3, 2), RankCount("draft", 1, 1, 0)), answer(RankCount("draft", 0, 1, 1))]
+    assert tree_acceptance(answers) == {"draft": [{"tested": 4, "accepted": 3, "rate": 0.75},
+                                                  {"tested": 1, "accepted": 0, "rate": 0.0}]}
+    assert tree_acceptance([answer()]) == {}

@@ -1,4 +1,11 @@
-"""Whether drafts are trees, of which tier, and how large, with every "auto" decided."""
+"""Whether drafts are trees, of which tier, and how large, with every "auto" decided.
+
+They are off unless asked for: more tokens per pass, but fewer per second. A chain's rounds are led by the device and
+captured, a tree's levels are led by the host: on an H200, llama2-7b offloaded at 32,594 tokens, a level takes 11 ms and
+a chain's pass 5. And second guesses are seldom right: of the retrieval tier in 2 of 100 families (first ones in 98), of
+the small model in 10 (72). At temperature 0: 88 tokens/s with chains of 32, 37 with the retrieval tier's trees of 128,
+63 with the small model's trees of 6.
+"""
 
 from __future__ import annotations
 
