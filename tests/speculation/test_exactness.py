@@ -343,7 +343,7 @@ def test_deciding_by_draws_gives_plain_decodings_words_with_every_cascade(temper
 
 def adaptive(target, retrieval, small, chance, params, length: int, cheat: bool = False) -> tuple[int, ...]:
     """Rounds whose lengths a controller chooses by how the rounds before fared; at least ``length`` tokens."""
-    costs = Costs(2.0, Curve(((1, 2.0), (9, 3.0))), {0: 1.0, 1: 1.5}, 0.1)
+    costs = Costs(2.0, Curve(((1, 2.0), (9, 2.2))), {0: 0.5, 1: 0.6}, 0.0)
     controller = Controller(costs, Ways((0, 1), (1, 2), True, True), Acceptance(0.5), clocks=False)
     drafter, sampler, context = tiers(retrieval, small, 1), Sampler(params, chance=chance), list(START)
     while len(context) - len(START) < length:
@@ -375,7 +375,6 @@ class Cheating(NoDrafter):
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
 def test_lengths_chosen_by_the_past_are_lossless(params):
     target, retrieval, small = models()
-    lengths = set()
     rounds = enumerate_exactly(lambda chance: adaptive(target, retrieval, small, chance, params, 3))
     lengths = {len(tokens) for tokens in rounds}
     assert max(lengths) > 3  # rounds of more than one token

@@ -78,6 +78,24 @@ def test_hardly_slower_than_plain_decoding_where_no_draft_pays(a):
     assert world.rate(Choice(2, 8), 2_000) < 0.9 * 1e3 / world.costs.plain  # or there was nothing to avoid
 
 
+@pytest.mark.parametrize("a", [0.6, 0.65, 0.7])
+def test_luck_is_not_taken_for_gain_where_drafts_just_pay_or_just_do_not(a):
+    """Of many noisy estimates the best is too good: what drafts really brought decides there."""
+    world = World(a, 0.1, plain=8.4, verify=Curve(((3, 8.6), (33, 9.8))), small=0.15, retrieval=3.1)
+    assert world.rate(controller(world, gamma1s=(2,)), 10_000) > 0.97 * 1e3 / world.costs.plain
+
+
+def test_one_long_draft_that_fails_does_not_end_drafting():
+    world = World(0.985, 0.9, plain=8.4, verify=Curve(((3, 8.6), (33, 9.8))), small=0.15, retrieval=3.1)
+    made = controller(world, gamma1s=(2,))
+    rests = 0
+    for _ in range(400):
+        choice = made.next()
+        rests += choice.gamma2 == 0
+        made.learn(world.round(choice)[2])
+    assert rests < 20
+
+
 def test_it_rests_and_comes_back_when_the_text_changes():
     world = World(0.0, 0.2, retrieval=10.0)
     made = controller(world)

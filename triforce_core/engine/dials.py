@@ -15,7 +15,7 @@ from .tree_dials import TreeDials
 COPY = "int8"
 # Tokens per full pass to choose from while answering. A GPU captures every width that may come, gamma2 + 1 to gamma2 +
 # gamma1 + 1 rows; a pass that streams its cache takes as long for many as for one.
-_LENGTHS = {"cpu": (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32), "on-chip": (4, 6, 8, 10, 12, 16),
+_LENGTHS = {"cpu": (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32), "on-chip": (2, 4, 6, 8, 12, 16, 24, 32),
             "offload": (8, 12, 16, 24, 32, 48)}
 _SMALL_LENGTHS = {"cpu": (1, 2, 3, 4, 6, 8, 12), "on-chip": (2, 3, 4, 6, 8), "offload": (2, 4, 6, 8, 12, 16)}
 _CHAINS = (0, 1, 2, 3, 4, 6)  # tokens of the small model per pass of the middle tier

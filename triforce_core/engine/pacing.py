@@ -22,7 +22,7 @@ from .attention_map import AttentionMass
 from .dials import Dials
 
 # The share accepted that is assumed before anything was seen: a prior, soon overruled. Measured with the built-in pair.
-_HOPES = {"retrieval": 0.95, "streaming": 0.85, "h2o": 0.85, "streaming-h2o": 0.85, "top-k": 0.95, "none": 0.5}
+_HOPES = {"retrieval": 0.9, "streaming": 0.85, "h2o": 0.85, "streaming-h2o": 0.85, "top-k": 0.9, "none": 0.5}
 _REPEATS = 3  # of every measurement
 _PATIENCE = 1.0  # seconds after which nothing is repeated
 _STEPS = 4  # tokens drafted to time the drafter's steps

@@ -21,9 +21,12 @@ from statistics import median
 from .acceptance import Acceptance
 from .costs import Costs, Drift
 
-_TRYING = 0.01  # of the time of plain decoding that tries may take while drafting does not pay
-_SHORTEST_REST, _LONGEST_REST = 4, 64  # rounds between tries
-_SOFTENED = 3.0  # tests that old knowledge counts for when drafting is tried again
+_SLACK = 4.0  # tokens of plain decoding whose time drafts may have lost, in all, before none are made
+_SURE = 1.25  # times plain decoding's rate: drafts that promise so much are made whatever was lost
+_TRYING = 0.015  # of the time of plain decoding that tries may take while drafting does not pay
+_SHORTEST_REST, _LONGEST_REST = 4, 100  # rounds between tries
+_SOFTENED = 6.0  # tests that old knowledge counts for when drafting is tried again
+_CONVINCED = 3  # tries in a row that must gain
 _CHAINS_REST = 24  # rounds without the tier below before it is tried again
 _RECENT = 9
 
@@ -78,39 +81,63 @@ class Controller:
         self._costs, self._ways, self._clocks = costs, ways, clocks
         self._drafting, self._verifying = Drift(), Drift()
         self._others: dict[bool, deque[float]] = {drafts: deque(maxlen=_RECENT) for drafts in (False, True)}
-        self._rested = self._pause = self._without_chain = 0
-        self._seen = 0
+        self._without_chain = 0  # rounds
+        self._lost = 0.0  # milliseconds that drafts took longer than plain decoding, what others gained taken off
+        self._resting = False
+        self._rested = self._pause = self._gains = 0
 
     def next(self) -> Choice:
         """Of the next round."""
         best, rate = self._best()
-        plain = self._plain()
-        if not self._ways.may_rest or rate * plain >= 1.0:
-            self._pause = self._rested = 0
+        if not self._ways.may_rest:
             return best
-        if not self._pause:
-            milliseconds = self._milliseconds(best.gamma2, self._drafting_ms(best.gamma1))
-            waste = milliseconds * (1.0 - rate * plain)
-            self._pause = min(_LONGEST_REST, max(_SHORTEST_REST, ceil(waste / (_TRYING * plain))))
-            self._rested = 0 if self._seen else self._pause  # what was never tried is tried once
-        if self._rested >= self._pause:
-            self._pause = 0
-            self.acceptance.soften(_SOFTENED)
+        plain = self._plain()
+        gain = rate * plain
+        if self._resting and self._gains >= _CONVINCED and gain >= 1.0:
+            self._resting, self._lost = False, 0.0
+        if not self._resting and gain >= (1.0 if self._lost <= _SLACK * plain else _SURE):
+            return best
+        if not self._resting:
+            self._resting = True
+            self._rest(best, rate, plain)
+        if self._gains or self._rested >= self._pause:
             return best
         return Choice(best.gamma1, 0, observed=self._rested + 1 >= self._pause)
 
+    def _rest(self, best: Choice, rate: float, plain: float) -> None:
+        """Until the next try, which will have cost no more than its share of the time by then."""
+        waste = self._milliseconds(best.gamma2, self._drafting_ms(best.gamma1)) * (1.0 - rate * plain)
+        rounds = ceil(max(waste, self._lost - _SLACK * plain) / (_TRYING * plain))
+        self._pause = min(_LONGEST_REST, max(_SHORTEST_REST, rounds))
+        self._rested = self._gains = 0
+        self.acceptance.soften(_SOFTENED)
+
     def learn(self, seen: RoundSeen) -> None:
         """After each round."""
+        plain = self._plain()
         if seen.choice.gamma2 == 0:
             self._rested += 1
+            self._lost = max(0.0, self._lost - _TRYING * plain)
         else:
-            self._seen += 1
             tested, accepted = seen.below
             self.acceptance.learn(seen.choice.gamma2, seen.forced, seen.num_tested, seen.num_accepted, seen.steps)
             self.acceptance.learn_below(tested, accepted)
             self._without_chain = 0 if seen.choice.gamma1 else self._without_chain + 1
+            loss = self._spent(seen) - (seen.num_accepted + 1) * plain
+            self._lost = max(0.0, self._lost + loss)
+            if self._resting:
+                self._gains = self._gains + 1 if loss < 0 else 0
+                if not self._gains:
+                    best, rate = self._best()
+                    self._rest(best, rate, plain)
         if self._clocks:
             self._time(seen)
+
+    def _spent(self, seen: RoundSeen) -> float:
+        """Milliseconds that such a round usually takes: what disturbed this one was not its length's fault."""
+        drafting = seen.steps * self._costs.steps[seen.choice.gamma1] * self._drafting.factor
+        verifying = self._costs.verify.at(len(seen.forced) + 1) * self._verifying.factor
+        return drafting + verifying + self._other(True, self._costs.choose)
 
     def _time(self, seen: RoundSeen) -> None:
         drafts = seen.choice.gamma2 > 0
