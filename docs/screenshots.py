@@ -78,7 +78,9 @@ def tour(page: Any, url: str, folder: Path) -> None:
     page.fill("#race-question textarea", QUESTIONS[1])
     page.click("#race-start")
     page.wait_for_selector("#race-board .tf-verdict")
-    page.wait_for_timeout(6_000)  # the replay, to its end
+    page.reload()  # a kept race is shown at its end, not replayed
+    page.get_by_role("tab", name="Race", exact=True).click()
+    page.wait_for_selector("#race-board .tf-verdict")
     save(page, folder / "race-light.png")
     page.get_by_role("tab", name="Models", exact=True).click()
     page.click("#models-look")
