@@ -60,7 +60,8 @@ def test_the_words_stay_whatever_is_chosen(engine, monkeypatch, tiers, dear):
 
 def test_drafts_of_random_weights_are_left_alone(engine):
     answer(engine, tokens=60)
-    _, rounds = answer(engine, tokens=120)
+    done, rounds = answer(engine, tokens=120)
+    assert "drafting nothing but for a try now and then: a full pass takes" in done.stats.why
     drafted = [event for event in rounds if event.gamma2]
     assert len(drafted) < len(rounds) / 3
     resting = [event for event in rounds[1:] if not event.gamma2 and not _before(event, drafted)]
@@ -86,6 +87,7 @@ def test_measuring_leaves_nothing_behind(engine, monkeypatch):
     really = pacing._measure
     monkeypatch.setattr(pacing, "_measure", lambda *given: measured.append(really(*given)) or measured[-1])
     before = answer(engine, gamma1=2, gamma2=4)[0]
+    assert "drafting" not in before.stats.why
     assert not measured  # nothing to choose
     answer(engine, tokens=1)
     assert len(measured) == 1

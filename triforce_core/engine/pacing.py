@@ -85,6 +85,10 @@ class Pacing:
             (sum(count.tested for count in below), sum(count.accepted for count in below)),
             _drafting(spent), spent["verify"], spent.get("select", 0.0) + spent["other"]))
 
+    def why(self) -> str:
+        """Why the last answer's drafts are as long as they are; empty where that was given."""
+        return self._controller.why() if self._controller is not None else ""
+
     def _new(self, costs: Costs, *, clocks: bool) -> Controller:
         hope = Acceptance(_HOPES[self._hierarchy.dials.middle_cache])
         return Controller(costs, self._ways, hope, clocks=clocks)

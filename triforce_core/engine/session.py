@@ -158,7 +158,9 @@ class Session:
         if tail:
             texts.append(tail)
             yield TextDelta(tail, perf_counter() - started)
-        yield self._finished(reason, context[answer_start:], rounds, attended, dials, answer_start - reused, reused,
+        lengths = pacing.why() if pacing is not None else ""
+        told = replace(dials, why=f"{dials.why}; {lengths}") if lengths else dials
+        yield self._finished(reason, context[answer_start:], rounds, attended, told, answer_start - reused, reused,
                              started, prefilled, "".join(texts))
 
     def read_small(self, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:

@@ -60,6 +60,12 @@ class Acceptance:
         self.below_accepted += accepted
 
     @property
+    def share(self) -> float:
+        """Of all that was tested lately, at whatever position; hope where nothing was."""
+        tested = sum(self.tested)
+        return sum(self.accepted) / tested if tested else self.hope
+
+    @property
     def below(self) -> float:
         """The share that a middle tier accepts of the tier below it."""
         return (self.below_accepted + _HOPE_BELOW * _TRUST) / (self.below_tested + _TRUST)

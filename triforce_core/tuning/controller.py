@@ -104,6 +104,16 @@ class Controller:
             return best
         return Choice(best.gamma1, 0, observed=self._rested + 1 >= self._pause)
 
+    def why(self) -> str:
+        """What it would do next and from what figures, in plain words."""
+        best, _ = self._best()
+        drafting = self._drafting_ms(best.gamma1)
+        figures = (f"a full pass takes {self._plain():.1f} ms, a drafted token {drafting:.1f} ms, "
+                   f"and {self.acceptance.share:.0%} were right lately")
+        if self._resting:
+            return f"drafting nothing but for a try now and then: {figures}"
+        return f"drafting {best.gamma2} tokens at a time: {figures}"
+
     def _rest(self, best: Choice, rate: float, plain: float) -> None:
         """Until the next try, which will have cost no more than its share of the time by then."""
         waste = self._milliseconds(best.gamma2, self._drafting_ms(best.gamma1)) * (1.0 - rate * plain)
