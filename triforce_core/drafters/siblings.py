@@ -8,7 +8,7 @@ children there are may depend on the law they are drawn from. With replacement (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -35,9 +35,7 @@ def draw(logits: Tensor, context: Sequence[int], tails: Sequence[Sequence[int]],
     laws = sampler.distributions(logits, context, tails=tails)
     if laws.is_cuda:
         numbers = sampler.chance.numbers(sum(counts)).to(laws.device)
-        families = draw_at_once(laws, counts, DrawnChance(numbers), replacing=replacing)
-        told = iter(sampler.same([token for family in families for token in family.token_ids]))
-        return [Family([next(told) for _ in family.token_ids], family.laws) for family in families]
+        return draw_at_once(laws, counts, DrawnChance(numbers), sampler.same, replacing=replacing)
     return [draw_one_by_one(law, count, sampler.chance, replacing=replacing)
             for law, count in zip(laws, counts, strict=True)]
 
@@ -58,8 +56,10 @@ def draw_one_by_one(law: Tensor, count: int, chance: Chance, *, replacing: bool)
     return family
 
 
-def draw_at_once(laws: Tensor, counts: Sequence[int], chance: TensorChance, *, replacing: bool) -> list[Family]:
-    """``draw_one_by_one`` for each of laws [m, V], where the host waits once."""
+def draw_at_once(laws: Tensor, counts: Sequence[int], chance: TensorChance,
+                 same: Callable[[list[int]], list[int]] = list, *, replacing: bool) -> list[Family]:
+    """``draw_one_by_one`` for each of laws [m, V], where the host waits once. same: see ``Sampler``; where a law has
+    nothing left is every process's own finding, too."""
     drawn: list[tuple[list[int], Tensor, Tensor]] = []  # by rank: families, their tokens (-1: nothing is left), laws
     members = list(range(len(counts)))
     for rank in range(max(counts)):
@@ -73,7 +73,7 @@ def draw_at_once(laws: Tensor, counts: Sequence[int], chance: TensorChance, *, r
         if not replacing:
             left = laws.scatter(1, tokens[:, None], 0.0)
             laws = left / left.sum(-1, keepdim=True).clamp_min(torch.finfo(left.dtype).tiny)
-    listed: list[int] = torch.cat([tokens for _, tokens, _ in drawn]).tolist()
+    listed = same(torch.cat([tokens for _, tokens, _ in drawn]).tolist())
     families, at = [Family() for _ in counts], 0
     for members, tokens, rows in drawn:
         for family, token, law in zip(members, listed[at : at + len(tokens)], rows.unbind(), strict=True):
