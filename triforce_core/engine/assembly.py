@@ -309,10 +309,11 @@ class Hierarchy:
 
     def _choose(self) -> None:
         """By what the newest observed pass attended, or its last query against chunk means, or what all attended."""
-        in_passing = self._chosen_in_passing and self._part is not None
-        if in_passing:  # while that pass ran; level with it since
-            self._part.sync()
-        if self._marked is None and (in_passing or self._part is None):
+        part = self._part
+        if self._chosen_in_passing and part is not None:  # while that pass ran; level with it since
+            part.sync()
+            part = None
+        if self._marked is None and part is None:
             return
         self._clock.start()
         scores = self._scores()
@@ -320,13 +321,13 @@ class Hierarchy:
             mark(self._marked, scores, self._shard)
         elif self._marked is not None:
             self._marked.sync()
-        if self._part is not None and not in_passing:
+        if part is not None:
             if self._accumulated is not None:
-                self._part.select(self._accumulated.sums)
+                part.select(self._accumulated.sums)
             elif scores is not None:
-                self._part.select(scores)
+                part.select(scores)
             else:
-                self._part.sync()
+                part.sync()
         self._clock.mark("select")
 
     def _scores(self) -> Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -33,7 +34,7 @@ def part_cache(target: Llama, full: FullCache, dials: Dials) -> PartCache:
                                 frequencies=target.rope.frequencies if kind == "streaming-h2o" else None)
     if kind == "top-k":
         return TopKCache(full, budget=dials.budget)
-    settings = {"budget": dials.budget, "chunk_size": dials.chunk_size, "recent": dials.recent}
+    settings: dict[str, Any] = {"budget": dials.budget, "chunk_size": dials.chunk_size, "recent": dials.recent}
     if isinstance(full, OffloadedCache):
         if dials.refresh == "chunk-means":
             raise ConfigError("refresh is 'chunk-means' and the cache is in host memory", allowed="attention",
