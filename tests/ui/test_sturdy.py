@@ -20,6 +20,7 @@ import pytest
 from little_books import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
+WITHIN = 5.0 * float(os.environ.get("SLOW_MACHINE", "2"))  # seconds to leave in; 1 for a machine that is left alone
 WORDS = ("xylophonist", "marmalade", "quokka")  # of the document, the question and the answer
 HOSTILE = ("![x](http://evil.example/a.png) <img src=http://evil.example/b> [c](http://evil.example/) "
            "<video src=//evil.example/d></video> <style>@import 'http://evil.example/e.css'</style>")
@@ -111,7 +112,7 @@ def test_no_word_in_the_log_and_no_connection_to_the_outside(tmp_path: Path, scr
             answer = httpx.post(url + "v1/chat/completions", json=body, timeout=30.0)
             assert WORDS[2] in answer.text
         process.send_signal(signal.SIGTERM)
-        assert process.wait(5.0) == 0
+        assert process.wait(WITHIN) == 0
     log = "".join(said).lower()
     assert "debug" in log and not any(word in log for word in WORDS)
     met = seen.read_text().splitlines()
@@ -133,8 +134,8 @@ def test_leaving_in_the_middle_of_an_answer_keeps_it(tmp_path: Path, number: int
             time.sleep(1.0)  # until it hangs
         started = time.monotonic()
         process.send_signal(number)
-        assert process.wait(10.0) == 0
-        assert time.monotonic() - started < 5.0
+        assert process.wait(30.0) == 0
+        assert time.monotonic() - started < WITHIN
     with sqlite3.connect(home / "data" / "triforce-chat.sqlite") as database:
         (row,) = database.execute("select text, state, question from answers").fetchall()
     assert row[2] == "How many ships?" and row[1] != "done"
