@@ -228,7 +228,7 @@ class Desk:
             raise Stopped
         self.opened[name], self.open_key = opened, key
         if reading.guest is None:
-            self._library.update(name, tokens=opened.tokens, read_seconds=opened.read_seconds)
+            self._library.was_read(name, opened, self.model.name if self.model else "")
 
     def _wanted(self, reading: Reading) -> tuple[Document, int, int]:
         """The whole document, and the first and last page that were chosen."""

@@ -232,6 +232,7 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         "read": lambda view, data: services.read(view.document or ""),
         "cancel-reading": lambda view, data: services.cancel_reading(view.document or ""),
         "delete-document": lambda view, data: services.delete(view, data.get("document", "")),
+        "forget-reading": lambda view, data: services.forget_reading(data.get("document", "")),
         "new-conversation": new_conversation, "conversation": conversation,
         "delete-conversation": delete_conversation, "page": open_page, "turned": turned, "trace": trace,
         "choose-pages": choose_pages, "dismiss": dismiss, "edit": edit, "leave-edit": edit, "rename": rename,

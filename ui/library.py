@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from triforce_core import Document, Page, TriForceError
+from triforce_core import Document, DocumentOpened, Page, TriForceError
 
 from . import strings
 from .database import Database
@@ -28,7 +28,10 @@ STATES = ("new", "extracting", "locked", "failed", "ready")
 
 @dataclass(frozen=True)
 class Entry:
-    """One document of the library. first_page/last_page: the pages chosen to be read (None: all of them)."""
+    """One document of the library. first_page/last_page: the pages chosen to be read (None: all of them).
+
+    read_with: the model that read it last. readings: ``Document.id`` of every choice of its pages that was read, which
+    is how saved readings name them."""
 
     id: str
     name: str
@@ -47,6 +50,9 @@ class Entry:
     last_page: int | None
     tokens: int | None
     read_seconds: float | None
+    words: int = 0
+    read_with: str = ""
+    readings: tuple[str, ...] = ()
 
     @property
     def selected_pages(self) -> tuple[int, int]:
@@ -101,8 +107,8 @@ class Library:
                 version = self.version
                 found = self._database.rows(
                     "select * from documents order by max(coalesce(opened_at, 0), added_at) desc, name")
-                self._cached = [Entry(**(dict(row) | {"warnings": tuple(json.loads(row["warnings"]))}))
-                                for row in found]
+                self._cached = [Entry(**(dict(row) | {name: tuple(json.loads(row[name]))
+                                                      for name in ("warnings", "readings")})) for row in found]
                 self._cached_version = version
             return list(self._cached)
 
@@ -134,7 +140,16 @@ class Library:
         os.replace(partial, target)
         self._remember(key, document)
         self.update(key, state="ready", error="", title=document.title, kind=document.kind,
-                    pages=len(document.pages), characters=document.characters, warnings=list(document.warnings))
+                    pages=len(document.pages), characters=document.characters, warnings=list(document.warnings),
+                    words=sum(len(page.text.split()) for page in document.pages))
+
+    def was_read(self, key: str, opened: DocumentOpened, model: str) -> None:
+        """Keep what came of putting a document into the cache."""
+        entry = self.get(key)
+        if entry is not None:
+            readings = [*(kept for kept in entry.readings if kept != opened.document_id), opened.document_id]
+            self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model,
+                        readings=json.dumps(readings))
 
     def document(self, key: str) -> Document | None:
         """The text of a ready document, or None if it has to be extracted (again)."""

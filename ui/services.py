@@ -21,6 +21,7 @@ from .library import Entry, Library
 from .models import Models
 from .quotes import Place
 from .reading import Reader, ReadingRoom
+from .readings import Readings
 from .runs import Run, RunStore
 from .settings import Dials
 from .starters import starters
@@ -74,6 +75,7 @@ class Services:
         if "model" not in fixed:
             config = self.models.remembered(config)
         self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs)
+        self.readings = Readings(folders.saved_readings, config.saved_quota_bytes)
         self.room = ReadingRoom(self.library, read, self.desk.read)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
@@ -158,9 +160,20 @@ class Services:
             if run.document == document:
                 self.desk.stop(run)
         self.cancel_reading(document)
+        self.forget_reading(document)
         self.library.delete(document)
         if view.document == document:
             view.document = view.conversation = view.page = view.choosing = None
+
+    def forget_reading(self, document: str) -> None:
+        """Delete what was saved of a document's readings; the document stays, also in the cache if it is there."""
+        entry = self.library.get(document)
+        if entry is None:
+            return
+        self.readings.delete(entry.readings)
+        self.library.update(document, readings="[]")
+        if self.desk.open_key is None or self.desk.open_key[0] != document:
+            self.library.update(document, read_seconds=None, read_with="")
 
     def cancel_reading(self, document: str) -> None:
         self.room.cancel(document)
@@ -207,7 +220,9 @@ class Services:
             return "too_long"
         if entry.id in self.desk.problems:
             return "problem"
-        return "resting" if entry.read_seconds is not None else "closed"
+        model = self.desk.model.name if self.desk.model else ""
+        read = entry.read_seconds is not None and entry.read_with in ("", model)
+        return "resting" if read or (entry.read_with and not model) else "closed"
 
     # -- questions
 

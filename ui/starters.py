@@ -13,7 +13,7 @@ MOST = 4
 LOOKED_AT = 400_000  # characters: names that matter come early and often
 LEAST_OFTEN = 3
 # A capital inside a sentence is a name's; behind an ending, a quotation mark or a line break it may be any word's.
-_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}(?: (?:of |the |de |von )?[A-Z][a-z]{2,}){0,2}")
+_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][A-Za-z]{2,}(?: (?:of |the |de |von )?[A-Z][A-Za-z]{2,}){0,2}\b")
 _HEADING = re.compile(r"^(?:chapter|part|section)?\s*(?:[\dIVXLC]+(?:\.\d+)*[.:)]?)?\s*(.*)$", re.IGNORECASE)
 
 
@@ -25,17 +25,21 @@ def starters(document: Document) -> list[str]:
 
 
 def names(document: Document) -> list[str]:
-    """Names that come up at least LEAST_OFTEN times, the most frequent first; a part of a longer one counts with it."""
+    """Names that come up at least LEAST_OFTEN times, the most frequent first; a part of a longer one counts with it.
+    What is as often written small is no name."""
     counted: Counter[str] = Counter()
+    small: Counter[str] = Counter()
     size = 0
     for page in document.pages:
-        counted.update(_NAME.findall(" ".join(page.text.split())))
+        text = " ".join(page.text.split())
+        counted.update(_NAME.findall(text))
+        small.update(re.findall(r"\b[a-z]{3,}", text))
         size += len(page.text)
         if size > LOOKED_AT:
             break
     found: list[str] = []
     for name, count in counted.most_common(40):
-        if count >= LEAST_OFTEN and not any(name in other or other in name for other in found):
+        if count >= LEAST_OFTEN and small[name.split()[0].lower()] < count and not any(name in other or other in name for other in found):
             found.append(name)
     return found
 

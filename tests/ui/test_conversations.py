@@ -154,6 +154,8 @@ def test_starters_ask_about_what_is_there() -> None:
     assert len(questions) == 4 and questions[-1] == talk_strings.STARTER_WHOLE
     assert "Captain Ahab" in questions[0] + questions[1] and "Queequeg" in questions[0] + questions[1]
     assert "The White Whale" in questions[2]
+    dull = "We saw The end, The sea, The end of it, and the end of the sea, in TriForce, by TriForce, of TriForce. "
+    assert starters.names(Document("t", "txt", (Page("1", dull),), "x")) == ["TriForce"]
     assert starters.starters(make_document(1))[-1] == talk_strings.STARTER_WHOLE
 
 

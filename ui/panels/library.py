@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
+import time
 from collections.abc import Sequence
 
 import gradio as gr
 
 from .. import figures as fmt
-from .. import strings
-from ..charts import esc
+from .. import shelf_strings, strings
+from ..charts import esc, meter
 from ..conversations import Conversation
 from ..library import EXTENSIONS, Entry
 from ..painter import Panel
+from ..readings import Room
 from ..services import Services, View
 from . import html, talks
 
@@ -30,21 +33,71 @@ def pages(number: int) -> str:
 
 
 def delete_button(what: str, key: str, description: str) -> str:
-    return (f'<button type="button" class="tf-delete" data-action="delete-{what}" data-{what}="{esc(key)}" '
+    return (f'<button type="button" class="tf-delete" title="{esc(description)}" '
+            f'data-action="delete-{what}" data-{what}="{esc(key)}" '
             f'data-sure="{esc(strings.DELETE_SURE)}" data-label="{esc(strings.DELETE)}" '
             f'aria-label="{esc(description)}">'
             f"{esc(strings.DELETE)}</button>")
 
 
+def cover(entry: Entry) -> str:
+    """The first page of a PDF, small; of anything else, or where it cannot be drawn, the kind of file."""
+    picture = ""
+    if entry.state == "ready" and entry.kind == "pdf":
+        picture = f'<span style="background-image: url(/pages/{entry.id}/1/picture?width=160)"></span>'
+    return f'<span class="tf-cover" aria-hidden="true"><i>{esc(entry.extension.lstrip(".")[:4])}</i>{picture}</span>'
+
+
+def day(moment: float, now: float) -> str:
+    """When a document was opened last, in words."""
+    days = (datetime.date.fromtimestamp(now) - datetime.date.fromtimestamp(moment)).days
+    if days <= 1:
+        return shelf_strings.YESTERDAY if days == 1 else time.strftime("%H:%M", time.localtime(moment))
+    return time.strftime("%Y-%m-%d", time.localtime(moment))
+
+
+def about(entry: Entry, saved: int, model: str, now: float) -> str:
+    """What there is to know about the open document."""
+    rows = []
+    if entry.words:
+        rows.append((shelf_strings.WORDS, fmt.count(entry.words)))
+    if entry.tokens:
+        rows.append((shelf_strings.TOKENS, fmt.count(entry.tokens)))
+    if entry.read_with:
+        same = entry.read_with == model or not model
+        rows.append((shelf_strings.READ_WITH, entry.read_with if same
+                     else shelf_strings.OTHER_MODEL.format(model=entry.read_with)))
+    if entry.opened_at:
+        rows.append((shelf_strings.OPENED, day(entry.opened_at, now)))
+    rows.append((shelf_strings.FILE, f"{entry.name}, {fmt.size(entry.bytes)}"))
+    rows.append((shelf_strings.SAVED, fmt.size(saved) if saved else shelf_strings.NOT_SAVED))
+    facts = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in rows)
+    forget = ""
+    if saved:
+        label = shelf_strings.FORGET
+        forget = (f'<button type="button" class="tf-btn tf-quiet" data-action="forget-reading" '
+                  f'data-document="{entry.id}" data-sure="{esc(strings.DELETE_SURE)}" data-label="{esc(label)}" '
+                  f'title="{esc(shelf_strings.FORGET_HELP)}">{esc(label)}</button>')
+    return f'<details class="tf-about"><summary>{esc(shelf_strings.ABOUT)}</summary><dl>{facts}</dl>{forget}</details>'
+
+
+def room_line(room: Room) -> str:
+    """What saved readings take, and of how much."""
+    words = shelf_strings.ROOM.format(used=fmt.size(room.used), quota=fmt.size(room.quota), free=fmt.size(room.free))
+    bar = meter(room.used / max(1, room.quota), "tf-meter-thin", shelf_strings.SAVED)
+    return f'<div class="tf-room" title="{esc(shelf_strings.ROOM_HELP)}"><span>{esc(words)}</span>{bar}</div>'
+
+
 def document_item(entry: Entry, phase: str, current: bool) -> str:
-    """One document: title, size, where it stands."""
+    """One document: cover, title, size, where it stands."""
     facts = [pages(entry.pages)] if entry.pages else []
     facts.append(fmt.count(entry.tokens) + " " + strings.TOKENS if entry.tokens else fmt.size(entry.bytes))
     title = entry.title or entry.name
     return (f'<li class="tf-doc{" tf-current" if current else ""}">'
             f'<button type="button" class="tf-doc-open" data-action="open" data-document="{entry.id}" '
             f'title="{esc(entry.name)}"{" aria-current=true" if current else ""}>'
-            f'<span class="tf-doc-title">{esc(title)}</span><span class="tf-doc-facts">{esc(" · ".join(facts))}</span>'
+            f'{cover(entry)}<span class="tf-doc-title">{esc(title)}</span>'
+            f'<span class="tf-doc-facts">{esc(" · ".join(facts))}</span>'
             f'<span class="tf-phase tf-phase-{phase}">{esc(strings.PHASES[phase])}</span></button>'
             f"{delete_button('document', entry.id, strings.DELETE_DOCUMENT.format(title=title))}</li>")
 
@@ -60,16 +113,16 @@ def conversation_list(conversations: Sequence[Conversation], current: str | None
 
 
 def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequence[Conversation],
-            conversation: str | None) -> str:
-    """The whole panel. rows: documents with their phase."""
+            conversation: str | None, details: str = "", room: str = "") -> str:
+    """The whole panel. rows: documents with their phase. details: about the current one; room: of saved readings."""
     if not rows:
         return f'<p class="tf-note">{esc(strings.LIBRARY_EMPTY)}</p>'
     items = []
     for entry, phase in rows:
         items.append(document_item(entry, phase, entry.id == current))
         if entry.id == current and entry.state == "ready":
-            items.append(f'<li class="tf-nested">{conversation_list(own, conversation)}</li>')
-    return f'<ul class="tf-docs">{"".join(items)}</ul>'
+            items.append(f'<li class="tf-nested">{details}{conversation_list(own, conversation)}</li>')
+    return f'<ul class="tf-docs">{"".join(items)}</ul>{room}'
 
 
 def panels(services: Services) -> list[Panel]:
@@ -77,13 +130,18 @@ def panels(services: Services) -> list[Panel]:
         return [(entry, services.phase(entry)) for entry in services.library.entries()]
 
     def key(view: View) -> tuple[object, ...]:
-        return (view.sought, services.library.version, services.conversations.version, view.document, view.conversation,
+        return (view.sought, services.readings.refresh(), services.library.version, services.conversations.version,
+                view.document, view.conversation,
                 tuple(phase for _, phase in rows()))
 
     def draw(view: View) -> str:
         if view.sought:
             return talks.results(services, view)
         own = services.conversations.of(view.document) if view.document else []
-        return listing(rows(), view.document, own, view.conversation)
+        entry, model = services.library.get(view.document), services.desk.model
+        details = about(entry, services.readings.size(entry.readings), model.name if model else "",
+                        time.time()) if entry else ""
+        room = services.readings.room()
+        return listing(rows(), view.document, own, view.conversation, details, room_line(room) if room.used else "")
 
     return [Panel("documents", key, draw, 0.2)]
