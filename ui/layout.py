@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -351,6 +352,8 @@ def _wire_talks(services: Services, tabs: Tabs, named: talks.Talks, sought: gr.T
 def _wire_settings(services: Services, form: settings.SettingsForm) -> None:
     fields = list(form.fields.values())
     form.save.click(lambda *values: settings.keep(services, values), fields, [form.result], queue=False, **PRIVATE)
+    for name, preset in form.presets.items():
+        preset.click(partial(settings.choose, services, name), None, [*fields, form.result], queue=False, **PRIVATE)
     reset = form.reset.click(lambda: settings.values(Dials()), None, fields, queue=False, **PRIVATE)
     reset.then(lambda *values: settings.keep(services, values), fields, [form.result], queue=False, **PRIVATE)
 

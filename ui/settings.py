@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,16 @@ ENGINE_DIALS = ("mode", "dtype")  # the engine starts anew with them
 AUTO_OR_WHOLE = ("gamma1", "gamma2", "budget")
 WHOLE = ("max_new_tokens", "seed", "chunk_size")
 ALTERNATIVES = 3  # likeliest tokens that are kept beside each one
+
+_SPECULATE: dict[str, Any] = {"engine": "auto", "gamma1": "auto", "gamma2": "auto", "budget": "auto"}
+PRESETS: dict[str, dict[str, Any]] = {
+    "precise": {"temperature": 0.0, "top_p": 1.0, "quotes": "auto"},
+    "balanced": {"temperature": 0.6, "top_p": 0.9},
+    "creative": {"temperature": 1.0, "top_p": 0.95},
+    # What is surest is guessed best; the per-token details cost a little each round.
+    "fast": {"temperature": 0.0, "top_p": 1.0, "details": "off", "refresh": "attention", "retrieval_weights": "auto",
+             "ngram": "auto", "quotes": "auto", **_SPECULATE},
+}
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,10 @@ class Dials:
     details: str = "on"
     mode: str = "auto"
     dtype: str = "auto"
+
+    def preset(self, name: str) -> Dials:
+        """These settings with a preset's in their place; the seed, the lengths and the engine's stay."""
+        return replace(self, **PRESETS[name])
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:

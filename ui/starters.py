@@ -26,7 +26,7 @@ def starters(document: Document) -> list[str]:
 
 def names(document: Document) -> list[str]:
     """Names that come up at least LEAST_OFTEN times, the most frequent first; a part of a longer one counts with it.
-    What is as often written small is no name."""
+    What is written small too, a third as often or more, is no name."""
     counted: Counter[str] = Counter()
     small: Counter[str] = Counter()
     size = 0
@@ -39,7 +39,8 @@ def names(document: Document) -> list[str]:
             break
     found: list[str] = []
     for name, count in counted.most_common(40):
-        if count >= LEAST_OFTEN and small[name.split()[0].lower()] < count and not any(name in other or other in name for other in found):
+        proper = count >= LEAST_OFTEN and 3 * small[name.split()[0].lower()] < count
+        if proper and not any(name in other or other in name for other in found):
             found.append(name)
     return found
 

@@ -103,6 +103,17 @@ def test_a_starter_is_asked_and_the_keys_are_told(served, tab, dials) -> None:  
     tab.wait_for_selector("#transcript .tf-welcome")
 
 
+def test_a_preset_fills_the_form_and_is_kept(served, tab) -> None:  # noqa: F811
+    tab.click("button[role=tab]:has-text('Settings')")
+    tab.click("#preset-creative")
+    tab.wait_for_selector("#settings-result .tf-card-info")
+    assert served.services.dials.temperature == 1.0 and served.services.dials.top_p == 0.95
+    tab.wait_for_function("document.querySelector('#set-temperature input[type=number]').value === '1'")
+    tab.click("#preset-precise")
+    tab.wait_for_function("document.querySelector('#set-temperature input[type=number]').value === '0'")
+    assert served.services.dials.temperature == 0.0
+
+
 WORK = """() => { window.work = {updates: 0, letters: 0, nodes: 0, bytes: 0};
   new MutationObserver(records => {
     work.updates += 1;

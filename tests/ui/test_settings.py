@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from triforce_core import ConfigError
-from ui import settings
+from ui import preset_strings, settings
 from ui.panels.settings import ORDER
-from ui.settings import Dials
+from ui.settings import PRESETS, Dials
 
 
 def form(**changes):
@@ -60,3 +60,12 @@ def test_auto_means_triforce_and_the_race_chooses_its_own() -> None:
     assert Dials(engine="autoregressive").speculation().engine == "autoregressive"
     leg = Dials(engine="autoregressive").speculation(engine="triforce", verifier="coupled")
     assert (leg.engine, leg.verifier) == ("triforce", "coupled")
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_a_preset_leaves_what_it_does_not_speak_of(name: str) -> None:
+    own = Dials(temperature=1.5, seed=7, max_new_tokens=64, mode="cpu", dtype="float32", gamma1=3)
+    chosen = own.preset(name)
+    assert (chosen.seed, chosen.max_new_tokens, chosen.mode, chosen.dtype) == (7, 64, "cpu", "float32")
+    assert {key: getattr(chosen, key) for key in PRESETS[name]} == PRESETS[name]
+    assert chosen.gamma1 == ("auto" if name == "fast" else 3) and name in preset_strings.PRESETS

@@ -9,7 +9,7 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
-from .. import strings
+from .. import preset_strings, strings
 from ..charts import esc
 from ..services import Services
 from ..settings import Dials, from_form
@@ -29,6 +29,7 @@ ORDER = tuple(name for _, _, names in GROUPS for name in names)
 @dataclass(frozen=True)
 class SettingsForm:
     fields: dict[str, gr.components.Component]
+    presets: dict[str, gr.Button]
     save: gr.Button
     reset: gr.Button
     result: gr.HTML
@@ -52,7 +53,14 @@ def field(name: str, value: Any) -> gr.components.Component:
 
 def build(dials: Dials) -> SettingsForm:
     fields: dict[str, gr.components.Component] = {}
+    presets: dict[str, gr.Button] = {}
     with gr.Column(elem_id="settings"):
+        html("presets-head", f'<h2 class="tf-h tf-group">{esc(preset_strings.TITLE)}</h2>')
+        with gr.Row(elem_id="presets"):
+            for name, (label, help_text) in preset_strings.PRESETS.items():
+                with gr.Column(min_width=150, elem_classes="tf-preset"):
+                    presets[name] = gr.Button(label, elem_id=f"preset-{name}", size="md")
+                    html(f"preset-{name}-help", f'<p class="tf-note">{esc(help_text)}</p>')
         for number, (title, help_text, names) in enumerate(GROUPS):
             note = f'<p class="tf-note">{esc(help_text)}</p>' if help_text else ""
             html(f"settings-group-{number}", f'<h2 class="tf-h tf-group">{esc(title)}</h2>{note}')
@@ -64,7 +72,7 @@ def build(dials: Dials) -> SettingsForm:
             save = gr.Button(strings.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
                              min_width=130)
             reset = gr.Button(strings.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
-    return SettingsForm({name: fields[name] for name in ORDER}, save, reset, result)
+    return SettingsForm({name: fields[name] for name in ORDER}, presets, save, reset, result)
 
 
 def keep(services: Services, values: tuple[Any, ...]) -> str:
@@ -74,6 +82,13 @@ def keep(services: Services, values: tuple[Any, ...]) -> str:
     except TriForceError as error:
         return card("error", strings.SETTINGS_BAD, str(error))
     return card("info", strings.SETTINGS_TAB, strings.SETTINGS_ENGINE if restarts else strings.SETTINGS_KEPT)
+
+
+def choose(services: Services, preset: str) -> list[Any]:
+    """Keep a preset; the form's new content and the card to show about it."""
+    services.keep(services.dials.preset(preset))
+    said = preset_strings.KEPT.format(name=preset_strings.PRESETS[preset][0])
+    return [*values(services.dials), card("info", strings.SETTINGS_TAB, said)]
 
 
 def values(dials: Dials) -> list[Any]:
