@@ -41,7 +41,7 @@ def app(engine: str, home: Path) -> Iterator[str]:
         yield process.stdout.readline().split()[-1]
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)  # a busy machine takes its time
 
 
 def save(page: Any, path: Path) -> None:
