@@ -44,9 +44,10 @@ def _changes(text: str) -> dict[str, Any]:
 
 def compare(legs: Sequence[Fold], model: ModelInfo | None, names: Sequence[str] = strings.RACE_LANES) -> dict[str, Any]:
     """Lanes for the replay; of each its speed-up over the first (plain decoding) and whether the words are the same."""
-    made = [{"name": name, "text": leg.text, "marks": thin(leg.marks), "figures": asdict(leg.figures()),
-             "same": leg.token_ids == legs[0].token_ids, "round": round_cost(leg)}
-            for name, leg in zip(names, legs, strict=True)]
+    made: list[dict[str, Any]] = [
+        {"name": name, "text": leg.text, "marks": thin(leg.marks), "figures": asdict(leg.figures()),
+         "same": leg.token_ids == legs[0].token_ids, "round": round_cost(leg)}
+        for name, leg in zip(names, legs, strict=True)]
     rates = [lane["figures"]["tokens_per_second"] for lane in made]
     for lane, rate in zip(made, rates, strict=True):
         lane["speedup"] = rate / rates[0] if rate and rates[0] else None
