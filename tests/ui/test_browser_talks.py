@@ -131,7 +131,7 @@ def test_streaming_costs_the_same_in_a_long_chat(served, tab, dials) -> None:  #
     """Nodes per update, and bytes per letter shown, put into the page while an answer is written: with 10 messages and
     with 100. (How many updates there are depends on the machine's load; at most ten a second.)"""
     upload(served, tab)
-    dials.answer, dials.triforce_tokens_per_second = "The harbour was quiet. " * 12, 4000.0
+    dials.answer, dials.triforce_tokens_per_second = "The harbour was quiet. " * 60, 4000.0
     ask(tab, "Begin?")
     answered(tab)
     talks = served.services.conversations
