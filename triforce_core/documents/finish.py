@@ -13,7 +13,6 @@ from .running_lines import strip_running_lines
 from .special import count_special
 
 _OCR = "Run `ocrmypdf in.pdf out.pdf`, then open out.pdf."
-_MANY_SCANS, _SCAN_SHARE = 10, 0.2
 
 
 def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
@@ -32,8 +31,9 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     if failed:
         warnings.append(f"{_pages(failed)} could not be read and {_are(failed)} missing from the text.")
     shown = [number for number in scans if number not in set(failed)]
-    if len(shown) >= _MANY_SCANS or len(shown) > _SCAN_SHARE * len(raw.pages):
-        warnings.append(f"{_pages(shown)} {_are(shown)} scanned pictures without text. {_OCR}")
+    if shown:  # one is enough: nothing is left out silently
+        what = "a scanned picture" if len(shown) == 1 else "scanned pictures"
+        warnings.append(f"{_pages(shown)} {_are(shown)} {what} without readable text. {_OCR}")
     if hidden:
         warnings.append(f"{hidden:,} hidden characters (invisible or changing the direction of writing) were removed.")
     special = sum(map(count_special, texts))
