@@ -1,13 +1,15 @@
 """The Triton kernels against their specifications.
 
-Bounds: relative error 2e-5 in fp32, 1e-2 in bf16, 3e-3 in fp16; weights in few bits, whose products are bf16: 5e-3."""
+Bounds: relative error 2e-5 in fp32, 1e-2 in bf16, 3e-3 in fp16; weights in few bits, whose products are bf16: 5e-3;
+with what is around them, up to three in a row: 1e-2."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from triforce_core.kernels import REFERENCE, Dense, choose_kernels, quantized
+from triforce_core.kernels import REFERENCE, Dense, FusedLinear, choose_kernels, quantized
+from triforce_core.kernels.fused import FusedDense
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
@@ -239,6 +241,46 @@ def test_weights_in_few_bits_have_a_bias_and_are_captured() -> None:
         assert torch.equal(once, linear(x)) and torch.equal(twice, linear(once))
     expected = quantized.dequantize(quantized.quantize(dense.weight, "int4"))
     assert relative(once, x.float() @ expected.T + dense.bias) <= 5e-3
+
+
+@pytest.mark.parametrize("kind", quantized.KINDS)
+@pytest.mark.parametrize(("heads", "group", "dim", "width"), [(32, 1, 128, 4096), (8, 4, 64, 1408), (4, 2, 32, 256)])
+def test_products_with_what_is_around_them(kind: str, heads: int, group: int, dim: int, width: int) -> None:
+    """Against the same weights in plain torch in fp32; each row's results are the same bits in any company."""
+    own = choose_kernels(torch.device("cuda"))
+    g = torch.Generator("cuda").manual_seed(width)
+
+    def pair(outputs: int, inputs: int, half: int = 0) -> tuple[FusedLinear, FusedDense]:
+        dense = Dense((torch.randn(outputs, inputs, device="cuda", generator=g) * inputs**-0.5).bfloat16())
+        found = own.quantize_linear(dense, kind, half)
+        assert isinstance(found, FusedLinear)
+        return found, FusedDense(quantized.dequantize(quantized.quantize(dense.weight, kind)))
+
+    into, out_of = pair(width, 2 * width), pair(2 * width, width, width)
+    qkv = pair(heads * (group + 2) * dim, width, dim // 2)
+    x, stream = torch.randn(17, 2 * width, device="cuda").bfloat16(), torch.randn(17, width, device="cuda")
+    norm = torch.rand(width, device="cuda") + 0.5
+    cos, sin = torch.randn(2, 17, 1, dim, device="cuda")
+    slots = torch.randperm(400, device="cuda")[:17]
+    alone: dict[str, torch.Tensor] = {}
+    for n in (17, 16, 3, 1):
+        found: list[dict[str, torch.Tensor]] = []
+        for number, precise in enumerate((False, True)):
+            hidden = stream[:n].clone()
+            y = into[number].added(x[:n].float() if precise else x[:n], hidden, norm, 1e-5)
+            caches = torch.zeros(2, heads, 400, dim, device="cuda").to(torch.float32 if precise else torch.bfloat16)
+            queries = qkv[number].rotated(y, cos[:n], sin[:n], *caches, slots[:n])
+            found.append({"hidden": hidden, "gated": out_of[number].gated(y), "normed": out_of[number].normed(y),
+                          "queries": queries, "keys": caches[0][:, slots[:n]], "values": caches[1][:, slots[:n]],
+                          "plain": out_of[number](y.values)})
+            assert torch.count_nonzero(caches) <= 2 * heads * n * dim
+        for name, each in found[0].items():
+            assert relative(each, found[1][name]) <= 1e-2, name
+            if n == 16:
+                alone[name] = each
+            elif n < 16:
+                among = alone[name][:, :n] if name in ("keys", "values") else alone[name][:n]
+                assert torch.equal(each, among), name
 
 
 def test_what_does_not_fit_stays_as_it_is() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from . import cpu, gpu, reference, sdpa
-from .reference import AddNorm, Dense, Linear
+from .reference import AddNorm, Linear
 
 
 class AttentionObserver(Protocol):
@@ -45,7 +45,7 @@ class Kernels:
     max_rows: int = 0  # rows of a pass up to which it does
     indexed_attention: Callable[..., Tensor] | None = None  # None: chosen chunks are faster copied together
     rotate_and_write: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = reference.rotate_and_write
-    quantize_linear: Callable[[Dense, str], Linear] = reference.quantize_linear
+    quantize_linear: Callable[..., Linear] = reference.quantize_linear
     quantized_types: tuple[torch.dtype, ...] = ()  # of products that weights in few bits make faster
     look_ahead: Callable[[Tensor], Tensor] = reference.look_ahead
     top_k_attention: Callable[[Tensor, Tensor, Tensor, int, Tensor | None, int], Tensor] = reference.top_k_attention

@@ -80,8 +80,9 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
     return Dense(weight, None if bias is None else bias.to(dtype))
 
 
-def quantize_linear(linear: Dense, kind: str) -> Linear:
-    """The same product with a weight that has been through ``kind`` (see ``quantized``), unless it does not fit it."""
+def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:
+    """The same product with a weight that has been through ``kind`` (see ``quantized``), unless it does not fit it.
+    pair: of each 2 * pair outputs, i and i + pair are used together (0: no two are); how to store them, if at all."""
     if not quantized.fits(linear.weight, kind):
         return linear
     rounded = quantized.quantize(linear.weight, kind)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from . import reference
 from .triton_attention import HEAD_DIMS, MAX_ROWS, Tiles, _merge, _splits
-from .triton_launch import early, wait
+from .triton_launch import early, lead, wait
 
 
 def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
@@ -94,6 +94,7 @@ def _attend(queries, keys, values, mask, chunks, bounds, mixed, spans, length, c
     for block in tl.range(plain, stop, num_stages=1):
         top, sums, acc = _block(block, query, top, sums, acc, keys, values, mask, chunks, held, newest, total, tail,
                                 rows, token, scale, tail_size, count, DIM, SLOTS, CHUNK, True, TREE, PRECISION)
+    lead(EARLY)
     seen = sums > 0.0  # a row may see nothing of a part
     to = (part * tl.num_programs(1) + head) * count + rows
     tl.store(spans + to, tl.where(seen, top + tl.log2(tl.where(seen, sums, 1.0)), float("-inf")), mask=rows < count)

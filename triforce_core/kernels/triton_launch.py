@@ -3,7 +3,9 @@
 Programmatic dependent launch (Hopper and later). A kernel launched so waits for its predecessor before it reads what
 that writes, or writes anything: then a chain of such kernels keeps the order. Small kernels let their follower start
 at once (``follow``). Those that fill the device do not (``wait``): programs of the next large kernel would crowd onto
-the multiprocessors that happen to be free first (measured on an H200: up to a quarter slower).
+the multiprocessors that happen to be free first (measured on an H200: up to a quarter slower). They let it start when
+each of their programs has read all its share (``lead``): what is left, adding up and writing, takes as long as a
+launch.
 """
 
 from __future__ import annotations
@@ -33,6 +35,13 @@ def wait(EARLY: tl.constexpr):
     """Wait for the kernel before."""
     if EARLY:
         gdc_wait()
+
+
+@triton.jit
+def lead(EARLY: tl.constexpr):
+    """Let the next kernel start, as soon as all programs of this one have come here. After ``wait``."""
+    if EARLY:
+        gdc_launch_dependents()
 
 
 @triton.jit

@@ -3,11 +3,13 @@
 At 1 to 64 rows a product costs what reading its weights costs. A program takes BLOCK outputs and one of S parts of the
 inputs; its weights lie in one piece. Whoever of the S parts is done last adds them up, in fixed order: results do not
 depend on who that was. The bytes are those of ``quantized``; they become bf16 in registers, exactly, sums are fp32, and
-scales are applied to sums.
+scales are applied to sums. Whoever adds up also does what comes next to the sums (see ``fused``); for that, outputs
+used in pairs lie side by side. A row's result does not depend on the other rows of its pass, up to 16 of them.
 
 Measured on an H200, torch 2.11, the four products of a llama2-7b layer and the small kernels between them, 4 rows:
 int4 61 us, int8 74 us, cuBLAS bf16 121 us; torch's _weight_int4pack_mm 94 us, _scaled_mm (fp8 by rows) 125 us,
-_weight_int8pack_mm 3 ms. Fetching the first weights into the L2 while the kernel before still runs cost 4 us.
+_weight_int8pack_mm 3 ms. The six launches of a layer with its attention over a retrieved part, int8, 3 rows: 91 us;
+with a launch for each norm, rotation and gate 100 us; fetching the first weights into the L2 early 92 to 101 us.
 
 Letters: n rows, S parts. Inputs go by groups of GROUP.
 """
@@ -22,10 +24,12 @@ import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
 from . import quantized
+from .fused import PreNorm
 from .quantized import GROUP
 from .reference import Dense, Linear
-from .triton_launch import early, multiprocessors, wait
+from .triton_launch import early, lead, multiprocessors, wait
 
+_ENDS = ("cos", "sin", "keys", "cache", "slots", "hidden", "weight", "found")  # tensors that some ends have
 _MOST_PARTS = 8  # of the inputs: who adds them up holds all at once
 MAX_ROWS = 64  # at once; wider passes take several turns, and are rare
 
@@ -42,9 +46,12 @@ class Plan:
     programs: int
 
     @classmethod
-    def choose(cls, outputs: int, kind: str) -> Plan:
+    def choose(cls, outputs: int, kind: str, processors: int) -> Plan:
         """As measured on an H200."""
-        return cls(128 if kind == "int4" and outputs % 128 == 0 else 64, 5, 4, 4 if kind == "int4" else 3)
+        if kind == "int4":
+            return cls(128 if outputs % 128 == 0 else 64, 5, 4, 4)
+        # Six stages leave no room for a fourth program: one of the next kernel would crowd in where it finds some.
+        return cls(64, 6 if outputs // 64 <= 3 * processors else 5, 4, 3)
 
     def parts(self, outputs: int, groups: int, device: torch.device) -> int:
         """As many as give every multiprocessor the same number of programs, or nearly."""
@@ -59,20 +66,21 @@ class Plan:
 
 
 class QuantizedLinear:
-    """A ``Linear`` with a rounded weight in the order in which programs read it. Not for two streams at once."""
+    """A ``FusedLinear`` with a rounded weight in the order in which programs read it. Not for two streams at once."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, kind: str, plan: Plan | None = None) -> None:
-        """weight [out, in], see ``fits``."""
+    def __init__(self, weight: Tensor, bias: Tensor | None, kind: str, pair: int = 0, plan: Plan | None = None) -> None:
+        """weight [out, in], see ``fits``. pair: of each 2 * pair outputs, i and i + pair are used together."""
         self.outputs, self.inputs = weight.shape
         self.kind, self.bias = kind, bias
-        self._plan = plan or Plan.choose(self.outputs, kind)
+        self._pair, self._plan = pair, plan or Plan.choose(self.outputs, kind, multiprocessors(weight.device))
         groups, block = self.inputs // GROUP, self._plan.outputs
         rounded = quantized.quantize(weight, kind)
-        tiles = rounded.data.view(self.outputs // block, block, groups, -1)
-        self._data = tiles.transpose(1, 2).contiguous()  # [out / block, groups, block, bytes of a group]
-        self._scale = rounded.scale
-        if kind == "int4":
-            self._scale = rounded.scale.view(-1, block, groups).transpose(1, 2).contiguous()
+        data, scale = rounded.data, rounded.scale
+        if pair:
+            order = torch.arange(self.outputs, device=weight.device).view(-1, 2, pair).transpose(1, 2).flatten()
+            data, scale = data[order], scale[order]
+        self._data = data.view(self.outputs // block, block, groups, -1).transpose(1, 2).contiguous()
+        self._scale = scale if kind == "int8" else scale.view(-1, block, groups).transpose(1, 2).contiguous()
         self._parts = self._plan.parts(self.outputs, groups, weight.device)
         self._tickets = torch.zeros(self.outputs // block, dtype=torch.int32, device=weight.device)
 
@@ -81,14 +89,47 @@ class QuantizedLinear:
         if n > MAX_ROWS:
             return torch.cat([self(part) for part in x.split(MAX_ROWS)])
         x = x.to(torch.bfloat16).contiguous()
-        out = x.new_empty((n, self.outputs))
-        plan, parts = self._plan, self._parts
-        partial = x.new_empty((parts, n, self.outputs), dtype=torch.float32) if parts > 1 else None
-        _product[(self.outputs // plan.outputs, parts)](
-            x, self._data, self._scale, out, partial, self._tickets, n, self.outputs, self.inputs // GROUP,
-            ROWS=max(16, triton.next_power_of_2(n)), BLOCK=plan.outputs, BITS=quantized.KINDS[self.kind],
-            PARTS=parts, STAGES=plan.stages if n <= 16 else 3, **early(x.device), num_warps=plan.warps)
+        out = self._launch("plain", x, x.new_empty((n, self.outputs)))
         return out if self.bias is None else out.add_(self.bias)
+
+    def normed(self, x: PreNorm) -> Tensor:
+        """See FusedLinear; at most MAX_ROWS rows, as with the others."""
+        out = x.values.new_empty((len(x.values), self.outputs), dtype=torch.float32)
+        return self._launch("plain", x.values, out, x)
+
+    def rotated(self, x: PreNorm, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> Tensor:
+        """See FusedLinear."""
+        heads, capacity, dim = keys.shape
+        assert dim == 2 * self._pair and keys.is_contiguous() and values.is_contiguous()
+        queries = keys.new_empty((len(x.values), self.outputs // dim - 2 * heads, dim))
+        return self._launch("rotate", x.values, queries, x, cos=cos, sin=sin, keys=keys, cache=values, slots=slots,
+                            capacity=capacity, kv_heads=heads)
+
+    def gated(self, x: PreNorm) -> Tensor:
+        """See FusedLinear."""
+        assert self.outputs == 2 * self._pair
+        return self._launch("gate", x.values, x.values.new_empty((len(x.values), self._pair)), x)
+
+    def added(self, x: Tensor, hidden: Tensor, weight: Tensor, eps: float) -> PreNorm:
+        """See FusedLinear."""
+        squares = hidden.new_empty((len(x), self.outputs // self._plan.outputs))
+        out = self._launch("add", x, x.new_empty((len(x), self.outputs)), hidden=hidden, weight=weight, found=squares)
+        return PreNorm(out, squares, eps)
+
+    def _launch(self, end: str, x: Tensor, out: Tensor, norm: PreNorm | None = None, **also: Tensor | int) -> Tensor:
+        n, plan, parts, groups = x.shape[0], self._plan, self._parts, self.inputs // GROUP
+        assert n <= MAX_ROWS and x.dtype == torch.bfloat16 and x.is_contiguous() and x.shape[1] == self.inputs
+        partial = x.new_empty((parts, n, self.outputs), dtype=torch.float32) if parts > 1 else None
+        squares = None if norm is None else norm.squares
+        sums = 0 if squares is None else squares.shape[1]
+        ends: dict[str, Tensor | int | None] = dict.fromkeys(_ENDS) | {"capacity": 0, "kv_heads": 0} | also
+        _product[(self.outputs // plan.outputs, parts)](
+            x, self._data, self._scale, out, partial, self._tickets, n, self.outputs, groups, self._pair, squares,
+            sums, norm.eps if norm else 0.0, **ends, END=end, SUMS=triton.next_power_of_2(sums),
+            PAIRED=self._pair > 0, ROWS=max(16, triton.next_power_of_2(n)), BLOCK=plan.outputs,
+            BITS=quantized.KINDS[self.kind], PARTS=parts, STAGES=plan.stages if n <= 16 else 3,
+            **early(x.device), num_warps=plan.warps)
+        return out
 
 
 def fits(weight: Tensor, kind: str) -> bool:
@@ -96,9 +137,9 @@ def fits(weight: Tensor, kind: str) -> bool:
     return weight.dtype == torch.bfloat16 and quantized.fits(weight, kind) and weight.shape[0] % 64 == 0
 
 
-def quantize_linear(linear: Dense, kind: str) -> Linear:
+def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:
     """See reference.quantize_linear."""
-    return QuantizedLinear(linear.weight, linear.bias, kind) if fits(linear.weight, kind) else linear
+    return QuantizedLinear(linear.weight, linear.bias, kind, pair) if fits(linear.weight, kind) else linear
 
 
 @triton.jit
@@ -124,9 +165,11 @@ def _nibbles(packed):
         }""", "=r,=r,=r,=r,r", [packed], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4)
 
 
-@triton.jit(do_not_specialize=["rows"])
-def _product(x, weights, scales, out, partial, tickets, rows, outputs, groups, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-             BITS: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr):
+@triton.jit(do_not_specialize=["rows", "capacity"])
+def _product(x, weights, scales, out, partial, tickets, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys,
+             cache, slots, hidden, weight, found, capacity, kv_heads, END: tl.constexpr, SUMS: tl.constexpr,
+             PAIRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, BITS: tl.constexpr, PARTS: tl.constexpr,
+             STAGES: tl.constexpr, EARLY: tl.constexpr):
     """BLOCK outputs of x [n, in] over one part of the inputs; see QuantizedLinear for the order of weights, scales."""
     block, part = tl.program_id(0), tl.program_id(1)
     BYTES: tl.constexpr = 64 if BITS == 4 else 128  # of an output's group
@@ -145,25 +188,85 @@ def _product(x, weights, scales, out, partial, tickets, rows, outputs, groups, R
             low, high = _nibbles(some)
             left = tl.load(x + step * 128, mask=real, other=0.0)
             right = tl.load(x + step * 128 + 64, mask=real, other=0.0)
-            found = tl.dot(left, low)
-            found = tl.dot(right, high, found)
+            product = tl.dot(left, low)
+            product = tl.dot(right, high, product)
             scale = tl.load(scales + (block * groups + first + step) * BLOCK + column)
-            acc += found * scale[None, :]
+            acc += product * scale[None, :]
         else:
             left = tl.load(x + step * 128, mask=real, other=0.0)
             acc = tl.dot(left, some.to(tl.bfloat16), acc)
+    lead(EARLY)
     outs = block * BLOCK + column
     if BITS == 8:
         acc *= tl.load(scales + outs)[None, :]
-    to = row[:, None] * outputs + outs[None, :]
     if PARTS > 1:
+        to = row[:, None] * outputs + outs[None, :]
         tl.store(partial + part * rows * outputs + to, acc, mask=real)
         tl.debug_barrier()  # all threads' parts are written before one thread says so
         if tl.atomic_add(tickets + block, 1, sem="acq_rel") == PARTS - 1:
             acc = tl.zeros((ROWS, BLOCK), tl.float32)
             for other in tl.static_range(PARTS):
                 acc += tl.load(partial + other * rows * outputs + to, mask=real, other=0.0, cache_modifier=".cg")
-            tl.store(out + to, acc, mask=real)
             tl.store(tickets + block, 0)
+            _finish(acc, out, block, row, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache,
+                    slots, hidden, weight, found, capacity, kv_heads, END, SUMS, PAIRED, ROWS, BLOCK)
     else:
-        tl.store(out + to, acc, mask=real)
+        _finish(acc, out, block, row, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache,
+                slots, hidden, weight, found, capacity, kv_heads, END, SUMS, PAIRED, ROWS, BLOCK)
+
+
+@triton.jit
+def _finish(acc, out, block, row, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache, slots, hidden,
+            weight, found, capacity, kv_heads, END: tl.constexpr, SUMS: tl.constexpr, PAIRED: tl.constexpr,
+            ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """What is done to whole sums [ROWS, BLOCK]; see FusedLinear."""
+    real = row[:, None] < rows
+    if squares is not None:
+        every = tl.arange(0, SUMS)
+        some = tl.load(squares + row[:, None] * sums + every[None, :], mask=real & (every < sums)[None, :], other=0.0)
+        acc *= (1.0 / tl.sqrt_rn(tl.sum(some, 1) / (groups * 128) + eps))[:, None]
+    outs = block * BLOCK + tl.arange(0, BLOCK)
+    if END == "plain":
+        if PAIRED:
+            outs = outs // 2 // pair * 2 * pair + outs % 2 * pair + outs // 2 % pair
+        tl.store(out + row[:, None] * outputs + outs[None, :], acc, mask=real)
+    elif END == "add":
+        at = row[:, None] * outputs + outs[None, :]
+        acc += tl.load(hidden + at, mask=real, other=0.0)
+        tl.store(hidden + at, acc, mask=real)
+        tl.store(out + at, acc * tl.load(weight + outs)[None, :], mask=real)
+        tl.store(found + row[:, None] * (outputs // BLOCK) + block, tl.sum(acc * acc, 1)[:, None], mask=real)
+    else:
+        one, other = tl.split(tl.reshape(acc, (ROWS, BLOCK // 2, 2)))
+        both = block * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
+        if END == "gate":
+            tl.store(out + row[:, None] * pair + both[None, :], one * tl.sigmoid(one) * other, mask=real)
+        else:
+            _rotate(one, other, both // pair, both % pair, out, row, rows, outputs // (2 * pair), pair, cos, sin, keys,
+                    cache, slots, capacity, kv_heads)
+
+
+@triton.jit
+def _rotate(one, other, head, dim, queries, row, rows, num_heads, half, cos, sin, keys, values, slots, capacity,
+            kv_heads):
+    """Both halves of pieces of heads -> rotated queries; rotated keys, and values as they are, at their slots."""
+    real = row[:, None] < rows
+    of_queries = num_heads - 2 * kv_heads
+    key, value = head - of_queries, head - of_queries - kv_heads
+    turned = real & (value < 0)[None, :]
+    at = row[:, None] * 2 * half + dim[None, :]
+    near, far = tl.load(cos + at, mask=turned, other=1.0), tl.load(cos + at + half, mask=turned, other=1.0)
+    left = one * near + other * tl.load(sin + at, mask=turned, other=0.0)
+    right = other * far + one * tl.load(sin + at + half, mask=turned, other=0.0)
+    asks = real & (key < 0)[None, :]
+    to = queries + (row[:, None] * of_queries + head[None, :]) * 2 * half + dim[None, :]
+    tl.store(to, left, mask=asks)
+    tl.store(to + half, right, mask=asks)
+    slot = tl.load(slots + row, mask=row < rows, other=0)[:, None]
+    is_key, is_value = real & ((key >= 0) & (value < 0))[None, :], real & (value >= 0)[None, :]
+    there = keys + (key.to(tl.int64)[None, :] * capacity + slot) * 2 * half + dim[None, :]
+    tl.store(there, left, mask=is_key)
+    tl.store(there + half, right, mask=is_key)
+    there = values + (value.to(tl.int64)[None, :] * capacity + slot) * 2 * half + dim[None, :]
+    tl.store(there, left, mask=is_value)
+    tl.store(there + half, right, mask=is_value)

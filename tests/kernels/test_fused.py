@@ -1,0 +1,78 @@
+"""Products with what is around them, against the ops one by one; and a model that computes with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
+from torch import Tensor
+
+from triforce_core.kernels import REFERENCE, Dense, Linear, PreNorm, reference
+from triforce_core.kernels.fused import FusedDense
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.model import Llama
+from triforce_core.model.graphs import DeviceSlots
+
+EPS = 1e-5
+
+
+def fused_dense(linear: Dense, kind: str, pair: int = 0) -> Linear:
+    rounded = REFERENCE.quantize_linear(linear, kind)
+    assert isinstance(rounded, Dense)
+    return rounded if rounded is linear else FusedDense(rounded.weight, rounded.bias)
+
+
+def test_a_norm_in_two_halves_is_a_norm() -> None:
+    hidden, norm = torch.randn(3, 256), torch.rand(256)
+    before, after = FusedDense(torch.randn(256, 128)), FusedDense(torch.randn(64, 256))
+    x = torch.randn(3, 128)
+    expected_hidden = hidden + before(x)
+    found = before.added(x, hidden, norm, EPS)
+    assert torch.equal(hidden, expected_hidden)
+    expected = after(reference.rms_norm(expected_hidden, norm, EPS))
+    torch.testing.assert_close(after.normed(found), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(after.gated(found), reference.swiglu(expected), atol=1e-4, rtol=1e-3)
+    normed = PreNorm(reference.rms_norm(expected_hidden, norm, EPS), None, EPS)
+    assert torch.equal(after.normed(normed), expected)
+
+
+def staged(model: Llama, rows: int) -> tuple[Tensor, Tensor]:
+    """A pass of three rows on the device behind twenty: logits of so many, and the last layer's new keys."""
+    c = model.config
+    cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=64, dtype=torch.float32, slots=64)
+    ids = torch.randint(VOCAB, (20,), generator=torch.Generator().manual_seed(0))
+    model.forward(ids, cache, logits_rows=1)
+    steps = torch.arange(20, 23)
+    model.rope.reserve(23)
+    slots = DeviceSlots(cache, steps, torch.tensor([23], dtype=torch.int32))
+    logits = model.forward_on_device(ids[:3], steps, slots, rows)
+    return logits, cache.layers[-1].keys[:, 20:23].clone()
+
+
+@pytest.mark.parametrize("shape", [{}, {"num_key_value_heads": 2}, {"tie_word_embeddings": False}], ids=str)
+def test_a_copy_computes_the_same_fused(shape: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = {"hidden_size": 128, "intermediate_size": 256, **shape}
+    kernels = replace(LIKE_A_GPU, device_lengths=(32,))
+    usual = tiny_llama(kernels=kernels, **shape).quantized("int8")
+    fused = tiny_llama(kernels=replace(kernels, quantize_linear=fused_dense), **shape).quantized("int8")
+    assert usual._fused is None and fused._fused is not None
+    calls, rotated = [], FusedDense.rotated
+    monkeypatch.setattr(FusedDense, "rotated", lambda *given: (calls.append(given), rotated(*given))[1])
+    for one, other in zip(staged(usual, 1), staged(fused, 1), strict=True):  # not logits of all rows: one by one
+        assert torch.equal(one, other)
+    assert not calls
+    for one, other in zip(staged(usual, 3), staged(fused, 3), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
+    assert len(calls) == fused.config.num_layers
+    fewer = fused.with_layers([1])
+    assert fewer._fused is not None and [layer.index for layer in fewer._fused] == [0]
+    assert torch.isfinite(staged(fewer, 3)[0]).all()
+
+
+def test_what_is_not_rounded_is_not_fused() -> None:
+    """The model itself, and a copy with a width that is not of whole groups."""
+    kernels = replace(LIKE_A_GPU, device_lengths=(32,), quantize_linear=fused_dense)
+    model = tiny_llama(kernels=kernels, hidden_size=128, intermediate_size=200)
+    assert model._fused is None and model.quantized("int8")._fused is None
