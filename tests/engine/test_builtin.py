@@ -19,7 +19,8 @@ from triforce_core.model import load_model
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["docs/handbook/08-three-tiers.md", "training/README.md", "assets/builtin/MODEL_CARD.md",
          "triforce_core/engine/session.py"]
-DIALS = {"budget": 256, "recent": 96}
+# Lengths are given: in so short a context a busy machine may find that drafting does not pay.
+DIALS = {"budget": 256, "recent": 96, "gamma1": 2, "gamma2": 10}
 
 
 def own_document(name: str) -> Document:
