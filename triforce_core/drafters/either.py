@@ -34,7 +34,7 @@ class Either(Drafter):
         if sampler.masks is not None:  # what a quotation leaves open is short, and the other knows it too
             return self.first.propose(context, num_draft_tokens, sampler)
         copy = self._fitting(self.copies.propose(context, self._most, sampler))
-        rate, count = self.copies.odds(context), len(copy.token_ids)
+        rate, count = self.copies.proven_odds(context), len(copy.token_ids)
         hoped = sum(rate**i for i in range(count + 1))
         if count and hoped * (1 + self._price) > (self._brought or num_draft_tokens + 1):
             self._wrote = None

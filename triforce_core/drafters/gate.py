@@ -12,6 +12,7 @@ from math import floor, log
 
 PRICE = 0.1  # of testing one token more, in passes of the tier above
 _HOPE, _WEIGHT = 0.5, 2.0  # what a is taken for before anything was tested, and for how many tests that counts
+_DOUBT = 4.0  # refusals that might have come besides
 _FADING = 0.97  # of what is known, with every test: texts change
 _RETRY = 0.995  # of it, with every draft that was not made: about one try in thirty
 
@@ -36,6 +37,15 @@ class Gate:
             return _HOPE if below is None else max(_HOPE, self.rate(below))
         tested, accepted = self._known[kind]
         return (accepted + _HOPE * _WEIGHT) / (tested + _WEIGHT)
+
+    def surely(self, kind: int) -> float:
+        """``rate`` as far as it is proven: what was never tested is 0, and a few tests prove little. For whoever gives
+        up something known to be good for this kind. A new kind is as good as the one before it."""
+        known = max((other for other in self._known if other <= kind), default=None)
+        if known is None:
+            return 0.0
+        tested, accepted = self._known[known]
+        return accepted / (tested + _DOUBT)
 
     def length(self, kind: int, most: int) -> int:
         """Tokens worth drafting, at most ``most``; 0: none is."""

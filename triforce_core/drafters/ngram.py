@@ -98,6 +98,11 @@ class NGramDrafter(Drafter):
         kind, guess = self._index.guess(context, 1)
         return self._gate.rate(kind) if guess else 0.0
 
+    def proven_odds(self, context: Sequence[int]) -> float:
+        """``odds`` as far as they are proven."""
+        kind, guess = self._index.guess(context, 1)
+        return self._gate.surely(kind) if guess else 0.0
+
     def _guess(self, context: Sequence[int], most: int, sampler: Sampler) -> list[int]:
         kind, guess = self._index.guess(context, min(most, self._most))
         del guess[self._gate.length(kind, len(guess)) :]
