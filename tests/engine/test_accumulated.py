@@ -17,7 +17,9 @@ from triforce_core.events import PrefillProgress
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
 
-HEAVY = {"verifier": "coupled", "budget": 128, "window": 32, "quotes": "off"}
+# The lengths are given: a model of random weights would soon draft nothing.
+LENGTHS = {"gamma1": 2, "gamma2": 10}
+HEAVY = {**LENGTHS, "verifier": "coupled", "budget": 128, "window": 32, "quotes": "off"}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,7 @@ def test_newest_tokens_take_half_of_the_budget_or_what_retrieval_needs():
 @pytest.mark.parametrize("kind", ["h2o", "streaming-h2o", "top-k"])
 def test_greedy_words_are_those_of_plain_decoding(folder, kind):
     engine = opened(folder)
-    fast, _ = ask(engine, SpeculationConfig(middle_cache=kind, budget=64, quotes="off"))
+    fast, _ = ask(engine, SpeculationConfig(middle_cache=kind, budget=64, quotes="off", **LENGTHS))
     assert fast.token_ids == ask(engine, SpeculationConfig(engine="autoregressive", quotes="off"))[0].token_ids
     assert fast.stats.acceptance[kind].tested and "64 of" in fast.stats.why
 

@@ -92,8 +92,9 @@ def test_two_ranks_write_what_one_does(client: EngineClient, alone: list[Finishe
 def test_ranks_choose_the_same_lengths_though_their_clocks_differ(client: EngineClient, alone: list[Finished]) -> None:
     """Rank 0 decides; were each to go by its own clock, passes of different width would meet, or none at all."""
     chosen = replace(TRIFORCE, gamma1="auto", gamma2="auto")
-    events = list(client.ask(QUESTION, (), sampling(0.8), chosen, document=document()))
-    assert finished(events).token_ids == alone[2].token_ids
+    # Longer than the longest rest: drafts of random weights do not pay and are tried now and then.
+    events = list(client.ask(QUESTION, (), sampling(0.8, 160), chosen, document=document()))
+    assert finished(events).token_ids[:40] == alone[2].token_ids
     assert {event.gamma2 for event in events if isinstance(event, RoundEvent)} - {0}
 
 
