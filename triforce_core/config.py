@@ -112,8 +112,10 @@ class SamplingParams:
 class SpeculationConfig:
     """The hierarchy's dials (TriForce, arXiv 2404.11912). None of them changes the output's distribution.
 
-    gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass. "auto": chosen
-    round by round from what passes cost and what was accepted lately, down to no draft at all where none pays.
+    gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass. pace: whether those
+    on "auto" are chosen round by round from what passes cost and what was accepted lately, down to no draft at all
+    where none pays; otherwise they are the usual ones. "auto": with the cache in host memory, and on a GPU where the
+    text does not depend on them.
     budget: tokens of the full cache that the retrieval cache holds (per layer and KV head).
     refresh: what chooses the retrieved chunks: the attention mass of full verifications, or the
     query against chunk means. refresh_every: full passes between two choices.
@@ -130,8 +132,9 @@ class SpeculationConfig:
     query's own top k, which reads everything: an upper bound. Other than the default they are comparisons.
     ngram: whether text that repeats what stands in the document or the conversation is drafted by copying it, without a
     model; what that gains is measured while answering, and it stops where it gains nothing. "straight": copies go to
-    the full cache, in rounds in which they promise more than the other tiers; "on": to the small model. ngram_tail:
-    tokens that it may write behind each draft of the small model, 0: it drafts for the small model only.
+    the full cache, in rounds in which they promise more than the other tiers ("auto": so on a CPU); "on": to the
+    small model.
+    ngram_tail: tokens that it may write behind each draft of the small model, 0: it drafts for the small model only.
     tree: several guesses at a token in one draft: Sequoia's trees (arXiv 2402.12374) of at most tree_size guesses on
     tree_depth levels or, to compare, SpecInfer's chains side by side. tree_tier: who grows them, the small model for
     the tier above it ("draft") or the middle tier for the full cache ("middle": the small model rests then).
@@ -153,6 +156,7 @@ class SpeculationConfig:
     quotes: Literal["auto", "on", "off"] = "auto"
     small_model: Literal["on", "off", "self-skip"] = "on"
     middle_cache: Literal["retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none"] = "retrieval"
+    pace: Literal["auto", "on", "off"] = "auto"
     draft_cache: Literal["auto", "streaming", "cross"] = "auto"
     ngram: Literal["auto", "straight", "on", "off"] = "auto"
     ngram_tail: int | Auto = "auto"
@@ -174,6 +178,7 @@ class SpeculationConfig:
         _check(self.refresh == "attention" or self.middle_cache in ("retrieval", "none"), "refresh", self.refresh,
                f"attention with middle_cache {self.middle_cache}, which chooses no chunks")
         _one_of("draft_cache", self.draft_cache, ("auto", "streaming", "cross"))
+        _one_of("pace", self.pace, ("auto", "on", "off"))
         _one_of("ngram", self.ngram, ("auto", "straight", "on", "off"))
         _whole("ngram_tail", self.ngram_tail, 0, 64)
         _one_of("tree", self.tree, ("off", "sequoia", "specinfer"))

@@ -74,6 +74,8 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lenience", type=float, default=_SPECULATION.lenience, metavar="L",
                        help="let more pass between drafters, 1 to 100 (default: 1, none); the text keeps its law")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
+    group.add_argument("--pace", choices=("auto", "on", "off"), default=_SPECULATION.pace,
+                       help="whether gammas on auto are chosen round by round from measured costs and acceptance")
     group.add_argument("--ngram", choices=("auto", "straight", "on", "off"), default=_SPECULATION.ngram,
                        help="draft by copying what followed the same words before, without a model: straight for the "
                             "full cache, or (on) for the small model")
@@ -108,7 +110,7 @@ def speculation_config(given: argparse.Namespace, engine: str) -> SpeculationCon
         retrieval_weights=given.retrieval_weights, window=given.window, quotes=given.quotes,
         middle_cache=given.middle_cache, draft_cache=given.draft_cache,
         small_model=given.small_model, lenience=given.lenience,
-        ngram=given.ngram, tree=given.tree, tree_tier=given.tree_tier, tree_size=given.tree_size,
+        ngram=given.ngram, pace=given.pace, tree=given.tree, tree_tier=given.tree_tier, tree_size=given.tree_size,
         tree_depth=given.tree_depth,
     )
 

@@ -20,7 +20,7 @@ from triforce_core.model import read_config
 from triforce_core.sampling import Sampler
 
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
-TRIFORCE = SpeculationConfig(verifier="coupled", budget=128, recent=48, window=32)
+TRIFORCE = SpeculationConfig(verifier="coupled", ngram="off", budget=128, recent=48, window=32)
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,7 @@ def test_drafts_are_longer_where_a_full_pass_streams():
     assert streams.gamma2 > usual.gamma2 and max(streams.gamma2s) > max(usual.gamma2s)
     # And nothing is kept on the GPU for the small model, which needs the memory for layers.
     assert (streams.draft_cache, usual.draft_cache) == ("streaming", "cross")
-    alike = ("gamma2", "gamma2s", "draft_cache", "why")
+    alike = ("gamma2", "gamma2s", "draft_cache", "pace", "why")
     assert replace(streams, **{name: getattr(usual, name) for name in alike}) == usual
     assert Dials.decide(SpeculationConfig(gamma2=5), **settings, offloaded=True).gamma2 == 5
 

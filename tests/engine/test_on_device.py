@@ -17,7 +17,7 @@ from triforce_core.events import DocumentOpened, Finished, PrefillProgress, Roun
 from triforce_core.kv_cache.indexed import IndexedCache
 from triforce_core.model.graphs import Outputs, PassGraphs
 
-DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "quotes": "off"}
+DIALS = {"ngram": "off", "budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "quotes": "off"}
 
 
 @pytest.fixture(scope="module")
@@ -100,20 +100,20 @@ def test_the_same_rounds(engines, tiers, sampling):
 
 
 def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
-    done, _ = answer(engines[0], SpeculationConfig(verifier="coupled", ngram="on", **DIALS), tokens=120)
+    done, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **{**DIALS, "ngram": "on"}), tokens=120)
     assert not isinstance(engines[0]._session._hierarchy.drafter, DeviceLoop)
     plain, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **DIALS), tokens=120)
     assert done.token_ids == plain.token_ids
     assert "n-gram" in done.stats.acceptance and "n-gram" not in plain.stats.acceptance
     assert "the host leads" in done.stats.why and "the host leads" not in plain.stats.why
-    alone = SpeculationConfig(verifier="coupled", ngram="on", middle_cache="none", small_model="off", **DIALS)
+    alone = SpeculationConfig(verifier="coupled", middle_cache="none", small_model="off", **{**DIALS, "ngram": "on"})
     lookup, _ = answer(engines[0], alone, tokens=120)
     assert lookup.token_ids == done.token_ids and set(lookup.stats.acceptance) == {"n-gram"}
 
 
 def test_where_the_device_leads_copies_go_straight_or_not_at_all(engines):
     """Round by round the same on the host and on the device, also after rounds in which its tiers did nothing."""
-    speculation = SpeculationConfig(verifier="coupled", ngram="straight", **DIALS)
+    speculation = SpeculationConfig(verifier="coupled", **{**DIALS, "ngram": "straight"})
     found = [answer(engine, speculation, tokens=400) for engine in engines]
     assert found[0][0].token_ids == found[1][0].token_ids
     assert {"n-gram", "retrieval", "draft"} == set(found[0][0].stats.acceptance)

@@ -12,7 +12,7 @@ from triforce_core.engine.engine import Engine
 from triforce_core.events import Finished, RoundEvent
 from triforce_core.tuning.costs import Costs, Curve, Drift
 
-DIALS = {"budget": 128, "recent": 48, "window": 32, "quotes": "off"}
+DIALS = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "pace": "on", "ngram": "off"}
 # A verdict that costs as much as drafting a hundred tokens: long drafts are worth a try even of random weights.
 DEAR = Costs(100.0, Curve(((1, 100.0), (64, 101.0))), {gamma1: 1.0 for gamma1 in range(9)})
 

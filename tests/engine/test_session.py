@@ -109,7 +109,7 @@ def test_chunks_may_be_chosen_by_means_instead(engine):
     ({"ngram": "straight", "middle_cache": "streaming"}, {"n-gram", "streaming", "draft"}),
     ({"ngram": "straight", "middle_cache": "none", "small_model": "off"}, {"n-gram"})])
 def test_tiers_can_be_left_out_for_comparison_and_the_words_stay(engine, tiers, at_work):
-    dials = SpeculationConfig(verifier="coupled", quotes="off", **tiers, **DIALS)
+    dials = SpeculationConfig(verifier="coupled", quotes="off", **{"ngram": "off", **tiers}, **DIALS)
     done, events = answer(engine, dials, temperature=0.8, tokens=120)
     assert set(done.stats.acceptance) == at_work
     assert all(count.tested for count in done.stats.acceptance.values())

@@ -51,6 +51,7 @@ def combinations(offloaded: bool) -> Variants:
         "TriForce, n-grams below": {**before, "ngram": "on", "ngram_tail": 0},
         "TriForce, n-grams beside": {**before, "ngram": "on"},
         "TriForce or n-grams": {**before, "ngram": "straight"},
+        "TriForce, lengths chosen": {**_AS_PUBLISHED, "gamma1": "auto", "pace": "on"},
         "TriForce, lenient": {**before, "lenience": 2.0},
         "TriForce, trees below": {**before, "tree": "sequoia", "tree_tier": "draft"},
         "trees of the middle tier": {**before, "tree": "sequoia", "tree_tier": "middle"},

@@ -51,7 +51,7 @@ class Pacing:
     def begin(self, sampler: Sampler) -> None:
         """An answer, after ``measure``."""
         self._controller = None
-        if self._costs is None:
+        if self._costs is None or (self._hierarchy.dials.pace == "draws" and not sampler.by_draws):
             return
         kind = sampler.params.temperature, sampler.masks is not None
         if not sampler.by_draws:
