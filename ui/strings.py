@@ -379,7 +379,7 @@ CHOICES = {
     "engine": (("Automatic", "auto"), ("TriForce", "triforce"), ("Plain", "autoregressive")),
     "refresh": (("Attention", "attention"), ("Chunk means", "chunk-means")),
     "retrieval_weights": (("Automatic", "auto"), ("The model's own", "same")),
-    "ngram": (("Automatic", "auto"), ("On", "on"), ("Off", "off")),
+    "ngram": (("Automatic", "auto"), ("For the full model", "straight"), ("For the small model", "on"), ("Off", "off")),
     "details": (("On", "on"), ("Off", "off")),
     "quotes": (("Automatic", "auto"), ("On", "on"), ("Off", "off")),
     "mode": (("Automatic", "auto"), ("All on the GPU", "on-chip"), ("Cache in host memory", "offload"),
