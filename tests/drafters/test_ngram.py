@@ -188,3 +188,17 @@ def test_what_is_new_is_hoped_to_be_as_good_as_what_is_less_promising():
     assert gate.rate(5) == gate.rate(2) > gate.rate(1) == Gate().rate(5)
     gate.learn(3, 20, 0)
     assert gate.rate(3) < 0.1 and gate.rate(5) == Gate().rate(5), "a new kind is never given up"
+
+
+def test_nothing_is_built_before_a_guess_is_wanted():
+    text = [*range(10, 40), 5, 6] * 2
+    late, early = TextIndex(text), TextIndex(text)
+    early.guess(text, 1)
+    for index in (late, early):
+        index.agree([*text, 1, 2])
+        index.grow([*text, 1, 2, 3, 4])
+        index.agree([*text, 10, 11])
+        index.grow([*text, 10, 11, 12])
+    assert early._is_built and not late._is_built
+    assert late.guess([*text, 10, 11, 12, 13], 6) == early.guess([*text, 10, 11, 12, 13], 6)
+    assert late._automaton.text == early._automaton.text == [*text, 10, 11, 12]

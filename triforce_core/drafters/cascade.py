@@ -67,10 +67,10 @@ class HorizontalCascade(Drafter):
         return [*self.first.counts(), *self.then.counts()]
 
     def milliseconds(self) -> dict[str, float]:
-        return _added(self.first.milliseconds(), self.then.milliseconds())
+        return added(self.first.milliseconds(), self.then.milliseconds())
 
     def passes(self) -> dict[str, int]:
-        return _added(self.first.passes(), self.then.passes())
+        return added(self.first.passes(), self.then.passes())
 
 
 def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int, lenience: float = 1.0) -> Drafter:
@@ -88,6 +88,6 @@ def _side_by_side(early: Draft, first: str, late: Draft, then: str) -> Draft:
                  [*early.given_by(first), *late.given_by(then)])
 
 
-def _added(mine: dict[str, _Number], others: dict[str, _Number]) -> dict[str, _Number]:
+def added(mine: dict[str, _Number], others: dict[str, _Number]) -> dict[str, _Number]:
     """Tiers that stand in both are counted together."""
     return {tier: mine.get(tier, 0) + others.get(tier, 0) for tier in {**mine, **others}}

@@ -13,6 +13,7 @@ from ..events import RankCount, TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
+from .cascade import added
 from .ngram import NGramDrafter
 
 _FADING = 0.8  # of what ``first`` has brought, with every round of its own
@@ -67,10 +68,7 @@ class Either(Drafter):
         return self.first.ranks()
 
     def milliseconds(self) -> dict[str, float]:
-        spent = self.first.milliseconds()
-        for tier, more in self.copies.milliseconds().items():
-            spent[tier] = spent.get(tier, 0.0) + more
-        return spent
+        return added(self.first.milliseconds(), self.copies.milliseconds())
 
     def passes(self) -> dict[str, int]:
         return self.first.passes()

@@ -4,6 +4,7 @@ section 3.3; as a suffix automaton it looks nothing up, it follows along)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from time import perf_counter
 
 import numpy as np
@@ -21,14 +22,33 @@ _WIDEST = 6  # matches of 2^(this - 1) tokens and more are one kind
 
 
 class TextIndex:
-    """A document and the conversation about it. The document's part is built once; questions come and go behind it."""
+    """A document and the conversation about it. The document's part is built once, when a guess is first wanted (no
+    answer that quotes wants one); questions come and go behind it."""
 
     def __init__(self, document: Sequence[int]) -> None:
-        self._automaton = SuffixAutomaton(document)
-        self._bigrams = _bigrams(document)
+        self._document, self._behind = document, list[int]()  # what was to be known before anything was built
+
+    @cached_property
+    def _automaton(self) -> SuffixAutomaton:
+        built = SuffixAutomaton(self._document)
+        built.extend(self._behind)
+        return built
+
+    @cached_property
+    def _bigrams(self) -> dict[int, int]:
+        return _bigrams(self._document)
+
+    @property
+    def _is_built(self) -> bool:
+        return "_automaton" in vars(self)
 
     def agree(self, context: Sequence[int]) -> None:
         """Know ``context``, which begins with the document, and nothing else."""
+        if not self._is_built:
+            end = len(self._document)
+            assert list(context[:end]) == list(self._document), "the context must begin with the document"
+            self._behind = list(context[end:])
+            return
         text = self._automaton.text
         same = min(len(text), len(context))
         if text[:same] != context[:same]:
@@ -39,6 +59,9 @@ class TextIndex:
 
     def grow(self, context: Sequence[int]) -> None:
         """``agree`` with a context that only goes on: as many steps as there are new tokens."""
+        if not self._is_built:
+            self._behind += context[len(self._document) + len(self._behind) :]
+            return
         self._automaton.extend(context[len(self._automaton.text) :])
 
     def guess(self, context: Sequence[int], most: int) -> tuple[int, list[int]]:
