@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from little_books import read_quickly
+from little_books import read_quickly, wait_for
 
 from triforce_core import EngineConfig, EngineScript, ScriptedEngine
 from ui import folders as places
@@ -61,3 +62,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)
+
+
+@pytest.fixture
+def fresh_script(served: Served) -> EngineScript:
+    """The served engine's, reset for each test; answers of other tests are over."""
+    for run in served.services.runs.active():
+        served.services.desk.stop(run)
+    wait_for(lambda: not served.services.runs.active() and not served.services.desk.readings)
+    for field in dataclasses.fields(EngineScript):
+        setattr(served.script, field.name, field.default)
+    return served.script

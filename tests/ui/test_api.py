@@ -19,15 +19,10 @@ from ui.services import View
 
 
 @pytest.fixture
-def dials(served) -> Iterator[EngineScript]:
-    """A quick script, reset for each test; answers of other tests are over."""
-    for run in served.services.runs.active():
-        served.services.desk.stop(run)
-    wait_for(lambda: not served.services.runs.active() and not served.services.desk.readings)
-    for field in dataclasses.fields(EngineScript):
-        setattr(served.script, field.name, field.default)
+def dials(served, fresh_script) -> EngineScript:
+    """A quick script."""
     served.script.restore_seconds, served.script.triforce_tokens_per_second = 0.0, 4000.0
-    yield served.script
+    return fresh_script
 
 
 @pytest.fixture

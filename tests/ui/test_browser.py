@@ -19,16 +19,11 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def dials(served) -> Iterator[EngineScript]:
-    """The engine's script, reset for each test; answers of other tests are over."""
-    for run in served.services.runs.active():
-        served.services.desk.stop(run)
-    wait_for(lambda: not served.services.runs.active() and not served.services.desk.readings)
-    for field in dataclasses.fields(EngineScript):
-        setattr(served.script, field.name, field.default)
+def dials(served, fresh_script) -> EngineScript:
+    """A script that can be watched."""
     served.script.load_seconds = 0.05
     served.script.triforce_tokens_per_second, served.script.plain_tokens_per_second = 150.0, 90.0
-    yield served.script
+    return fresh_script
 
 
 @pytest.fixture
