@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from bench.test_bench import FAST, MACHINE, PLAIN, TRAFFIC, Steady, measure, steady
+from bench.steady_engine import FAST, MACHINE, PLAIN, TRAFFIC, Steady, measure, steady
 
 from triforce_core.bench import __main__ as bench
 from triforce_core.bench.expected import Block, acceptance, ewif, swi, tokens_per_pass

@@ -7,18 +7,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from speculation.test_exactness import (  # noqa: F401 - rejection is a fixture
-    BOUND,
-    PARAMS,
-    START,
-    EvenAfterTwo,
-    Leaning,
-    OnTensors,
-    deviation,
-    models,
-    one_round,
-    rejection,
-)
+from speculation.laws import BOUND, PARAMS, START, EvenAfterTwo, Leaning, OnTensors, deviation, models, one_round
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
@@ -46,7 +35,7 @@ def grown(model: TableModel, parents: tuple[int, ...], *, replacing: bool = Fals
 @pytest.mark.parametrize("params", PARAMS, ids=["T1", "T0.6 top-p 0.9", "T1.3 top-k 2"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
-def test_one_tier_is_lossless(params, shape, replacing, rejection):  # noqa: F811
+def test_one_tier_is_lossless(params, shape, replacing, rejection):
     target, _, small = models()
     assert deviation(target, grown(small, SHAPES[shape], replacing=replacing), 4, params) < BOUND
 
@@ -54,7 +43,7 @@ def test_one_tier_is_lossless(params, shape, replacing, rejection):  # noqa: F81
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
 @pytest.mark.parametrize("gamma2", [1, 2])
 @pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
-def test_the_small_models_tree_under_the_middle_tier_is_lossless(params, gamma2, replacing, rejection):  # noqa: F811
+def test_the_small_models_tree_under_the_middle_tier_is_lossless(params, gamma2, replacing, rejection):
     target, retrieval, small = models()
 
     def tiers():  # made anew for each branch, as what trees measure is a state
@@ -78,17 +67,15 @@ def test_a_fourth_tier_changes_nothing():
 @pytest.mark.parametrize("masks", [EvenAfterTwo(), Leaning()], ids=["forced", "prior"])
 @pytest.mark.parametrize("start", [[0, 1], [0, 2]], ids=["free", "forced at once"])
 @pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
-def test_masks_and_forced_tokens_stay_lossless(params, masks, start, replacing, rejection, monkeypatch):  # noqa: F811
-    for name in ("START", "TEXT"):
-        monkeypatch.setattr(f"speculation.test_exactness.{name}", start)
+def test_masks_and_forced_tokens_stay_lossless(params, masks, start, replacing, rejection):
     target, retrieval, small = models()
     for parents in ((-1, -1, 0), (-1, 0, 0)):
-        assert deviation(target, grown(small, parents, replacing=replacing), 3, params, masks) < BOUND
+        assert deviation(target, grown(small, parents, replacing=replacing), 3, params, masks, start) < BOUND
 
     def tiers():
         return HierarchicalDrafter(Settling(retrieval), grown(small, (-1, -1), replacing=replacing), 1)
 
-    assert deviation(target, tiers, 2, params, masks) < BOUND
+    assert deviation(target, tiers, 2, params, masks, start) < BOUND
 
 
 def test_more_guesses_bring_more_tokens_and_without_replacement_most():

@@ -73,3 +73,28 @@ def fresh_script(served: Served) -> EngineScript:
     for field in dataclasses.fields(EngineScript):
         setattr(served.script, field.name, field.default)
     return served.script
+
+
+@pytest.fixture
+def dials(served, fresh_script) -> EngineScript:
+    """A script that can be watched."""
+    served.script.load_seconds = 0.05
+    served.script.triforce_tokens_per_second, served.script.plain_tokens_per_second = 150.0, 90.0
+    return fresh_script
+
+
+@pytest.fixture
+def tab(served, chromium, dials) -> Iterator[object]:
+    """A fresh browser with the page open. Fails on outside requests and on errors of the page's own scripts."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(15_000)
+    outside, broken = [], []
+    context.on("request", lambda request: None if request.url.startswith((served.url, "data:", "blob:"))
+               else outside.append(request.url))
+    page = context.new_page()
+    page.on("pageerror", lambda error: broken.append(str(error)))
+    page.goto(served.url)
+    page.wait_for_selector("#transcript .tf-welcome")
+    yield page
+    context.close()
+    assert outside == [] and broken == []

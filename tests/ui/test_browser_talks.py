@@ -7,14 +7,14 @@ import uuid
 from pathlib import Path
 
 import pytest
-from test_browser import answered, ask, dials, tab, upload  # noqa: F401 - fixtures too
+from page_steps import answered, ask, upload
 
 from ui import talk_strings as words
 
 pytestmark = pytest.mark.browser
 
 
-def test_edit_ask_again_and_versions_by_keyboard(served, tab, dials) -> None:  # noqa: F811
+def test_edit_ask_again_and_versions_by_keyboard(served, tab, dials) -> None:
     upload(served, tab)
     ask(tab, "How many ships?")
     answered(tab)
@@ -39,7 +39,7 @@ def test_edit_ask_again_and_versions_by_keyboard(served, tab, dials) -> None:  #
     tab.wait_for_selector("#transcript .tf-tools:has-text('3 of 3')")
 
 
-def test_rename_search_and_find_again(served, tab, dials) -> None:  # noqa: F811
+def test_rename_search_and_find_again(served, tab, dials) -> None:
     upload(served, tab)
     mark = uuid.uuid4().hex[:10]
     dials.answer = f"The word was {mark}, and <b>nobody</b> knew it."
@@ -61,7 +61,7 @@ def test_rename_search_and_find_again(served, tab, dials) -> None:  # noqa: F811
     tab.wait_for_selector(".tf-docs")  # the library again
 
 
-def test_exports_are_downloaded(served, tab, dials) -> None:  # noqa: F811
+def test_exports_are_downloaded(served, tab, dials) -> None:
     upload(served, tab)
     dials.answer = "A harbour."
     ask(tab, "Where?")
@@ -83,7 +83,7 @@ def test_exports_are_downloaded(served, tab, dials) -> None:  # noqa: F811
             page.close()
 
 
-def test_a_starter_is_asked_and_the_keys_are_told(served, tab, dials) -> None:  # noqa: F811
+def test_a_starter_is_asked_and_the_keys_are_told(served, tab, dials) -> None:
     upload(served, tab)
     first = tab.inner_text(".tf-starters button >> nth=0")
     tab.focus(".tf-starters button >> nth=0")
@@ -103,7 +103,7 @@ def test_a_starter_is_asked_and_the_keys_are_told(served, tab, dials) -> None:  
     tab.wait_for_selector("#transcript .tf-welcome")
 
 
-def test_a_preset_fills_the_form_and_is_kept(served, tab) -> None:  # noqa: F811
+def test_a_preset_fills_the_form_and_is_kept(served, tab) -> None:
     tab.click("button[role=tab]:has-text('Settings')")
     tab.click("#preset-creative")
     tab.wait_for_selector("#settings-result .tf-card-info")
@@ -127,7 +127,7 @@ WORK = """() => { window.work = {updates: 0, letters: 0, nodes: 0, bytes: 0};
   } }).observe(document.querySelector('#center'), {childList: true, subtree: true, characterData: true}); }"""
 
 
-def test_streaming_costs_the_same_in_a_long_chat(served, tab, dials) -> None:  # noqa: F811
+def test_streaming_costs_the_same_in_a_long_chat(served, tab, dials) -> None:
     """Nodes per update, and bytes per letter shown, put into the page while an answer is written: with 10 messages and
     with 100. (How many updates there are depends on the machine's load; at most ten a second.)"""
     upload(served, tab)

@@ -1,0 +1,88 @@
+"""Lengths that a controller chooses by the past keep the target's law and words; by their own tokens they would not."""
+
+from __future__ import annotations
+
+import pytest
+from speculation.laws import BOUND, PARAMS, START, completed, models, plain_law, tiers
+from speculation.toy import enumerate_exactly, total_variation
+
+from triforce_core.config import SamplingParams
+from triforce_core.sampling import Sampler
+from triforce_core.speculation.drafter import NoDrafter
+from triforce_core.speculation.round import speculate
+from triforce_core.tuning.acceptance import Acceptance
+from triforce_core.tuning.controller import Controller, RoundSeen, Ways
+from triforce_core.tuning.costs import Costs, Curve
+
+
+def adaptive(target, retrieval, small, chance, params, length: int, cheat: bool = False) -> tuple[int, ...]:
+    """Rounds whose lengths a controller chooses by how the rounds before fared; at least ``length`` tokens."""
+    costs = Costs(2.0, Curve(((1, 2.0), (9, 2.2))), {0: 0.5, 1: 0.6}, 0.0)
+    controller = Controller(costs, Ways((0, 1), (1, 2), True, True), Acceptance(0.5), clocks=False)
+    drafter, sampler, context = tiers(retrieval, small, 1), Sampler(params, chance=chance), list(START)
+    while len(context) - len(START) < length:
+        choice = controller.next()
+        drafter.gamma1 = choice.gamma1
+        if cheat:
+            done = speculate(target, Cheating(drafter), context, choice.gamma2, sampler)
+        else:
+            done = speculate(target, drafter, context, choice.gamma2, sampler)
+        context += done.verdict.token_ids
+        below = drafter.counts()
+        controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
+                                   done.verdict.num_accepted, drafter.passes()["retrieval"],
+                                   (sum(c.tested for c in below), sum(c.accepted for c in below)), 1.0, 1.0, 0.0))
+    return tuple(context[len(START) :])
+
+
+class Cheating(NoDrafter):
+    """A length that is decided by the tokens it cuts off: 0 is never handed up."""
+
+    def __init__(self, drafter) -> None:
+        self.drafter, self.tier = drafter, drafter.tier
+
+    def propose(self, context, num_draft_tokens, sampler):
+        draft = self.drafter.propose(context, num_draft_tokens, sampler)
+        return draft.first(draft.token_ids.index(0)) if 0 in draft.token_ids else draft
+
+
+@pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
+def test_lengths_chosen_by_the_past_are_lossless(params):
+    target, retrieval, small = models()
+    rounds = enumerate_exactly(lambda chance: adaptive(target, retrieval, small, chance, params, 3))
+    lengths = {len(tokens) for tokens in rounds}
+    assert max(lengths) > 3  # rounds of more than one token
+    law = completed(target, params, rounds, max(lengths))
+    assert total_variation(law, plain_law(target, params, max(lengths))) < BOUND
+
+
+def test_the_enumeration_sees_a_length_that_knows_its_own_tokens():
+    target, retrieval, small = models()
+    rounds = enumerate_exactly(lambda chance: adaptive(target, retrieval, small, chance, PARAMS[0], 2, cheat=True))
+    length = max(map(len, rounds))
+    law = completed(target, PARAMS[0], rounds, length)
+    assert total_variation(law, plain_law(target, PARAMS[0], length)) > 0.01
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+def test_lengths_chosen_by_the_past_change_no_word_when_deciding_by_draws(temperature):
+    target, retrieval, small = models(vocabulary=12)
+    params = SamplingParams(temperature=temperature, seed=3)
+    sampler, context = Sampler(params, verifier="coupled"), list(START)
+    while len(context) < 150:
+        context += speculate(target, NoDrafter(), context, 0, sampler).verdict.token_ids
+    chosen = adaptive(target, retrieval, small, Sampler(params).chance, params, 148) if not temperature else None
+    costs = Costs(2.0, Curve(((1, 2.0), (9, 3.0))), {0: 1.0, 2: 1.5}, 0.1)
+    controller = Controller(costs, Ways((0, 2), (1, 2, 4), True, True), Acceptance(0.5), clocks=True)
+    drafter, sampler, text, asked = tiers(retrieval, small, 1), Sampler(params, verifier="coupled"), list(START), set()
+    while len(text) < 150:
+        choice = controller.next()
+        asked.add(choice.gamma2)
+        drafter.gamma1 = choice.gamma1
+        done = speculate(target, drafter, text, choice.gamma2, sampler)
+        text += done.verdict.token_ids
+        drafter.settle(text, committed=True)
+        controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
+                                   done.verdict.num_accepted, drafter.passes()["retrieval"], (0, 0), 1.0, 1.0, 0.0))
+    assert text[:150] == context[:150] and len(asked) > 1
+    assert chosen is None or list(chosen[:148]) == context[2:150]

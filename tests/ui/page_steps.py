@@ -1,0 +1,27 @@
+"""What a person does again and again on the page."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from little_books import write_book
+
+
+def upload(served, page, pages: int = 6, *, words: int = 60, wait: str = ".tf-dot-ok") -> Path:
+    """Drop a new document on the library and wait until it stands where it should."""
+    path = write_book(served.folder, f"{uuid.uuid4().hex[:8]}.txt", pages, words)
+    path.write_text(f"Copy {path.stem}. " + path.read_text())
+    page.set_input_files("#upload input[type=file]", str(path))
+    page.wait_for_selector(f".tf-title:has-text('{path.stem}')")
+    page.wait_for_selector(f"#head {wait}")
+    return path
+
+
+def ask(page, question: str) -> None:
+    page.fill("#question textarea", question)
+    page.press("#question textarea", "Enter")
+
+
+def answered(page, number: int = 1) -> None:
+    page.wait_for_function(f"document.querySelectorAll('#transcript .tf-question').length === {number}")
