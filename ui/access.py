@@ -74,6 +74,11 @@ class Access:
     def needed(self) -> bool:
         return bool(self._keys or self.users)
 
+    @property
+    def of_the_page(self) -> Access:
+        """For what only the page fetches: API keys alone lock no page, and a browser has none to show."""
+        return self if self.users else Access()
+
     async def login(self, user: str, password: str) -> bool:
         """For Gradio's login form."""
         return await self._logins.attempt(lambda: self._knows(user, password))

@@ -1,9 +1,8 @@
 """The page view's own routes: one page's picture, its text with places, and a search. Read only, addressed by the
-document's id; ``guard`` stands before them as before everything else, ``allowed`` says who is signed in."""
+document's id; ``guard`` stands before them as before everything else, and the door of ``access``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -25,13 +24,11 @@ HEADERS = {"cross-origin-resource-policy": "same-origin", "cache-control": "priv
 NOT_KEPT = {**HEADERS, "cache-control": "no-store"}
 
 
-def routes(services: Services, allowed: Callable[[Request], bool]) -> list[Route]:
-    """allowed: whether this request comes from somebody who is signed in (or nobody need be)."""
+def routes(services: Services) -> list[Route]:
+    """To be put behind the door: they ask nobody who he is."""
 
     def asked(request: Request) -> tuple[Entry, Document, int] | Response:
         """The document and page (0: none was named) that an address means, or why not."""
-        if not allowed(request):
-            return Response(status_code=401, headers=NOT_KEPT)
         entry = services.library.get(request.path_params["document"])
         document = services.library.document(entry.id) if entry and entry.state == "ready" else None
         number = request.path_params.get("page", 0)

@@ -113,8 +113,8 @@ def own_routes(services: Services, access: Access) -> list[BaseRoute]:
     from . import api, page_routes
     from .api.health import healthz
 
-    ours = [*api.routes(services), *page_routes.routes(services, access.allows)]
-    return [Route("/healthz", healthz(services)), *behind(access, ours)]
+    return [Route("/healthz", healthz(services)), *behind(access, api.routes(services)),
+            *behind(access.of_the_page, page_routes.routes(services))]
 
 
 def quiet_environment(uploads: Path) -> None:

@@ -14,10 +14,10 @@ from ui.services import Services
 testclient = pytest.importorskip("starlette.testclient")
 
 
-def client(services: Services, allowed: bool = True):
+def client(services: Services):
     from starlette.applications import Starlette
 
-    app = Starlette(routes=routes(services, lambda request: allowed))
+    app = Starlette(routes=routes(services))
     return testclient.TestClient(Guard(app), base_url="http://127.0.0.1:7860")
 
 
@@ -64,9 +64,30 @@ def test_what_is_not_there(services: Services, tmp_path: Path) -> None:
         assert get(path).status_code == 404, path
 
 
-def test_who_is_not_signed_in_or_comes_by_another_name_gets_nothing(services: Services, tmp_path: Path) -> None:
+def test_who_comes_by_another_name_gets_nothing(services: Services, tmp_path: Path) -> None:
     key = add(services, write_book(tmp_path, "a.txt"))
     for path in (f"/pages/{key}/1/text", f"/pages/{key}/1/picture", f"/pages/{key}/find?words=ness"):
-        assert client(services, allowed=False).get(path).status_code == 401
         assert client(services).get(path, headers={"host": "evil.example"}).status_code == 400
         assert client(services).post(path).status_code == 405
+
+
+def test_a_key_of_the_api_locks_no_page(services: Services, tmp_path: Path) -> None:
+    """Where nobody logs in, the browser has nothing to show; where somebody does, the page's routes ask for it too."""
+    from starlette.applications import Starlette
+
+    from ui import server
+    from ui.access import Access
+
+    key = add(services, write_book(tmp_path, "a.txt"))
+
+    def status(access: Access, path: str) -> int:
+        app = Starlette(routes=server.own_routes(services, access))
+        app.cookie_id, app.tokens = "x", {}
+        return testclient.TestClient(app).get(path).status_code
+
+    async def sleep(seconds: float) -> None:
+        pass
+
+    keys = Access(["k" * 20], sleep=sleep)
+    assert status(keys, f"/pages/{key}/1/text") == 200 and status(keys, "/metrics") == 401
+    assert status(Access(["k" * 20], {"ana": "correct horse"}, sleep), f"/pages/{key}/1/text") == 401
