@@ -141,7 +141,8 @@ class Desk:
         if self._current:
             self._cancel(self._current)
         self._jobs.put(None)
-        self._thread.join(patience)
+        if self._thread.is_alive():  # it never began where the page could not be opened
+            self._thread.join(patience)
         for run in self._runs.active():  # their engine does not hear
             if run.conversation:
                 run.error = strings.APP_ENDED

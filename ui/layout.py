@@ -87,7 +87,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                     with gr.Tab(strings.RACE, id="race", elem_id="tab-race"):
                         lanes = race.build()
                     with gr.Tab(model_strings.TAB, id="models", elem_id="tab-models"):
-                        shelf = models.build()
+                        shelf = models.build(services.models_unused)
                     with gr.Tab(strings.SETTINGS_TAB, id="settings", elem_id="tab-settings"):
                         form = settings.build(services.dials)
             with gr.Column(elem_id="side", scale=0, min_width=200):

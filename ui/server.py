@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from triforce_core import ConfigError, read_document
 
 from . import folders as places
-from . import strings
+from . import model_strings, strings
 from .access import Access, behind, read_keys
 from .arguments import DEFAULT_PORT, Arguments, engine_config
 from .engines import engine_maker
@@ -82,7 +82,8 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
     if not model_is_open(arguments):
         fixed.append("model")
     return Services(folders, engine_maker(arguments), config, read_document, fixed=fixed,
-                    plain=arguments.engine == "autoregressive", sends_to=arguments.base_url)
+                    plain=arguments.engine == "autoregressive", sends_to=arguments.base_url,
+                    models_unused=model_strings.ELSEWHERE.get(arguments.engine, ""))
 
 
 def launch(services: Services, folders: places.Folders, *, host: str, port: int, access: Access = NOBODY_IS_ASKED,

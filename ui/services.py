@@ -59,10 +59,12 @@ class Services:
 
     def __init__(self, folders: Folders, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig,
                  read: Reader, *, fixed: Collection[str] = (), plain: bool = False,
-                 sends_to: str = "") -> None:
+                 sends_to: str = "", models_unused: str = "") -> None:
         """fixed: what the command line chose of ENGINE_DIALS, so that the settings tab cannot. plain: --engine
-        autoregressive. sends_to: the server that gets documents and questions; "" for none, they stay here."""
+        autoregressive. sends_to: the server that gets documents and questions; "" for none, they stay here.
+        models_unused: why no model of this machine can be loaded, "" where they can."""
         self.folders, self._fixed, self._plain, self.sends_to = folders, fixed, plain, sends_to
+        self.models_unused = models_unused
         self.database = Database(folders.database)
         self.library = Library(self.database, folders.library)
         self.conversations = Conversations(self.database)
@@ -333,7 +335,10 @@ class Services:
         return restarts
 
     def use_model(self, model: str, draft: str) -> None:
-        """Load another model: the engine restarts with it, after what it is doing; everything else stays."""
+        """Load another model: the engine restarts with it, after what it is doing; everything else stays.
+        Raises Refusal."""
+        if self.models_unused:
+            raise Refusal(self.models_unused)
         self.models.keep(model, draft)
         self.desk.reconfigure(dataclasses.replace(self.desk.config, model=model, draft_model=draft))
 

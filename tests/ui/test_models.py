@@ -20,8 +20,10 @@ from triforce_core import (
     ModelInfo,
     ModelNotFoundError,
     ModelOffer,
+    TriForceError,
 )
-from ui import model_strings
+from ui import folders, model_strings, server
+from ui.arguments import Arguments
 from ui.models import FETCH, LOOK, OFFER, Models
 from ui.panels import models as panel
 from ui.services import Services, View
@@ -179,6 +181,19 @@ def test_a_chosen_model_is_loaded_and_remembered(services: Services, tmp_path: P
     assert (kept.model, kept.draft_model) == ("/m/other", "none")
     services.folders.model.write_text("{")
     assert Models(services.folders.model, EngineConfig).remembered(EngineConfig()) == EngineConfig()
+
+
+@pytest.mark.parametrize("engine", ["remote", "scripted"])
+def test_where_no_model_of_this_machine_can_run_the_tab_says_so(engine: str, tmp_path: Path, shelf: Models,
+                                                                errands: Errands) -> None:
+    given = Arguments(engine=engine, base_url="http://127.0.0.1:1/v1" if engine == "remote" else "")
+    made = server.make_services(given, folders.make_folders(tmp_path / "home"))
+    with pytest.raises(TriForceError, match=f"--engine {engine}"):
+        made.use_model("builtin", "auto")
+    shelf.found = (BUILTIN,)
+    html = panel.board(shelf, "builtin", replace(INFO, name="elsewhere/large"), "", made.models_unused)
+    assert "elsewhere/large" in html and "use-model" not in html
+    made.close()
 
 
 @pytest.mark.browser

@@ -29,16 +29,17 @@ class ModelsForm:
     ask: gr.Button
 
 
-def build() -> ModelsForm:
+def build(unused: str = "") -> ModelsForm:
+    """unused: why models of this machine do not apply; the form is hidden then."""
     html("models-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(model_strings.TITLE)}</h2>'
-                        f'<p class="tf-note">{esc(model_strings.HELP)}</p></div>')
-    with gr.Row(elem_classes="tf-models-form"):
+                        f'<p class="tf-note">{esc(unused or model_strings.HELP)}</p></div>')
+    with gr.Row(elem_classes="tf-models-form", visible=not unused):
         folder = gr.Textbox(label=model_strings.FOLDER, info=model_strings.FOLDER_HELP, elem_id="models-folder",
                             max_lines=1, scale=5)
         look = gr.Button(model_strings.LOOK, variant="primary", elem_id="models-look", size="md", scale=0,
                          min_width=150)
     board = html("models-board", clicks=True)
-    with gr.Row(elem_classes="tf-models-form"):
+    with gr.Row(elem_classes="tf-models-form", visible=not unused):
         repo = gr.Textbox(label=model_strings.REPO, info=model_strings.REPO_HELP, elem_id="models-repo",
                           max_lines=1, scale=5)
         ask = gr.Button(model_strings.ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
@@ -104,8 +105,11 @@ def offered(offer: ModelOffer) -> str:
     return card("info", offer.repo, words, action=button(model_strings.FETCH, "fetch-model", css="tf-primary"))
 
 
-def board(models: Models, now: str, model: ModelInfo | None, problem: str) -> str:
-    """The list, and what is under way. now: the model that the engine was told to load."""
+def board(models: Models, now: str, model: ModelInfo | None, problem: str, unused: str = "") -> str:
+    """The list, and what is under way. now: the model that the engine was told to load. unused: as of ``build``."""
+    if unused:
+        said = model_strings.ANSWERS_NOW.format(model=model.name) if model else ""
+        return f'<p class="tf-note">{esc(said)}</p>' if said else ""
     parts = []
     if problem:
         parts.append(card("error", model_strings.FAILED.format(model=now), problem))
@@ -133,7 +137,8 @@ def panels(services: Services) -> list[Panel]:
     models, desk = services.models, services.desk
 
     def draw(view: View) -> str:
-        return board(models, desk.config.model, desk.model, desk.problem if desk.state == "failed" else "")
+        return board(models, desk.config.model, desk.model, desk.problem if desk.state == "failed" else "",
+                     services.models_unused)
 
     return [Panel("models_board", lambda view: (models.version, desk.config.model, desk.model, desk.state), draw, 0.3)]
 
