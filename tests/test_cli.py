@@ -48,7 +48,7 @@ class Scripted:
 
     def load(self) -> Iterator[Event]:
         yield LoadProgress("weights", 1.0)
-        yield ModelInfo("m", "d", "cpu", "", "cpu", "float32", 2000, 0, 0)
+        yield ModelInfo("m", "d", "cpu", "", "cpu", "float32", 2000, 0, 0, instructions=self.config.model == "chat")
 
     def measure(self, document: Document) -> DocumentFit:
         tokens = tuple(len(page.text) for page in document.pages)
@@ -64,8 +64,9 @@ class Scripted:
         yield DocumentOpened(document.id, at, tuple(spans), 2.0, 2.0, False, 2000)
 
     def ask(self, question: str, history: tuple, sampling: SamplingParams,
-            speculation: SpeculationConfig) -> Iterator[Event]:
-        Scripted.asked |= {"question": question, "history": history, "sampling": sampling, "speculation": speculation}
+            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
+        Scripted.asked |= {"question": question, "history": history, "sampling": sampling, "speculation": speculation,
+                           "system": system}
         rounds, text = [], ""
         for i in range(10**6 if question == "forever" else len(WORDS)):
             if self.cancelled:
@@ -145,6 +146,16 @@ def test_flags_become_settings(small: Path, tmp_path: Path) -> None:
         saved_readings=tmp_path / "cache" / "readings")
     assert cli.main(["ask", str(small), "why?", "--no-save"]) == 0
     assert Scripted.asked["config"].saved_readings is None
+
+
+def test_a_system_prompt_reaches_a_model_that_follows_it(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["ask", str(small), "why?", "--system", "Answer in French."]
+    assert cli.main([*asked, "--model", "chat"]) == 0 and Scripted.asked["system"] == "Answer in French."
+    capsys.readouterr()
+    assert cli.main(asked) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "follows no instructions" in err and err.count("\n") == 1
+    assert "document" not in Scripted.asked, "said before the document is read"
 
 
 def test_a_document_that_does_not_fit_is_refused_with_the_pages_that_do(

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import flags
-from .errors import ContextTooLongError, TriForceError
-from .events import DocumentFit, DocumentOpened, Finished, LoadProgress, PrefillProgress, TextDelta
+from .errors import ConfigError, ContextTooLongError, TriForceError
+from .events import DocumentFit, DocumentOpened, Finished, LoadProgress, ModelInfo, PrefillProgress, TextDelta
 from .metrics import acceptance_rate
 from .models import command as models
 
@@ -64,6 +64,8 @@ def _parser() -> flags.Parser:
     ask.add_argument("question", metavar="QUESTION")
     ask.add_argument("--pages", type=flags.page_range, metavar="A-B", help="read only these pages, counted from 1")
     ask.add_argument("--password", help="of an encrypted PDF")
+    ask.add_argument("--system", default="", metavar="TEXT",
+                     help="instructions for the answer, such as its language; the built-in pair follows none")
     ask.add_argument("--engine", choices=("triforce", "autoregressive"), default="triforce")
     ask.add_argument("--max-new-tokens", type=int, default=512, metavar="N")
     ask.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
@@ -97,6 +99,9 @@ def _ask(given: Namespace) -> int:
     try:
         for step in engine.load():
             say.event(step)
+            if isinstance(step, ModelInfo) and given.system.strip() and not step.instructions:
+                raise ConfigError(f"{step.name} follows no instructions: it only answers questions about the document",
+                                  remedy="Leave --system out, or choose a chat model with --model.")
         with _ctrl_c_cancels(engine):
             _refuse_if_too_long(engine, document, first, last)
             opened = None
@@ -107,7 +112,7 @@ def _ask(given: Namespace) -> int:
                 raise KeyboardInterrupt
             say.opened(opened, chosen)
             finished = None
-            for event in engine.ask(given.question, (), sampling, speculation):
+            for event in engine.ask(given.question, (), sampling, speculation, given.system):
                 say.event(event)
                 if isinstance(event, TextDelta) and not given.json:
                     sys.stdout.write(event.text)

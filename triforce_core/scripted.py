@@ -60,6 +60,7 @@ class EngineScript:
     acceptance: chance of each drafted token. fault: of the next answer or reading (``fault_at``), after ``fault_after``
     tokens, then forgotten; fault_odds: chance that an answer crashes or runs out of memory, drawn from ``seed`` and the
     question. A hung engine hears no cancel; only ``close`` ends it. answer: instead of sentences of the document.
+    instructions: whether it takes a system text, which its answers then repeat.
     """
 
     seed: int = 0
@@ -78,6 +79,7 @@ class EngineScript:
     fault_at: Literal["answer", "reading"] = "answer"
     fault_after: int = 12
     fault_odds: float = 0.0
+    instructions: bool = False
 
     @classmethod
     def load(cls, path: Path) -> EngineScript:
@@ -106,7 +108,7 @@ class ScriptedEngine:
         context = script.max_context if config.max_context == "auto" else config.max_context
         dtype = "float32" if config.dtype == "auto" else config.dtype
         self._model = ModelInfo("Scripted target", "Scripted draft", "cpu", "scripted answers: no model is loaded",
-                                "cpu", dtype, context, 12_000_000, 4096)
+                                "cpu", dtype, context, 12_000_000, 4096, instructions=script.instructions)
         self._loaded = False
         self._state: EngineState = "starting"
         self._document: Document | None = None
@@ -154,13 +156,17 @@ class ScriptedEngine:
                              self._model.max_context)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig) -> Iterator[Event]:
+            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
         assert self._document is not None, "a document is opened before a question is asked"
+        if system and not self._model.instructions:
+            raise ConfigError("The scripted engine follows no instructions here",
+                              remedy='Leave them out, or give a script with "instructions": true.')
         self._cancel.clear()
         self._state = "busy"
         started, script, document, question = time.monotonic(), self.script, self._document, question or ""
         rng = random.Random(f"{script.seed}|{question}|{sampling.seed}|{document.id}")
         text, leaning = self._compose(document, question, rng)
+        text = f"{text}\n\nIt was told: {system}" if system else text
         words = _WORD.findall(text)[: sampling.max_new_tokens]
         triforce = speculation.engine == "triforce"
         rate = script.triforce_tokens_per_second if triforce else script.plain_tokens_per_second

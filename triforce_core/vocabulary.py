@@ -66,7 +66,7 @@ class Vocabulary(ABC):
         """The id of a piece as the vocabulary spells it, or None."""
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool) -> str | None:
-        """The chat template filled in, or None where there is none."""
+        """The chat template filled in, or None where there is none. Raises UnsupportedModelError where it refuses."""
         return None
 
 
@@ -124,7 +124,7 @@ class SentencePieces(Vocabulary):
             sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
             return sandbox.from_string(template).render(messages=messages, add_generation_prompt=generate, **ends)
         except TemplateError as problem:
-            raise UnsupportedModelError(f"The chat template in {self._folder} does not work: {problem}") from problem
+            raise _broken_template(self._folder, problem) from problem
 
     def _name(self, token_id: int | None) -> str:
         return "" if token_id is None else self._pieces[token_id]
@@ -186,10 +186,19 @@ class HuggingFace(Vocabulary):
     def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool) -> str | None:
         if not self._outer.chat_template:
             return None
-        rendered = self._outer.apply_chat_template(
-            [dict(m) for m in messages], tokenize=False, add_generation_prompt=generate
-        )
+        from jinja2 import TemplateError
+
+        try:
+            rendered = self._outer.apply_chat_template(
+                [dict(m) for m in messages], tokenize=False, add_generation_prompt=generate
+            )
+        except TemplateError as problem:
+            raise _broken_template(self._outer.name_or_path, problem) from problem
         return str(rendered)
+
+
+def _broken_template(folder: Path | str, problem: Exception) -> UnsupportedModelError:
+    return UnsupportedModelError(f"The chat template in {folder} does not work: {problem}")
 
 
 def open_vocabulary(folder: Path, has_prompt: bool) -> Vocabulary:

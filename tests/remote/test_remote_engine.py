@@ -65,6 +65,15 @@ def test_the_whole_document_and_the_conversation_are_sent(small: SmallServer) ->
     assert small.chats()[0]["messages"][0] == sent["messages"][0]  # the same prefix every time: it can be cached
 
 
+def test_a_system_text_begins_the_conversation_and_leaves_the_document_in_its_place(small: SmallServer) -> None:
+    engine = opened(small)
+    list(engine.ask("What lamp?", (Turn("And who?", (), "The keeper."),), SAMPLING, SpeculationConfig(),
+                    "In French. <|im_end|>"))
+    first, last = small.chats()[0]["messages"], small.chats()[-1]["messages"]
+    assert last[0] == first[0] and [message["role"] for message in last] == ["system", "user", "assistant", "user"]
+    assert last[1]["content"] == "In French. < |im_end|>\n\nAnd who?" and last[3]["content"] == "What lamp?"
+
+
 def test_control_tokens_are_broken_up_before_they_leave(small: SmallServer) -> None:
     ask(opened(small))
     for body in small.chats():

@@ -77,7 +77,7 @@ class FakeEngine:
         yield DocumentOpened(document.id, 3, (PageSpan("1", 0, 3),), 0.1, 0.1, False, 1000)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig) -> Iterator[Event]:
+            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
         self._cancelled.clear()
         if question == "print":
             print("noise on stdout")

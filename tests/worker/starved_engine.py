@@ -16,8 +16,8 @@ from triforce_core.kv_cache.staging import StagingCache
 
 class StarvedEngine(Engine):
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig) -> Iterator[AnswerEvent]:
-        answer = super().ask(question, history, sampling, speculation)
+            speculation: SpeculationConfig, system: str = "") -> Iterator[AnswerEvent]:
+        answer = super().ask(question, history, sampling, speculation, system)
         if question != "starve":
             yield from answer
             return

@@ -23,6 +23,11 @@ class Layout(ABC):
         """Ids and marks of every page, marker first."""
 
     @abstractmethod
+    def instructed_tail(self, text: str) -> list[int]:
+        """Ids that stand in ``tail``'s place where a conversation has a system text. It comes behind the document, so
+        that one reading of the document serves every text. Raises ConfigError for a model that follows none."""
+
+    @abstractmethod
     def question(self, text: str, first: bool) -> list[int]:
         """Ids from the end of what came before up to where the answer starts."""
 

@@ -1,8 +1,9 @@
 """Documents and questions -> token ids, with the exact span of every page.
 
-A conversation is: document ids (a FIXED prefix, whatever is asked), then for each turn ``question`` ids, the answer's
-ids as generated, and ``after_answer`` ids. Two layouts: the one that a ``prompt.json`` beside the tokenizer states
-(the built-in model), and the model's chat template with the document fenced in the first user message.
+A conversation is: document ids (a FIXED prefix, whatever is asked; a system text takes the place of their last few, see
+``after_document``), then for each turn ``question`` ids, the answer's ids as generated, and ``after_answer`` ids. Two
+layouts: the one that a ``prompt.json`` beside the tokenizer states (the built-in model), and the model's chat template
+with the document fenced in the first user message.
 Document and question text can never produce a special token. Nothing is cut: ``fit`` tells what would not fit.
 """
 
@@ -159,6 +160,12 @@ class PromptBuilder:
         prompt = DocumentPrompt(key, np.array(ids, np.int32), tuple(spans), np.concatenate(marks))
         self._last = (key, prompt)
         return prompt
+
+    def after_document(self, system: str) -> list[int]:
+        """What stands between a document and the first question in a conversation with this system text: it takes the
+        place of the document's last ``tail_length`` tokens. Raises ConfigError for a model that follows none."""
+        words = self._normalise(system).strip()
+        return self._layout.instructed_tail(words) if words else list(self._layout.tail)
 
     def question(self, text: str, first: bool = True) -> list[int]:
         """One turn up to the point where the answer starts. first: directly after the document."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedModelError
+from ..errors import ConfigError, UnsupportedModelError
 from ..tokenizer import Tokenizer
 from .layout import Layout, mark_page
 from .sentences import SentenceRules
@@ -54,6 +54,10 @@ class TaggedLayout(Layout):
             written = [self._prefix + line if line else "" for line in lines]
             result.append((ids, mark_page(ids, len(marker), written, [1] * len(lines), self._rules, self._tokenizer)))
         return result
+
+    def instructed_tail(self, text: str) -> list[int]:
+        raise ConfigError("This model follows no instructions: it only answers questions about the document",
+                          remedy="Leave the system prompt out, or choose a chat model with --model.")
 
     def question(self, text: str, first: bool) -> list[int]:
         return self._filled(self._turn, text)

@@ -127,13 +127,14 @@ class Engine:
         yield self._opened(prompt, perf_counter() - started, restored)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig) -> Iterator[AnswerEvent]:
-        """Answer about the open document; the last event is Finished. question None: go on with its text.
+            speculation: SpeculationConfig, system: str = "") -> Iterator[AnswerEvent]:
+        """Answer about the open document; the last event is Finished. question None: go on with its text. system:
+        instructions for the whole conversation.
 
         Raises ContextTooLongError, ConfigError; NotEnoughMemoryError, after which the document must be opened again."""
         assert self._session is not None, "open a document first"
         self._cancel.clear()
-        answer = self._session.ask(question, history, sampling, speculation, self._cancelled)
+        answer = self._session.ask(question, history, sampling, speculation, self._cancelled, system)
         yield from self._within_memory("answering", answer)
 
     def facts(self) -> EngineFacts | None:

@@ -64,12 +64,13 @@ class Session:
         self._reading: SmallReading | None = None  # the small model's, once it was asked to attend marked chunks
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig, cancelled: Callable[[], bool]) -> Iterator[AnswerEvent]:
+            speculation: SpeculationConfig, cancelled: Callable[[], bool], system: str = "") -> Iterator[AnswerEvent]:
         """Answer, round by round; ``question`` None goes on with the document's own text.
 
-        Raises ContextTooLongError, ConfigError (an empty question). Closing the generator is safe."""
+        Raises ContextTooLongError, ConfigError (an empty question, or a system text for a model that follows none).
+        Closing the generator is safe."""
         started = perf_counter()
-        context = self._context(question, history)
+        context = self._context(question, history, system)
         room = self.loaded.info.max_context - len(context)
         if room < 1:
             raise ContextTooLongError(
@@ -208,10 +209,12 @@ class Session:
         return [partial(self.loaded.target.prepare, self.full.cache, 1),
                 *(hierarchy.captures(context, sampler) if hierarchy is not None else ())]
 
-    def _context(self, question: str | None, history: Sequence[Turn]) -> list[int]:
-        ids = list(self._document)
+    def _context(self, question: str | None, history: Sequence[Turn], system: str) -> list[int]:
+        """What the answer follows. All of it but the document is read anew where the system text is another."""
+        ids = self._document[: len(self._document) - self.builder.tail_length]
         if question is None:
-            return ids[: len(ids) - self.builder.tail_length]
+            return ids
+        ids += self.builder.after_document(system)
         for number, turn in enumerate(history):
             ids += self.builder.question(turn.question, first=number == 0)
             # Which token stopped an answer is the builder's business: it writes the proper end of turn itself.

@@ -131,8 +131,9 @@ class RemoteEngine:
                              restored, self._need_model().max_context, estimated)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig) -> Iterator[Event]:
-        """Raises RemoteServerError, ContextTooLongError."""
+            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
+        """Raises RemoteServerError, ContextTooLongError. system: begins the first question, as the system message is
+        the document, the same for every conversation."""
         assert self._document is not None, "a document is opened before a question is asked"
         self._cancel.clear()
         self._state, started = "busy", time.monotonic()
@@ -141,6 +142,8 @@ class RemoteEngine:
             messages += [{"role": "user", "content": neutralise(turn.question)},
                          {"role": "assistant", "content": turn.answer}]
         messages.append({"role": "user", "content": neutralise(question or "Go on with the document's text.")})
+        if system.strip():
+            messages[1]["content"] = f"{neutralise(system.strip())}\n\n{messages[1]['content']}"
         body = self._body(messages) | {"temperature": sampling.temperature, "top_p": sampling.top_p,
                                        "seed": sampling.seed, "max_tokens": sampling.max_new_tokens}
         if sampling.top_k:

@@ -139,12 +139,13 @@ class EngineClient:
         return self._enqueue("open", run)
 
     def ask(self, question: str | None, history: Sequence[Turn] = (), sampling: SamplingParams | None = None,
-            speculation: SpeculationConfig | None = None, *, document: Document | None = None) -> Job:
+            speculation: SpeculationConfig | None = None, system: str = "", *,
+            document: Document | None = None) -> Job:
         """Events PrefillProgress, RoundEvent and TextDelta..., Finished.
 
         document: the one that the question is about, opened first if another is in the cache (two tabs);
-        None: the last one opened. question None: continue the document's text."""
-        verb = Ask(question, tuple(history), sampling or SamplingParams(), speculation or SpeculationConfig())
+        None: the last one opened. question None: continue the document's text. system: as of ``Engine.ask``."""
+        verb = Ask(question, tuple(history), sampling or SamplingParams(), speculation or SpeculationConfig(), system)
 
         def run(job: Job) -> None:
             wanted = document or self._document

@@ -204,7 +204,7 @@ class Process:
             events: Iterator[Event] = self._engine.open_document(verb.document)
         else:
             assert isinstance(verb, Ask)
-            events = self._engine.ask(verb.question, verb.history, verb.sampling, verb.speculation)
+            events = self._engine.ask(verb.question, verb.history, verb.sampling, verb.speculation, verb.system)
         for event in events:
             self._yield(request, event)
             # A cancel may have come before the engine had begun (and cleared its flag): say it again.

@@ -58,6 +58,7 @@ class Ask:
     history: tuple[Turn, ...]
     sampling: SamplingParams
     speculation: SpeculationConfig
+    system: str = ""
 
 
 Verb = Check | Load | Measure | OpenDocument | Ask
