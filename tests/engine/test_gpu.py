@@ -10,7 +10,11 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.drafters.chain import ModelOnCache
 from triforce_core.drafters.device_loop import DeviceLoop
+from triforce_core.drafters.device_tree import DeviceTree
+from triforce_core.drafters.hierarchical import HierarchicalDrafter
+from triforce_core.drafters.tree_state import TreeState
 from triforce_core.engine.attention_map import AttentionMass
 from triforce_core.engine.engine import Engine
 from triforce_core.events import RoundEvent
@@ -162,6 +166,118 @@ def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, 
         assert isinstance(engine._session._hierarchy.drafter, DeviceLoop) == (lengths is None)
         found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.origins, r.passes) for r in rounds]))
     assert found[0] == found[1]
+
+
+TREES = [{"tree_tier": "draft"}, {"tree_tier": "draft", "tree_size": 40, "tree_depth": 5}, {"middle_cache": "none"},
+         {"tree_tier": "middle", "tree_size": 31, "tree_depth": 12}, {"tree": "specinfer", "tree_tier": "draft"},
+         {"middle_cache": "streaming", "tree_tier": "middle"}]
+
+
+def grower(engine: Engine) -> object:
+    drafter = engine._session._hierarchy.tiers
+    return drafter.drafter if isinstance(drafter, HierarchicalDrafter) else drafter
+
+
+@pytest.mark.parametrize("tiers", TREES, ids=str)
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_trees_grown_by_the_device_are_those_grown_by_the_host(folders, tiers, temperature):
+    found = []
+    for lengths in (None, ()):
+        engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32"))
+        list(engine.load())
+        if lengths is not None:
+            for model in (engine._loaded.target, engine._loaded.draft):
+                model.kernels = replace(model.kernels, device_lengths=lengths)
+        list(engine.open_document(document()))
+        speculation = SpeculationConfig(**{**DIALS, "gamma1": "auto", "gamma2": "auto", "verifier": "coupled",
+                                           "tree": "sequoia", **tiers})
+        sampling = SamplingParams(temperature=temperature, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
+        *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
+        rounds = [event for event in events if isinstance(event, RoundEvent)]
+        assert isinstance(grower(engine), DeviceTree) == (lengths is None)
+        found.append((done.token_ids, done.stats.acceptance, done.stats.ranks,
+                      [(r.token_ids, r.origins) for r in rounds]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tiers", TREES, ids=str)
+@pytest.mark.parametrize("settings", [{"verifier": "coupled"}, {"temperature": 0.7, "top_p": 0.9},
+                                      {"temperature": 1.0}], ids=["T0", "T0.7", "T1"])
+def test_the_host_waits_once_for_a_whole_tree(folders, tiers, settings, dtype, monkeypatch):
+    """torch itself says so; every pass is a graph's; and all of it is decided by the seed."""
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]),
+                                 dtype="float32" if dtype == torch.float32 else "bfloat16"))
+    list(engine.load())
+    list(engine.open_document(document()))
+    verifier = {"verifier": settings.get("verifier", "rejection")}
+    chance = {name: value for name, value in settings.items() if name != "verifier"}
+    speculation = SpeculationConfig(**{**DIALS, "gamma1": "auto", "gamma2": "auto", "tree": "sequoia", **verifier,
+                                       **tiers})
+    read, run, drafts, usual = TreeState.read, DeviceTree._pass, [], []
+
+    def answer(tokens: int) -> tuple[int, ...]:
+        sampling = SamplingParams(seed=5, max_new_tokens=tokens, stop_token_ids=(), **chance)
+        return list(engine.ask("Who found the lamp?", (), sampling, speculation))[-1].token_ids
+
+    first = answer(32)
+
+    def reading(state: TreeState) -> list[int]:
+        torch.cuda.set_sync_debug_mode("default")
+        drafts.append(1)
+        return read(state)
+
+    def passing(self, *args) -> None:
+        usual.append(1)
+        run(self, *args)
+
+    trees = grower(engine)
+    assert isinstance(trees, DeviceTree)
+    start = trees._clock.start
+    monkeypatch.setattr(trees._clock, "start", lambda: (start(), torch.cuda.set_sync_debug_mode("error")))
+    monkeypatch.setattr(TreeState, "read", reading)
+    monkeypatch.setattr(DeviceTree, "_pass", passing)
+    try:
+        assert answer(32) == first
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(drafts) > 2 and len(usual) < len(drafts)  # but for what is captured as shapes change
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_captured_passes_over_trees_compute_what_usual_ones_do(folders, dtype):
+    usual, captured = (load_model(folders[0], device="cuda", dtype=dtype) for _ in range(2))
+    usual.graphs = None
+    ons = [ModelOnCache(model, FullCache(3, 4, 32, max_tokens=4000, dtype=dtype, device="cuda", slots=900), "cuda")
+           for model in (usual, captured)]
+    g = torch.Generator().manual_seed(0)
+    context = torch.randint(3, 8192, (400,), generator=g).tolist()
+    for step in range(40):
+        size = (5, 6, 7, 20, 40)[step % 5]
+        parents = [int(torch.randint(-1, node, (1,), generator=g)) if node else -1 for node in range(size)]
+        tokens = torch.randint(3, 8192, (size,), generator=g).tolist()
+        observers = [AttentionMass(8, 4), AttentionMass(8, 4)]
+        found = []
+        for on, observer in zip(ons, observers, strict=True):
+            on.observer = observer if step % 2 else None
+            if step == 0:
+                on.feed(context[:-1], 0)
+                on.commit()
+            found.append(on.logits(context, tokens, parents))
+        assert torch.allclose(*found, atol=1e-4 if dtype == torch.float32 else 0.05 * float(found[0].std()))
+        if step % 2:
+            masses = [observer.latest for observer in observers]
+            chunks = min(mass.shape[-1] for mass in masses)
+            assert torch.allclose(*(mass[..., :chunks] for mass in masses),
+                                  atol=1e-4 if dtype == torch.float32 else 2e-2)
+        way = [size - 1]
+        while parents[way[-1]] >= 0:
+            way.append(parents[way[-1]])
+        for on in ons:
+            on.keep(len(context), way[::-1])
+            on.commit()
+        context += [*(tokens[node] for node in way[::-1]), 5]
+    assert any(key[4] for book in captured.graphs._books.values() for key in book.captured)
 
 
 def test_by_chance_the_same_seed_gives_the_same_words(folders):

@@ -11,6 +11,8 @@ from engine.tiny import document, write_model
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.device_loop import DeviceLoop
+from triforce_core.drafters.device_tree import DeviceTree
+from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.engine.dials import Dials
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError
@@ -73,7 +75,11 @@ def test_same_words_as_plain_decoding(engines, name, grower, temperature):
     assert all(0 <= count.accepted <= count.tested for count in done.stats.ranks)
     assert done.stats.acceptance[tier].accepted >= sum(count.accepted for count in done.stats.ranks) > 0
     assert sum(event.passes[tier] for event in rounds) >= len(rounds)
-    assert not isinstance(engines[name]._session._hierarchy.drafter, DeviceLoop)
+    drafter = engines[name]._session._hierarchy.drafter
+    assert not isinstance(drafter, DeviceLoop)
+    trees = engines[name]._session._hierarchy.tiers
+    trees = trees.drafter if isinstance(trees, HierarchicalDrafter) else trees
+    assert isinstance(trees, DeviceTree) == (name == "in place")
     cache = engines[name]._session.full.cache
     cache.check_integrity()
     assert isinstance(cache, OffloadedCache) == (name == "offloaded")

@@ -77,6 +77,19 @@ def test_a_tree_that_grows_level_by_level(indexed: bool, dtype: torch.dtype) -> 
         assert relative(found, expected) <= BOUNDS[dtype]
 
 
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+def test_a_mask_may_cover_more_slots_than_are_filled(dtype: torch.dtype) -> None:
+    """A captured pass has one mask for every length: its last columns are the last slots."""
+    for n, columns, length in ((4, 96, 50), (16, 300, 200), (3, 70, 64)):
+        queries, keys, values, _ = draw(dtype, (4, 2, n, 64, 400, length), length)
+        mask = torch.rand(n, columns, device="cuda") < 0.4
+        mask[:, columns - length] = True
+        expected = REFERENCE.attention(queries.to(dtype), keys, values, length, mask)[0]
+        for size in (length, torch.tensor([length], dtype=torch.int32, device="cuda")):
+            found = choose_kernels(keys.device).attention(queries, keys, values, size, mask)[0]
+            assert relative(found, expected) <= BOUNDS[dtype]
+
+
 def test_queries_may_be_part_of_a_larger_tensor() -> None:
     shape = (4, 2, 5, 64, 500, 400)
     _, keys, values, _ = draw(torch.bfloat16, shape, 0)

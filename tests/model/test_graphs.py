@@ -10,6 +10,7 @@ import torch
 from model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from torch import Tensor
 
+from triforce_core.drafters.chain import ModelOnCache
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.indexed import IndexedCache
 from triforce_core.kv_cache.staging import StagingCache
@@ -177,3 +178,70 @@ def test_a_width_between_two_is_filled_up_and_nothing_of_it_stays(make: Callable
             cache.keep(range(n - step % 3))
             cache.commit()
     assert again.captured <= 9, "three widths, once for each size of the buffers"
+
+
+def random_tree(size: int, g: torch.Generator) -> list[int]:
+    return [int(torch.randint(-1, node, (1,), generator=g)) if node else -1 for node in range(size)]
+
+
+def roomy(llama: Llama) -> StagingCache:
+    return StreamingCache(2, 2, 8, sinks=2, window=8, frequencies=llama.rope.frequencies, dtype=torch.float32, slack=40)
+
+
+@pytest.mark.parametrize("make", [full, roomy, indexed])
+def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], StagingCache]) -> None:
+    """Also behind staged tokens, also level by level, observed or not, and with rows to fill up."""
+    usual, captured, again = model(), model(), RunAgain()
+    captured.graphs = PassGraphs(captured.rope, 16, lambda: again)
+    ons = [ModelOnCache(llama, make(llama)) for llama in (usual, captured)]
+    g = torch.Generator().manual_seed(0)
+    context = torch.randint(VOCAB, (ons[0].length + 12,), generator=g).tolist()
+    for step in range(120):
+        size, watched = (3, 5, 6, 7, 9)[step % 5], step % 3 == 0 and make is not indexed
+        parents, tokens = random_tree(size, g), torch.randint(VOCAB, (size,), generator=g).tolist()
+        watches = (Watch(), Watch())
+        found = []
+        for on, watch in zip(ons, watches, strict=True):
+            on.observer = watch if watched else None
+            rows = [on.logits(context, tokens, parents)]
+            if step % 4 == 1:  # one level more, which sees a part of what is staged
+                last = on.num_staged - 1
+                rows.append(on.grow([7, 8, 9], [last, last - 1, last - 1], 2))
+            found.append(torch.cat(rows))
+        assert found[0].shape == found[1].shape and torch.allclose(*found, atol=1e-5)
+        for (layer, asked, mass), (layer2, asked2, mass2) in zip(watches[0].seen, watches[1].seen, strict=True):
+            assert layer == layer2 and asked.shape == asked2.shape and torch.allclose(asked, asked2, atol=1e-5)
+            chunks = min(mass.shape[1], mass2.shape[1])
+            assert torch.allclose(mass[:, :chunks], mass2[:, :chunks], atol=1e-5) and not mass2[:, chunks:].any()
+        way = [size - 1]
+        while parents[way[-1]] >= 0:
+            way.append(parents[way[-1]])
+        path = way[::-1]
+        for on in ons:
+            on.keep(len(context), path)
+            if step % 3 == 0 and make is not indexed:
+                on.commit()
+            on.cache.check_integrity()
+        context += [*(tokens[node] for node in path), step % VOCAB]
+        if make is indexed and step % 6 == 5:
+            for on in ons:
+                on.keep(on.cache.num_committed)
+            context = context[: ons[0].length + 1]
+    assert again.captured <= 40 and again.repeats > 90
+
+
+def test_a_tree_that_was_prepared_is_captured_once() -> None:
+    llama, again = model(), RunAgain()
+    llama.graphs = PassGraphs(llama.rope, 16, lambda: again)
+    on = ModelOnCache(llama, full(llama))
+    on.feed(range(30), 0)
+    on.commit()
+    for _ in range(2):
+        llama.prepare(on.cache, 9, Watch(), tree=True)
+        llama.prepare(on.cache, 17, tree=True)  # too wide
+    assert again.captured == 1 and on.length == 30
+    on.observer = Watch()
+    for parents in ([-1, -1, 0, 0, 1, 3, 3, 6], [-1, 0, 0, 0, 1, 1, 1, 2, 7]):
+        on.logits([*range(30), 5], range(len(parents)), parents)
+        on.keep(30)
+    assert (again.captured, again.repeats) == (1, 2)

@@ -14,7 +14,7 @@ from triforce_core.config import SamplingParams
 from triforce_core.drafters import siblings
 from triforce_core.drafters.chain import ModelDrafter
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
-from triforce_core.drafters.siblings import draw_at_once, draw_one_by_one
+from triforce_core.drafters.siblings import draw_at_once, draw_one_by_one, siblings_on_tensors
 from triforce_core.drafters.tree import TreeDrafter
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import Drafter, NoDrafter
@@ -126,6 +126,26 @@ def test_siblings_drawn_at_once_are_those_drawn_one_by_one(replacing):
     found, expected = enumerate_exactly(at_once), enumerate_exactly(one_by_one)
     assert total_variation(found, expected) < BOUND
     assert all(len(families[1]) == (2 if replacing else 1) for families in found)  # nothing is left after the first
+
+
+@pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
+def test_siblings_drawn_on_tensors_are_those_drawn_one_by_one(replacing):
+    laws = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0], [0.6, 0.0, 0.4]], dtype=torch.float64)
+
+    def on_tensors(chance):
+        families: list[list[int]] = [[], [], []]
+        for tokens, drawn_from in siblings_on_tensors(laws, 3, OnTensors(chance), replacing=replacing):
+            for law, whole, family, token in zip(drawn_from, laws, families, tokens.tolist(), strict=True):
+                if token >= 0:
+                    left = whole if replacing else whole.index_fill(0, torch.tensor(family, dtype=torch.int64), 0.0)
+                    torch.testing.assert_close(law, left / left.sum())
+                    family.append(token)
+        return tuple(map(tuple, families))
+
+    def one_by_one(chance):
+        return tuple(tuple(draw_one_by_one(law, 3, chance, replacing=replacing).token_ids) for law in laws)
+
+    assert total_variation(enumerate_exactly(on_tensors), enumerate_exactly(one_by_one)) < BOUND
 
 
 def words(target, drafter: Drafter, params: SamplingParams, gamma2: int, length: int = 160):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from time import perf_counter
 from typing import Protocol
 
@@ -62,12 +63,12 @@ class ModelOnCache:
         logits [logits_rows, V] of the last of them. Until ``keep`` or ``agree``, more can only be grown."""
         before = self.num_staged
         ids = torch.tensor(token_ids, dtype=torch.int64, device=self.device)
+        chain = self._parents == list(range(-1, before - 1)) and min(parents) >= before - 1
         self._staged.extend(token_ids)
         self._parents.extend(parents)
-        depths = [depth - before for depth in tree.depths(self._parents)[before:]]
-        sees = tree.ancestry(self._parents)[before:]
-        for_all = int(sees[:, :before].all(0).cumprod().sum())  # staged tokens that all of these follow
-        mask = torch.from_numpy(sees[:, for_all:].copy()).to(self.device)  # once: every layer reads it there
+        # Behind a chain, a tree looks the same wherever it stands.
+        depths, mask = (_sees(tuple(parent - before for parent in parents), 0, self.device) if chain
+                        else _sees(tuple(self._parents), before, self.device))
         return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer, depths=depths,
                                   staged_mask=mask)
 
@@ -123,6 +124,14 @@ class ModelOnCache:
             self.cache.staged_elsewhere()
             self._stage(token_ids)
 
+    def grown_elsewhere(self, token_ids: Sequence[int], parents: Sequence[int]) -> None:
+        """``staged_elsewhere`` of a tree; parents as for ``grow``. A token that is none (-1) is never kept."""
+        assert isinstance(self.cache, StagingCache)
+        self.cache.begin(len(token_ids))
+        self.cache.staged_elsewhere()
+        self._staged.extend(token_ids)
+        self._parents.extend(parents)
+
     def commit(self) -> None:
         self.cache.commit()
         self._forget()
@@ -157,6 +166,16 @@ class ModelOnCache:
         self.cache.reset()
         self.skipped = 0
         self._forget()
+
+
+@lru_cache(maxsize=8)
+def _sees(parents: tuple[int, ...], before: int, device: torch.device) -> tuple[list[int], Tensor]:
+    """Of staged tokens from ``before`` on: depths, counted from there, and a pass's mask, on the device. Kept, as the
+    trees of most rounds have one shape: what every layer reads is sent there once."""
+    depths = [depth - before for depth in tree.depths(parents)[before:]]
+    sees = tree.ancestry(parents)[before:]
+    for_all = int(sees[:, :before].all(0).cumprod().sum())  # staged tokens that all of these follow
+    return depths, torch.from_numpy(sees[:, for_all:].copy()).to(device)
 
 
 QUOTE = "quote"  # origin of tokens that the document forces: no model was asked

@@ -13,65 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ..device.stage_clock import StageClock
 from ..events import TierCount
-from ..kv_cache.staging import StagingCache
-from ..model.graphs import Capture, DeviceSlots, StagesKV
-from ..model.rope import RotaryTable
+from ..model.graphs import Capture
 from ..sampling import DrawnChance, LawKind, Sampler, TensorLaw
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 from ..speculation.lenience import lenient_draws, lenient_laws
 from ..speculation.verifier import agree_on_tensors, reject_on_tensors
-from .chain import ModelDrafter, ModelOnCache
+from .chain import ModelDrafter
 from .hierarchical import HierarchicalDrafter
 from .loop_state import REREAD, LoopState
-
-
-class DeviceModel(Protocol):
-    """``model.Llama`` as seen from here."""
-
-    config: Any
-    rope: RotaryTable
-
-    def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor: ...
-
-
-class _Seat:
-    """One tier's model on its cache, led by numbers on the device."""
-
-    def __init__(self, on: ModelOnCache, reread: int) -> None:
-        """reread: tokens up to the newest that a draft's first pass stages (again)."""
-        assert isinstance(on.cache, StagingCache)
-        self.on, self.cache, self._reread = on, on.cache, reread
-        self.model: DeviceModel = on.model  # type: ignore[assignment]
-
-    @property
-    def addresses(self) -> tuple[int, ...]:
-        return self.cache.addresses
-
-    def begin(self, context: Sequence[int], n: int) -> tuple[int, int]:
-        """Make ready for n tokens behind ``context``; -> position and slot of its last token."""
-        pending = context[self.on.length :]
-        if len(pending) > self._reread:
-            self.on.feed(pending[:-1], 0)
-            pending = pending[-1:]
-        self.cache.begin(len(pending) + n)  # buffers that must grow do it now
-        ahead = len(pending) - 1
-        self.model.rope.reserve(self.cache.length + ahead + n)
-        return self.cache.length + ahead, self.cache.next_slot + ahead
-
-    def logits(self, token_ids: Tensor, start: Tensor, steps: Tensor, rows: int) -> Tensor:
-        """[rows, V] after the last of token_ids [n]; steps [n]: how far behind the context's last token each is;
-        start [2]: that token's position and slot."""
-        slots = start[1:] + steps
-        place = DeviceSlots(self.cache, slots, (slots[-1:] + 1).int())
-        return self.model.forward_on_device(token_ids, start[:1] + steps, place, rows)
+from .seat import Seat
 
 
 class DeviceLoop(Drafter):
@@ -84,17 +41,17 @@ class DeviceLoop(Drafter):
         every step together, gives them the first one's numbers, in place (greedy choices need it not)."""
         self.host, self.tier = host, host.tier
         self._below = host.tier
-        self._small: _Seat | None = None
-        self._middle: _Seat | None = None
+        self._small: Seat | None = None
+        self._middle: Seat | None = None
         self._lenience = 1.0 if isinstance(host, ModelDrafter) else host.lenience
         self._gamma = 1  # tokens the small model drafts per round; alone it writes round after round
         if isinstance(host, ModelDrafter):
-            self._small = _Seat(host.model, REREAD)
+            self._small = Seat(host.model, REREAD)
         else:
-            self._middle = _Seat(host.model, 1)
+            self._middle = Seat(host.model, 1)
             self._gamma = host.gamma1 if isinstance(host.drafter, ModelDrafter) else 0
             if isinstance(host.drafter, ModelDrafter) and self._gamma:
-                self._small, self._below = _Seat(host.drafter.model, REREAD), host.drafter.tier
+                self._small, self._below = Seat(host.drafter.model, REREAD), host.drafter.tier
         self._seats = [seat for seat in (self._small, self._middle) if seat is not None]
         self.device = self._seats[0].on.device
         self._new_capture, self._same = capture, same

@@ -8,7 +8,7 @@ children there are may depend on the law they are drawn from. With replacement (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -71,8 +71,7 @@ def draw_at_once(laws: Tensor, counts: Sequence[int], chance: TensorChance,
         some = laws.sum(-1) > 0.0
         drawn.append((members, torch.where(some, tokens, -1), laws))
         if not replacing:
-            left = laws.scatter(1, tokens[:, None], 0.0)
-            laws = left / left.sum(-1, keepdim=True).clamp_min(torch.finfo(left.dtype).tiny)
+            laws = _without(laws, tokens)
     listed = same(torch.cat([tokens for _, tokens, _ in drawn]).tolist())
     families, at = [Family() for _ in counts], 0
     for members, tokens, rows in drawn:
@@ -82,3 +81,20 @@ def draw_at_once(laws: Tensor, counts: Sequence[int], chance: TensorChance,
                 families[family].laws.append(law)
         at += len(tokens)
     return families
+
+
+def siblings_on_tensors(laws: Tensor, count: int, chance: TensorChance, *,
+                        replacing: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """``draw_one_by_one`` for each of laws [m, V] without the host: by rank, tokens [m], -1 where nothing is left, and
+    the laws [m, V] that they were drawn from."""
+    for rank in range(count):
+        tokens = chance.pick(laws)
+        yield torch.where(laws.sum(-1) > 0.0, tokens, -1), laws
+        if rank + 1 < count and not replacing:
+            laws = _without(laws, tokens)
+
+
+def _without(laws: Tensor, tokens: Tensor) -> Tensor:
+    """What is left of laws [m, V] without tokens [m], scaled up; a law of which nothing is left is zero."""
+    left = laws.scatter(1, tokens[:, None], 0.0)
+    return left / left.sum(-1, keepdim=True).clamp_min(torch.finfo(left.dtype).tiny)

@@ -37,8 +37,8 @@ class TreeDrafter(Drafter):
     def __init__(self, model: ModelOnCache, size: int, depth: int, *, tier: str = "draft", follows: bool = False,
                  replacing: bool = False, expected: Sequence[float] = SMALL_MODELS) -> None:
         """size: drafted tokens at most. depth: levels at most. expected: acceptance by rank before any is known."""
-        self.model, self.tier, self._follows, self._replacing = model, tier, follows, replacing
-        self._size, self._depth, self._expected = size, depth, tuple(expected)
+        self.model, self.tier, self.follows, self.replacing = model, tier, follows, replacing
+        self.size, self.depth, self._expected = size, depth, tuple(expected)
         # Of a draft: the context position where its tree begins, the tree's root's row, itself.
         self._open: tuple[int, int, Draft] | None = None
         self._seconds, self._passes = 0.0, 0
@@ -48,8 +48,13 @@ class TreeDrafter(Drafter):
     def _start(self) -> None:
         self._known = [(0, 0)] * len(self._expected)
         self._families = 0  # tested since the shape was made
-        self.shape = (chains(max(1, self._size // self._depth), self._depth) if self._replacing
-                      else sequoia(self._expected, self._size, self._depth))
+        self.shape = (chains(max(1, self.size // self.depth), self.depth) if self.replacing
+                      else sequoia(self._expected, self.size, self.depth))
+
+    @property
+    def most_siblings(self) -> int:
+        """In a family of any shape that it may choose."""
+        return min(self.size, len(self._expected)) if not self.replacing else len(self.shape.families[0])
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         """num_draft_tokens: levels at most."""
@@ -62,6 +67,10 @@ class TreeDrafter(Drafter):
             self._open = len(context) + len(forced), len(forced), draft
         self._seconds += perf_counter() - started
         return draft
+
+    def drafted(self, context: Sequence[int], draft: Draft) -> None:
+        """``draft`` was grown after ``context``, elsewhere but on this model's cache, and is to be learnt from."""
+        self._open = len(context), 0, draft
 
     def _grown(self, context: list[int], begun: Draft, levels: int, sampler: Sampler) -> Draft:
         """``begun``, which ends ``context``, and the tree behind it."""
@@ -86,7 +95,7 @@ class TreeDrafter(Drafter):
             levels -= 1
             behind = tails()
             drawn = draw(logits, context, [behind[node - root] for node, _ in growing],
-                         [len(kinds[kind]) for _, kind in growing], sampler, replacing=self._replacing)
+                         [len(kinds[kind]) for _, kind in growing], sampler, replacing=self.replacing)
             below = []
             for (node, kind), family in zip(growing, drawn, strict=True):
                 for child, token, law in zip(kinds[kind], family.token_ids, family.laws, strict=False):
@@ -120,7 +129,7 @@ class TreeDrafter(Drafter):
         if self._open is not None:
             self._learn(context, *self._open)
             self._open = None
-        if self._follows:
+        if self.follows:
             self.model.keep(self.model.cache.num_committed + self.model.skipped)
         else:
             self.model.agree(context)
@@ -143,9 +152,9 @@ class TreeDrafter(Drafter):
             if kept is None:
                 break
             row = kept + 1
-        if self._families >= max(_REPLAN, self._size) and not self._replacing:
+        if self._families >= max(_REPLAN, self.size) and not self.replacing:
             self._families = 0
-            self.shape = sequoia(self.acceptance, self._size, self._depth)
+            self.shape = sequoia(self.acceptance, self.size, self.depth)
 
     @property
     def acceptance(self) -> list[float]:

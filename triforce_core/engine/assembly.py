@@ -19,6 +19,7 @@ from ..device.stage_clock import StageClock
 from ..drafters.cascade import with_ngrams
 from ..drafters.chain import ModelDrafter, ModelOnCache
 from ..drafters.device_loop import DeviceLoop
+from ..drafters.device_tree import DeviceTree
 from ..drafters.either import Either
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.ngram import NGramDrafter, TextIndex
@@ -180,7 +181,7 @@ class Hierarchy:
         text: what n-grams are copied from, if they are. reading: the small model's, if it attends marked chunks."""
         assert isinstance(full.cache, FullCache)
         assert (accumulated is not None) == (dials.middle_cache in HEAVY_HITTERS)
-        self.dials, self._observer, self._accumulated = dials, observer, accumulated
+        self.dials, self._observer, self._accumulated, self._loaded = dials, observer, accumulated, loaded
         self._chosen_in_passing = isinstance(full.cache, OffloadedCache)
         self._text = text if dials.ngram or dials.straight else None
         self._small: ModelOnCache | None = None
@@ -203,7 +204,7 @@ class Hierarchy:
                     small = without_some_layers(loaded.with_weights(dials.retrieval_weights))
                 assert small is not None
                 self._small = on_streaming(small, dials.sinks, dials.window)
-            self.drafter = (grow_trees(self._small, dials, tier="draft") if dials.tree_tier == "draft"
+            self.drafter = (grow_trees(loaded, self._small, dials, tier="draft") if dials.tree_tier == "draft"
                             else ModelDrafter(self._small))
         if self._text is not None and dials.ngram:
             self.drafter = with_ngrams(self._small, self._text, dials.ngram_tail, dials.lenience)
@@ -224,8 +225,7 @@ class Hierarchy:
         on_host = dials.ngram or dials.tree != "off"
         on_device = _on_device(loaded) and not on_host and not isinstance(self._part, TopKCache)
         if on_device and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
-            self.drafter = DeviceLoop(self.drafter, CudaCapture if loaded.target.graphs else None,
-                                      loaded.shard.same_on_device if loaded.shard.world > 1 else None)
+            self.drafter = DeviceLoop(self.drafter, *_without_the_host(loaded))
         self.tiers = self.drafter  # without copies that go straight to the full cache
         if self._text is not None and dials.straight:
             self.drafter = Either(self.drafter, NGramDrafter(self._text, dials.straight), dials.straight,
@@ -236,7 +236,7 @@ class Hierarchy:
         """The tier between, over the drafter made so far."""
         dials = self.dials
         if dials.tree_tier == "middle":
-            return grow_trees(model, dials, tier=dials.middle_cache, follows=follows)
+            return grow_trees(self._loaded, model, dials, tier=dials.middle_cache, follows=follows)
         return HierarchicalDrafter(model, self.drafter, dials.gamma1, tier=dials.middle_cache, follows=follows,
                                    lenience=dials.lenience)
 
@@ -263,10 +263,11 @@ class Hierarchy:
         dials = self.dials
         beyond = dials.gamma1 if dials.has_middle else 0
         widths = {gamma2 + more for gamma2 in dials.gamma2s for more in range(beyond + 1)}
-        steps: list[Callable[[], None]] = []
-        for drafted in sorted(widths | ({0} if dials.may_rest else set())) if dials.tree_tier != "middle" else ():
-            observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
-            steps += [partial(self._target.prepare, self._full.cache, drafted + 1, observer) for observer in observers]
+        widths = {dials.tree_size} if dials.verifies_trees else widths | ({0} if dials.may_rest else set())
+        observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
+        steps: list[Callable[[], None]] = [
+            partial(self._target.prepare, self._full.cache, drafted + 1, observer, tree=dials.verifies_trees)
+            for drafted in sorted(widths) for observer in observers]
         steps += [partial(self._target.prepare, self._full.cache, copied + 1, self._accumulated or self._observer)
                   for copied in (_COPIES if dials.straight else ())]
         return [*steps, partial(self._rehearse, context, sampler)]
@@ -339,11 +340,20 @@ class Hierarchy:
         return None if scores is None else self._target.kernels.look_ahead(scores)
 
 
-def grow_trees(model: ModelOnCache, dials: Dials, *, tier: str, follows: bool = False) -> TreeDrafter:
+def grow_trees(loaded: Loaded, model: ModelOnCache, dials: Dials, *, tier: str, follows: bool = False) -> Drafter:
     """follows: see ``TreeDrafter``."""
-    return TreeDrafter(model, dials.tree_size, dials.tree_depth, tier=tier, follows=follows,
+    host = TreeDrafter(model, dials.tree_size, dials.tree_depth, tier=tier, follows=follows,
                        replacing=dials.tree == "specinfer",
                        expected=SMALL_MODELS if dials.tree_tier == "draft" else A_PARTS)
+    if not _on_device(loaded) or isinstance(model.cache, TopKCache):
+        return host
+    return DeviceTree(host, *_without_the_host(loaded))
+
+
+def _without_the_host(loaded: Loaded) -> tuple[type[CudaCapture] | None, Callable[[Tensor], Tensor] | None]:
+    """How a drafter that the device leads captures, and how it agrees with other ranks' devices."""
+    return (CudaCapture if loaded.target.graphs else None,
+            loaded.shard.same_on_device if loaded.shard.world > 1 else None)
 
 
 def _on_device(loaded: Loaded) -> bool:

@@ -85,6 +85,11 @@ class Dials:
     def has_middle(self) -> bool:
         return self.middle_cache != "none"
 
+    @property
+    def verifies_trees(self) -> bool:
+        """Whether drafts for the full cache are trees."""
+        return self.tree_tier == "middle" or (self.tree_tier == "draft" and not self.has_middle)
+
     def shown(self) -> dict[str, int | str]:
         """As figures and words."""
         return {name: ",".join(map(str, value)) if isinstance(value, tuple) else value

@@ -91,10 +91,11 @@ def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:
 
 def visible(n: int, length: int, staged_mask: Tensor | None, device: torch.device) -> Tensor:
     """bool [n, length]: what each of the n newest tokens sees. All of the prefix; of the staged tail what
-    ``staged_mask`` [n, m] says of the last m slots, or, without one, everything up to itself."""
+    ``staged_mask`` [n, m] says of the last m slots (m > length: its last columns count), or, without one, everything
+    up to itself."""
     seen = torch.ones(n, length, dtype=torch.bool, device=device)
     tail = torch.ones(n, n, dtype=torch.bool, device=device).tril() if staged_mask is None else staged_mask
-    seen[:, length - tail.shape[1] :] = tail
+    seen[:, max(0, length - tail.shape[1]) :] = tail[:, max(0, tail.shape[1] - length) :]
     return seen
 
 

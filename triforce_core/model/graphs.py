@@ -38,6 +38,7 @@ RunPass = Callable[[Tensor, Tensor, Tensor, StagesKV, int, AttentionObserver | N
 # Widths of passes that nobody observes. Between them a pass is filled up with tokens that none of its rows sees: what
 # a quotation forces has any width, and a pass as usual takes four times as long as a captured one.
 _WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_COLUMNS = 64  # staged tokens that a mask covers come in multiples of these, where they are more than a pass's own
 _WORTH_CAPTURING = 4  # passes of one key: capturing costs about what three passes as usual cost more
 
 Result = TypeVar("Result")
@@ -59,16 +60,18 @@ class Outputs:
 
 
 class DeviceSlots:
-    """A cache as a pass sees it that nothing on the host is told: slots [n] and length int32 [1] lie on the device."""
+    """A cache as a pass sees it that nothing on the host is told: slots [n] and length int32 [1] lie on the device.
 
-    def __init__(self, cache: StagingCache, slots: Tensor, length: Tensor) -> None:
+    mask: see ``KVView.staged_mask``; its columns are the last slots before ``length``, whichever rows are there."""
+
+    def __init__(self, cache: StagingCache, slots: Tensor, length: Tensor, mask: Tensor | None = None) -> None:
         self._layers, self._indices = cache.layers, cache.indices  # not the cache: it owns what holds this
-        self.slots, self._length = slots, length
+        self.slots, self._length, self._mask = slots, length, mask
 
     def view(self, layer: int) -> KVView:
         """The layer with what is, or will be, at ``slots``."""
         buffers = self._layers[layer]
-        return KVView(buffers.keys, buffers.values, self._length, index=self._indices[layer])
+        return KVView(buffers.keys, buffers.values, self._length, self._mask, self._indices[layer])
 
     def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
         view = self.view(layer)
@@ -80,12 +83,12 @@ class DeviceSlots:
 class _Place(DeviceSlots):
     """A pass's inputs in fixed memory, and its cache."""
 
-    def __init__(self, n: int, cache: StagingCache) -> None:
+    def __init__(self, n: int, cache: StagingCache, mask: Tensor | None = None) -> None:
         device = cache.layers[0].keys.device
         self._numbers = torch.zeros(2 * n + 1, dtype=torch.int64, device=device)  # positions, slots, length
         self.token_ids = torch.zeros(n, dtype=torch.int64, device=device)
         self.positions = self._numbers[:n]
-        super().__init__(cache, self._numbers[n : 2 * n], torch.zeros(1, dtype=torch.int32, device=device))
+        super().__init__(cache, self._numbers[n : 2 * n], torch.zeros(1, dtype=torch.int32, device=device), mask)
 
     def fill(self, token_ids: Tensor, positions: Tensor, slot: int) -> None:
         n = token_ids.shape[0]
@@ -95,6 +98,28 @@ class _Place(DeviceSlots):
     def begin(self) -> None:
         """First thing in the pass."""
         self._length.copy_(self._numbers[-1:])
+
+
+class _TreePlace(_Place):
+    """With a mask bool [rows, columns]. A tree's rows are the last ones, its slots the first: what is filled up with
+    stands before them among the rows, so that the last rows are always the tree's, and behind them in the cache."""
+
+    def __init__(self, n: int, columns: int, cache: StagingCache) -> None:
+        self.mask = torch.zeros(n, columns, dtype=torch.bool, device=cache.layers[0].keys.device)
+        super().__init__(n, cache, self.mask)
+
+    def fill_tree(self, token_ids: Tensor, positions: Tensor, slot: int, mask: Tensor) -> None:
+        """mask [n, m], n up to the rows that there are, m up to the columns less the rows filled up with."""
+        n, (rows, columns) = token_ids.shape[0], self.mask.shape
+        spare = rows - n
+        first = columns - spare - mask.shape[1]
+        self.token_ids[spare:].copy_(token_ids)
+        own, others = torch.arange(slot, slot + n), torch.arange(slot + n, slot + rows + 1)
+        self._numbers.copy_(torch.cat((positions[:1].expand(spare), positions, others[:-1], own, others[-1:])))
+        self.mask.zero_()
+        self.mask[:, :first] = True
+        self.mask[spare:, first : first + mask.shape[1]] = mask
+        self.mask[:spare, first] = True  # a row that sees nothing would leave NaN in its slot
 
 
 class _Recorder:
@@ -118,7 +143,8 @@ class _Captured:
     outputs: Outputs
 
 
-_Key = tuple[int, int, int, int]  # n, logits_rows, mass_rows (-1: not observed), chunk_size
+# n, logits_rows, mass_rows (-1: not observed), chunk_size, columns of the mask (0: a chain)
+_Key = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -171,6 +197,44 @@ class PassGraphs:
         rows = captured.outputs.logits[first : first + asked]
         return rows.clone()  # the next pass writes over it
 
+    def forward_tree(self, run: RunPass, token_ids: Tensor, positions: Tensor, cache: StagingCache, mask: Tensor,
+                     logits_rows: int, observer: AttentionObserver | None) -> Tensor | None:
+        """As ``forward``, of a tree that ``cache.begin`` has announced with ``mask`` [n, m], which lies on the device.
+
+        Every pass is filled up, observed ones too, and so a tree that lacks a few tokens needs no graph of its own."""
+        n, m = mask.shape
+        key = _tree_key(n, m, observer)
+        if key is None or key[0] > min(self._max_rows, cache.room) or key[4] > cache.next_slot + key[0]:
+            return None
+        rows = key[0]
+        cache.begin(rows)  # buffers that must grow for them do it now
+        cache.begin(n, mask)
+        book = self._book(cache, int(positions.max()))
+        book.seen[key] += 1
+        if key not in book.captured and book.seen[key] < _WORTH_CAPTURING:
+            return None
+        captured = book.captured.get(key) or self._capture(run, book, key, cache, token_ids, positions, mask)
+        assert isinstance(captured.place, _TreePlace)
+        captured.place.fill_tree(token_ids, positions, cache.next_slot, mask)
+        captured.repeat()
+        cache.staged_elsewhere()
+        if observer is not None:
+            _show(observer, captured.outputs, n)
+        return captured.outputs.logits[rows - logits_rows :].clone()
+
+    def prepare_tree(self, run: RunPass, cache: StagingCache, n: int, observer: AttentionObserver | None) -> None:
+        """``prepare`` of a tree of n tokens: what its shape is does not matter."""
+        key = _tree_key(n, n, observer)
+        if key is None or key[0] > min(self._max_rows, cache.room):
+            return
+        cache.begin(key[0])
+        positions = cache.positions(n)
+        book = self._book(cache, int(positions[-1]))
+        if key not in book.captured:
+            token_ids = torch.zeros(n, dtype=torch.int64, device=cache.device)
+            mask = torch.ones(n, n, dtype=torch.bool, device=cache.device).tril()
+            self._capture(run, book, key, cache, token_ids, positions, mask)
+
     def prepare(self, run: RunPass, cache: StagingCache, n: int, logits_rows: int,
                 observer: AttentionObserver | None) -> None:
         """Capture a pass of n rows now, if it is not: no answer shall wait for it. Leaves noise in unfilled slots."""
@@ -190,14 +254,19 @@ class PassGraphs:
         return book
 
     def _capture(self, run: RunPass, book: _Book, key: _Key, cache: StagingCache, token_ids: Tensor,
-                 positions: Tensor) -> _Captured:
-        place = _Place(key[0], cache)
-        place.fill(token_ids, positions, cache.next_slot)
+                 positions: Tensor, mask: Tensor | None = None) -> _Captured:
+        place: _Place
+        if mask is None:
+            place = _Place(key[0], cache)
+            place.fill(token_ids, positions, cache.next_slot)
+        else:
+            place = branching = _TreePlace(key[0], key[4], cache)
+            branching.fill_tree(token_ids, positions, cache.next_slot, mask)
         book.captured[key] = _Captured(place, *book.capture(lambda: self._once(run, place, key)))
         return book.captured[key]
 
     def _once(self, run: RunPass, place: _Place, key: _Key) -> Outputs:
-        _, logits_rows, mass_rows, chunk_size = key
+        _, logits_rows, mass_rows, chunk_size, _ = key
         place.begin()
         cos, sin = self._rope.take(place.positions)
         recorder = _Recorder(mass_rows, chunk_size) if mass_rows >= 0 else None
@@ -208,14 +277,25 @@ class PassGraphs:
 
 
 def _key(n: int, logits_rows: int, observer: AttentionObserver | None) -> _Key:
-    return n, logits_rows, observer.mass_rows if observer else -1, observer.chunk_size if observer else 1
+    return n, logits_rows, observer.mass_rows if observer else -1, observer.chunk_size if observer else 1, 0
 
 
-def _show(observer: AttentionObserver, outputs: Outputs) -> None:
-    """Copies, as they may be kept."""
+def _tree_key(n: int, m: int, observer: AttentionObserver | None) -> _Key | None:
+    """None: wider than any pass that is captured."""
+    rows = next((width for width in _WIDTHS if width >= n), None)
+    if rows is None:
+        return None
+    columns = rows if m == n else -(-(m + rows - n) // _COLUMNS) * _COLUMNS
+    # Rows filled up with are none of those that attention is summed over.
+    watched = (min(n, observer.mass_rows), observer.chunk_size) if observer else (-1, 1)
+    return rows, rows, *watched, columns
+
+
+def _show(observer: AttentionObserver, outputs: Outputs, rows: int | None = None) -> None:
+    """Copies, as they may be kept. rows: of queries, the last so many; None: all."""
     if outputs.queries is None:
         return
-    queries = outputs.queries.clone()
+    queries = outputs.queries[:, outputs.queries.shape[1] - rows :].clone() if rows else outputs.queries.clone()
     mass = None if outputs.mass is None else outputs.mass.clone()
     for layer, asked in enumerate(queries):
         observer.see(layer, asked, None if mass is None else mass[layer])

@@ -204,8 +204,13 @@ class Llama:
         token_ids = token_ids.to(self.device)
         chain = depths is None and staged_mask is None
         # A pass without logits reads what was written elsewhere: hardly two of them have one width.
-        if self.graphs is not None and chain and logits_rows and isinstance(cache, StagingCache) and cache.capturable:
-            logits = self.graphs.forward(self._run, token_ids, positions, cache, logits_rows, observer)
+        if self.graphs is not None and logits_rows and isinstance(cache, StagingCache) and cache.capturable:
+            logits = None
+            if chain:
+                logits = self.graphs.forward(self._run, token_ids, positions, cache, logits_rows, observer)
+            elif staged_mask is not None:
+                logits = self.graphs.forward_tree(self._run, token_ids, positions, cache, staged_mask, logits_rows,
+                                                  observer)
             if logits is not None:
                 return logits
         cos, sin = self.rope.rows(positions.to(self.device))
@@ -230,10 +235,14 @@ class Llama:
         return self._run(token_ids, *self.rope.take(positions), slots, logits_rows, None)
 
     @torch.inference_mode()
-    def prepare(self, cache: KVCache, rows: int, observer: AttentionObserver | None = None) -> None:
+    def prepare(self, cache: KVCache, rows: int, observer: AttentionObserver | None = None, *,
+                tree: bool = False) -> None:
         """Have a pass of so many rows, logits of all of them, captured where passes are and there is room."""
         if self.graphs is not None and isinstance(cache, StagingCache) and cache.capturable and rows <= cache.room:
-            self.graphs.prepare(self._run, cache, rows, rows, observer)
+            if tree:
+                self.graphs.prepare_tree(self._run, cache, rows, observer)
+            else:
+                self.graphs.prepare(self._run, cache, rows, rows, observer)
 
     def _run(self, token_ids: Tensor, cos: Tensor, sin: Tensor, cache: StagesKV, logits_rows: int,
              observer: AttentionObserver | None) -> Tensor:

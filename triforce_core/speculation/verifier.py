@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
-from . import tree
 from .draft import Draft, Verdict
 from .lenience import drafted_laws, lenient_draws, lenient_laws
+from .tree_tensors import OnDevice
 
 
 class Rows(Protocol):
@@ -120,20 +120,20 @@ def reject(draft: Draft, target: Rows, chance: Chance) -> Verdict:
 
 def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
                    same: Callable[[list[int]], list[int]] = list) -> Verdict:
-    """``reject`` where the host waits once, for all decisions together (twice for a tree). same: see ``Sampler``."""
+    """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
     n = len(draft.token_ids)
     tokens = torch.tensor(draft.token_ids, dtype=torch.int64, device=target.device)
     laws = drafted_laws(tokens, draft.laws, target)
     if not draft.parents:
         accepted, own = same(torch.cat(reject_on_tensors(tokens, laws, target, chance)).tolist())
         return Verdict([*draft.token_ids[:accepted], own], list(range(accepted)), [accepted] if accepted < n else [])
-    decided, residuals = reject_tree_on_tensors(tokens, draft.parents, laws, target, chance)
-    kept, families, path, row = same(decided.long().tolist()), draft.families, [], 0
-    while (node := next((node for node in families[row] if kept[node]), None)) is not None:
-        path.append(node)
-        row = node + 1
-    own = same(chance.pick(residuals[row]).tolist())[0]
-    return Verdict([*(draft.token_ids[node] for node in path), own], path, families[row])
+    shape = OnDevice.of(tuple(draft.parents), target.device)
+    decided, residuals = reject_tree_on_tensors(tokens, shape, laws, target, chance)
+    found, row = shape.walk(decided)
+    *kept, token = same(torch.cat((found.long(), chance.pick(residuals.index_select(0, row)[0]))).tolist())
+    path = [node for node in range(n) if kept[node]]
+    last = path[-1] + 1 if path else 0
+    return Verdict([*(draft.token_ids[node] for node in path), token], path, draft.families[last])
 
 
 def agree_on_tensors(drafted: Tensor, own_draws: Tensor) -> Tensor:
@@ -155,17 +155,14 @@ def reject_on_tensors(drafted: Tensor, laws: Tensor, target: Tensor, chance: Ten
     return accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))
 
 
-def reject_tree_on_tensors(drafted: Tensor, parents: Sequence[int], laws: Tensor, target: Tensor,
+def reject_tree_on_tensors(drafted: Tensor, shape: OnDevice, laws: Tensor, target: Tensor,
                            chance: TensorChance) -> tuple[Tensor, Tensor]:
     """``reject`` of a tree, all families side by side: drafted [n] from laws [n, V] against target [n + 1, V].
 
     -> bool [n], whether each is kept if its turn comes, and [n + 1, V], what each row's own token is drawn from when
     all its children are refused. As in ``reject_on_tensors``, every test is made."""
-    odds, residuals = target.new_zeros(len(parents)), target.clone()
-    rank_of = tree.ranks(parents)
-    for rank in range(max(rank_of) + 1):
-        members = [node for node, found in enumerate(rank_of) if found == rank]
-        nodes, rows = torch.tensor([members, [parents[node] + 1 for node in members]], device=target.device)
+    odds, residuals = target.new_zeros(len(drafted)), target.clone()
+    for nodes, rows in shape.by_rank:
         p, q, at = residuals[rows], laws[nodes], drafted[nodes, None]
         odds[nodes] = (p.gather(1, at) / q.gather(1, at)).squeeze(1).clamp_max(1.0)
         left = (p - q).clamp_min(0.0)

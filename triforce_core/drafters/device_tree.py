@@ -1,0 +1,170 @@
+"""Trees grown without the host: level after level on the device, and one reading of the whole.
+
+``tree`` draws each level's siblings on the host, which then waits for the device once a level and issues the next
+pass kernel by kernel. Here tokens, laws, positions and slots are numbers in device memory, which passes of a few
+widths, each a captured graph, read and advance (``tree_plan``). The host enqueues a whole tree and reads once.
+
+Siblings are drawn as ``siblings`` draws them, with the same chance: a draft equals the host's token for token. That one
+lets a family end, and its children never be, where a law has nothing left; here they are run and then left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..device.stage_clock import StageClock
+from ..events import RankCount
+from ..model.graphs import Capture
+from ..sampling import DrawnChance, LawKind, Sampler, TensorLaw
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+from .loop_state import REREAD
+from .seat import Seat
+from .siblings import siblings_on_tensors
+from .tree import TreeDrafter
+from .tree_plan import Bounds, TreePlan, plan
+from .tree_state import TreeState
+
+
+class DeviceTree(Drafter):
+    """Takes the place of the drafter it is given, on the same model and cache. That one still writes where masks are at
+    work (verbatim quoting) and where the context ends, and learns which shape is best."""
+
+    def __init__(self, host: TreeDrafter, capture: Callable[[], Capture] | None = None,
+                 same: Callable[[Tensor], Tensor] | None = None) -> None:
+        """capture, same: as for ``DeviceLoop``."""
+        self.host, self.tier = host, host.tier
+        self._reread = 1 if host.follows else REREAD
+        self._seat = Seat(host.model, self._reread)
+        self._new_capture, self._same = capture, same
+        self._state: TreeState | None = None
+        self._plans: dict[int, TreePlan] = {}  # of ``_shape``, by levels
+        self._shape: object = None
+        self._graphs: dict[tuple[LawKind, int, int], Callable[[], None]] = {}
+        self._valid: tuple[object, ...] = ()  # what captured passes are good for
+        self._capture: Capture | None = None
+        self._clock = StageClock(host.model.device)
+        self._passes = 0
+
+    @torch.inference_mode()
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        """num_draft_tokens: levels at most."""
+        seat = self._seat
+        if sampler.masks is not None or num_draft_tokens < 1 or len(context) < REREAD:
+            return self.host.propose(context, num_draft_tokens, sampler)
+        state, grown = self._planned(num_draft_tokens)
+        pending = context[seat.on.length :]
+        if len(pending) + grown.slots > seat.cache.room:
+            return self.host.propose(context, num_draft_tokens, sampler)
+        self._begin(state, grown, context, sampler, num_draft_tokens)
+        self._clock.start()
+        for width, siblings in grown.passes:
+            if self._capture is not None:
+                self._graphs[sampler.kind, width, siblings]()
+            else:
+                self._pass(state, sampler.kind, width, siblings)
+        self._clock.mark(self.tier)
+        self._passes += len(grown.passes)
+        tokens = state.read()  # the only wait
+        draft = self._draft(state, grown, tokens, sampler)
+        self._tell(context, grown, tokens)
+        self.host.drafted(context, draft)
+        return draft
+
+    def _planned(self, levels: int) -> tuple[TreeState, TreePlan]:
+        shape, state = self.host.shape, self._state
+        if state is None or not state.bounds.hold(shape):
+            families = max(max(map(len, shape.families)), self.host.most_siblings)
+            bounds = Bounds(max(self.host.size, shape.size), max(self.host.depth, shape.depth),
+                            1 << (families - 1).bit_length(), self._reread)
+            state = self._state = TreeState(bounds, self._seat.model.config.vocab_size, self.host.model.device)
+        if shape != self._shape:
+            self._shape, self._plans = shape, {}
+        levels = min(levels, shape.depth)
+        if levels not in self._plans:
+            self._plans[levels] = plan(shape, levels, state.bounds)
+        return state, self._plans[levels]
+
+    def _begin(self, state: TreeState, grown: TreePlan, context: Sequence[int], sampler: Sampler, levels: int) -> None:
+        """Everything the passes read, in its place; captured, those that were not."""
+        seat = self._seat
+        start = seat.begin(context, grown.slots)
+        state.load(grown)
+        valid = (state, seat.model.rope.reserve(0), *seat.addresses)
+        if valid != self._valid:
+            self._valid, self._graphs = valid, {}
+            self._capture = self._new_capture() if self._new_capture else None
+        state.write(context, start, sampler, min(levels, state.bounds.depth))
+        if self._capture is None:
+            return
+        missing = {(sampler.kind, *widths): number for number, widths in enumerate(grown.passes)
+                   if (sampler.kind, *widths) not in self._graphs}
+        for (kind, width, siblings), number in missing.items():
+            state.at(number)
+            self._graphs[kind, width, siblings] = self._capture(partial(self._pass, state, kind, width, siblings))[0]
+        if missing:
+            state.rewrite()  # capturing has run passes
+
+    def _pass(self, state: TreeState, kind: LawKind, width: int, siblings: int) -> None:
+        """One pass, and siblings drawn after each of its rows."""
+        token_ids, steps, slots, stop, mask = state.rows(width)
+        logits = self._seat.branch(token_ids, state.start, steps, slots, stop, mask)
+        targets, law = state.targets(width, siblings), TensorLaw(kind, state.dials)
+        if kind.by_draws:
+            found = law.best(logits, state.noise_of(steps, kind), siblings)
+            state.put(targets.reshape(-1), found.t().reshape(-1), None)
+        else:
+            chance = DrawnChance(state.numbers_of(targets))
+            drawn = siblings_on_tensors(law.distributions(logits), siblings, chance, replacing=self.host.replacing)
+            for rank, (tokens, laws) in enumerate(drawn):
+                state.put(targets[rank], tokens, laws)
+        if self._same is not None and not kind.greedy:
+            self._same(state.tokens)
+        state.done()
+
+    def _draft(self, state: TreeState, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> Draft:
+        """Without what follows the end of an answer, and without what was never drawn."""
+        number: dict[int, int] = {-1: -1}
+        for node, (token, parent) in enumerate(zip(tokens, grown.parents, strict=True)):
+            if token >= 0 and parent in number and (parent < 0 or tokens[parent] not in sampler.stop):
+                number[node] = len(number) - 1
+        nodes = list(number)[1:]
+        parents = [number[grown.parents[node]] for node in nodes]
+        laws: Sequence[Tensor | None] = [None] * len(nodes)
+        if not sampler.by_draws:
+            whole = len(nodes) == len(tokens)
+            laws = (state.laws[: len(tokens)].clone() if whole
+                    else state.laws[torch.tensor(nodes, device=state.laws.device)]).unbind()
+        chain = parents == list(range(-1, len(parents) - 1))
+        return Draft([tokens[node] for node in nodes], list(laws), [self.tier] * len(nodes),
+                     parents=[] if chain else parents)
+
+    def _tell(self, context: Sequence[int], grown: TreePlan, tokens: Sequence[int]) -> None:
+        """The cache what it holds now."""
+        on = self._seat.on
+        pending, before = context[on.length :], on.num_staged
+        root = before + len(pending) - 1
+        slot = {-1: root} | {node: root + 1 + order for order, node in enumerate(grown.run)}
+        on.grown_elsewhere([*pending, *(tokens[node] for node in grown.run)],
+                           [*range(before - 1, root), *(slot[grown.parents[node]] for node in grown.run)])
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        self.host.settle(context, committed=committed)
+
+    def reset(self) -> None:
+        self.host.reset()
+
+    def milliseconds(self) -> dict[str, float]:
+        mine = self._clock.read().get(self.tier, 0.0)
+        return {self.tier: self.host.milliseconds()[self.tier] + mine}
+
+    def passes(self) -> dict[str, int]:
+        mine, self._passes = self._passes, 0
+        return {self.tier: self.host.passes()[self.tier] + mine}
+
+    def ranks(self) -> list[RankCount]:
+        return self.host.ranks()
