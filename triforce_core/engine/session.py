@@ -209,7 +209,7 @@ class Session:
         return [partial(self.loaded.target.prepare, self.full.cache, 1),
                 *(hierarchy.captures(context, sampler) if hierarchy is not None else ())]
 
-    def _context(self, question: str | None, history: Sequence[Turn], system: str) -> list[int]:
+    def _context(self, question: str | None, history: Sequence[Turn], system: str = "") -> list[int]:
         """What the answer follows. All of it but the document is read anew where the system text is another."""
         ids = self._document[: len(self._document) - self.builder.tail_length]
         if question is None:
