@@ -24,6 +24,7 @@
     if (target) { target.focus(); target.select?.(); }
   }
 
+  const openBox = () => ['leave-instructions', 'leave-title'].map(byId).find(button => button?.offsetParent);
   const typing = target => target.closest?.('input, textarea, select, [contenteditable=true]');
 
   document.addEventListener('keydown', event => {
@@ -41,7 +42,7 @@
     else if (key === 'Escape' && document.querySelector('#editing [data-action]')) {
       document.querySelector('#editing [data-action]').click();
       done = false;  // Stop hears it too
-    } else if (!typing(target) && !command && !event.altKey && key === '/') focus('#question textarea', 'center');
+    } else if (key === 'Escape' && openBox()) openBox().click(); else if (!typing(target) && !command && !event.altKey && key === '/') focus('#question textarea', 'center');
     else if (!typing(target) && !command && !event.altKey && key === '?') byId('key-table').showModal();
     else done = false;
     if (done) { event.preventDefault(); event.stopImmediatePropagation(); }

@@ -28,6 +28,7 @@ class Conversation:
     created_at: float
     updated_at: float
     leaf: str = ""
+    system: str = ""  # the person's instructions for all its answers
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,12 @@ class Conversations:
         """At start: answers that an earlier process left half written keep their text and say so."""
         self._database.write("update answers set state = 'failed', error = ? where state = 'running'", (message,))
 
-    def new(self, document: str, title: str) -> Conversation:
+    def new(self, document: str, title: str, system: str = "") -> Conversation:
         now = time.time()
-        made = Conversation(uuid.uuid4().hex, document, _title(title), now, now)
-        self._database.write("insert into conversations (id, document, title, created_at, updated_at)"
-                             " values (?,?,?,?,?)",
-                             (made.id, made.document, made.title, made.created_at, made.updated_at))
+        made = Conversation(uuid.uuid4().hex, document, _title(title), now, now, system=system)
+        self._database.write("insert into conversations (id, document, title, created_at, updated_at, system)"
+                             " values (?,?,?,?,?,?)",
+                             (made.id, made.document, made.title, made.created_at, made.updated_at, made.system))
         self.version += 1
         return made
 
@@ -87,6 +88,11 @@ class Conversations:
         if title.strip():
             self._database.write("update conversations set title = ? where id = ?", (_title(title), key))
             self.version += 1
+
+    def instruct(self, key: str, system: str) -> None:
+        """From the next answer on; those that stand keep what they were written with (``Answer.result``)."""
+        self._database.write("update conversations set system = ? where id = ?", (system, key))
+        self.version += 1
 
     def answers(self, conversation: str | None) -> list[Answer]:
         """The branch that is shown, in order."""

@@ -37,6 +37,7 @@ create index if not exists answers_in_order on answers (conversation, created_at
 """
 
 ADDED = (("answers", "parent", "text"), ("conversations", "leaf", "text not null default ''"),
+         ("conversations", "system", "text not null default ''"),
          ("documents", "words", "integer not null default 0"), ("documents", "read_with", "text not null default ''"),
          ("documents", "readings", "text not null default '[]'"))
 # An answer that knows no parent comes from a time without branches: it follows the one before it.

@@ -323,7 +323,7 @@ class Desk:
         engine, fold = self._engine, run.fold
         assert engine is not None, "the document was opened by it"
         run.state = "answering"
-        for event in engine.ask(run.question, history, sampling, speculation):
+        for event in engine.ask(run.question, history, sampling, speculation, run.system):
             fold.add(event)
             keep(fold)
             run.heard()
@@ -333,7 +333,8 @@ class Desk:
             raise Stopped
 
     def _keep(self, run: Run, state: str) -> None:
-        result = run.fold.result() | {"first_page": run.first_page, "model": self.model.name if self.model else ""}
+        result = run.fold.result() | {"first_page": run.first_page, "system": run.system,
+                                      "model": self.model.name if self.model else ""}
         self._conversations.save(run.id, text=run.fold.text, token_ids=tuple(run.fold.token_ids), state=state,
                                  error=run.error, result=result)
 

@@ -55,7 +55,8 @@ def export(talk: Talk, kind: str) -> tuple[str, str]:
 
 def to_markdown(talk: Talk) -> str:
     title = " ".join(talk.conversation.title.split())
-    parts = [f"# {title}", _about(talk)]
+    system = " ".join(talk.conversation.system.split())
+    parts = [f"# {title}", _about(talk), system and f"*{talk_strings.EXPORTED_INSTRUCTIONS} {system}*"]
     for answer in talk.shown:
         parts += [f"## {' '.join(answer.question.split())}", answer.text.strip()]
         parts += [f"*{line}*" for line in _notes(answer, talk)]
@@ -65,10 +66,12 @@ def to_markdown(talk: Talk) -> str:
 def to_json(talk: Talk) -> str:
     return json.dumps({
         "format": FORMAT, "app": strings.APP, "document": talk.document, "title": talk.conversation.title,
-        "created_at": talk.conversation.created_at, "shown": [answer.id for answer in talk.shown],
+        "created_at": talk.conversation.created_at, "instructions": talk.conversation.system,
+        "shown": [answer.id for answer in talk.shown],
         "answers": [{
             "id": answer.id, "parent": answer.parent or None, "created_at": answer.created_at, "state": answer.state,
-            "question": answer.question, "answer": answer.text, "error": answer.error,
+            "question": answer.question, "instructions": answer.result.get("system", ""), "answer": answer.text,
+            "error": answer.error,
             "figures": asdict(figures_of(answer.result)), "pages": answer.result.get("page_shares", []),
             "first_page": answer.result.get("first_page", 1)} for answer in talk.every],
     }, ensure_ascii=False, indent=1)
@@ -77,6 +80,9 @@ def to_json(talk: Talk) -> str:
 def to_html(talk: Talk) -> str:
     title = html.escape(talk.conversation.title)
     parts = []
+    if talk.conversation.system:
+        parts.append(f'<p class="about">{html.escape(talk_strings.EXPORTED_INSTRUCTIONS)} '
+                     f'{html.escape(talk.conversation.system)}</p>')
     for answer in talk.shown:
         notes = "".join(f'<p class="figures">{html.escape(line)}</p>' for line in _notes(answer, talk))
         parts.append(f'<section><div class="question">{html.escape(answer.question)}</div>'
@@ -100,6 +106,10 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
         notes.append(strings.STOPPED)
     if answer.error:
         notes.append(" ".join(answer.error.split()))
+    told = answer.result.get("system", talk.conversation.system)
+    if told != talk.conversation.system:
+        notes.append(talk_strings.EXPORTED_OTHERS.format(words=" ".join(told.split())) if told
+                     else talk_strings.EXPORTED_WITHOUT)
     figures = figures_of(answer.result)
     if figures.tokens:
         notes.append(statistics(figures))

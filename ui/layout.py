@@ -19,7 +19,7 @@ from triforce_core import TriForceError
 from . import citations, model_strings, strings, talk_strings
 from .charts import esc
 from .painter import Painter, Panel
-from .panels import chat, head, html, library, models, race, reader, settings, side, talks
+from .panels import chat, head, html, instructions, library, models, race, reader, settings, side, talks
 from .services import Services, View
 from .settings import Dials
 
@@ -83,6 +83,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                 with gr.Tabs(elem_id="tabs") as tab_bar:
                     with gr.Tab(strings.CHAT, id="chat", elem_id="tab-chat"):
                         named = talks.build()
+                        told = instructions.build()
                         talk = chat.build()
                     with gr.Tab(strings.RACE, id="race", elem_id="tab-race"):
                         lanes = race.build()
@@ -102,10 +103,12 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
             "history": history, "models_board": shelf.board, "memory": memory, "talk_bar": named.bar,
             "renaming": named.renaming, "new_title": named.title, "editing": talk.editing,
+            "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
+            "keep_instructions": told.keep,
         }
         panels = [*library.panels(services), *head.panels(services), *chat.panels(services), *side.panels(services),
                   *reader.panels(services), *race.panels(services), *models.panels(services), *talks.panels(services),
-                  _memory(services)]
+                  *instructions.panels(services), _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
         gr.on([page.load, awake.click], _live(tabs, panels, list(outputs)), [memory], list(outputs.values()),
@@ -120,6 +123,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         _wire_documents(services, tabs, upload, dialogs, uploads)
         _wire_questions(services, tabs, talk, lanes, tab_bar)
         _wire_talks(services, tabs, named, sought)
+        _wire_instructions(services, tabs, told)
         _wire_settings(services, form)
         models.wire(services, shelf, PRIVATE)
     return page
@@ -190,9 +194,11 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
     """Clicks inside HTML panels: the action's name and its data -> a verb."""
     def new_conversation(view: View, data: dict[str, str]) -> None:
         view.conversation, view.page, view.editing, view.renaming = None, None, None, False
+        view.instructing, view.system = False, ""
 
     def conversation(view: View, data: dict[str, str]) -> None:
         view.conversation, view.editing, view.renaming = data.get("conversation"), None, False
+        view.instructing = False
 
     def delete_conversation(view: View, data: dict[str, str]) -> None:
         run = services.runs.of_conversation(data.get("conversation"))
@@ -225,6 +231,9 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
     def rename(view: View, data: dict[str, str]) -> None:
         view.renaming = True
 
+    def instruct(view: View, data: dict[str, str]) -> None:
+        view.instructing = not view.instructing
+
     def dismiss(view: View, data: dict[str, str]) -> None:
         view.notice = None
 
@@ -237,6 +246,7 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         "new-conversation": new_conversation, "conversation": conversation,
         "delete-conversation": delete_conversation, "page": open_page, "turned": turned, "trace": trace,
         "choose-pages": choose_pages, "dismiss": dismiss, "edit": edit, "leave-edit": edit, "rename": rename,
+        "instruct": instruct,
         "ask": lambda view, data: services.ask(view, data.get("question", "")),
         "again": lambda view, data: services.ask_again(view, data.get("answer", "")),
         "version": lambda view, data: services.conversations.show(data.get("answer", "")),
@@ -347,6 +357,18 @@ def _wire_talks(services: Services, tabs: Tabs, named: talks.Talks, sought: gr.T
     named.leave.click(leave, None, None, queue=False, **PRIVATE)
     exported = named.bar.click(export, None, [named.parcel], queue=False, **PRIVATE)
     exported.then(None, [named.parcel], [named.parcel], js="tfSave", **PRIVATE)
+
+
+def _wire_instructions(services: Services, tabs: Tabs, told: instructions.Instructions) -> None:
+    def keep(words: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        _safely(view, lambda: services.instructions.keep(view, instructions.wanted(services, words)))
+
+    def leave(request: gr.Request) -> None:
+        tabs.get(request.session_hash).instructing = False
+
+    told.keep.click(keep, [told.words], None, queue=False, **PRIVATE)
+    told.leave.click(leave, None, None, queue=False, **PRIVATE)
 
 
 def _wire_settings(services: Services, form: settings.SettingsForm) -> None:

@@ -176,7 +176,7 @@ class Run:
     """One answer (one leg) or one race (two) on its way. Only the engine thread changes state, save for cancelling.
 
     first_page: the document page that page_shares[0] stands for (a chosen page range may begin later).
-    parent: the answer that it follows (None: the last that is shown; "": none).
+    parent: the answer that it follows (None: the last that is shown; "": none). system: instructions for it.
     guest: what it is about, where that does not stand in the library. heard: called after every change, by the engine
     thread."""
 
@@ -187,6 +187,7 @@ class Run:
     first_page: int = 1
     race: bool = False
     lanes: tuple[tuple[str, SpeculationConfig], ...] = ()  # of a race: each leg's name and configuration
+    system: str = ""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     state: RunState = "queued"
     error: str = ""

@@ -17,6 +17,7 @@ from .database import Database
 from .desk import Desk
 from .engines import Engine
 from .folders import Folders
+from .instructions import Instructions
 from .library import Entry, Library
 from .models import Models
 from .quotes import Place
@@ -37,8 +38,9 @@ class View:
 
     page: the open one, counted from 1. spot: the places marked in the document. openings: how often one was opened
     from outside the page view. traced: the answer shown token by token. editing: the answer whose question is being
-    reworded. renaming: the conversation. sought: words searched for in all conversations. choosing: the page range is
-    being chosen, (first, last) as typed so far. notice: (kind, title, text)."""
+    reworded. renaming: the conversation. instructing: its instructions are being written. system: those of a
+    conversation that nothing was asked in yet. sought: words searched for in all conversations. choosing: the page
+    range is being chosen, (first, last) as typed so far. notice: (kind, title, text)."""
 
     document: str | None = None
     conversation: str | None = None
@@ -48,6 +50,8 @@ class View:
     traced: str | None = None
     editing: str | None = None
     renaming: bool = False
+    instructing: bool = False
+    system: str = ""
     sought: str = ""
     choosing: tuple[float | None, float | None] | None = None
     notice: tuple[str, str, str] | None = None
@@ -77,6 +81,7 @@ class Services:
         if "model" not in fixed:
             config = self.models.remembered(config)
         self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs)
+        self.instructions = Instructions(self.conversations, lambda: self.desk.model)
         self.readings = Readings(folders.saved_readings, config.saved_quota_bytes)
         self.room = ReadingRoom(self.library, read, self.desk.read)
         self.take_text = read
@@ -132,7 +137,7 @@ class Services:
         newest = self.conversations.of(document)
         view.document, view.page, view.spot, view.choosing, view.notice = document, None, (), None, None
         view.conversation = newest[0].id if newest else None
-        view.editing, view.renaming, view.sought = None, False, ""
+        view.editing, view.renaming, view.sought, view.instructing, view.system = None, False, "", False, ""
         self.library.touch(document)
         self.read(document)
 
@@ -236,10 +241,11 @@ class Services:
             return None
         if self.runs.of_conversation(view.conversation) is not None:
             raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
+        self.instructions.check(view)
         conversation: Conversation | None = self.conversations.get(view.conversation)
         if conversation is None or conversation.document != entry.id:
-            conversation = self.conversations.new(entry.id, question)
-            view.conversation = conversation.id
+            conversation = self.conversations.new(entry.id, question, view.system)
+            view.conversation, view.system = conversation.id, ""
         old = self.conversations.answer(view.editing) if view.editing else None
         parent = old.parent if old and old.conversation == conversation.id else None
         return self._queue(view, entry, conversation.id, question, parent, self.dials_now())
@@ -251,6 +257,7 @@ class Services:
             return None
         if self.runs.of_conversation(view.conversation) is not None:
             raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
+        self.instructions.check(view)
         dials = self.dials_now()
         taken = len(self.conversations.versions(old.conversation).get(answer, (answer,)))
         run = self._queue(view, entry, old.conversation, old.question, old.parent,
@@ -262,7 +269,8 @@ class Services:
     def _queue(self, view: View, entry: Entry, conversation: str, question: str, parent: str | None,
                dials: Dials) -> Run:
         view.notice = view.editing = None
-        run = Run(entry.id, question, conversation, parent, first_page=entry.selected_pages[0])
+        run = Run(entry.id, question, conversation, parent, first_page=entry.selected_pages[0],
+                  system=self.instructions.of(view))
         view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
         return self.desk.ask(run, dials)
 

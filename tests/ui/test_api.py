@@ -158,11 +158,15 @@ def test_a_system_prompt_is_followed_or_refused(client, served, monkeypatch) -> 
     body = refused(lambda: client.chat.completions.create(model="builtin", messages=messages),
                    "system_prompt_unsupported")
     assert "Leave the system message out" in body["message"]
-    monkeypatch.setattr(served.services.desk, "model",
-                        dataclasses.replace(served.services.desk.model, instructions=True))
-    client.chat.completions.create(model="builtin", messages=messages)
-    assert served.services.runs._runs and list(served.services.runs._runs.values())[-1].question == (
-        "Answer in French.\n\nHow many?")
+    chatty = dataclasses.replace(served.services.desk.model, instructions=True)
+    monkeypatch.setattr(served.services.desk, "model", chatty)
+    monkeypatch.setattr(served.services.desk._engine, "_model", chatty)
+    for role in ("system", "developer"):
+        told = [messages[0] | {"role": role}, *messages[1:]]
+        answer = client.chat.completions.create(model="builtin", messages=told).choices[0].message.content
+        assert answer.endswith("It was told: Answer in French.")
+    run = list(served.services.runs._runs.values())[-1]
+    assert (run.question, run.system) == ("How many?", "Answer in French.")
 
 
 @pytest.mark.parametrize(("more", "code"), [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sqlite3
@@ -11,11 +12,12 @@ from pathlib import Path
 import pytest
 from little_books import make_document, wait_for, write_book
 
-from triforce_core import Document, Page
+from triforce_core import Document, Page, TriForceError
 from ui import export, search, starters, talk_strings
 from ui.conversations import Conversation, Conversations
 from ui.database import Database
 from ui.library import Library
+from ui.panels import instructions as panel
 from ui.services import Services, View
 from ui.settings import Dials
 
@@ -190,3 +192,63 @@ def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> 
     _, kind, content = services.exported(view.conversation, "json")
     assert kind == "application/json" and len(json.loads(content)["answers"]) == 5
     assert services.exported(view.conversation, "exe") is None and services.exported("none", "md") is None
+
+
+def told_services(services: Services, follows: bool) -> None:
+    """As if a chat model were loaded, or one that follows nothing."""
+    wait_for(lambda: services.desk.model is not None)
+    made = dataclasses.replace(services.desk.model, instructions=follows)
+    services.desk.model = services.desk._engine._model = made
+
+
+def test_instructions_belong_to_a_conversation_and_reach_the_model(services: Services, tmp_path: Path) -> None:
+    path, view = write_book(tmp_path, "a.txt"), View()
+    services.add(view, [(path, path.name)])
+    wait_for(lambda: services.desk.open_key is not None)
+    told_services(services, True)
+    services.instructions.keep(view, " Answer in *French*. ")
+    assert view.system == "Answer in *French*."
+
+    def ask(words: str) -> str:
+        run = services.ask(view, words)
+        wait_for(lambda: run.ended)
+        assert run.state == "done", run.error
+        wait_for(lambda: services.conversations.answer(run.id).state == "done")
+        return run.fold.text
+
+    assert ask("How many?").endswith("It was told: Answer in *French*.") and view.system == ""
+    first = view.conversation
+    assert services.conversations.get(first).system == "Answer in *French*."
+    services.instructions.keep(view, "Be brief.")
+    assert ask("And when?").endswith("It was told: Be brief.")
+    view.conversation = None
+    assert "told" not in ask("Another talk?"), "another conversation has none"
+    view.conversation = first
+    _, _, content = services.exported(first, "json")
+    made = json.loads(content)
+    assert made["instructions"] == "Be brief."
+    assert [answer["instructions"] for answer in made["answers"]] == ["Answer in *French*.", "Be brief."]
+    for kind in ("md", "html"):
+        _, _, content = services.exported(first, kind)
+        assert "Instructions: Be brief." in content
+        assert "Written with other instructions: Answer in *French*." in content
+
+
+def test_instructions_are_never_dropped_silently(services: Services, tmp_path: Path) -> None:
+    """A model that follows none: writing some is refused, asking with some is refused, taking them away is not."""
+    path, view = write_book(tmp_path, "a.txt"), View()
+    services.add(view, [(path, path.name)])
+    wait_for(lambda: services.desk.open_key is not None)
+    told_services(services, False)
+    with pytest.raises(TriForceError, match="follows no instructions"):
+        services.instructions.keep(view, "Be brief.")
+    told_services(services, True)
+    services.instructions.keep(view, "Be brief.")
+    told_services(services, False)
+    with pytest.raises(TriForceError, match="Remove them"):
+        services.ask(view, "How many?")
+    assert view.conversation is None, "no conversation is left behind"
+    services.instructions.keep(view, panel.wanted(services, "Be brief."))
+    run = services.ask(view, "How many?")
+    wait_for(lambda: run.ended)
+    assert run.state == "done"

@@ -48,14 +48,14 @@ class Chat:
         wish = read_wish(body)
         dials = self._services.dials_now()
         chosen = sampling(body, dials.sampling())
-        run, question = await self._run(wish)
+        run = await self._run(wish)
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
         def heard() -> None:
             with contextlib.suppress(RuntimeError):  # the server has stopped: nobody listens
                 loop.call_soon_threadsafe(news.set)
 
-        run.question, run.heard = question, heard
+        run.heard = heard
         history = tuple(Turn(asked, self._tokens.get(_digest(told), ()), told) for asked, told in wish.history)
         self._services.desk.answer(run, history, chosen, dials.speculation())
         stream = wish.stream
@@ -70,12 +70,11 @@ class Chat:
             raise
         return answer
 
-    async def _run(self, wish: Wish) -> tuple[Run, str]:
-        """A run about the wish's document, and the question with what else it must say. Raises Problem."""
-        question = wish.question
+    async def _run(self, wish: Wish) -> Run:
+        """A run about the wish's document, with its system text. Raises Problem."""
         if wish.file is None:
             guest = await asyncio.to_thread(self._lend, wish.system)
-            return Run(guest.id, question, guest=guest), question
+            return Run(guest.id, wish.question, guest=guest)
         entry, document = await self._files.read(wish.file)
         if wish.system.strip():
             model = await self._models.loaded()
@@ -83,11 +82,11 @@ class Chat:
                 raise Problem(400, "system_prompt_unsupported", f"{model.name} follows no system prompt: it only "
                               "answers questions about the document", param="messages",
                               remedy="Leave the system message out, or choose a chat model with --model.")
-            question = f"{wish.system.strip()}\n\n{question}"
+        system = wish.system.strip()
         if wish.file.pages is None:
-            return Run(entry.id, question, first_page=entry.selected_pages[0]), question
+            return Run(entry.id, wish.question, first_page=entry.selected_pages[0], system=system)
         guest = document.select(*wish.file.pages)
-        return Run(guest.id, question, first_page=wish.file.pages[0], guest=guest), question
+        return Run(guest.id, wish.question, first_page=wish.file.pages[0], guest=guest, system=system)
 
     def _lend(self, text: str) -> Document:
         """A document that came as text, taken in by the reader that files go through (clean-up, sections)."""

@@ -52,14 +52,18 @@ def editing_note() -> gr.HTML:
     return html("editing", clicks=True)
 
 
-def bar(talk: Conversation | None) -> str:
-    """The conversation's name, and what can be done with it."""
+def bar(talk: Conversation | None, instructed: bool) -> str:
+    """The conversation's name, and what can be done with it. None: one that nothing was asked in yet."""
+    told = talk_strings.INSTRUCT_SET if instructed else ""
+    mark = f'<i class="tf-dot-ok" role="img" aria-label="{esc(told)}" title="{esc(told)}"></i>' if told else ""
+    instruct = button(talk_strings.INSTRUCT, "instruct", css="tf-quiet") + mark
     if talk is None:
-        return ""
+        return (f'<div class="tf-talk-bar"><span class="tf-talk-title">{esc(talk_strings.NEW_TALK)}</span>'
+                f"{instruct}</div>")
     kinds = "".join(button(words, "export", css="tf-quiet", kind=kind)
                     for kind, words in talk_strings.EXPORT_KINDS.items())
     return (f'<div class="tf-talk-bar"><span class="tf-talk-title" title="{esc(talk.title)}">{esc(talk.title)}</span>'
-            f'{button(talk_strings.RENAME, "rename", css="tf-quiet")}'
+            f'{instruct}{button(talk_strings.RENAME, "rename", css="tf-quiet")}'
             f'<details class="tf-menu"><summary class="tf-btn tf-quiet">{esc(talk_strings.EXPORT)}</summary>'
             f'<div class="tf-menu-items">{kinds}</div></details></div>')
 
@@ -101,7 +105,7 @@ def panels(services: Services) -> list[Panel]:
     conversations = services.conversations
 
     def draw_bar(view: View) -> str:
-        return bar(conversations.get(view.conversation))
+        return bar(conversations.get(view.conversation), bool(services.instructions.of(view))) if view.document else ""
 
     def draw_title(view: View) -> dict[str, Any]:
         talk = conversations.get(view.conversation) if view.renaming else None
@@ -114,7 +118,8 @@ def panels(services: Services) -> list[Panel]:
         return f'<div class="tf-editing" role="status"><span>{esc(talk_strings.EDITING)}</span>{leave}</div>'
 
     return [
-        Panel("talk_bar", lambda view: (view.conversation, conversations.version), draw_bar),
+        Panel("talk_bar", lambda view: (view.document, view.conversation, view.system, conversations.version),
+              draw_bar),
         Panel("renaming", lambda view: view.renaming, lambda view: gr.update(visible=view.renaming)),
         Panel("new_title", lambda view: (view.renaming, view.conversation), draw_title),
         Panel("editing", lambda view: view.editing, draw_editing),

@@ -1,0 +1,70 @@
+"""The box that a conversation's instructions are written in, and why it is closed for a model that follows none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from .. import strings, talk_strings
+from ..charts import esc
+from ..painter import Panel
+from ..services import Services, View
+from . import html
+
+LONGEST = 4000  # characters: more would take the room that is kept for questions and answers
+
+
+@dataclass(frozen=True)
+class Instructions:
+    box: gr.Column
+    about: gr.HTML
+    words: gr.Textbox
+    keep: gr.Button
+    leave: gr.Button
+
+
+def build() -> Instructions:
+    with gr.Column(visible=False, elem_id="instructing", elem_classes="tf-dialog") as box:
+        about = html("instructions-about")
+        words = gr.Textbox(label=talk_strings.INSTRUCT_LABEL, show_label=False, container=False, lines=3, max_lines=10,
+                           max_length=LONGEST, elem_id="instructions")
+        with gr.Row():
+            keep = gr.Button(talk_strings.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions", size="md",
+                             scale=0, min_width=96)
+            leave = gr.Button(strings.KEEP_AS_IS, elem_id="leave-instructions", size="md", scale=0, min_width=90)
+    return Instructions(box, about, words, keep, leave)
+
+
+def about(followed: bool) -> str:
+    words = talk_strings.INSTRUCT_HELP if followed else talk_strings.INSTRUCT_NONE
+    return f'<h2>{esc(talk_strings.INSTRUCT_LABEL)}</h2><p class="tf-muted">{esc(words)}</p>'
+
+
+def wanted(services: Services, words: str) -> str:
+    """What pressing the button keeps: where the model follows none, it takes them away."""
+    return words if services.instructions.followed else ""
+
+
+def panels(services: Services) -> list[Panel]:
+    def key(view: View) -> tuple[object, ...]:
+        return view.instructing, view.conversation, services.instructions.followed, services.conversations.version
+
+    def draw_words(view: View) -> dict[str, Any]:
+        if not view.instructing:
+            return gr.update()
+        return gr.update(value=services.instructions.of(view), interactive=services.instructions.followed)
+
+    def draw_keep(view: View) -> dict[str, Any]:
+        followed = services.instructions.followed
+        return gr.update(value=talk_strings.INSTRUCT_KEEP if followed else talk_strings.INSTRUCT_REMOVE,
+                         visible=followed or bool(services.instructions.of(view)))
+
+    return [
+        Panel("instructing", lambda view: view.instructing, lambda view: gr.update(visible=view.instructing)),
+        Panel("instructions_about", key, lambda view: about(services.instructions.followed)),
+        Panel("instructions", lambda view: (view.instructing, view.conversation, services.instructions.followed),
+              draw_words),
+        Panel("keep_instructions", key, draw_keep),
+    ]
