@@ -191,6 +191,9 @@ def chances(logits: Tensor, token_ids: Sequence[int], count: int) -> list[tuple[
     return [(row[0], [(int(token), p) for p, token in zip(row[1 : n + 1], row[n + 1 :], strict=True)]) for row in read]
 
 
+_ROWS = 64  # sorted at once: of a large vocabulary, what sorting takes for a tree's rows would be gigabytes
+
+
 class Sampler:
     """One answer's way of choosing tokens, shared by every tier so that all speak of the same distributions."""
 
@@ -296,6 +299,8 @@ class Sampler:
 
     def _filtered(self, logits: Tensor) -> Tensor:
         """Temperature, then top-k, then top-p (the order of transformers' generate); removed tokens are -inf."""
+        if len(logits) > _ROWS:
+            return torch.cat([self._filtered(part) for part in logits.split(_ROWS)])
         scores = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
         scores = scores / self.params.temperature
         if 0 < self.params.top_k < scores.shape[-1]:

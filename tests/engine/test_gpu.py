@@ -168,9 +168,11 @@ def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, 
     assert found[0] == found[1]
 
 
+# Where the document's words are looked up the host leads.
+GROWN = {**DIALS, "gamma1": "auto", "gamma2": "auto", "tree": "sequoia", "quotes": "off"}
 TREES = [{"tree_tier": "draft"}, {"tree_tier": "draft", "tree_size": 40, "tree_depth": 5}, {"middle_cache": "none"},
          {"tree_tier": "middle", "tree_size": 31, "tree_depth": 12}, {"tree": "specinfer", "tree_tier": "draft"},
-         {"middle_cache": "streaming", "tree_tier": "middle"}]
+         {"middle_cache": "streaming", "tree_tier": "middle"}, {"small_model": "self-skip", "tree_tier": "draft"}]
 
 
 def grower(engine: Engine) -> object:
@@ -189,8 +191,7 @@ def test_trees_grown_by_the_device_are_those_grown_by_the_host(folders, tiers, t
             for model in (engine._loaded.target, engine._loaded.draft):
                 model.kernels = replace(model.kernels, device_lengths=lengths)
         list(engine.open_document(document()))
-        speculation = SpeculationConfig(**{**DIALS, "gamma1": "auto", "gamma2": "auto", "verifier": "coupled",
-                                           "tree": "sequoia", **tiers})
+        speculation = SpeculationConfig(**{**GROWN, "verifier": "coupled", **tiers})
         sampling = SamplingParams(temperature=temperature, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
         *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
@@ -212,8 +213,7 @@ def test_the_host_waits_once_for_a_whole_tree(folders, tiers, settings, dtype, m
     list(engine.open_document(document()))
     verifier = {"verifier": settings.get("verifier", "rejection")}
     chance = {name: value for name, value in settings.items() if name != "verifier"}
-    speculation = SpeculationConfig(**{**DIALS, "gamma1": "auto", "gamma2": "auto", "tree": "sequoia", **verifier,
-                                       **tiers})
+    speculation = SpeculationConfig(**{**GROWN, **verifier, **tiers})
     read, run, drafts, usual = TreeState.read, DeviceTree._pass, [], []
 
     def answer(tokens: int) -> tuple[int, ...]:

@@ -61,12 +61,13 @@ def test_chain_and_tree_with_mass(shape: tuple[int, ...], dtype: torch.dtype) ->
 @pytest.mark.parametrize("indexed", [False, True], ids=["all", "chosen chunks"])
 def test_a_tree_that_grows_level_by_level(indexed: bool, dtype: torch.dtype) -> None:
     """Rows see some of the tokens that earlier passes staged, too."""
-    for n, staged, length in ((1, 7, 1000), (5, 64, 2111), (64, 200, 2999), (17, 17, 2048)):
+    for n, staged, length in ((1, 7, 1400), (5, 64, 2111), (64, 200, 2999), (17, 17, 2048), (130, 200, 2500),
+                              (513, 513, 2999)):
         queries, keys, values, _ = draw(dtype, (8, 4, n, 128, 3000, length), length)
         mask = torch.rand(n, staged, device="cuda") < 0.4
         mask[:, staged - n :].fill_diagonal_(True)
         if indexed:
-            newest = (length - 400) // 8 * 8
+            newest = (length - 600) // 8 * 8
             chunks = torch.rand(8, newest // 8, device="cuda").argsort(-1)[:, :60].int()
             of = (chunks, torch.tensor([60, newest], dtype=torch.int32, device="cuda"), 8, mask)
             expected = REFERENCE.indexed_attention(queries.to(dtype), keys, values, length, *of)

@@ -26,7 +26,10 @@ from torch import Tensor
 from . import sdpa
 from .triton_launch import early, follow, multiprocessors, wait
 
-MAX_ROWS = 64  # tokens of a pass; wider passes are prefill, where torch's own kernel is limited by arithmetic instead
+# Tokens of a pass; wider passes are prefill, where torch's own kernel is limited by arithmetic instead. But for trees:
+# with a mask torch would write all scores to memory, and 512 rows still take a fraction of the time in which a layer
+# comes through a link. Blocks of rows run side by side and share what each other reads.
+MAX_ROWS = 64
 HEAD_DIMS = (32, 64, 128)
 
 
@@ -57,10 +60,12 @@ def attention(
     """See reference.attention; the result has the type of keys.
 
     length may be an int32 tensor [1] on the device; then mass covers all C // chunk_size chunks, zero where there is
-    none yet. Passes of more than 64 rows, and shapes these kernels are not made for, go to torch's own attention."""
+    none yet. Passes of more than 64 rows without a mask, and shapes these kernels are not made for, go to torch's own
+    attention."""
     n, num_heads, dim = queries.shape
     heads, capacity, _ = keys.shape
-    if n > MAX_ROWS or dim not in HEAD_DIMS or not (keys.is_contiguous() and values.is_contiguous()):
+    prefill = n > MAX_ROWS and staged_mask is None
+    if prefill or dim not in HEAD_DIMS or not (keys.is_contiguous() and values.is_contiguous()):
         assert isinstance(length, int), "a length on the device needs a pass of at most 64 rows"
         return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
     group = num_heads // heads

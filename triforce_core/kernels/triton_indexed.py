@@ -28,10 +28,10 @@ def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
 def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, chunks: Tensor, bounds: Tensor,
               chunk_size: int, staged_mask: Tensor | None = None, *, tiles: Tiles | None = None) -> Tensor:
     """See reference.indexed_attention; the result has the type of keys. length may be an int32 tensor [1] on the
-    device. Wider passes than 64 rows, and shapes these kernels are not made for, are gathered first."""
+    device. Wider passes than 64 rows without a mask, and shapes these kernels are not made for, are gathered first."""
     n, num_heads, dim = queries.shape
     heads, capacity, _ = keys.shape
-    if n > MAX_ROWS or dim not in HEAD_DIMS:
+    if (n > MAX_ROWS and staged_mask is None) or dim not in HEAD_DIMS:
         assert isinstance(length, int), "a length on the device needs a pass of at most 64 rows"
         return reference.indexed_attention(queries, keys, values, length, chunks, bounds, chunk_size,
                                            staged_mask).to(keys.dtype)

@@ -92,18 +92,19 @@ class _Programme:
     def __init__(self, acceptance: tuple[float, ...], size: int, depth: int) -> None:
         nodes = np.arange(size + 2)
         rest = nodes[:, None] - nodes[None, :]  # [N, m]: nodes that m of them under the last child leave
+        rest[rest < 1] = size + 2  # none: no such tree
         alone = np.where(nodes == 1, 1.0, -np.inf)
         self._values, self._children = [alone], [np.zeros_like(nodes)]
         self._last: list[list[np.ndarray]] = [[]]
         for _ in range(depth):
             by_children, last = [alone], []
             for worth in acceptance[:size]:
-                before = np.where(rest >= 1, by_children[-1][np.clip(rest, 0, None)], -np.inf)
                 with np.errstate(invalid="ignore"):  # no such tree, and worth nothing
                     under = np.where(np.isfinite(self._values[-1]), worth * self._values[-1], -np.inf)
-                total = before + under[None, :]
+                total = np.append(by_children[-1], -np.inf)[rest]
+                total += under
                 last.append(total.argmax(1))
-                by_children.append(total.max(1))
+                by_children.append(total[nodes, last[-1]])
             stacked = np.stack(by_children)
             self._last.append(last)
             self._children.append(stacked.argmax(0))
