@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -175,15 +176,33 @@ def test_a_quotation_runs_over_a_page_break_and_leads_back_to_the_pages(builders
         state = state.advance(token)
     state = state.advance(rules.close_id)
     ((start, end),) = state.spans()
-    places = builder.places(DOCUMENT, start, end)
+    places = builder.places(prompt, start, end)
     texts = [DOCUMENT.pages[index].text[first:last] for index, first, last in places]
     assert texts == ["The sailor knows", "it well."] and [index for index, _, _ in places] == [0, 1]
     quoted = rules.initial()
     words = builder.tokenizer.encode(' He said: "Every whale is a mammal."')
     for token in [rules.open_id, *words]:
         quoted = quoted.advance(token)
-    place = builder.places(DOCUMENT, *quoted.spans()[0])[0]
+    place = builder.places(prompt, *quoted.spans()[0])[0]
     assert DOCUMENT.pages[0].text[place[1] : place[2]] == "He said: “Every whale is a mammal.”"
+
+
+@pytest.mark.parametrize("kind", ["tagged", "bytes", "llama"])
+def test_places_are_counted_and_never_guessed(builders: dict[str, PromptBuilder], kind: str) -> None:
+    """Of three equal sentences (one of them the page's label too) the very one, and nothing where a page's text is not
+    what its tokens say."""
+    words = "Aha, aha."
+    page = Page(words, f"{words} {words}\n😀 Then — {words}")
+    builder, own = builders[kind], Document("x", "txt", (Page("1", "Before."), page, Page("3", words)), "txt")
+    prompt = builder.document(own)
+    starts, ends = (np.flatnonzero(prompt.marks & mark) for mark in (Mark.SENTENCE_START, Mark.SENTENCE_END))
+    spans = [(int(start), int(end) + 1) for start, end in zip(starts, ends, strict=True)]
+    last = page.text.index("Then" if kind == "tagged" else "😀")
+    assert [builder.places(prompt, *span) for span in spans] == [
+        [(0, 0, 7)], [(1, 0, 9)], [(1, 10, 19)], [(1, last, len(page.text))], [(2, 0, 9)]]
+    other = Document("x", "txt", (own.pages[0], Page("2", page.text.replace("Then", "then")), own.pages[2]), "txt")
+    assert [bool(builder.places(replace(prompt, document=other), *span)) for span in spans] == [
+        True, False, False, False, True]
 
 
 @pytest.mark.parametrize("kind", ["bytes", "spaces"])

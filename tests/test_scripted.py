@@ -23,6 +23,7 @@ from triforce_core import (
     Finished,
     NotEnoughMemoryError,
     Page,
+    QuoteEvent,
     RoundEvent,
     SamplingParams,
     ScriptedEngine,
@@ -150,3 +151,22 @@ def test_in_the_child_and_killed_there(tmp_path: Path) -> None:
                     os.kill(before, signal.SIGKILL)
         assert list(client.ask("How many?"))[-1].text.startswith("This is the scripted engine")
         assert client.status().pid != before
+
+
+def test_quotations_are_told_with_their_places_as_soon_as_they_are_closed() -> None:
+    text = "It says “ships before the storm.” and “no such words” and “keeper of Ness 3 counted”."
+    events = ask(engine(answer=text))
+    quotes = [event for event in events if isinstance(event, QuoteEvent)]
+    assert events[-1].quotes == tuple(quotes) and [quote.count for quote in quotes] == [12, 3]
+    written = ""
+    for event in events:
+        written += event.text if isinstance(event, TextDelta) else ""
+        if isinstance(event, QuoteEvent):
+            assert written[event.end] == "”" and event.closed and len(event.occurrences) == min(8, event.count)
+            for occurrence in event.occurrences:
+                (place,) = occurrence.places
+                assert BOOK.pages[place.page - 1].text[place.start : place.end] == text[event.start : event.end]
+                words = " ".join(f"{page.label} x {page.text}" for page in BOOK.pages).split()
+                assert words[occurrence.start : occurrence.end] == text[event.start : event.end].split()
+    assert not any(isinstance(event, QuoteEvent) for event in engine(answer=text).ask(
+        "", (), SamplingParams(), SpeculationConfig(quotes="off")))

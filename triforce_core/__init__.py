@@ -32,8 +32,8 @@ _HOME = {
     "events": (
         "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "DraftChoice", "EngineFacts", "Event",
         "FinishReason", "Finished", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelFound", "ModelInfo",
-        "ModelOffer", "PageSpan", "PrefillProgress", "RankCount", "RoundEvent", "TextDelta", "TierCount", "TokenChance",
-        "Turn",
+        "ModelOffer", "PageSpan", "PrefillProgress", "QuoteEvent", "QuoteOccurrence", "QuotePlace", "RankCount",
+        "RoundEvent", "TextDelta", "TierCount", "TokenChance", "Turn",
     ),
     "kv_cache.saved": ("SavedInfo", "SavedReadings"),
     "metrics": ("metrics",),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from . import flags
 from .errors import ConfigError, ContextTooLongError, TriForceError
 from .events import DocumentFit, DocumentOpened, Finished, LoadProgress, ModelInfo, PrefillProgress, TextDelta
-from .metrics import acceptance_rate
+from .metrics import acceptance_rate, quotes_as_json
 from .models import command as models
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ example:
 --json prints one object: answer, token_ids, document_tokens, pages [{label, start, end}] (what was read, in tokens),
 finish_reason (stop, length, context, cancelled), stats {document_seconds, restored, prefill_seconds (reading or
 restoring the document, and the question), time_to_first_token, decode_tokens_per_second, tokens_per_full_pass,
-acceptance {tier: {tested, accepted}}, ...}, chunks [{page, start, end, share, text}] (most attended first).
+acceptance {tier: {tested, accepted}}, ...}, chunks [{page, start, end, share, text}] (most attended first), quotes
+[{number, start, end (characters of the answer), closed, count, occurrences [{start, end (tokens), places [{page, label,
+start, end (characters of the page)}]}]}] (where quotations that were held to the document stand; pages count from 1).
 """
 
 
@@ -122,7 +124,7 @@ def _ask(given: Namespace) -> int:
             assert finished is not None, "an answer ends with Finished"
     finally:
         engine.close()
-    print(json.dumps(_as_json(opened, finished), ensure_ascii=False) if given.json else "", flush=True)
+    print(json.dumps(_as_json(opened, finished, first), ensure_ascii=False) if given.json else "", flush=True)
     say.finished(finished)
     return 130 if finished.reason == "cancelled" else 0
 
@@ -245,7 +247,8 @@ class _Progress:
             self._open = False
 
 
-def _as_json(opened: DocumentOpened, finished: Finished) -> dict[str, Any]:
+def _as_json(opened: DocumentOpened, finished: Finished, first: int) -> dict[str, Any]:
+    """first: the page that was read as the first one, counted from 1."""
     stats = finished.stats
     return {
         "answer": finished.text,
@@ -272,6 +275,7 @@ def _as_json(opened: DocumentOpened, finished: Finished) -> dict[str, Any]:
         },
         "chunks": [{"page": chunk.page, "start": chunk.start, "end": chunk.end, "share": chunk.share,
                     "text": chunk.text} for chunk in finished.chunks],
+        "quotes": quotes_as_json(finished.quotes, first),
     }
 
 

@@ -285,6 +285,44 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotePlace:
+    """Characters [start, end) of one page's text. page: counted from 1 in the open document."""
+
+    page: int
+    label: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteOccurrence:
+    """Tokens [start, end) of the context, and where that is: several places if it crosses a page break, none where a
+    page's text and its tokens do not agree letter by letter."""
+
+    start: int
+    end: int
+    places: tuple[QuotePlace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteEvent:
+    """A quotation that was held to the document: where it stands there is known from decoding, nothing is looked up.
+
+    number: of the answer's quotations, from 0; a later event of the same number replaces it. start, end: characters of
+    the answer, without the marks. closed: the closing mark stands; before that, a quotation is told of once, when a
+    single place is left for it (as far as it was written by then), and where the answer ends inside it. occurrences:
+    the first ones, in the document's order; count: how many there are.
+    """
+
+    number: int
+    start: int
+    end: int
+    closed: bool
+    count: int
+    occurrences: tuple[QuoteOccurrence, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AttendedChunk:
     """Tokens [start, end) of the context and their share of the document's attention mass."""
 
@@ -333,7 +371,8 @@ class Finished:
     stats: AnswerStats
     chunks: tuple[AttendedChunk, ...] = ()
     page_shares: tuple[float, ...] = ()
+    quotes: tuple[QuoteEvent, ...] = ()  # the last one of each quotation
 
 
 Event = (LoadProgress | MachineInfo | ModelInfo | ModelFound | ModelOffer | PrefillProgress | DocumentOpened
-         | RoundEvent | TextDelta | Finished)
+         | RoundEvent | TextDelta | QuoteEvent | Finished)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
-from .events import AnswerStats, RankCount, RoundEvent, TierCount
+from .events import AnswerStats, QuoteEvent, QuoteOccurrence, RankCount, RoundEvent, TierCount
 
 
 def acceptance(rounds: Sequence[RoundEvent]) -> dict[str, TierCount]:
@@ -127,3 +129,13 @@ def speedup(plain: AnswerStats | None, fast: AnswerStats | None) -> float | None
 def merge_acceptance(answers: Sequence[Mapping[str, TierCount]]) -> dict[str, TierCount]:
     """Acceptance over several answers."""
     return acceptance([RoundEvent(0, (), (), tuple(answer.values())) for answer in answers])
+
+
+def quotes_as_json(quotes: Iterable[QuoteEvent], first_page: int = 1) -> list[dict[str, Any]]:
+    """As plain JSON values. first_page: of the file, that was opened as the first one; pages then count in the file."""
+
+    def in_file(found: QuoteOccurrence) -> QuoteOccurrence:
+        places = (replace(place, page=place.page + first_page - 1) for place in found.places)
+        return replace(found, places=tuple(places))
+
+    return [asdict(replace(quote, occurrences=tuple(map(in_file, quote.occurrences)))) for quote in quotes]

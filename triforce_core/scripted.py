@@ -37,6 +37,9 @@ from .events import (
     ModelInfo,
     PageSpan,
     PrefillProgress,
+    QuoteEvent,
+    QuoteOccurrence,
+    QuotePlace,
     RoundEvent,
     TextDelta,
     TierCount,
@@ -49,6 +52,8 @@ from .worker.client import EngineState, EngineStatus
 Fault = Literal["", "crash", "hang", "memory"]
 OPENING = "This is the scripted engine: it quotes the document and understands nothing. "
 _WORD = re.compile(r"\s*\S+")
+_QUOTED = re.compile("“([^“”]+)”")
+_TOLD = 8  # occurrences of one quotation that are told
 _DRAFTED = 6  # tokens that the middle tier offers per full pass
 _CONVERSATION = 1024  # tokens left for questions and answers beside a document
 
@@ -174,6 +179,7 @@ class ScriptedEngine:
             script.fault = rng.choice(("crash", "memory"))
         rounds: list[RoundEvent] = []
         written: list[str] = []
+        quotes: list[QuoteEvent] = []
         new = len(question.split())
         self._cancel.wait(script.question_seconds)
         prefilled = time.monotonic() - started
@@ -194,6 +200,10 @@ class ScriptedEngine:
             rounds.append(event)
             yield event
             yield TextDelta("".join(part), event.elapsed)
+            if speculation.quotes != "off":
+                told = _quotes(document, "".join(written))
+                yield from told[len(quotes) :]
+                quotes = told
         self._state = "idle"
         reused = self.measure(document).tokens + sum(len(turn.answer_token_ids) for turn in history)
         why = "a draft model is loaded and the document is long" if triforce else "plain decoding was asked for"
@@ -202,7 +212,7 @@ class ScriptedEngine:
                              verifier=speculation.verifier)
         shares = page_shares(rounds)
         yield Finished(reason, "".join(written), tuple(token for event in rounds for token in event.token_ids), stats,
-                       _passages(document, leaning, shares) if shares else (), shares)
+                       _passages(document, leaning, shares) if shares else (), shares, tuple(quotes))
 
     def cancel(self) -> None:
         self._cancel.set()
@@ -289,6 +299,25 @@ def _spans(document: Document, fit: DocumentFit) -> tuple[PageSpan, ...]:
         spans.append(PageSpan(page.label, start, start + tokens))
         start += tokens
     return tuple(spans)
+
+
+def _quotes(document: Document, text: str) -> list[QuoteEvent]:
+    """Closed quotations that stand in the document word for word, as an engine that holds them to it tells of them."""
+    told: list[QuoteEvent] = []
+    for match in _QUOTED.finditer(text):
+        places = [(page, at.start()) for page in range(len(document.pages))
+                  for at in re.finditer(re.escape(match[1]), document.pages[page].text)]
+        if places:
+            found = (_occurrence(document, page, at, at + len(match[1])) for page, at in places[:_TOLD])
+            told.append(QuoteEvent(len(told), *match.span(1), True, len(places), tuple(found)))
+    return told
+
+
+def _occurrence(document: Document, page: int, start: int, end: int) -> QuoteOccurrence:
+    """Characters [start, end) of a page; tokens are words, two of each page's are its marker."""
+    earlier = sum(len(_WORD.findall(each.text)) + 2 for each in document.pages[:page]) + 2
+    tokens = (earlier + len(_WORD.findall(document.pages[page].text[:at])) for at in (start, end))
+    return QuoteOccurrence(*tokens, (QuotePlace(page + 1, document.pages[page].label, start, end),))
 
 
 def _passages(document: Document, leaning: list[int], shares: tuple[float, ...]) -> tuple[AttendedChunk, ...]:

@@ -1,5 +1,6 @@
 """Checked quotations as the chat shows them: a chip that opens the page, or the words "not in the document".
 
+Where decoding told where a quotation stands (``triforce_core.QuoteEvent``), that is taken; the others are looked up.
 What was looked up once is kept: an answer never changes, and a chat of a hundred is drawn again with each new one.
 """
 
@@ -9,12 +10,13 @@ import html
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from triforce_core import Document
 
 from . import markdown, strings
-from .quotes import MOST, Found, Place, QuoteFinder
+from .quotes import LEAST, MOST, Found, Place, QuoteFinder, normal
 
 SHOWN = 3  # occurrences of one quotation that get a chip
 _KEPT_DOCUMENTS, _KEPT_ANSWERS = 2, 400
@@ -54,8 +56,8 @@ def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
         made.append(f'<button type="button" class="tf-cite" data-action="page" data-page="{page}" '
                     f'data-spot="{spot(occurrence)}" title="{html.escape(title)}" aria-label="{html.escape(title)}">'
                     f"{html.escape(label)}{'' if found.share == 1 else ' ≈'}</button>")
-    more = len(found.occurrences) - SHOWN
-    if more > 0:
+    more = max(0, len(found.occurrences) - SHOWN) + found.more
+    if more:
         made.append(f'<span class="tf-cite-more">{html.escape(strings.QUOTE_MORE.format(more=more))}</span>')
     return "".join(made)
 
@@ -65,23 +67,63 @@ def missing() -> str:
     return f'<span class="tf-uncited" title="{title}">{html.escape(strings.QUOTE_MISSING)}</span>'
 
 
+def decoded(text: str, quotes: Sequence[Mapping[str, Any]], document: Document) -> dict[str, Found]:
+    """The letters of each closed quotation that decoding told of -> where it stands. quotes: of
+    ``metrics.quotes_as_json``. Left out: what the pages don't say there (their text was taken out anew since), and
+    letters that stand for two quotations with places of their own."""
+    known: dict[str, Found | None] = {}
+    for quote in quotes:
+        words = _letters(text[quote["start"] : quote["end"]])
+        listed = [tuple(Place(place["page"], place["start"], place["end"]) for place in occurrence["places"])
+                  for occurrence in quote["occurrences"]]
+        good = tuple(places for places in listed if words and _letters(_words(places, document)) == words)
+        if not quote["closed"] or not good:
+            continue
+        found = Found(good, 1.0, quote["count"] - len(good))
+        known[words] = found if known.get(words, found) == found else None
+    return {words: found for words, found in known.items() if found is not None}
+
+
+def _words(places: Sequence[Place], document: Document) -> str:
+    return "".join(document.pages[place.page - 1].text[place.start : place.end] for place in places
+                   if place.page <= len(document.pages))
+
+
+def _letters(text: str) -> str:
+    """What neither Markdown nor a model's spelling of punctuation changes."""
+    return "".join(filter(str.isalnum, text))
+
+
 class _Checked:
     """One document's finder, and the answers that were checked with it."""
 
     def __init__(self, document: Document) -> None:
         self.document, self.finder = document, QuoteFinder(document)
         self._labels = [page.label for page in document.pages]
-        self._answers: OrderedDict[str, str] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str], str] = OrderedDict()
 
-    def render(self, text: str) -> str:
-        if text not in self._answers:
-            self._answers[text] = markdown.render(text, self._mark)
+    def render(self, text: str, quotes: Sequence[Mapping[str, Any]]) -> str:
+        key = (text, str(quotes))
+        if key not in self._answers:
+            known = decoded(text, quotes, self.document)
+            self._answers[key] = markdown.render(text, lambda words, after: (
+                self._told(known, words, after) or self._looked_up(words, after)))
             if len(self._answers) > _KEPT_ANSWERS:
                 self._answers.popitem(last=False)
-        self._answers.move_to_end(text)
-        return self._answers[text]
+        self._answers.move_to_end(key)
+        return self._answers[key]
 
-    def _mark(self, words: str, after: str) -> tuple[bool, str]:
+    def live(self, text: str, quotes: Sequence[Mapping[str, Any]]) -> str:
+        known = decoded(text, quotes, self.document)
+        return markdown.render(text, lambda words, after: self._told(known, words, after))
+
+    def _told(self, known: Mapping[str, Found], words: str, after: str) -> tuple[bool, str] | None:
+        found = known.get(_letters(words))
+        return (True, chips(found, self._labels, named_page(after))) if found else None
+
+    def _looked_up(self, words: str, after: str) -> tuple[bool, str] | None:
+        if len(normal(words)) < LEAST:
+            return None
         found = self.finder.find(words)
         return (True, chips(found, self._labels, named_page(after))) if found else (False, missing())
 
@@ -93,12 +135,20 @@ class Citations:
         self._documents: OrderedDict[str, _Checked] = OrderedDict()
         self._lock = threading.Lock()
 
-    def render(self, text: str, document: Document | None, key: str) -> str:
-        """key: of the document in the library. document: None where its text is gone; then nothing is looked up."""
+    def render(self, text: str, document: Document | None, key: str, quotes: Sequence[Mapping[str, Any]] = ()) -> str:
+        """key: of the document in the library. document: None where its text is gone; then nothing is looked up.
+        quotes: what decoding told, as ``metrics.quotes_as_json`` has it."""
         if document is None:
             return markdown.render(text)
         with self._lock:
-            return self._checked(document, key).render(text)
+            return self._checked(document, key).render(text, quotes)
+
+    def live(self, text: str, document: Document | None, key: str, quotes: Sequence[Mapping[str, Any]]) -> str:
+        """An answer that is being written: chips where decoding told of them already; nothing is looked up."""
+        if document is None or not quotes:
+            return markdown.render(text)
+        with self._lock:
+            return self._checked(document, key).live(text, quotes)
 
     def finder(self, document: Document, key: str) -> QuoteFinder:
         with self._lock:

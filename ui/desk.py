@@ -333,7 +333,7 @@ class Desk:
             raise Stopped
 
     def _keep(self, run: Run, state: str) -> None:
-        result = run.fold.result() | {"first_page": run.first_page, "system": run.system,
+        result = run.fold.result() | {"first_page": run.first_page, "system": run.system, "quotes": run.quotes,
                                       "model": self.model.name if self.model else ""}
         self._conversations.save(run.id, text=run.fold.text, token_ids=tuple(run.fold.token_ids), state=state,
                                  error=run.error, result=result)

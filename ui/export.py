@@ -9,9 +9,11 @@ from __future__ import annotations
 import html
 import json
 import re
+import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from . import figures as fmt
 from . import markdown, strings, talk_strings
@@ -73,7 +75,8 @@ def to_json(talk: Talk) -> str:
             "question": answer.question, "instructions": answer.result.get("system", ""), "answer": answer.text,
             "error": answer.error,
             "figures": asdict(figures_of(answer.result)), "pages": answer.result.get("page_shares", []),
-            "first_page": answer.result.get("first_page", 1)} for answer in talk.every],
+            "first_page": answer.result.get("first_page", 1), "quotes": answer.result.get("quotes", [])}
+            for answer in talk.every],
     }, ensure_ascii=False, indent=1)
 
 
@@ -100,8 +103,8 @@ def _about(talk: Talk) -> str:
 
 
 def _notes(answer: Answer, talk: Talk) -> list[str]:
-    """How the answer ended, its statistics, and that there are others in its place."""
-    notes = []
+    """Where its quotations stand, how the answer ended, its statistics, and that there are others in its place."""
+    notes = [_quotation(answer.text, quote) for quote in answer.result.get("quotes", ()) if quote["closed"]]
     if answer.state == "stopped":
         notes.append(strings.STOPPED)
     if answer.error:
@@ -117,6 +120,16 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
     if beside:
         notes.append(talk_strings.EXPORTED_VERSION.format(number=beside.index(answer.id) + 1, count=len(beside)))
     return notes
+
+
+def _quotation(text: str, quote: Mapping[str, Any]) -> str:
+    """The beginning of a quotation and the pages on which it stands, as decoding told them."""
+    words = textwrap.shorten(text[quote["start"] : quote["end"]], 60, placeholder="…")
+    labels = dict.fromkeys(strings.CITED_PAGE.format(label=place["label"]) for occurrence in quote["occurrences"]
+                           for place in occurrence["places"])
+    more = quote["count"] - len(quote["occurrences"])
+    listed = [*labels, *([strings.QUOTE_MORE.format(more=more)] if more else [])]
+    return f"“{words}” {', '.join(listed)}"
 
 
 def statistics(figures: Figures) -> str:

@@ -7,7 +7,7 @@ live, each shows its host and goes nowhere unless clicked.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
@@ -15,9 +15,9 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from . import strings
-from .quotes import LEAST, normal, quotations
+from .quotes import quotations
 
-Mark = Callable[[str, str], tuple[bool, str]]
+Mark = Callable[[str, str], tuple[bool, str] | None]
 AFTER = 40  # characters behind a quotation, where the answer may name its page
 CLOSING = ("”", "“", "»", "«", "」", '"')
 
@@ -62,7 +62,7 @@ _PARSER = _make()
 
 def render(text: str, mark: Mark | None = None) -> str:
     """Safe HTML of a Markdown text. mark: of a quotation and what follows it, whether it was found and the
-    HTML to put behind it."""
+    HTML to put behind it; None: it stays as it is."""
     tokens = _PARSER.parse(text, {})
     if mark is not None:
         depth = 0
@@ -83,12 +83,11 @@ def _marked(children: list[Token], mark: Mark, whole: bool) -> list[Token]:
         # Code is no quotation, whatever marks stand in it.
         plain += " " * len(child.content) if child.type == "code_inline" else \
             child.content if child.type == "text" else "\n" if child.type in ("softbreak", "hardbreak") else ""
-    found = list(quotations(plain))
-    if whole and not found and len(normal(plain)) >= LEAST:
-        found = [(0, len(plain))]
-    if not found:
+    verdicts = _verdicts(plain, quotations(plain), mark)
+    if whole and not verdicts:
+        verdicts = _verdicts(plain, [(0, len(plain))], mark)
+    if not verdicts:
         return children
-    verdicts = [(start, end, *mark(plain[start:end], plain[end : end + AFTER])) for start, end in found]
     out: list[Token] = []
     for start, child in zip(starts, children, strict=True):
         if child.type != "text":
@@ -109,6 +108,11 @@ def _marked(children: list[Token], mark: Mark, whole: bool) -> list[Token]:
                 out += [_text(text[last:done]), _raw(after)]
         out.append(_text(text[done:]))
     return out
+
+
+def _verdicts(plain: str, spans: Iterable[tuple[int, int]], mark: Mark) -> list[tuple[int, int, bool, str]]:
+    judged = ((start, end, mark(plain[start:end], plain[end : end + AFTER])) for start, end in spans)
+    return [(start, end, *verdict) for start, end, verdict in judged if verdict is not None]
 
 
 def _text(content: str) -> Token:

@@ -46,10 +46,12 @@ class Place:
 @dataclass(frozen=True)
 class Found:
     """Where a quotation stands: every occurrence, as its places in the document's order (more than one where it crosses
-    a page break or leaves words out). share: of the quotation that was found, 1 if all of it."""
+    a page break or leaves words out). share: of the quotation that was found, 1 if all of it. more: occurrences that
+    are not listed."""
 
     occurrences: tuple[tuple[Place, ...], ...]
     share: float
+    more: int = 0
 
 
 class Normal:
@@ -181,11 +183,9 @@ def normal(text: str) -> str:
 
 
 def quotations(text: str) -> Iterator[tuple[int, int]]:
-    """[start, end) of what stands between quotation marks and is long enough to be looked up."""
+    """[start, end) of what stands between quotation marks."""
     for match in _QUOTATION.finditer(text):
-        start, end = match.span(match.lastindex or 0)
-        if len(normal(text[start:end])) >= LEAST:
-            yield start, end
+        yield match.span(match.lastindex or 0)
 
 
 def _lower(text: str) -> str:

@@ -20,9 +20,11 @@ from triforce_core import (
     Event,
     Finished,
     PrefillProgress,
+    QuoteEvent,
     RoundEvent,
     SpeculationConfig,
     TextDelta,
+    metrics,
 )
 
 from . import energy
@@ -80,6 +82,7 @@ class Fold:
         self.prefill: PrefillProgress | None = None
         self.version = 0
         self.trace = Trace()
+        self._quotes: dict[int, QuoteEvent] = {}  # by number
         self._joules_before: float | None = None  # when the first event came
         self._joules: float | None = None
         self._origins: Counter[str] = Counter()
@@ -110,6 +113,8 @@ class Fold:
                     spent = energy.joules()
                     if spent is not None and self._joules_before is not None:
                         self._joules = spent - self._joules_before
+                case QuoteEvent():
+                    self._quotes[event.number] = event
                 case PrefillProgress():
                     self.prefill = event
             self.version += 1
@@ -159,6 +164,12 @@ class Fold:
                 return self.finished.page_shares
             return tuple(total / self._measured for total in self._shares) if self._measured else ()
 
+    @property
+    def quotes(self) -> tuple[QuoteEvent, ...]:
+        """What decoding has told of the quotations so far."""
+        with self._lock:
+            return tuple(self._quotes.values())
+
     def result(self) -> dict[str, Any]:
         """Everything worth keeping but the text and the tokens, as plain JSON."""
         figures, chunks = self.figures(), self.finished.chunks if self.finished else ()
@@ -205,6 +216,11 @@ class Run:
     def fold(self) -> Fold:
         """The leg that is being written."""
         return self.legs[-1]
+
+    @property
+    def quotes(self) -> list[dict[str, Any]]:
+        """What decoding has told of the answer's quotations, as plain JSON; pages count in the whole document."""
+        return metrics.quotes_as_json(self.fold.quotes, self.first_page)
 
     @property
     def ended(self) -> bool:

@@ -170,6 +170,7 @@ START_HERE = "Ask anything about it"
 START_MORE = ("The answer is written from the whole text, and the strip shows which pages the model leaned on. "
               "Press Race to see the same answer with and without speculation.")
 CITED_PAGE = "p. {label}"
+QUOTING = "quoting p. {label}"
 QUOTE_EXACT = "these words stand there"
 QUOTE_PARTLY = "{percent} % of these words stand there in one piece"
 QUOTE_ELSEWHERE = "the answer says p. {label}"

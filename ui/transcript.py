@@ -102,8 +102,15 @@ def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain,
                    for item in answers if item.state != "running")
 
 
-def live(run: Run, ahead: int = 0, traced: bool = False) -> str:
-    """The exchange that is being written: question, text so far, one line of state."""
+def quoting(quotes: Sequence[Mapping[str, Any]]) -> str:
+    """The page of a quotation that is being written, once a single place in the document is left for it."""
+    last = quotes[-1] if quotes else None
+    places = last["occurrences"][0]["places"] if last and not last["closed"] and last["occurrences"] else ()
+    return f" · {strings.QUOTING.format(label=places[0]['label'])}" if places else ""
+
+
+def live(run: Run, ahead: int = 0, traced: bool = False, body: Callable[[], str] | None = None) -> str:
+    """The exchange that is being written: question, text so far, one line of state. body: the text as safe HTML."""
     figures = run.fold.figures()
     if run.stopping:
         state = strings.STOPPING
@@ -115,10 +122,11 @@ def live(run: Run, ahead: int = 0, traced: bool = False) -> str:
         state = strings.THINKING
     else:
         state = strings.WRITING.format(rate=charts.fmt.rate(figures.tokens_per_second), tokens=figures.tokens)
+        state += quoting(run.quotes)
     text = ""
     if run.fold.text:
         words = (f'<div class="tf-tokens">{provenance.tokens(run.fold.trace, run.fold.text)}</div>' if traced
-                 else markdown.render(run.fold.text))
+                 else body() if body else markdown.render(run.fold.text))
         text = f'<div class="tf-prose tf-streaming">{words}</div>'
     return (f'{question(run.question)}<div class="tf-answer" aria-busy="true">{text}'
             f'<p class="tf-state"><span class="tf-dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(state)}'

@@ -14,7 +14,7 @@ from triforce_core.documents.running_lines import strip_running_lines
 from triforce_core.documents.sections import split_sections
 from triforce_core.documents.sentences import SentenceRules
 from triforce_core.documents.special import count_special, neutralise
-from triforce_core.documents.typography import ascii_typography, find_quote
+from triforce_core.documents.typography import ascii_typography, spelt_letters
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,12 @@ def test_typography_and_the_way_back() -> None:
     page = "He said:\u00a0“It’s — 5–6 …  no” 😀.\nNext “line” and “line”"
     plain = ascii_typography(page)
     assert plain == 'He said: "It\'s -- 5-6 ... no" .\nNext "line" and "line"'
-    start, end = find_quote(page, '"It\'s -- 5-6 ... no"')
-    assert page[start:end] == "“It’s — 5–6 …  no”"
-    first, second = find_quote(page, '"line"'), find_quote(page, '"line"', nth=1)
-    assert first is not None and second is not None and first[0] < second[0] and page[slice(*second)] == "“line”"
-    assert find_quote(page, "nowhere") is None and find_quote(page, "") is None
+    spelt, origins = spelt_letters(page, ascii_typography)
+    assert spelt == "".join(plain.split()) and len(origins) == len(spelt)
+    start = spelt.index('"It')
+    assert page[origins[start] : origins[spelt.index("no") + 2] + 1] == "“It’s — 5–6 …  no”"
+    assert page[origins[spelt.index("--")]] == page[origins[spelt.index("--") + 1]] == "—"
+    assert spelt_letters(" \n", str) == ("", [])
     assert ascii_typography(plain) == plain
 
 

@@ -13,6 +13,7 @@ from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
 from triforce_core.engine.assembly import BUILTIN_FOLDER
 from triforce_core.engine.engine import Engine
+from triforce_core.events import QuoteEvent
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
 
@@ -91,6 +92,33 @@ def test_an_answer_is_a_quotation_of_the_document(engine):
             assert done.text.startswith("“") and done.text.rstrip().endswith("”")
             for quotation in done.text.split("“")[1:]:
                 assert quotation.split("”")[0].strip() in words
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_quotations_stand_is_told_alike_however_they_were_drafted(engine, temperature):
+    """The same events in the same order from plain decoding and from every way of drafting, forced tokens and all."""
+    doc = document(sentences=120)
+    list(engine.open_document(doc))
+    sampling = SamplingParams(max_new_tokens=120, temperature=temperature, seed=4)
+
+    def answer(**dials):
+        *events, done = engine.ask("Who repaired the violin?", (), sampling,
+                                   SpeculationConfig(verifier="coupled", **dials))
+        return [event for event in events if isinstance(event, QuoteEvent)], done
+
+    plain, done = answer(engine="autoregressive")
+    assert done.quotes == tuple({quote.number: quote for quote in plain}.values())
+    for quote in done.quotes:
+        for occurrence in quote.occurrences:
+            (place,) = occurrence.places
+            assert doc.pages[place.page - 1].text[place.start : place.end] == done.text[quote.start : quote.end]
+    assert any(quote.closed for quote in done.quotes)
+    for drafting in ({}, {"ngram": "straight"}, {"tree": "sequoia"}, {"tree": "specinfer"},
+                     {"small_model": "off", "middle_cache": "none", "ngram": "on"}):
+        fast, finished = answer(**drafting, **DIALS)
+        assert fast == plain and finished.text == done.text, drafting
+        assert finished.stats.full_passes < done.stats.full_passes
+    assert not any(quote.occurrences for quote in answer(quotes="off")[0])
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,21 @@ def test_streaming_is_the_same_answer_while_it_is_written(client, served, dials)
     assert seen[-1].usage == whole.usage
 
 
+def test_quotations_come_with_their_places(client, dials) -> None:
+    dials.answer = "It says “keeper of Ness 2 counted 201 ships” and STOP “keeper of Ness 3 counted”."
+    given = {"model": "builtin", "messages": about(upload(client, 6), pages="2-4"), "stop": "STOP"}
+    answer = client.chat.completions.create(**given)
+    (quote,) = answer.quotes
+    text = answer.choices[0].message.content
+    assert text[quote["start"] : quote["end"]] == "keeper of Ness 2 counted 201 ships" and quote["count"] == 1
+    (place,) = quote["occurrences"][0]["places"]
+    assert (place["page"], place["label"]) == (2, "2") and place["end"] - place["start"] == len(text[slice(9, 43)])
+    chunks = list(client.chat.completions.create(**given, stream=True))
+    told = [chunk for chunk in chunks if getattr(chunk, "quotes", None)]
+    assert [chunk.quotes for chunk in told] == [[quote]] and not told[0].choices[0].delta.content
+    assert chunks.index(told[0]) < len(chunks) - 1  # before the answer is complete
+
+
 def test_the_seed_decides(client, dials) -> None:
     file = upload(client, 8)
     texts = [client.chat.completions.create(model="builtin", messages=about(file), seed=seed, temperature=0.8,

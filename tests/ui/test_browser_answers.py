@@ -32,6 +32,22 @@ def test_quotations_are_checked_and_open_their_page(served, tab, dials) -> None:
     tab.wait_for_selector("#page .tf-reader", state="hidden")
 
 
+def test_pages_of_quotations_are_there_while_the_answer_is_written(served, tab, dials) -> None:
+    upload(served, tab)
+    dials.answer = "It says “keeper of Ness 3 counted 302 ships” and “Ness 4 slept all night” " + "and goes on. " * 40
+    dials.triforce_tokens_per_second = 12.0
+    ask(tab, "How many ships?")
+    tab.wait_for_selector("#live .tf-cite")
+    assert tab.locator("#live .tf-cite").all_inner_texts() == ["p. 3"]
+    assert tab.locator("#live .tf-uncited").count() == 0  # what was not told is looked up when all is there
+    tab.click("#live .tf-cite")
+    tab.wait_for_selector("#page mark")
+    assert tab.inner_text("#page mark") == "keeper of Ness 3 counted 302 ships"
+    dials.triforce_tokens_per_second = 4000.0
+    answered(tab)
+    assert tab.locator("#transcript .tf-uncited").count() == 1
+
+
 def test_who_wrote_it(served, tab, dials) -> None:
     upload(served, tab)
     dials.triforce_tokens_per_second = 60.0

@@ -147,6 +147,21 @@ def test_exports_hold_everything_and_nothing_live(talks: Conversations) -> None:
     assert kept["shown"] == ["a", "b2"] and kept["answers"][0]["figures"]["tokens"] == 3
 
 
+def test_exports_tell_where_quotations_stand(talks: Conversations) -> None:
+    talk = talks.new(document_of(talks), "x")
+    talks.begin("a", talk.id, "Where?")
+    place = {"page": 3, "label": "iii", "start": 5, "end": 20}
+    quotes = [{"number": 0, "start": 1, "end": 16, "closed": True, "count": 4,
+               "occurrences": [{"start": 9, "end": 12, "places": [place]}]},
+              {"number": 1, "start": 19, "end": 22, "closed": False, "count": 1, "occurrences": []}]
+    talks.save("a", text="“Forty grey ships” “cut", token_ids=(1,), state="stopped", error="",
+               result={"quotes": quotes})
+    whole = export.Talk(talks.get(talk.id), "Book", talks.answers(talk.id), talks.every_answer(talk.id), {})
+    for kind in ("md", "html"):
+        assert "“Forty grey ship” p. iii, and 3 more places" in export.export(whole, kind)[1]
+    assert json.loads(export.export(whole, "json")[1])["answers"][0]["quotes"] == quotes
+
+
 def test_starters_ask_about_what_is_there() -> None:
     text = ("Of the harbour, Captain Ahab said little; and so Captain Ahab sailed, with Queequeg, and with Queequeg "
             "again. When Captain Ahab spoke, then Queequeg heard. ")

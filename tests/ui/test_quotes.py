@@ -114,7 +114,7 @@ def test_every_character_finds_its_way_back() -> None:
     ('He said "the keeper counted" and left.', ["the keeper counted"]),
     ("“the keeper counted” and „vierzig Schiffe zählte“ «quarante navires»",
      ["the keeper counted", "vierzig Schiffe zählte", "quarante navires"]),
-    ('5\'10" tall and 6\'2" tall, no quotation', []), ('"too short" here', []),
+    ('5\'10" tall and 6\'2" tall, no quotation', []), ('"short" here', ["short"]),
     ('an "unclosed quotation of many words', []), ('"first quotation here" and "second quotation here"',
                                                    ["first quotation here", "second quotation here"])])
 def test_what_counts_as_a_quotation(text: str, found: list[str]) -> None:
@@ -170,6 +170,51 @@ def test_an_answer_stays_harmless() -> None:
     assert "<img" not in html and 'class="tf-cite"' in html
     label = Document("t", "txt", (Page("<b>", KEEPER),), "test")
     assert "<b>" not in Citations().render(f'"{KEEPER}"', label, "key")
+
+
+def told(answer: str, *spots: tuple[int, int, int], of: str = "", closed: bool = True, count: int = 0) -> dict:
+    """A quotation as decoding tells of it: of: its words (as they stand between the answer's first marks)."""
+    of = of or answer[answer.index("“") + 1 : answer.index("”")]
+    start = answer.index(of)
+    return {"number": 0, "start": start, "end": start + len(of), "closed": closed, "count": count or len(spots),
+            "occurrences": [{"start": 0, "end": 1, "places": [
+                {"page": page, "label": str(page), "start": low, "end": high}]} for page, low, high in spots]}
+
+
+def test_places_that_decoding_told_are_taken_and_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a sentence that stands on three pages, those that were told; also of one too short to be looked up."""
+    pages, answer = document(KEEPER, KEEPER, KEEPER + " Yes."), f"“{KEEPER}” “Yes.”"
+    monkeypatch.setattr(QuoteFinder, "find", lambda *_: pytest.fail("looked up"))
+    quotes = [told(answer, (2, 0, len(KEEPER)), (3, 0, len(KEEPER)), count=9),
+              told(answer, (3, len(KEEPER) + 1, len(KEEPER) + 5), of="Yes.")]
+    html = Citations().render(answer, pages, "key", quotes)
+    assert [part.split("<")[0] for part in html.split('">')[1:] if part.startswith("p. ")] == ["p. 2", "p. 3", "p. 3"]
+    assert "and 7 more places" in html and f'data-spot="3:{len(KEEPER) + 1}-{len(KEEPER) + 5}"' in html
+    assert Citations().live(answer, pages, "key", quotes) == html  # while it is written as well
+
+
+def test_what_decoding_did_not_tell_is_looked_up() -> None:
+    pages, answer = document("Nothing.", KEEPER), f"“{KEEPER}” and “no keeper counted any ship”"
+    assert Citations().render(answer, pages, "key", [told(answer, (2, 0, len(KEEPER)))]).count("not in the doc") == 1
+    looked_up = Citations().render(answer, pages, "key")
+    assert 'data-spot="2:0-' in looked_up
+    for stale in ((1, 0, 8), (2, 1, len(KEEPER)), (3, 0, 5), (2, 4, 4)):  # the page says something else there
+        assert Citations().render(answer, pages, "key", [told(answer, stale)]) == looked_up
+    assert Citations().render(answer, pages, "key", [told(answer, (2, 0, 77), closed=False)]) == looked_up
+    assert "tf-cite" not in Citations().live(answer, pages, "key", [told(answer, (1, 0, 8))])
+
+
+def test_markdown_in_quoted_words_does_not_hide_where_they_stand() -> None:
+    page = "He wrote *never* on a_wall_of stone."
+    answer = f"“{page}”"
+    assert 'data-spot="1:0-36"' in Citations().render(answer, document(page), "k", [told(answer, (1, 0, len(page)))])
+
+
+def test_words_that_stand_for_two_quotations_are_looked_up() -> None:
+    """"Go!" and "Go." are told apart by their marks alone, which Markdown and typography may change."""
+    pages, answer = document("Go now, keeper! Go now, keeper."), "“Go now, keeper!” “Go now, keeper.”"
+    quotes = [told(answer, (1, 0, 15), of="Go now, keeper!"), told(answer, (1, 16, 31), of="Go now, keeper.")]
+    assert Citations().render(answer, pages, "key", quotes) == Citations().render(answer, pages, "key")
 
 
 def test_a_spot_travels_with_the_click_and_nothing_else_does() -> None:

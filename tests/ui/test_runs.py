@@ -6,6 +6,9 @@ from triforce_core import (
     EngineConfig,
     EngineScript,
     Finished,
+    QuoteEvent,
+    QuoteOccurrence,
+    QuotePlace,
     RoundEvent,
     SamplingParams,
     ScriptedEngine,
@@ -14,6 +17,7 @@ from triforce_core import (
     TierCount,
 )
 from ui.runs import Fold, Run, RunStore
+from ui.transcript import quoting
 
 
 def folded(*events) -> Fold:
@@ -87,3 +91,17 @@ def test_store_finds_what_runs_and_forgets_the_oldest() -> None:
     assert store.get(runs[0].id) is None and store.get(runs[3].id) is runs[3]
     assert store.of_conversation("talk2") is None
     assert store.race_of("doc") is not None and store.race_of("other") is None
+
+
+def test_a_quotation_is_told_again_and_its_pages_count_in_the_whole_document() -> None:
+    run = Run("d", "q", first_page=10)
+    open_, closed, other = (QuoteEvent(number, 1, end, end > 5, 1, (
+        QuoteOccurrence(3, 4, (QuotePlace(2, "xi", 0, end),)),)) for number, end in ((0, 4), (0, 9), (1, 8)))
+    run.fold.add(open_)
+    assert quoting(run.quotes) == " · quoting p. xi"
+    run.fold.add(closed)
+    assert quoting(run.quotes) == "" and run.fold.quotes == (closed,)
+    run.fold.add(other)
+    assert [(quote["number"], quote["closed"]) for quote in run.quotes] == [(0, True), (1, True)]
+    (place,) = run.quotes[0]["occurrences"][0]["places"]
+    assert place == {"page": 11, "label": "xi", "start": 0, "end": 9}

@@ -12,7 +12,7 @@ import pytest
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
 from triforce_core.errors import ContextTooLongError
-from triforce_core.events import RoundEvent, TierCount, Turn
+from triforce_core.events import QuoteEvent, QuoteOccurrence, QuotePlace, RoundEvent, TierCount, Turn
 from triforce_core.worker.protocol import Ask, Failed, Receiver, Refused, Request, Sender, Yielded, decode, encode
 
 VALUES = [
@@ -21,6 +21,7 @@ VALUES = [
     Request(2, Ask(None, (), SamplingParams(), SpeculationConfig())),
     Document("t", "txt", (Page("1", "é\x00"),), "text", ("careful",)),
     Yielded(3, RoundEvent(0, (1,), ("bonus",), (TierCount("draft", 2, 1),), {"verify": 1.5}, (0.5, 0.5), 0.1)),
+    Yielded(4, QuoteEvent(0, 1, 9, True, 2, (QuoteOccurrence(5, 8, (QuotePlace(1, "i", 3, 11),)),))),
 ]
 
 

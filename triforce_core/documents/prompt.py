@@ -26,7 +26,7 @@ from .layout import Layout
 from .lexical import WordIndex
 from .sentences import SentenceRules
 from .tagged_layout import TaggedLayout
-from .typography import find_quote, normaliser
+from .typography import normaliser, spelt_letters
 
 PROMPT_VERSION = 1  # part of the key of a saved reading: raise it when the same document would give other ids
 _LONGEST_LABEL = 40
@@ -36,10 +36,14 @@ _LONGEST_LABEL = 40
 class DocumentPrompt:
     """A document as the model reads it. token_ids and marks: [n]; pages cover [0, n) without gaps."""
 
-    document_id: str
+    document: Document
     token_ids: np.ndarray  # int32
     pages: tuple[PageSpan, ...]
     marks: np.ndarray  # uint8, verbatim.Mark of every token
+
+    @property
+    def document_id(self) -> str:
+        return self.document.id
 
     def page_index(self, token: int) -> int:
         """Which page (from 0) holds this token."""
@@ -157,7 +161,7 @@ class PromptBuilder:
                 ids += self._layout.tail
                 marks.append(np.zeros(len(self._layout.tail), np.uint8))
             spans.append(PageSpan(page.label, start, len(ids)))
-        prompt = DocumentPrompt(key, np.array(ids, np.int32), tuple(spans), np.concatenate(marks))
+        prompt = DocumentPrompt(document, np.array(ids, np.int32), tuple(spans), np.concatenate(marks))
         self._last = (key, prompt)
         return prompt
 
@@ -211,20 +215,28 @@ class PromptBuilder:
             return None
         return self.quote_format.prior * np.append(scores, 0.0)[prompt.quotes.sentence_of]  # -1: the appended one
 
-    def places(self, document: Document, start: int, end: int) -> list[tuple[int, int, int]]:
-        """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text."""
-        prompt, found = self.document(document), []
+    def places(self, prompt: DocumentPrompt, start: int, end: int) -> list[tuple[int, int, int]]:
+        """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text.
+
+        By counting the letters behind them, not by searching: a sentence is not mistaken for its twin on the page. A
+        page whose text and tokens do not agree letter by letter is left out."""
+        found = []
         for index, first, last in prompt.split_by_page(start, end):
-            kept = [int(i) for i in prompt.token_ids[first:last][(prompt.marks[first:last] & Mark.TEXT) != 0]]
-            words = self.tokenizer.decode(kept)
-            earlier = prompt.token_ids[prompt.pages[index].start : first]
-            before = "".join(self.tokenizer.decode(int(i) for i in earlier).split())
-            solid = "".join(words.split())
-            place = find_quote(document.pages[index].text, words, nth=before.count(solid) if solid else 0)
-            place = place or find_quote(document.pages[index].text, words)
-            if place is not None:
-                found.append((index, *place))
+            text = first + np.flatnonzero(prompt.marks[first:last] & Mark.TEXT)
+            if not len(text):
+                continue
+            behind = prompt.pages[index].end - (self.tail_length if index == len(prompt.pages) - 1 else 0)
+            words, rest = self._solid(prompt.token_ids[text]), self._solid(prompt.token_ids[text[0] : behind])
+            page, origins = spelt_letters(prompt.document.pages[index].text, self._normalise)
+            if words and page.endswith(rest) and rest.startswith(words):
+                at = len(page) - len(rest)
+                found.append((index, origins[at], origins[at + len(words) - 1] + 1))
         return found
+
+    def _solid(self, token_ids: np.ndarray) -> str:
+        """Their letters; half a character at the end is none."""
+        decoder = self.tokenizer.stream_decoder()
+        return "".join("".join(decoder.feed(int(token)) for token in token_ids).split())
 
 
 def _join_over_page_breaks(

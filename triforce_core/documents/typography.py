@@ -1,11 +1,12 @@
 """``ascii-typography-v1``: the spelling that the built-in model was trained on, applied when a prompt is built.
 
-Documents keep their own typography for display; ``find_quote`` leads from the model's spelling back to it.
+Documents keep their own typography for display; ``spelt_letters`` leads from the model's spelling back to it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 ASCII_TYPOGRAPHY = "ascii-typography-v1"
 
@@ -23,7 +24,7 @@ def ascii_typography(text: str) -> str:
     return _SPACES.sub(" ", _PICTURES.sub("", text))
 
 
-def normaliser(name: str | None):
+def normaliser(name: str | None) -> Callable[[str], str]:
     """The mapping of a prompt.json's ``normalise``; none named, none applied. Raises UnsupportedModelError."""
     if name is None:
         return str
@@ -36,23 +37,10 @@ def normaliser(name: str | None):
     )
 
 
-def find_quote(page_text: str, quote: str, *, nth: int = 0) -> tuple[int, int] | None:
-    """Characters [start, end) of page_text whose ascii typography is the quote; white space counts as equal.
+def spelt_letters(text: str, normalise: Callable[[str], str]) -> tuple[str, list[int]]:
+    """What ``normalise`` makes of a text, white space left out, and the index of the character each letter came from.
 
-    nth chooses among several equal places, counted from 0."""
-    wanted = "".join(ascii_typography(quote).split())
-    if not wanted:
-        return None
-    letters: list[str] = []
-    places: list[int] = []
-    for at, character in enumerate(page_text):
-        if not character.isspace():
-            for letter in _PICTURES.sub("", character.translate(_CHARACTERS)):
-                letters.append(letter)
-                places.append(at)
-    solid, start = "".join(letters), -1
-    for _ in range(nth + 1):
-        start = solid.find(wanted, start + 1)
-        if start < 0:
-            return None
-    return places[start], places[start + len(wanted) - 1] + 1
+    normalise: one that treats every character but white space for itself, as the ones here do."""
+    spelt = {character: "".join(normalise(character).split()) for character in set(text)}
+    origins = [at for at, character in enumerate(text) for _ in spelt[character]]
+    return "".join(spelt[character] for character in text), origins

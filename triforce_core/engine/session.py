@@ -18,6 +18,7 @@ from ..events import (
     Finished,
     FinishReason,
     PrefillProgress,
+    QuoteEvent,
     RoundEvent,
     TextDelta,
     TierCount,
@@ -29,13 +30,14 @@ from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
 from ..speculation.round import Round, speculate
 from ..tuning.controller import Choice
+from ..verbatim import QuoteConstraint
 from .accumulated import AccumulatedMass
 from .assembly import Hierarchy, Loaded, dials_for
 from .attention_map import AttendedMap, AttentionMass
 from .dials import Dials
 from .pacing import Pacing
 from .prefill import prefill
-from .quoting import QuoteMasks
+from .quoting import QuoteMasks, QuoteReport
 from .small_model import SmallReading
 
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
@@ -44,7 +46,7 @@ _OBSERVED = 16
 _MASS_ROWS = 16
 _TOP_CHUNKS = 16
 
-AnswerEvent = PrefillProgress | RoundEvent | TextDelta | Finished
+AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
 
 
 class Session:
@@ -97,11 +99,13 @@ class Session:
         shares = attended.add(observer.latest) if observer.latest is not None else None
         if hierarchy is not None:
             hierarchy.start(context)
+        constraint = self._constraint(question, speculation)
+        new_sampler = partial(self._sampler, question, sampling, speculation, constraint, len(context))
         if self.loaded.target.graphs is not None:
-            for capture in self._captures(context, hierarchy,
-                                          self._sampler(question, sampling, speculation, len(context))):
+            for capture in self._captures(context, hierarchy, new_sampler()):
                 capture()
-        sampler = self._sampler(question, sampling, speculation, len(context))
+        sampler = new_sampler()
+        report = QuoteReport(constraint, self.builder, self.prompt) if constraint is not None else None
         pacing = self._pacing if hierarchy is not None else None
         if pacing is not None:
             pacing.measure(context, AttentionMass(observer.chunk_size, observer.mass_rows))
@@ -155,14 +159,18 @@ class Session:
             if text:
                 texts.append(text)
                 yield TextDelta(text, event.elapsed)
+            if report is not None:
+                yield from report.feed(tokens[: len(shown)], shown)
         tail = decoder.flush()
         if tail:
             texts.append(tail)
             yield TextDelta(tail, perf_counter() - started)
+        if report is not None:
+            yield from report.end()
         lengths = pacing.why() if pacing is not None else ""
         told = replace(dials, why=f"{dials.why}; {lengths}") if lengths else dials
         yield self._finished(reason, context[answer_start:], rounds, attended, told, answer_start - reused, reused,
-                             started, prefilled, "".join(texts))
+                             started, prefilled, "".join(texts), report.quotes if report is not None else ())
 
     def read_small(self, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
         """Have the small model read the document where the usual settings ask for that: no question shall wait for it.
@@ -281,16 +289,18 @@ class Session:
             yield from prefill(self.full, wanted[last:], _OBSERVED, cancelled)
             self._read = context[: self.full.length]
 
+    def _constraint(self, question: str | None, speculation: SpeculationConfig) -> QuoteConstraint | None:
+        if question is None or speculation.quotes == "off":
+            return None
+        return self.builder.quote_constraint(self.prompt, question)
+
     def _sampler(self, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig,
-                 answer_start: int) -> Sampler:
+                 constraint: QuoteConstraint | None, answer_start: int) -> Sampler:
         if sampling.stop_token_ids is not None:
             stop = frozenset(sampling.stop_token_ids)
         else:
             stop = frozenset() if question is None else self.builder.stop_token_ids
-        masks = None
-        if question is not None and speculation.quotes != "off":
-            constraint = self.builder.quote_constraint(self.prompt, question)
-            masks = QuoteMasks(constraint, answer_start, stop) if constraint else None
+        masks = QuoteMasks(constraint, answer_start, stop) if constraint is not None else None
         shard = self.loaded.shard
         return Sampler(sampling, verifier=speculation.verifier, masks=masks, stop=stop,
                        same=shard.same if shard.world > 1 else None)
@@ -320,7 +330,7 @@ class Session:
 
     def _finished(self, reason: FinishReason, token_ids: Sequence[int], rounds: list[RoundEvent],
                   attended: AttendedMap | None, dials: Dials, prompt_tokens: int, reused: int, started: float,
-                  prefilled: float, text: str = "") -> Finished:
+                  prefilled: float, text: str = "", quotes: tuple[QuoteEvent, ...] = ()) -> Finished:
         stats = answer_stats(rounds, prompt_tokens=prompt_tokens, reused_tokens=reused,
                              prefill_seconds=prefilled - started, engine=dials.engine, why=dials.why,
                              verifier=dials.verifier, dials=dials.shown())
@@ -331,7 +341,7 @@ class Session:
             chunks.append(AttendedChunk(self.prompt.pages[page].label, start, start + len(ids), share,
                                         self.builder.tokenizer.decode(ids)))
         return Finished(reason, text, tuple(token_ids), stats, tuple(chunks),
-                        attended.page_shares if attended else ())
+                        attended.page_shares if attended else (), quotes)
 
 
 def _tested(done: Round, tier: str) -> list[TierCount]:

@@ -23,7 +23,7 @@ from .files import Files
 from .messages import Wish, read_wish, sampling, shown
 from .models import Models
 from .problems import Problem, answered
-from .replies import REASONS, chunk, completion, event, usage_chunk
+from .replies import REASONS, chunk, completion, event, quotes, usage_chunk
 
 _LOOK_EVERY = 0.5  # seconds between two looks whether the asker is still there
 _EARLY = 10.0  # seconds in which an error still gets a status of its own; after them the stream begins
@@ -125,6 +125,7 @@ class Chat:
 
     async def _parts(self, request: Request, run: Run, news: asyncio.Event, wish: Wish) -> AsyncIterator[bytes]:
         model, sent, hit, clock = self._models.id, 0, False, asyncio.get_running_loop().time
+        told: list[dict[str, Any]] = []
         try:
             yield event(chunk(run, model, {"role": "assistant", "content": ""}))
             spoken = clock()
@@ -134,6 +135,10 @@ class Chat:
                 if length > sent and not hit:
                     yield event(chunk(run, model, {"content": run.fold.text[sent:length]}))
                     sent, spoken = length, clock()
+                known = quotes(run, sent)
+                if known != told:
+                    yield event(chunk(run, model, {}) | {"quotes": [quote for quote in known if quote not in told]})
+                    told = known
                 if found and not hit:
                     hit = True
                     self._services.desk.stop(run)

@@ -37,11 +37,16 @@ def timings(run: Run) -> dict[str, Any]:
     }
 
 
+def quotes(run: Run, length: int) -> list[dict[str, Any]]:
+    """What decoding told of the quotations in the answer's first ``length`` characters."""
+    return [quote for quote in run.quotes if quote["end"] <= length]
+
+
 def completion(run: Run, model: str, text: str, reason: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": text, "refusal": None}
     return _head(run, model, "chat.completion") | {
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
-        "usage": usage(run), "timings": timings(run)}
+        "usage": usage(run), "timings": timings(run), "quotes": quotes(run, len(text))}
 
 
 def chunk(run: Run, model: str, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def panels(services: Services) -> list[Panel]:
 
         def body(answer: Answer) -> str:
             if answer.id != view.traced:
-                return services.citations.render(answer.text, document, view.document or "")
+                return services.citations.render(answer.text, document, view.document or "",
+                                                 answer.result.get("quotes", ()))
             kept = conversations.trace(answer.id) or Trace()
             labels = [page.label for page in (document.pages if document else ())]
             return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), labels)
@@ -100,7 +101,11 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_live(view: View) -> str:
         run = running(view)
-        return transcript.live(run, services.desk.waiting, traced=run.id == view.traced) if run else ""
+        if run is None:
+            return ""
+        text, document = run.fold.text, services.library.document(run.document)
+        return transcript.live(run, services.desk.waiting, traced=run.id == view.traced, body=lambda: (
+            services.citations.live(text, document, run.document, run.quotes)))
 
     def stop_state(view: View) -> tuple[bool, bool]:
         run = services.active_run(view)

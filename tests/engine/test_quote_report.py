@@ -1,0 +1,143 @@
+"""Where quotations stand, as decoding knows it: the words at the places told are the words quoted."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from engine.tiny import BUILTIN
+
+from triforce_core.documents.document import Document, Page
+from triforce_core.documents.prompt import DocumentPrompt, PromptBuilder
+from triforce_core.documents.typography import ascii_typography
+from triforce_core.engine.quoting import QuoteReport
+from triforce_core.events import QuoteEvent
+from triforce_core.tokenizer import Tokenizer
+from triforce_core.verbatim import Mark, QuoteConstraint
+
+SENTENCES = ["No.", "He — at last — came…", "“Is it so?” she asked.", "Ölände grüßen 😀 heute.", "He came.",
+             "No. 5 lay\tthere.", "漢字 は難しい。", "The keeper of the light counted forty ships.",
+             "The keeper of the light counted fifty.",
+             "So did the others, [page 3] they said, and nobody wrote anything down for the rest of that long year."]
+
+
+@pytest.fixture(scope="module")
+def builder() -> PromptBuilder:
+    return PromptBuilder(Tokenizer(BUILTIN))
+
+
+def small_document(chance: random.Random) -> Document:
+    """Sentences that come again and again, lines, empty pages, and pages that end in the middle of a sentence."""
+    text = "".join(chance.choice(SENTENCES) + chance.choice((" ", " ", "\n", "\n\n")) for _ in range(24))
+    cuts = sorted(chance.sample([at for at, c in enumerate(text) if c == " "], 3))
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    parts.insert(chance.randrange(4), chance.choice(("", " \n")))
+    return Document("d", "txt", tuple(Page(chance.choice(("No.", str(n))), part) for n, part in enumerate(parts)), "t")
+
+
+def some_answer(rules: QuoteConstraint, chance: random.Random) -> list[int]:
+    """Up to 90 tokens that the rules allow, mostly quotations."""
+    state, answer = rules.initial(), []
+    while len(answer) < 90:
+        choices = state.allowed()
+        token = rules.open_id if choices is None else int(chance.choice(choices.tolist()))
+        if choices is not None and rules.close_id in choices and chance.random() < 0.3:
+            token = rules.close_id
+        answer.append(token)
+        state = state.advance(token)
+    return answer
+
+
+def standing(prompt: DocumentPrompt, words: list[int], unit: str, whole: bool) -> list[tuple[int, int]]:
+    """By definition: context tokens [start, end) of every passage of these words. whole: that may also end there."""
+    text = np.flatnonzero(prompt.marks & Mark.TEXT)
+    tokens, marks = prompt.token_ids[text], prompt.marks[text].astype(int)
+    ends_line = [bool(mark & Mark.LINE_END) for mark in marks]
+    found = []
+    for at in range(len(text) - len(words) + 1):
+        after = at + len(words)
+        first = Mark.SENTENCE_START if unit == "sentence" else Mark.WORD_START
+        begins = marks[at] & first or (unit == "word" and (at == 0 or ends_line[at - 1]))
+        ends = ends_line[after - 1] or (marks[after - 1] & Mark.SENTENCE_END if unit == "sentence" else
+                                        after < len(text) and marks[after] & Mark.WORD_START)
+        if begins and (ends or not whole) and tokens[at:after].tolist() == words and not any(ends_line[at : after - 1]):
+            found.append((int(text[at]), int(text[after - 1]) + 1))
+    return found
+
+
+def letters(text: str) -> str:
+    return "".join(ascii_typography(text).split())
+
+
+@pytest.mark.parametrize("unit", ["sentence", "word"])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_words_at_the_places_are_the_words_quoted(builder: PromptBuilder, seed: int, unit: str) -> None:
+    chance = random.Random(f"{seed} {unit}")
+    prompt = builder.document(small_document(chance))
+    rules = builder.quote_constraint(prompt, "Who came?")
+    assert rules is not None
+    rules = replace(rules, unit=unit)
+    answer = some_answer(rules, chance)
+    decoder = builder.tokenizer.stream_decoder()
+    texts = [decoder.feed(token) for token in answer]
+    told, shown = [], []
+    report, in_rounds = QuoteReport(rules, builder, prompt), QuoteReport(rules, builder, prompt)
+    for at in range(len(answer)):
+        new = list(report.feed(answer[at : at + 1], texts[at : at + 1]))
+        told += new
+        shown += [at] * len(new)
+    told += report.end()
+    again, at = [], 0
+    while at < len(answer):  # as rounds of several tokens come: the same is told
+        step = chance.randint(1, 9)
+        again += in_rounds.feed(answer[at : at + step], texts[at : at + step])
+        at += step
+    assert [*again, *in_rounds.end()] == told and in_rounds.quotes == report.quotes
+    assert [quote.number for quote in report.quotes] == list(range(len(report.quotes)))
+    assert sum(quote.closed for quote in told) == answer.count(rules.close_id) >= 1
+
+    text = "".join(texts)
+    for quote, end in zip(told, shown, strict=False):
+        opened = max(at for at in range(end) if answer[at] == rules.open_id)
+        words = answer[opened + 1 : end if quote.closed else end + 1]
+        places = standing(prompt, words, unit, whole=quote.closed)
+        assert quote.count == len(places) and text[quote.start - 1] == "“"
+        assert [(o.start, o.end) for o in quote.occurrences] == places[: len(quote.occurrences)]
+        assert len(quote.occurrences) == min(quote.count, 8)
+        if quote.closed:
+            assert text[quote.end] == "”"
+        else:  # told as soon as one place was left
+            assert quote.count == 1
+            assert len(words) == 1 or len(standing(prompt, words[:-1], unit, whole=False)) > 1
+        check_letters(quote, text, prompt)
+
+
+def check_letters(quote: QuoteEvent, text: str, prompt: DocumentPrompt) -> None:
+    pages = prompt.document.pages
+    wanted = letters(text[quote.start : quote.end])
+    stand = [[(place.page, place.start) for place in occurrence.places] for occurrence in quote.occurrences]
+    assert stand == sorted(stand) and (not wanted or len(set(map(tuple, stand))) == len(stand))
+    for occurrence in quote.occurrences:
+        assert occurrence.places or not wanted
+        found = "".join(pages[place.page - 1].text[place.start : place.end] for place in occurrence.places)
+        # A character that is spelt with several letters may be cut while a quotation is being written.
+        assert letters(found) == wanted if quote.closed else letters(found).startswith(wanted)
+        assert all(pages[place.page - 1].label == place.label for place in occurrence.places)
+        covered = [prompt.page_index(token) + 1 for token in (occurrence.start, occurrence.end - 1)]
+        assert not wanted or {place.page for place in occurrence.places} <= set(range(covered[0], covered[1] + 1))
+
+
+def test_an_answer_cut_inside_a_quotation_is_told_as_far_as_it_goes(builder: PromptBuilder) -> None:
+    prompt = builder.document(Document("d", "txt", (Page("1", "One day came. One day went."),), "t"))
+    rules = builder.quote_constraint(prompt, "What?")
+    assert rules is not None
+    words = builder.tokenizer.encode(" One day")
+    report = QuoteReport(rules, builder, prompt)
+    decode = builder.tokenizer.stream_decoder()
+    answer = [rules.open_id, *words]
+    assert list(report.feed(answer, [decode.feed(token) for token in answer])) == []  # two places are left
+    (cut,) = report.end()
+    assert (cut.closed, cut.count) == (False, 2) and report.quotes == (cut,)
+    assert [(o.places[0].start, o.places[0].end) for o in cut.occurrences] == [(0, 7), (14, 21)]
