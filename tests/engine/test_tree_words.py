@@ -15,6 +15,7 @@ from triforce_core.drafters.device_tree import DeviceTree
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.engine.dials import Dials
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.tree_dials import TreeDials
 from triforce_core.errors import ConfigError
 from triforce_core.events import Finished, RoundEvent
 from triforce_core.kv_cache.indexed import IndexedCache
@@ -179,6 +180,10 @@ def test_who_grows_and_how_much():
     assert nobody.tree == "off" and "no small model to grow them" in nobody.why
     assert decide(tree="sequoia", tree_tier="middle", context=100).tree == "off"
     assert not decide(tree="sequoia", ngram="on").ngram
+    for offloaded, tier, most in ((True, "auto", 255), (False, "middle", 15), (False, "draft", 7)):
+        led = TreeDials.decide(SpeculationConfig(tree="sequoia", tree_tier=tier), small=True, middle=True,
+                               offloaded=offloaded, device_leads=True)
+        assert led.size == most and (led.size + 1) & led.size == 0  # whole passes, the token before it included
     assert decide(tree="sequoia", tree_size=3).tree_depth == 3
     for bad in ({"tree": "oak"}, {"tree_tier": "target"}, {"tree_size": 0}, {"tree_depth": 65}):
         with pytest.raises(ConfigError, match=next(iter(bad))):

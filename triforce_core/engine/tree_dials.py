@@ -28,7 +28,7 @@ class TreeDials:
     @classmethod
     def decide(cls, wanted: SpeculationConfig, *, small: bool, middle: bool, offloaded: bool,
                device_leads: bool) -> TreeDials:
-        """small, middle: the tiers that there are."""
+        """small, middle: the tiers that there are. device_leads: trees are grown without the host."""
         if wanted.tree == "off":
             return cls()
         tier = wanted.tree_tier
@@ -39,10 +39,11 @@ class TreeDials:
             return cls(why=f"no trees: there is {who} to grow them")
         alone = tier == "middle" or not middle
         size, depth = (64, 32) if offloaded and alone else (16, 10) if tier == "middle" else (8, 4)
+        if device_leads:  # its passes have a few widths: a tree and the token before it fill one
+            size, depth = (255, 48) if offloaded and alone else (15, 10) if tier == "middle" else (7, 4)
         size = size if wanted.tree_size == "auto" else wanted.tree_size
         depth = min(size, depth if wanted.tree_depth == "auto" else wanted.tree_depth)
         grower = "the small model" if tier == "draft" else "the part of the cache"
         what = f"trees of up to {size} guesses on {depth} levels" if wanted.tree == "sequoia" else \
             f"{max(1, size // depth)} chains of {depth} guesses side by side"
-        led = ", led by the host" if device_leads else ""
-        return cls(wanted.tree, tier, size, depth, f"{what}, grown by {grower}{led}")
+        return cls(wanted.tree, tier, size, depth, f"{what}, grown by {grower}")
