@@ -54,7 +54,7 @@ class Scripted:
         yield LoadProgress("weights", 1.0)
         yield ModelInfo("m", "d", "cpu", "", "cpu", "float32", 2000, 0, 0, instructions=self.config.model == "chat")
 
-    def measure(self, document: Document) -> DocumentFit:
+    def measure(self, document: Document, heard=lambda progress: None) -> DocumentFit:
         tokens = tuple(len(page.text) for page in document.pages)
         return DocumentFit(sum(tokens), 2000, tokens)
 
@@ -187,7 +187,8 @@ def test_the_advice_on_pages(lengths: tuple[int, ...], pages: str) -> None:
 
     document = Document("t", "txt", tuple(Page(str(i), "x" * n) for i, n in enumerate(lengths, 1)), "text")
     with pytest.raises(ContextTooLongError, match=pages):
-        cli._refuse_if_too_long(Scripted(EngineConfig()), document, 1, len(lengths))  # type: ignore[arg-type]
+        cli._refuse_if_too_long(Scripted(EngineConfig()), document, 1, len(lengths),  # type: ignore[arg-type]
+                                cli._Progress())
 
 
 @pytest.mark.parametrize("arguments", [

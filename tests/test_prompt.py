@@ -214,6 +214,24 @@ def test_other_tokenizers_get_sentence_marks_too(builders: dict[str, PromptBuild
     assert builder.tokenizer.decode(prompt.token_ids[starts[1] : starts[2]]).strip().startswith("The dog")
 
 
+@pytest.mark.parametrize("kind", ["tagged", "bytes"])
+def test_the_count_tells_how_far_it_is(builders: dict[str, PromptBuilder], kind: str) -> None:
+    """Every few pages; the total is an estimate until the last, and the ids do not depend on how many go together."""
+    builder, heard = builders[kind], []
+    long = Document("long", "txt", tuple(Page(str(i), f"Fox {i} knows it. " * (i % 7 + 1)) for i in range(80)), "txt")
+    counted = builder.tokens_of_pages(long, heard.append)
+    assert [progress.stage for progress in heard] == ["tokenize"] * 3
+    head_and_tail = len(builder._layout.head) + builder.tail_length
+    assert heard[-1].tokens_done == heard[-1].tokens_total == sum(counted) - head_and_tail
+    assert all(0.7 < progress.tokens_total / heard[-1].tokens_total < 1.3 for progress in heard)
+    assert heard[0].tokens_done < heard[1].tokens_done and heard[0].eta_seconds > 0 and heard[-1].eta_seconds == 0
+    parts = builder._layout.pages([page.label for page in long.pages], [page.text for page in long.pages])
+    assert [len(ids) for ids, _ in parts[1:-1]] == counted[1:-1]
+    again: list = []
+    builder.tokens_of_pages(long, again.append)
+    assert again == [], "remembered"
+
+
 def test_what_fits(builders: dict[str, PromptBuilder]) -> None:
     builder = builders["tagged"]
     counts = builder.tokens_of_pages(DOCUMENT)

@@ -105,7 +105,7 @@ def _ask(given: Namespace) -> int:
                 raise ConfigError(f"{step.name} follows no instructions: it only answers questions about the document",
                                   remedy="Leave --system out, or choose a chat model with --model.")
         with _ctrl_c_cancels(engine):
-            _refuse_if_too_long(engine, document, first, last)
+            _refuse_if_too_long(engine, document, first, last, say)
             opened = None
             for progress in engine.open_document(chosen):
                 say.event(progress)
@@ -152,9 +152,10 @@ def _saved_readings(data_dir: Path | None) -> Path:
     return PlatformDirs("triforce-chat", appauthor=False).user_cache_path / "readings"
 
 
-def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, first: int, last: int) -> None:
+def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, first: int, last: int,
+                        say: _Progress) -> None:
     """Nothing is cut silently: say how long it is, what fits, and the flag that chooses it."""
-    fit = engine.measure(document.select(first, last))
+    fit = engine.measure(document.select(first, last), say.event)
     if fit.fits:
         return
     count = pages_that_fit(fit)
@@ -208,9 +209,10 @@ class _Progress:
             self._rewrite(f"Loading: {event.stage}{share}")
         elif isinstance(event, PrefillProgress):
             eta = "" if event.eta_seconds is None else f", {event.eta_seconds:.0f} s left"
-            doing = {"read": "Reading", "restore": "Restoring", "save": "Saving", "warm-up": "Warming up",
-                     "draft": "Reading with the draft model"}[event.stage]
-            self._rewrite(f"{doing}: {event.tokens_done:,} of {event.tokens_total:,} tokens, "
+            doing = {"tokenize": "Tokenizing", "read": "Reading", "restore": "Restoring", "save": "Saving",
+                     "warm-up": "Warming up", "draft": "Reading with the draft model"}[event.stage]
+            about = "about " if event.stage == "tokenize" else ""
+            self._rewrite(f"{doing}: {event.tokens_done:,} of {about}{event.tokens_total:,} tokens, "
                           f"{event.tokens_per_second:,.0f} tokens/s{eta}")
         elif isinstance(event, TextDelta):
             self._end_line()

@@ -158,8 +158,9 @@ class PrefillProgress:
     tokens_total: int
     tokens_per_second: float
     eta_seconds: float | None
-    # draft: the draft model reads it too; warm-up: passes are captured, weights copied
-    stage: Literal["read", "restore", "save", "draft", "warm-up"] = "read"
+    # tokenize: the text becomes tokens, their total estimated; draft: the draft model reads it too; warm-up: passes are
+    # captured, weights copied
+    stage: Literal["tokenize", "read", "restore", "save", "draft", "warm-up"] = "read"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
@@ -70,6 +70,7 @@ class EngineScript:
 
     seed: int = 0
     load_seconds: float = 0.3
+    tokenize_seconds: float = 0.0
     prefill_tokens_per_second: float = 20_000.0
     prefill_chunk: int = 256
     restore_seconds: float = 0.1
@@ -132,12 +133,21 @@ class ScriptedEngine:
         self._loaded, self._state = True, "idle"
         yield self._model
 
-    def measure(self, document: Document) -> DocumentFit:
+    def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
+                ) -> DocumentFit:
+        fit, pause = self._fit(document), self.script.tokenize_seconds
+        total = fit.tokens
+        for done in range(1, 5 if pause else 1):
+            self._cancel.wait(pause / 4)
+            heard(PrefillProgress(total * done // 4, total, total / pause, pause * (4 - done) / 4, "tokenize"))
+        return fit
+
+    def _fit(self, document: Document) -> DocumentFit:
         pages = tuple(len(_WORD.findall(page.text)) + 2 for page in document.pages)
         return DocumentFit(sum(pages), self._model.max_context - _CONVERSATION, pages)
 
     def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
-        fit, started = self.measure(document), time.monotonic()
+        fit, started = self._fit(document), time.monotonic()
         restored = document.id in self._read
         self._cancel.clear()
         self._document, self._state = None, "busy"
@@ -205,7 +215,7 @@ class ScriptedEngine:
                 yield from told[len(quotes) :]
                 quotes = told
         self._state = "idle"
-        reused = self.measure(document).tokens + sum(len(turn.answer_token_ids) for turn in history)
+        reused = self._fit(document).tokens + sum(len(turn.answer_token_ids) for turn in history)
         why = "a draft model is loaded and the document is long" if triforce else "plain decoding was asked for"
         stats = answer_stats(rounds, prompt_tokens=new, reused_tokens=reused, prefill_seconds=prefilled,
                              engine="triforce" if triforce else "autoregressive", why=why,

@@ -22,6 +22,7 @@ from triforce_core import (
     LoadProgress,
     ModelInfo,
     NotEnoughMemoryError,
+    PrefillProgress,
     SamplingParams,
     SpeculationConfig,
     TriForceError,
@@ -209,11 +210,16 @@ class Desk:
         engine = self._ensure_engine()
         if reading.cancelled.is_set():
             raise Stopped
+
+        def heard(progress: PrefillProgress) -> None:
+            reading.progress, reading.stage = progress, progress.stage
+            self._changed()
+
         known = self.fits.get(name)
         if known is None or known.limited_by == "memory":  # what is free changes
-            self.fits[name] = engine.measure(document)
+            self.fits[name] = engine.measure(document, heard)
         chosen = document if (first, last) == (1, len(document.pages)) else document.select(first, last)
-        if not (self.fits[name] if chosen is document else engine.measure(chosen)).fits:
+        if not (self.fits[name] if chosen is document else engine.measure(chosen, heard)).fits:
             self.too_long.add(name)
             raise TooLong
         self.open_key, opened = None, None
@@ -221,7 +227,7 @@ class Desk:
             if isinstance(event, DocumentOpened):
                 opened = event
             else:
-                reading.progress, reading.stage = event, event.stage
+                heard(event)
             if reading.cancelled.is_set():
                 engine.cancel()  # again: the first call may have come before there was something to cancel
             self._changed()

@@ -79,7 +79,8 @@ PAGES_OF = "{pages} pages"
 PAGE_ONE = "1 page"
 PHASES = {
     "extracting": "Taking the text out", "locked": "Needs its password", "failed": "Could not be read",
-    "waiting": "Waiting for the engine", "loading": "Starting the engine", "read": "Reading",
+    "waiting": "Waiting for the engine", "loading": "Starting the engine",
+    "tokenize": "Turning the text into tokens", "read": "Reading",
     "restore": "Bringing back the saved reading", "save": "Saving the reading", "problem": "Not read",
     "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
     "too_long": "Longer than the context", "ready": "In context", "resting": "Read before", "closed": "Not read yet",
@@ -101,6 +102,7 @@ EXTRACTING_START = "Taking the text out of the file"
 READING_WAIT = "Waiting: the engine is busy with another job"
 READING_LOAD = "Starting the engine"
 READING_LOAD_STAGE = "Starting the engine: {stage}"
+TOKENIZING = "Turning the text into tokens: {done} of about {total}"
 READING = "Reading {done} of {total} tokens"
 READING_SAVED = "Bringing back the saved reading"
 READING_SAVE = "Saving the reading for next time"

@@ -16,13 +16,16 @@ pytestmark = pytest.mark.browser
 
 
 def test_reading_progress_and_cancel(served, tab, dials) -> None:
-    dials.prefill_tokens_per_second, dials.prefill_chunk = 300.0, 20
-    upload(served, tab, words=300, wait=".tf-progress:has-text('tokens/s')")
+    dials.prefill_tokens_per_second, dials.prefill_chunk, dials.tokenize_seconds = 300.0, 20, 2.0
+    upload(served, tab, words=300, wait=".tf-progress:has-text('Turning the text into tokens')")
+    assert re.search(r"into tokens: [\d,]+ of about [\d,]+\s+[\d,.]+ tokens/s", tab.inner_text("#head"))
+    tab.wait_for_selector("#head .tf-progress:has-text('Reading')")
+    tab.wait_for_selector("#head .tf-progress:has-text('tokens/s')")
     assert re.search(r"Reading [\d,]+ of [\d,]+ tokens", tab.inner_text("#head"))
     assert "left" in tab.inner_text("#head")
     tab.click("[data-action=cancel-reading]")
     tab.wait_for_selector(f"#head:has-text('{strings.READING_CANCELLED}')", timeout=2000)
-    dials.prefill_tokens_per_second = 1e6
+    dials.prefill_tokens_per_second, dials.tokenize_seconds = 1e6, 0.0
     tab.click("#head [data-action=read]")
     tab.wait_for_selector("#head .tf-dot-ok")
 

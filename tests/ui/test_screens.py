@@ -118,6 +118,13 @@ def test_reading_says_tokens_rate_and_time_left() -> None:
     assert strings.CANCELLING in head.head(ENTRY, "read", reading=reading)
 
 
+def test_turning_text_into_tokens_is_a_stage_of_its_own() -> None:
+    reading = Reading("d", "tokenize", PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"))
+    line, fraction, figures = head.reading_line(reading, None)
+    assert (line, fraction) == ("Turning the text into tokens: 8,000 of about 32,000", 0.25)
+    assert "tokens/s" in figures and "1.5 s left" in figures and strings.PHASES["tokenize"]
+
+
 def test_preparing_the_engine_says_how_far_and_how_long() -> None:
     line, fraction, figures = head.reading_line(
         Reading("d", "warm-up", PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up")), None)

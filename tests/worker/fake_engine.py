@@ -57,7 +57,8 @@ class FakeEngine:
         assert "torch" not in sys.modules
         yield ModelInfo(self._config.model, "none", "cpu", "", "cpu", "float32", 1000, 0, 0)
 
-    def measure(self, document: Document) -> DocumentFit:
+    def measure(self, document: Document, heard=lambda progress: None) -> DocumentFit:
+        heard(PrefillProgress(1, 3, 1.0, 2.0, "tokenize"))
         tokens = tuple(len(page.text) for page in document.pages)
         return DocumentFit(sum(tokens), 900, tokens)
 

@@ -73,7 +73,9 @@ def test_the_verbs(client: EngineClient) -> None:
     loaded = list(client.load())
     assert isinstance(loaded[0], LoadProgress) and isinstance(loaded[-1], ModelInfo)
     assert list(client.load()) == [loaded[-1]]  # already there
-    assert client.measure(BOOK).page_tokens == (3,)
+    heard: list[PrefillProgress] = []
+    assert client.measure(BOOK, heard.append).page_tokens == (3,)
+    assert heard == [PrefillProgress(1, 3, 1.0, 2.0, "tokenize")]
     opened = list(client.open_document(BOOK))
     assert isinstance(opened[0], PrefillProgress) and isinstance(opened[-1], DocumentOpened)
     answer = list(client.ask("what?", [Turn("a", (1,))]))

@@ -9,15 +9,16 @@ Document and question text can never produce a special token. Nothing is cut: ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 
 from ..errors import ConfigError
-from ..events import PageSpan
+from ..events import PageSpan, PrefillProgress
 from ..tokenizer import Tokenizer
 from ..verbatim import Mark, QuoteConstraint, QuoteIndex, Unit
 from .chat_layout import ChatLayout
@@ -30,6 +31,7 @@ from .typography import normaliser, spelt_letters
 
 PROMPT_VERSION = 1  # part of the key of a saved reading: raise it when the same document would give other ids
 _LONGEST_LABEL = 40
+_TOGETHER = 32  # pages whose text becomes tokens in one go
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,15 +142,27 @@ class PromptBuilder:
         """Tokens behind the last page that end the document: leave them off to go on with its text."""
         return len(self._layout.tail)
 
-    def document(self, document: Document) -> DocumentPrompt:
-        """The fixed prefix of every conversation about this document. The last one made is remembered."""
+    def document(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
+                 ) -> DocumentPrompt:
+        """The fixed prefix of every conversation about this document. The last one made is remembered.
+
+        heard: told after every few pages how far it is."""
         key = document.id
         if self._last is not None and self._last[0] == key:
             return self._last[1]
         labels = [" ".join(self._normalise(page.label).split())[:_LONGEST_LABEL] for page in document.pages]
         texts = [self._normalise(page.text) for page in document.pages]
-        parts = self._layout.pages(labels, texts)
-        assert parts, "a Document has at least one page"
+        assert texts, "a Document has at least one page"
+        parts: list[tuple[list[int], np.ndarray]] = []
+        started, length, tokens, letters = perf_counter(), sum(map(len, texts)), 0, 0
+        for first in range(0, len(texts), _TOGETHER):
+            some = slice(first, first + _TOGETHER)
+            new = self._layout.pages(labels[some], texts[some])
+            parts += new
+            tokens, letters = tokens + sum(len(ids) for ids, _ in new), letters + sum(map(len, texts[some]))
+            rate = tokens / max(perf_counter() - started, 1e-9)
+            total = tokens * max(length, 1) // max(letters, 1)
+            heard(PrefillProgress(tokens, total, rate, (total - tokens) / rate if tokens else None, "tokenize"))
         _join_over_page_breaks(parts, texts, self._rules)
         ids: list[int] = list(self._layout.head)
         marks = [np.zeros(len(ids), np.uint8)]
@@ -182,9 +196,10 @@ class PromptBuilder:
         """What must stand between a generated answer (its stop token included, if any) and the next question."""
         return self._layout.after_answer(answer_ids)
 
-    def tokens_of_pages(self, document: Document) -> list[int]:
-        """Tokens that each page takes; their sum is the document's."""
-        return [page.end - page.start for page in self.document(document).pages]
+    def tokens_of_pages(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
+                        ) -> list[int]:
+        """Tokens that each page takes; their sum is the document's. heard: as of ``document``."""
+        return [page.end - page.start for page in self.document(document, heard).pages]
 
     def fit(self, document: Document, max_tokens: int) -> Fit:
         """Which pages, from the first, fit into max_tokens."""

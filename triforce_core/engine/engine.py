@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Event
 from time import perf_counter
@@ -76,10 +76,11 @@ class Engine:
         assert self._loaded is not None
         yield self._loaded.info
 
-    def measure(self, document: Document) -> DocumentFit:
+    def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
+                ) -> DocumentFit:
         """How many tokens the document takes, page by page, and how many fit into the context and into memory now.
-        Raises NotEnoughMemoryError."""
-        page_tokens = tuple(self._need_builder().tokens_of_pages(document))
+        heard: told meanwhile how far the count is. Raises NotEnoughMemoryError."""
+        page_tokens = tuple(self._need_builder().tokens_of_pages(document, heard))
         loaded = self._need_loaded()
         context = loaded.planner.plan(None, self._held).context
         return DocumentFit(sum(page_tokens), _without_conversation(context), page_tokens,

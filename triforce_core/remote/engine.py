@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -80,8 +80,10 @@ class RemoteEngine:
         self._state = "idle"
         yield self._model
 
-    def measure(self, document: Document) -> DocumentFit:
-        """page_tokens: the whole count, shared out by the length of the pages."""
+    def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
+                ) -> DocumentFit:
+        """page_tokens: the whole count, shared out by the length of the pages. heard: never; a server says only the
+        end of it."""
         model, text, counted = self._need_model(), _system(document), None
         if self._counts:
             with suppress(Cancelled):

@@ -113,18 +113,20 @@ class EngineClient:
         """Events LoadProgress..., ModelInfo."""
         return self._enqueue("load", self._bring_up)
 
-    def measure(self, document: Document) -> DocumentFit:
-        """Waits for the jobs before it."""
+    def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
+                ) -> DocumentFit:
+        """Waits for the jobs before it. heard: called by the thread that waits."""
         result: list[DocumentFit] = []
 
         def run(job: Job) -> None:
             self._bring_up(job)
-            fit = self._call(job, Measure(document), lambda _: None)
+            fit = self._call(job, Measure(document), job.deliver)
             assert fit is not None
             result.append(fit)
 
-        for _ in self._enqueue("measure", run):
-            pass
+        for event in self._enqueue("measure", run):
+            if isinstance(event, PrefillProgress):
+                heard(event)
         if not result:
             raise self._gone()
         return result[0]

@@ -199,7 +199,7 @@ class Process:
             return None
         assert self._engine is not None, "Load comes first"
         if isinstance(verb, Measure):
-            return self._engine.measure(verb.document)
+            return self._engine.measure(verb.document, partial(self._yield, request))
         if isinstance(verb, OpenDocument):
             events: Iterator[Event] = self._engine.open_document(verb.document)
         else:

@@ -79,7 +79,8 @@ def reading_line(reading: Reading, load: LoadProgress | None) -> tuple[str, floa
         strings.READING_ETA.format(eta=fmt.seconds(progress.eta_seconds))]
     if progress.stage == "warm-up":
         return strings.READING_WARM, fraction, "".join(left)
-    text = strings.READING.format(done=fmt.count(progress.tokens_done), total=fmt.count(progress.tokens_total))
+    words = strings.TOKENIZING if progress.stage == "tokenize" else strings.READING
+    text = words.format(done=fmt.count(progress.tokens_done), total=fmt.count(progress.tokens_total))
     rate = progress.tokens_per_second
     read = [strings.READING_RATE.format(rate=fmt.rate(rate))] if rate else []
     return text, fraction, " · ".join([*read, *left])
