@@ -47,6 +47,7 @@ from .dials import Dials
 from .middle_caches import PartCache, follow, part_cache
 from .place import device_name, modes, number_type, place
 from .planning import Planner, limit_bytes, make_wish
+from .rehearsal import any_width
 from .small_model import SmallReading, mark, on_streaming, reading_bytes, without_some_layers
 
 # A draft's time in full passes. Measured on an H200, llama2-7b, 120,000 tokens: 21 ms beside 20; on two, 38 beside 328
@@ -188,9 +189,11 @@ class Hierarchy:
         self._marked: MarkedCache | None = None
         self._part: PartCache | None = None
         self._newest: ModelOnCache | None = None
+        self._reviewer: ModelOnCache | None = None  # the target over ``_part``
         self._means: ChunkMeans | None = None
         self._rounds = 0
         self._observes = True
+        self._rehearsed_quotes = False
         self.drafter: Drafter = NoDrafter()
         if dials.small_model:
             if dials.draft_cache == "cross":
@@ -216,7 +219,8 @@ class Hierarchy:
             if self._chosen_in_passing:
                 observer.follower = follow(self._part, loaded.target.kernels.look_ahead)
             model = loaded.with_weights(dials.retrieval_weights)
-            self.drafter = self._middle(ModelOnCache(model, self._part, model.device), follows=True)
+            self._reviewer = ModelOnCache(model, self._part, model.device)
+            self.drafter = self._middle(self._reviewer, follows=True)
             if dials.refresh == "chunk-means":
                 self._means = ChunkMeans(full.cache, dials.chunk_size)
         self._full, self._target, self._shard = full, loaded.target, loaded.shard
@@ -257,9 +261,10 @@ class Hierarchy:
         self._choose()
         self._clock.read()  # no round's time
 
-    def captures(self, context: list[int], sampler: Sampler) -> list[Callable[[], None]]:
-        """After ``start``, each to be called in order: they capture what rounds will run, so that none of them waits
-        for it. What is staged on the way is forgotten. sampler: like the answer's, but not its own."""
+    def captures(self, context: list[int], sampler: Sampler, *, quoting: bool) -> list[Callable[[], None]]:
+        """After ``start``, each to be called in order: they run what rounds will run, so that none of them waits for
+        a capture, or for a kernel to be compiled. What is staged on the way is forgotten. sampler: like the answer's,
+        but not its own. quoting: answers may be held to the document's words."""
         dials = self.dials
         beyond = dials.gamma1 if dials.has_middle else 0
         widths = {gamma2 + more for gamma2 in dials.gamma2s for more in range(beyond + 1)}
@@ -270,6 +275,12 @@ class Hierarchy:
             for drafted in sorted(widths) for observer in observers]
         steps += [partial(self._target.prepare, self._full.cache, copied + 1, self._accumulated or self._observer)
                   for copied in (_COPIES if dials.straight else ())]
+        if quoting and not self._rehearsed_quotes:
+            self._rehearsed_quotes = True
+            parts = [on for on in (self._small, self._reviewer or self._newest) if on is not None]
+            # A pass that streams its cache takes about as long as compiling does.
+            whole = None if self._chosen_in_passing else self._full
+            steps += any_width(whole, parts, dials.chunk_size, self._observer.mass_rows)
         return [*steps, partial(self._rehearse, context, sampler)]
 
     def _rehearse(self, context: list[int], sampler: Sampler) -> None:

@@ -102,7 +102,7 @@ class Session:
         constraint = self._constraint(question, speculation)
         new_sampler = partial(self._sampler, question, sampling, speculation, constraint, len(context))
         if self.loaded.target.graphs is not None:
-            for capture in self._captures(context, hierarchy, new_sampler()):
+            for capture in self._captures(context, hierarchy, new_sampler(), quoting=constraint is not None):
                 capture()
         sampler = new_sampler()
         report = QuoteReport(constraint, self.builder, self.prompt) if constraint is not None else None
@@ -200,7 +200,8 @@ class Session:
         if hierarchy is not None:
             hierarchy.reset()
             hierarchy.start(context)
-        steps = self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier))
+        steps = self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier),
+                               quoting=self.builder.quote_format is not None and speculation.quotes != "off")
         if self._pacing is not None:
             steps.append(partial(self._pacing.measure, context, observer))
         for done, step in enumerate(steps, start=1):  # making the hierarchy, weights and all, was one more
@@ -211,11 +212,11 @@ class Session:
             yield PrefillProgress(int(fraction * total), total, fraction * total / max(spent, 1e-9),
                                   spent / fraction - spent, "warm-up")
 
-    def _captures(self, context: list[int], hierarchy: Hierarchy | None, sampler: Sampler) -> list[Callable[[], None]]:
-        """What rounds after ``context`` run, to be captured in this order. sampler: like the answer's, but not its
-        own."""
+    def _captures(self, context: list[int], hierarchy: Hierarchy | None, sampler: Sampler, *,
+                  quoting: bool) -> list[Callable[[], None]]:
+        """What rounds after ``context`` run, to be captured in this order: see ``Hierarchy.captures``."""
         return [partial(self.loaded.target.prepare, self.full.cache, 1),
-                *(hierarchy.captures(context, sampler) if hierarchy is not None else ())]
+                *(hierarchy.captures(context, sampler, quoting=quoting) if hierarchy is not None else ())]
 
     def _context(self, question: str | None, history: Sequence[Turn], system: str = "") -> list[int]:
         """What the answer follows. All of it but the document is read anew where the system text is another."""

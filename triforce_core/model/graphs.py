@@ -37,7 +37,7 @@ class StagesKV(Protocol):
 RunPass = Callable[[Tensor, Tensor, Tensor, StagesKV, int, AttentionObserver | None], Tensor]
 # Widths of passes that nobody observes. Between them a pass is filled up with tokens that none of its rows sees: what
 # a quotation forces has any width, and a pass as usual takes four times as long as a captured one.
-_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+CAPTURED_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _COLUMNS = 64  # staged tokens that a mask covers come in multiples of these, where they are more than a pass's own
 _WORTH_CAPTURING = 4  # passes of one key: capturing costs about what three passes as usual cost more
 
@@ -174,7 +174,7 @@ class PassGraphs:
         n = token_ids.shape[0]
         if n > self._max_rows:
             return None
-        wide = next((width for width in _WIDTHS if width >= n), n) if observer is None else n
+        wide = next((width for width in CAPTURED_WIDTHS if width >= n), n) if observer is None else n
         if n < wide <= min(self._max_rows, cache.room):
             cache.begin(wide)  # buffers that must grow for them do it now
             cache.begin(n)
@@ -282,7 +282,7 @@ def _key(n: int, logits_rows: int, observer: AttentionObserver | None) -> _Key:
 
 def _tree_key(n: int, m: int, observer: AttentionObserver | None) -> _Key | None:
     """None: wider than any pass that is captured."""
-    rows = next((width for width in _WIDTHS if width >= n), None)
+    rows = next((width for width in CAPTURED_WIDTHS if width >= n), None)
     if rows is None:
         return None
     columns = rows if m == n else -(-(m + rows - n) // _COLUMNS) * _COLUMNS

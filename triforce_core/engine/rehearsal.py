@@ -1,0 +1,40 @@
+"""Passes run ahead of an answer whose rounds may have any width, so that none of them waits for kernels or captures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ..drafters.chain import ModelOnCache
+from ..model import Llama
+from ..model.graphs import CAPTURED_WIDTHS
+from .attention_map import AttentionMass
+
+# Rows of a full pass, one for each of the sizes that kernels come in.
+_ROWS = (3, 7, 15, 20, 40)
+
+
+def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_size: int,
+              mass_rows: int) -> list[Callable[[], None]]:
+    """Steps to be called in order. Where a quotation is held to the document the host leads, and a draft is as long as
+    the document forces. Drafting passes are captured in all widths that there are. An observed full pass is captured in
+    its own width, once that has come often; until then it runs as usual: here once in each size of kernels.
+
+    full: None where that takes too long."""
+    captures: list[Callable[[], None]] = [
+        partial(on.model.prepare, on.cache, width)
+        for on in parts if isinstance(on.model, Llama) for width in CAPTURED_WIDTHS]
+    if full is None:
+        return captures
+    return [*captures, *(partial(_run, full, rows, AttentionMass(chunk_size, mass_rows)) for rows in _ROWS)]
+
+
+def _run(full: ModelOnCache, rows: int, observer: AttentionMass) -> None:
+    """A pass over made-up tokens, forgotten."""
+    if rows > full.room:
+        return
+    before, used = full.length, full.observer
+    full.observer = observer
+    full.feed([0] * rows, rows)
+    full.observer = used
+    full.keep(before)
