@@ -15,7 +15,7 @@ from triforce_core.bench import peer as peer_process
 from triforce_core.bench import plot
 from triforce_core.bench.made import made_needle
 from triforce_core.bench.workload import SUM_UP
-from triforce_core.config import EngineConfig, SpeculationConfig
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document
 
 PEER = {"name": "transformers", "version": "5", "attention": "sdpa", "generate": "generate, static cache",
@@ -32,10 +32,14 @@ def test_transformers_is_compared_and_its_failure_loses_nothing(
 ) -> None:
     steady(monkeypatch)
     jobs = []
-    monkeypatch.setattr(peer_process, "run_peer", lambda job: jobs.append(job) or peer)
+    done = '{"peer": "transformers", "method": "generate, static cache"}'
+    monkeypatch.setattr(peer_process, "run_peer", lambda job, tell: tell(done) or jobs.append(job) or peer)
     arguments = ["--document", __file__, "--context", "1000", "--new-tokens", "16", "--peer", "transformers"]
     assert bench.main([*arguments, "--grow", "llama3-8b"]) == (0 if peer else 1)
     out = capsys.readouterr().out
+    assert done in out.splitlines()
+    if peer is None:  # what was measured here, then what the other process could still tell
+        assert out.splitlines()[-2] == done
     found = json.loads(out.splitlines()[-1])
     assert found["speedup"] == pytest.approx(2) and jobs[0].shape == "llama3-8b" and jobs[0].new_tokens == 48
     if peer is None:
@@ -68,6 +72,27 @@ def test_the_command_prints_a_table_and_then_one_line_of_json(
             "autoregressive_share_of_roofline", "inner_step_ms", "inner_step_over_roofline"} <= found.keys()
     assert found["speedup"] == pytest.approx(2) and found["answers"] == 6 and len(found["documents"]) == 2
     assert 900 <= found["context_tokens"] <= 1000 and "CUT" in err and "load average" in err
+
+
+def test_rows_of_a_run_that_breaks_off_have_been_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = steady(monkeypatch)
+    ask = engine.ask
+
+    def break_off(question: str | None, history: tuple, sampling: SamplingParams, speculation: SpeculationConfig):
+        if speculation.engine == FAST and speculation.budget == 1024:
+            raise KeyboardInterrupt
+        return ask(question, history, sampling, speculation)
+
+    monkeypatch.setattr(engine, "ask", break_off)
+    assert bench.main(["--document", __file__, "--policies", "--only", "streaming", "--sweep", "temperature=0,1",
+                       "--context", "900", "--new-tokens", "32"]) == 130
+    out, err = capsys.readouterr()
+    rows = [line for line in err.splitlines() if "t/s" in line]
+    assert out == "" and [line.split(": ")[1] for line in rows] == [
+        f"streaming temperature=0 budget={budget}" for budget in (256, 512)]
+    assert rows[0].endswith("2.00x (10.00 and 20.00 t/s), 4.00 tokens per full pass, draft 24 of 32 (75.0%), same text")
 
 
 @pytest.mark.parametrize(("workload", "asked", "quotes"), [

@@ -42,7 +42,10 @@ def job(folder: Path, draft: Path | None, shape: str | None = None, max_context:
 
 @pytest.mark.slow
 def test_a_process_of_its_own(checkpoint: Path) -> None:
-    found = run_peer(job(checkpoint, checkpoint))
+    lines: list[str] = []
+    found = run_peer(job(checkpoint, checkpoint), lines.append)
+    told = {line["method"]: line for line in map(json.loads, lines)}
+    assert set(told) == METHODS and all(line["tokens_per_second"] > 0 for line in told.values())
     assert found is not None and found["failed"] == {} and set(found["methods"]) == METHODS
     assert len(found["token_ids"]) == 6 and found["tokens_per_second"] > 0 and found["prefill_seconds"] > 0
     assert found["context_tokens"] == 300 and found["logits"]["max_difference"] < 1e-3
@@ -51,7 +54,7 @@ def test_a_process_of_its_own(checkpoint: Path) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_fails_costs_nothing_else(tmp_path: Path) -> None:
-    assert run_peer(job(tmp_path, None)) is None
+    assert run_peer(job(tmp_path, None), print) is None
 
 
 @pytest.mark.slow
@@ -78,7 +81,9 @@ def test_other_weights_are_noticed(tmp_path: Path) -> None:
     assert wrong["max_difference"] > 0.1 and wrong["same_choice"] < 1.0
 
 
-def test_a_method_whose_tokens_came_at_once_is_told_and_costs_no_other(tmp_path: Path) -> None:
+def test_a_method_whose_tokens_came_at_once_is_told_and_costs_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def steady(job: PeerJob) -> dict:
         clock = _Clock()
         clock.arrivals = [(0.0, 300), (1.0, 1), (1.5, 1), (2.0, 1)]
@@ -90,4 +95,6 @@ def test_a_method_whose_tokens_came_at_once_is_told_and_costs_no_other(tmp_path:
         return {"tokens_per_second": clock.tokens_per_second, "tokens": 6}
 
     found, failed = _measure_all({"at once": at_once, "steady": steady}, job(tmp_path, None))
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert "at once" in first["failed"] and second["tokens_per_second"] == 2.0
     assert found == {"steady": {"tokens_per_second": 2.0, "tokens": 3}} and "6 tokens came at once" in failed["at once"]

@@ -45,8 +45,9 @@ from the model's shapes, and what follows from that is called modelled.
   transformers     --peer transformers                   its generate, prompt lookup and assisted generation on the same
                                                          weights, tokens, dtype and threads, in a process of its own
 
-The last line is one JSON object: of the first row, and of every row under "rows" (with --peer another one, without
-transformers' figures, comes before that process starts: its failure loses nothing). --plot draws them (and
+Each row is told on stderr as soon as it is known. The last line is one JSON object: of the first row, and of every row
+under "rows" (with --peer another one, without transformers' figures, comes before that process starts, and one for each
+of its methods when that is done: its failure loses nothing). --plot draws them (and
 python -m triforce_core.bench.plot draws a saved line); it needs matplotlib: pip install matplotlib.
 python -m triforce_core.bench.kernels measures attention alone, bench.passes one captured pass, bench.host_attention
 whether the CPU could help a cache that streams. Run it on an idle machine: the load average is printed.
@@ -315,9 +316,13 @@ def _run_peer(config: EngineConfig, given: Namespace, title: str, token_ids: tup
     found = run_peer(PeerJob(
         folder=str(_folder(config)), draft_folder=draft, shape=given.grow, max_context=model.max_context,
         token_ids=token_ids, dtype=model.dtype, device="cuda" if on_gpu else "cpu", threads=threads,
-        prefill_chunk=chunk, new_tokens=given.peer_new_tokens, compiled=given.peer_compile))
+        prefill_chunk=chunk, new_tokens=given.peer_new_tokens, compiled=given.peer_compile), _print_line)
     say("\n")
     return found and {**found, "document": title, "prefill_chunk": chunk}
+
+
+def _print_line(line: str) -> None:
+    print(line, flush=True)
 
 
 def _give_memory_back() -> None:

@@ -3,7 +3,8 @@
 The document is read once; every answer starts from the same cache, cut back to it. A row's first answer is not
 counted: it makes the row's caches and, on a GPU, captures its graphs. The first row of each sampling and plain decoding
 take turns; further rows follow one after the other and are compared with the same plain answers. Plain decoding may be
-given fewer tokens where each takes long (a cache behind a link): its rate does not depend on how many they are."""
+given fewer tokens where each takes long (a cache behind a link): its rate does not depend on how many they are. A row
+is told as soon as it is known: a run that is cut short keeps what it has measured."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent
-from ..metrics import chosen_lengths, milliseconds
+from ..metrics import acceptance_rate, chosen_lengths, merge_acceptance, milliseconds
 from .expected import Block
 from .rows import Row
 
@@ -152,8 +153,29 @@ def measure_document(engine: Engine, document: Document, questions: Sequence[str
                     answers.append(_answer(engine, question, sampling, speculation))
         pairs.append(tuple(Pair(question, tuple(slow), tuple(quick), plain_limit)
                            for question, slow, quick in zip(questions, plain[baseline], fast, strict=True)))
+        say(f"{document.title}: {_told(row, pairs[-1])}\n")
     return DocumentResult(document.title, opened.tokens, opened.tokens / prefill_rate, prefill_rate, opened.restored,
                           tuple(pairs))
+
+
+def tokens_per_full_pass(answers: Sequence[Answer]) -> float:
+    """Over all these answers together."""
+    passes = sum(answer.stats.full_passes for answer in answers)
+    return sum(answer.stats.generated_tokens for answer in answers) / passes if passes else 0.0
+
+
+def _told(row: Row, pairs: Sequence[Pair]) -> str:
+    """One row's figures on one document, in one line."""
+    timed, answers = [pair for pair in pairs if pair.long_enough], [answer for pair in pairs for answer in pair.fast]
+    plain, fast = (median_of([getattr(pair, rate) for pair in timed]) for rate in ("plain_rate", "fast_rate"))
+    counts = merge_acceptance([answer.stats.acceptance for answer in answers])
+    parts = [f"{fast / plain:.2f}x ({plain:.2f} and {fast:.2f} t/s)" if plain else "too short to time",
+             f"{tokens_per_full_pass(answers):.2f} tokens per full pass",
+             *(f"{tier} {count.accepted} of {count.tested} ({acceptance_rate(count):.1%})"
+               for tier, count in counts.items())]
+    if row.same_text_expected:
+        parts.append("same text" if all(pair.identical for pair in pairs) else "ANOTHER TEXT")
+    return f"{row.name}: {', '.join(parts)}"
 
 
 def _open(engine: Engine, document: Document, say: Callable[[str], None]) -> tuple[DocumentOpened, float]:

@@ -1,6 +1,7 @@
 """``transformers`` on the same weights, tokens, dtype, threads and device, in a process of its own.
 
-    python -m triforce_core.bench.peer JOB.json     (started by ``run_peer``; prints one JSON object)
+    python -m triforce_core.bench.peer JOB.json     (started by ``run_peer``; prints a JSON line for each method when it
+                                                     is done, then one with all)
 
 Greedy, 48 tokens by default. ``generate``: prefill in the same chunks, with its dynamic cache (the default, copied for
 every token) and its static one (not copied, but attended whole; compiled only where asked, as that takes minutes); the
@@ -46,19 +47,24 @@ class PeerJob:
     compiled: bool = False
 
 
-def run_peer(job: PeerJob) -> dict[str, Any] | None:
-    """What ``measure_peer`` returns; None where its process failed (it has said why on stderr)."""
+def run_peer(job: PeerJob, tell: Callable[[str], None]) -> dict[str, Any] | None:
+    """What ``measure_peer`` returns; None where its process failed (it has said why on stderr). tell: is given each
+    method's line."""
+    result: dict[str, Any] | None = None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.json"
         path.write_text(json.dumps(asdict(job)))
         root = Path(__file__).resolve().parents[2]
         search = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-        done = subprocess.run([sys.executable, "-P", "-m", "triforce_core.bench.peer", str(path)], check=False,
-                              stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": search})
-    if done.returncode:
-        return None
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
+        with subprocess.Popen([sys.executable, "-P", "-m", "triforce_core.bench.peer", str(path)], text=True,
+                              stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": search}) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith('{"peer"'):
+                    tell(line.strip())
+                elif line.startswith("{"):
+                    result = json.loads(line)
+    return None if process.returncode else result
 
 
 class _Clock:
@@ -153,7 +159,8 @@ def measure_peer(job: PeerJob) -> dict[str, Any]:
 
 def _measure_all(methods: dict[str, Callable[[PeerJob], dict[str, Any]]],
                  job: PeerJob) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Each after a short warm-up; one that fails (memory, a method that a version lacks) is told, not hidden."""
+    """Each after a short warm-up, and printed when it is done: the next may take the process down. One that fails
+    (memory, a method that a version lacks) is told, not hidden."""
     warm = PeerJob(**{**asdict(job), "token_ids": tuple(job.token_ids[:256]), "new_tokens": 4})
     found: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
@@ -167,6 +174,8 @@ def _measure_all(methods: dict[str, Callable[[PeerJob], dict[str, Any]]],
                 failed[name] = f"all {result['tokens']} tokens came at once: too few to time"
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        known = found[name] if name in found else {"failed": failed[name]}
+        print(json.dumps({"peer": "transformers", "method": name, **known}), flush=True)
         _free(job)
     return found, failed
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..events import ModelInfo
 from ..metrics import acceptance_rate, merge_acceptance, rank_counts
 from .expected import ewif, swi, tokens_per_pass
-from .measure import Answer, DocumentResult, Pair, median_of, same_start
+from .measure import Answer, DocumentResult, Pair, median_of, same_start, tokens_per_full_pass
 from .roofline import Bandwidth, Traffic
 from .rows import Row
 
@@ -188,12 +188,6 @@ def streamed_per_second(answers: Sequence[Answer]) -> float:
     """GB/s from host memory to each GPU, over all decoding of these answers; 0 where nothing streams."""
     seconds = sum(answer.stats.decode_seconds for answer in answers)
     return sum(answer.stats.streamed_bytes for answer in answers) / seconds / 1e9 if seconds else 0.0
-
-
-def tokens_per_full_pass(answers: Sequence[Answer]) -> float:
-    """Over all these answers together."""
-    passes = sum(answer.stats.full_passes for answer in answers)
-    return sum(answer.stats.generated_tokens for answer in answers) / passes if passes else 0.0
 
 
 def tree_acceptance(answers: Sequence[Answer]) -> dict[str, list[dict[str, float]]]:
