@@ -156,9 +156,9 @@ def test_flags_become_settings(small: Path, tmp_path: Path) -> None:
         "autoregressive", "coupled", gamma1=3, gamma2=5, budget=512, chunk_size=16, quotes="off", ngram="on")
     assert Scripted.asked["config"] == EngineConfig(
         "M", "D", "cpu", "float32", max_context=4096, threads=2, gpu_memory_limit=24.0,
-        saved_readings=tmp_path / "cache" / "readings")
+        saved_readings=tmp_path / "cache" / "readings", measurements=tmp_path / "cache" / "measurements")
     assert cli.main(["ask", str(small), "why?", "--no-save"]) == 0
-    assert Scripted.asked["config"].saved_readings is None
+    assert Scripted.asked["config"].saved_readings is Scripted.asked["config"].measurements is None
 
 
 def test_a_system_prompt_reaches_a_model_that_follows_it(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

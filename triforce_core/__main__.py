@@ -1,4 +1,5 @@
-"""python -m triforce_core ask FILE QUESTION: one question about one document, in this process; models: see there.
+"""python -m triforce_core ask FILE QUESTION: one question about one document, in this process; tune: measure what
+passes cost on this machine; models: see there.
 
 The answer streams to stdout; progress and figures go to stderr. Exit status: 0, 2 after a mistake that the person
 can mend (one line on stderr), 130 after Ctrl+C (what was written until then is printed).
@@ -42,7 +43,7 @@ start, end (characters of the page)}]}]}] (where quotations that were held to th
 def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     try:
-        return models.run(given) if given.command == "models" else _ask(given)
+        return {"models": models.run, "tune": _tune, "ask": _ask}[given.command](given)
     except TriForceError as error:
         print(f"triforce_core: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -74,17 +75,48 @@ def _parser() -> flags.Parser:
     flags.add_sampling_flags(ask)
     flags.add_speculation_flags(ask)
     flags.add_engine_flags(ask)
+    flags.add_tune_flag(ask)
     saving = ask.add_argument_group("saved readings").add_mutually_exclusive_group()
     saving.add_argument("--no-save", action="store_true", help="neither use nor keep a saved reading")
     saving.add_argument("--data-dir", type=Path, metavar="DIR", help="where the app keeps everything")
+    tune = commands.add_parser(
+        "tune", help="measure what passes cost on this machine with a model",
+        description="Forget what was measured on this machine with a model, measure it again (about 15 seconds) and "
+                    "say what follows. The app and ask measure by themselves at their first start with a model.")
+    tune.add_argument("--context", type=int, nargs="+", default=[], metavar="N",
+                      help="tokens of context to measure at (default: a short one and a long one)")
+    flags.add_engine_flags(tune)
+    tune.add_argument("--data-dir", type=Path, metavar="DIR", help="where the app keeps everything")
     models.add(commands)
     return parser
+
+
+def _tune(given: Namespace) -> int:
+    config = flags.engine_config(given, measurements=_cache(given.data_dir) / MEASUREMENTS)
+    say, engine, cancelled = _Progress(), _make_engine(config), False
+    try:
+        for step in engine.load():
+            say.event(step)
+        with _ctrl_c_cancels(engine) as asked:
+            found = None
+            for event in engine.tune(given.context):
+                say.event(event)
+                found = event if isinstance(event, ModelInfo) else None
+            cancelled = asked.cancelled
+    finally:
+        engine.close()
+    if cancelled or found is None:
+        raise KeyboardInterrupt
+    say.line(f"{found.name}, draft {found.draft_name}, {found.mode}, {found.dtype}")
+    print(found.drafting, flush=True)
+    return 0
 
 
 def _ask(given: Namespace) -> int:
     sampling = flags.sampling_params(given, given.max_new_tokens)
     speculation = flags.speculation_config(given, given.engine)
-    config = flags.engine_config(given, None if given.no_save else _saved_readings(given.data_dir))
+    cache = None if given.no_save else _cache(given.data_dir)
+    config = flags.engine_config(given, cache and cache / READINGS, cache and cache / MEASUREMENTS)
     if not given.question.strip():
         raise TriForceError("The question is empty", remedy="Type a question about the document.")
     say = _Progress()
@@ -143,13 +175,16 @@ def _make_engine(config: Any) -> Engine | EngineClient:
     return Engine(config)
 
 
-def _saved_readings(data_dir: Path | None) -> Path:
-    """Where the app keeps them too, so that what one has read the other restores."""
+READINGS, MEASUREMENTS = "readings", "measurements"
+
+
+def _cache(data_dir: Path | None) -> Path:
+    """The app's, so that what one has read the other restores, and what one has measured the other goes by."""
     if data_dir is not None:
-        return data_dir.expanduser().resolve() / "cache" / "readings"
+        return data_dir.expanduser().resolve() / "cache"
     from platformdirs import PlatformDirs
 
-    return PlatformDirs("triforce-chat", appauthor=False).user_cache_path / "readings"
+    return PlatformDirs("triforce-chat", appauthor=False).user_cache_path
 
 
 def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, first: int, last: int,
@@ -185,14 +220,18 @@ class _ctrl_c_cancels:
     def __init__(self, engine: Engine | EngineClient) -> None:
         self._engine, self._before = engine, signal.getsignal(signal.SIGINT)
 
-    def __enter__(self) -> None:
+        self.cancelled = False
+
+    def __enter__(self) -> _ctrl_c_cancels:
         signal.signal(signal.SIGINT, self._first)
+        return self
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
     def _first(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
+        self.cancelled = True
         self._engine.cancel()
 
 
@@ -209,6 +248,9 @@ class _Progress:
             self._rewrite(f"Loading: {event.stage}{share}")
         elif isinstance(event, PrefillProgress):
             eta = "" if event.eta_seconds is None else f", {event.eta_seconds:.0f} s left"
+            if event.stage == "tune":
+                self._rewrite(f"Measuring this machine: {event.tokens_done} %{eta}")
+                return
             doing = {"tokenize": "Tokenizing", "read": "Reading", "restore": "Restoring", "save": "Saving",
                      "warm-up": "Warming up", "draft": "Reading with the draft model"}[event.stage]
             about = "about " if event.stage == "tokenize" else ""

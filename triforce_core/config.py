@@ -41,6 +41,8 @@ class EngineConfig:
     built-in model, otherwise none) or "none". saved_readings: folder for saved KV, or None for off.
     gpus: how many hold the model together, each with its heads; where a CPU was chosen, processes, for rehearsal.
     model_folders: where checkpoints are looked for when models are listed, beside the Hugging Face cache.
+    measurements: folder for what passes cost on this machine and how drafts fared, or None: nothing is kept, and
+    nothing measured before the first question. tune: forget what is kept for this machine and model, measure again.
     gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 
@@ -59,6 +61,8 @@ class EngineConfig:
     saved_readings: Path | None = None
     saved_quota_bytes: int = 20 * 1024**3
     model_folders: tuple[str, ...] = ()
+    measurements: Path | None = None
+    tune: bool = False
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, ("auto", "cpu", "on-chip", "offload"))
@@ -136,7 +140,8 @@ class SpeculationConfig:
     small model.
     ngram_tail: tokens that it may write behind each draft of the small model, 0: it drafts for the small model only.
     tree: several guesses at a token in one draft: Sequoia's trees (arXiv 2402.12374) of at most tree_size guesses on
-    tree_depth levels or, to compare, SpecInfer's chains side by side. tree_tier: who grows them, the small model for
+    tree_depth levels or, to compare, SpecInfer's chains side by side ("auto": none, unless what was measured on this
+    machine promises more of them). tree_tier: who grows them, the small model for
     the tier above it ("draft") or the middle tier for the full cache ("middle": the small model rests then).
     """
 
@@ -160,7 +165,7 @@ class SpeculationConfig:
     draft_cache: Literal["auto", "streaming", "cross"] = "auto"
     ngram: Literal["auto", "straight", "on", "off"] = "auto"
     ngram_tail: int | Auto = "auto"
-    tree: Literal["off", "sequoia", "specinfer"] = "off"
+    tree: Literal["auto", "off", "sequoia", "specinfer"] = "auto"
     tree_tier: Literal["auto", "draft", "middle"] = "auto"
     tree_size: int | Auto = "auto"
     tree_depth: int | Auto = "auto"
@@ -181,7 +186,7 @@ class SpeculationConfig:
         _one_of("pace", self.pace, ("auto", "on", "off"))
         _one_of("ngram", self.ngram, ("auto", "straight", "on", "off"))
         _whole("ngram_tail", self.ngram_tail, 0, 64)
-        _one_of("tree", self.tree, ("off", "sequoia", "specinfer"))
+        _one_of("tree", self.tree, ("auto", "off", "sequoia", "specinfer"))
         _one_of("tree_tier", self.tree_tier, ("auto", "draft", "middle"))
         _whole("tree_size", self.tree_size, 1, 512)
         _whole("tree_depth", self.tree_depth, 1, 64)

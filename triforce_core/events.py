@@ -90,6 +90,7 @@ class ModelInfo:
     kv_bytes_per_token: int
     plan: MemoryPlan | None = None  # for the longest context that fits, at most max_context
     instructions: bool = False  # whether it follows instructions, or only answers questions about the document
+    drafting: str = ""  # what was measured on this machine and how it drafts therefore; empty: nobody asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ class ModelOffer:
 class EngineFacts:
     """Where the engine keeps things now. Bytes; of the GPU's memory None where there is none.
 
-    mode, why: of the open document, or of the model before one is open. device_free: under a limit, what it leaves."""
+    mode, why: of the open document, or of the model before one is open. device_free: under a limit, what it leaves.
+    drafting: how it drafts, and from which figures; empty where nothing was measured."""
 
     mode: str
     why: str
@@ -148,6 +150,7 @@ class EngineFacts:
     host_free: int
     device_used: int | None = None
     device_free: int | None = None
+    drafting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +162,8 @@ class PrefillProgress:
     tokens_per_second: float
     eta_seconds: float | None
     # tokenize: the text becomes tokens, their total estimated; draft: the draft model reads it too; warm-up: passes are
-    # captured, weights copied
-    stage: Literal["tokenize", "read", "restore", "save", "draft", "warm-up"] = "read"
+    # captured, weights copied; tune: this machine is measured, and tokens are hundredths of that
+    stage: Literal["tokenize", "read", "restore", "save", "draft", "warm-up", "tune"] = "read"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,11 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--allow-download", action="store_true", help="fetch a model that is not on this machine")
 
 
+def add_tune_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tune", action="store_true",
+                        help="forget what passes cost on this machine, and measure it again before the first reading")
+
+
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
     group.add_argument("--temperature", type=float, default=_SAMPLING.temperature, metavar="T", help="0: greedy")
@@ -79,7 +84,7 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ngram", choices=("auto", "straight", "on", "off"), default=_SPECULATION.ngram,
                        help="draft by copying what followed the same words before, without a model: straight for the "
                             "full cache, or (on) for the small model")
-    group.add_argument("--tree", choices=("off", "sequoia", "specinfer"), default=_SPECULATION.tree,
+    group.add_argument("--tree", choices=("auto", "off", "sequoia", "specinfer"), default=_SPECULATION.tree,
                        help="draft several guesses at a token: the best tree, or (to compare) chains side by side")
     group.add_argument("--tree-tier", choices=("auto", "draft", "middle"), default=_SPECULATION.tree_tier,
                        help="who grows trees: the small model, or the model on its part of the cache")
@@ -89,13 +94,14 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
                        help="hold quotations to the document's words")
 
 
-def engine_config(given: argparse.Namespace, saved_readings: Path | None = None) -> EngineConfig:
+def engine_config(given: argparse.Namespace, saved_readings: Path | None = None,
+                  measurements: Path | None = None) -> EngineConfig:
     return EngineConfig(
         model=given.model, draft_model=given.draft_model, mode=given.mode, dtype=given.dtype, device=given.device,
         max_context=given.max_context, prefill_chunk=given.prefill_chunk, threads=given.threads,
         gpu_memory_limit=given.gpu_memory_limit, gpus=given.gpus, resident_layers=given.resident_layers,
         allow_download=given.allow_download,
-        saved_readings=saved_readings,
+        saved_readings=saved_readings, measurements=measurements, tune=getattr(given, "tune", False),
     )
 
 

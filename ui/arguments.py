@@ -45,6 +45,7 @@ class Arguments:
     api_key_file: Path | None = None
     log_level: str = "warning"
     check: bool = False
+    tune: bool = False
 
 
 def parse(argv: Sequence[str] | None = None) -> Arguments:
@@ -78,6 +79,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--api-key-file", type=Path, metavar="FILE", help=say["api_key_file"])
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help=say["log_level"])
     parser.add_argument("--check", action="store_true", help=say["check"])
+    parser.add_argument("--tune", action="store_true", help=say["tune"])
     parser.add_argument("--version", action="version", version=f"TriForce Chat {VERSION}")
     given = parser.parse_args(argv)
     return Arguments(
@@ -87,16 +89,18 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
         gpu_memory_limit=given.gpu_memory_limit, data_dir=given.data_dir, allow_download=given.allow_download,
         engine=given.engine, base_url=given.base_url, remote_model=given.remote_model,
         auth_file=given.auth_file,
-        api_key_file=given.api_key_file, log_level=given.log_level, check=given.check)
+        api_key_file=given.api_key_file, log_level=given.log_level, check=given.check, tune=given.tune)
 
 
-def engine_config(arguments: Arguments, saved_readings: Path | None = None) -> EngineConfig:
+def engine_config(arguments: Arguments, saved_readings: Path | None = None,
+                  measurements: Path | None = None) -> EngineConfig:
     """What the engine is told. Raises ConfigError."""
     return EngineConfig(
         model=arguments.model or "builtin", draft_model=arguments.draft_model, mode=arguments.mode or "auto",
         dtype=arguments.dtype or "auto", device=arguments.device, gpus=arguments.gpus,
         max_context=arguments.max_context or "auto", gpu_memory_limit=arguments.gpu_memory_limit,
-        allow_download=arguments.allow_download, saved_readings=saved_readings)
+        allow_download=arguments.allow_download, saved_readings=saved_readings, measurements=measurements,
+        tune=arguments.tune)
 
 
 def _none_or_number(text: str) -> float | str:

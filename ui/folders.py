@@ -41,6 +41,10 @@ class Folders:
         return self.cache / "readings"
 
     @property
+    def measurements(self) -> Path:
+        return self.cache / "measurements"
+
+    @property
     def uploads(self) -> Path:
         return self.cache / "uploads"
 

@@ -51,9 +51,10 @@ def network(arguments: Arguments) -> str:
 
 def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
     """Ask the engine, in its own process as always."""
-    config = engine_config(arguments)
+    places = folders.make_folders(arguments.data_dir)
+    config = engine_config(arguments, measurements=places.measurements)
     if model_is_open(arguments):
-        config = Models(folders.make_folders(arguments.data_dir).model, lambda: config).remembered(config)
+        config = Models(places.model, lambda: config).remembered(config)
     with contextlib.closing(engine_maker(arguments)(config)) as engine:
         yield from (event for event in engine.check() if isinstance(event, MachineInfo | ModelInfo))
 
@@ -68,6 +69,8 @@ def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
     yield strings.MODEL, said.MODEL.format(
         name=model.name, draft=model.draft_name or strings.NO_DRAFT, size=fmt.size(model.model_bytes))
     yield strings.ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
+    if model.drafting:
+        yield said.DRAFTS, model.drafting
     if model.plan is None:
         yield strings.CONTEXT, strings.CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))
         return

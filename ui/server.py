@@ -75,7 +75,7 @@ def serve(arguments: Arguments) -> int:
 
 
 def make_services(arguments: Arguments, folders: places.Folders) -> Services:
-    config = engine_config(arguments, folders.saved_readings)
+    config = engine_config(arguments, folders.saved_readings, folders.measurements)
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"
     fixed = [name for name in ENGINE_DIALS if getattr(arguments, name) is not None]

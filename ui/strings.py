@@ -34,6 +34,7 @@ FLAGS = {
     "auth_file": "file of user:password lines; login is then required",
     "api_key_file": "file of API keys, one a line; /v1 then needs one (TRIFORCE_API_KEY holds one, too)",
     "log_level": "how much to log to stderr (default warning); never document or chat text",
+    "tune": "forget what passes cost on this machine, and measure it again before the first reading",
     "check": "say what this machine can run and why, then exit (1 if nothing)",
 }
 RUNNING = "TriForce Chat is running at {url}\nStop with Ctrl+C."
@@ -82,7 +83,7 @@ PHASES = {
     "waiting": "Waiting for the engine", "loading": "Starting the engine",
     "tokenize": "Turning the text into tokens", "read": "Reading",
     "restore": "Bringing back the saved reading", "save": "Saving the reading", "problem": "Not read",
-    "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
+    "tune": "Measuring this machine", "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
     "too_long": "Longer than the context", "ready": "In context", "resting": "Read before", "closed": "Not read yet",
 }
 
@@ -106,6 +107,7 @@ TOKENIZING = "Turning the text into tokens: {done} of about {total}"
 READING = "Reading {done} of {total} tokens"
 READING_SAVED = "Bringing back the saved reading"
 READING_SAVE = "Saving the reading for next time"
+READING_TUNE = "Measuring what this machine can do, once"
 READING_WARM = "Preparing the engine for this document"
 READING_RATE = "{rate} tokens/s"
 READING_ETA = "{eta} left"
@@ -279,6 +281,7 @@ ENGINE_FAILED = "The engine did not start"
 MODEL = "Model"
 DRAFT = "Draft"
 MODE = "Mode"
+DRAFTING = "Drafts"
 WHY = "Why"
 CONTEXT = "Context"
 CONTEXT_TOKENS = "{tokens} tokens"

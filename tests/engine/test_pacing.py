@@ -45,7 +45,7 @@ def answer(running, tokens=48, temperature=0.0, seed=0, **settings) -> tuple[Fin
 @pytest.mark.parametrize("dear", [False, True], ids=["measured", "verdicts dear"])
 def test_the_words_stay_whatever_is_chosen(engine, monkeypatch, tiers, dear):
     if dear:
-        monkeypatch.setattr(pacing, "_measure", lambda *_: DEAR)
+        monkeypatch.setattr(pacing, "measure_costs", lambda *_: DEAR)
         monkeypatch.setattr(Drift, "note", lambda *_: None)
     plain = answer(engine, temperature=0.8, engine="autoregressive", verifier="coupled")[0].token_ids
     for _ in range(2):  # the second goes by what the first has learnt
@@ -84,8 +84,8 @@ def test_where_chance_decides_a_seed_fixes_the_words(engine):
 
 def test_measuring_leaves_nothing_behind(engine, monkeypatch):
     measured = []
-    really = pacing._measure
-    monkeypatch.setattr(pacing, "_measure", lambda *given: measured.append(really(*given)) or measured[-1])
+    really = pacing.measure_costs
+    monkeypatch.setattr(pacing, "measure_costs", lambda *given: measured.append(really(*given)) or measured[-1])
     before = answer(engine, gamma1=2, gamma2=4)[0]
     assert "drafting" not in before.stats.why
     assert not measured  # nothing to choose

@@ -134,6 +134,21 @@ def test_preparing_the_engine_says_how_far_and_how_long() -> None:
     assert strings.PHASES["warm-up"]
 
 
+def test_measuring_the_machine_says_how_far_and_how_long() -> None:
+    measuring = Reading("d", "tune", PrefillProgress(40, 100, 10.0, 6.0, "tune"))
+    assert head.reading_line(measuring, None) == (strings.READING_TUNE, 0.4, "6.0 s left")
+    assert strings.PHASES["tune"]
+
+
+def test_the_engine_panel_says_how_it_drafts() -> None:
+    model = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1, drafting="measured long ago")
+    status = EngineStatus("idle", model, 1, 1, 0, None, facts=EngineFacts("cpu", "why", 1, 2, drafting="10 at a time"))
+    assert "<dt>Drafts</dt><dd>10 at a time</dd>" in side.engine_section("ready", model, None, "", status, 0, False)
+    assert "<dt>Drafts</dt><dd>measured long ago</dd>" in side.engine_section("ready", model, None, "", None, 0, False)
+    silent = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1)
+    assert "Drafts" not in side.engine_section("ready", silent, None, "", None, 0, False)
+
+
 def test_reopened_says_both_times() -> None:
     opened = DocumentOpened("d", 4213, (), 0.8, 41.0, True, 32_768)
     assert "read in 41 s, reopened in 0.8 s" in head.in_context(ENTRY, opened)

@@ -121,6 +121,7 @@ def _parser() -> flags.Parser:
     flags.add_sampling_flags(parser)
     flags.add_speculation_flags(parser)
     flags.add_engine_flags(parser)
+    flags.add_tune_flag(parser)
     return parser
 
 

@@ -31,7 +31,6 @@ from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
 from ..kv_cache.marked import MarkedCache
 from ..kv_cache.offloaded import OffloadedCache
-from ..kv_cache.saved import fingerprint_files
 from ..kv_cache.top_k import TopKCache
 from ..model import Llama, ModelConfig, load_model, read_config, stored_as_int8
 from ..model.graphs import CudaCapture
@@ -42,7 +41,7 @@ from ..tokenizer import Tokenizer
 from ..tuning.controller import Choice
 from .accumulated import AccumulatedMass
 from .attention_map import AttentionMass
-from .checkpoints import BUILTIN_FOLDER, model_folder, require_same_vocabulary, weight_files
+from .checkpoints import BUILTIN_FOLDER, fingerprint, model_folder, require_same_vocabulary, weight_files
 from .dials import Dials
 from .middle_caches import PartCache, follow, part_cache
 from .place import device_name, modes, number_type, place
@@ -66,6 +65,7 @@ class Loaded:
     tokenizer: Tokenizer
     info: ModelInfo
     fingerprint: str  # of the target's files: part of a saved reading's key
+    draft_fingerprint: str  # of the draft model's; empty: there is none
     planner: Planner
     shard: Shard = ALONE
     copies: dict[str, Llama] = field(default_factory=dict)  # the target with weights in few bits, once asked for
@@ -141,8 +141,8 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
         give_back(error)
         raise chosen.planner.too_little(error, "loading the model", None) from None
     yield LoadProgress("Ready", 1.0)
-    yield Loaded(target, draft, chosen.tokenizer, chosen.info, fingerprint_files(weight_files(chosen.folder)),
-                 chosen.planner, shard)
+    yield Loaded(target, draft, chosen.tokenizer, chosen.info, fingerprint(chosen.folder),
+                 fingerprint(chosen.draft_folder), chosen.planner, shard)
 
 
 def _read_models(chosen: Chosen, shard: Shard) -> Generator[LoadProgress, None, tuple[Llama, Llama | None]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..config import BUILTIN, EngineConfig
 from ..errors import ModelNotFoundError, TokenizerMismatchError
+from ..kv_cache.saved import fingerprint_files
 from ..model import find_model
 from ..tokenizer import Tokenizer
 
@@ -34,3 +35,8 @@ def require_same_vocabulary(target: Tokenizer, draft: Tokenizer, name: str) -> N
     if not target.same_vocabulary(draft):
         raise TokenizerMismatchError(f"The draft model {name!r} has another vocabulary than the model",
                                      remedy="Choose a smaller model of the same family, or --draft-model none.")
+
+
+def fingerprint(folder: Path | None) -> str:
+    """Of a checkpoint's weights; empty where there is none."""
+    return fingerprint_files(weight_files(folder)) if folder is not None else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from threading import Event
 from time import perf_counter
 from typing import TypeVar
@@ -15,7 +16,7 @@ from ..device.shard import ALONE, Shard, require_gpus
 from ..documents.document import Document
 from ..documents.prompt import PROMPT_VERSION, DocumentPrompt, PromptBuilder
 from ..drafters.chain import ModelOnCache
-from ..errors import ContextTooLongError, NotEnoughDiskError, NotEnoughMemoryError
+from ..errors import ConfigError, ContextTooLongError, NotEnoughDiskError, NotEnoughMemoryError
 from ..events import (
     DocumentFit,
     DocumentOpened,
@@ -30,12 +31,16 @@ from ..events import (
 from ..kv_cache.full import FullCache
 from ..kv_cache.saved import ReadingKey, SavedReadings, token_digest
 from .assembly import Loaded, choose, full_cache, load
+from .calibration import calibrate, usual_lengths
+from .checkpoints import fingerprint
 from .dials import prefill_chunk
+from .measured import Measured, in_words, open_records, subject
 from .prefill import prefill, prepare, restore
 from .session import AnswerEvent, Session
 
 _KV_VERSION = 1  # raise it when the same ids and weights would give other keys or values
 _CONVERSATION = 1536  # tokens left for questions and answers beside a document
+_SHORTEST_TUNED = 1024  # tokens: passes over less context cost what their weights cost
 _WORTH_SAVING = 2048  # tokens: shorter documents are read faster than a file is looked after
 _Step = TypeVar("_Step")
 
@@ -54,6 +59,7 @@ class Engine:
         self._plan: MemoryPlan | None = None  # of the open document
         self._wanted: int | None = None  # tokens of context that the document being opened, or open, shall have
         self._read_seconds = 0.0  # what reading the open document cost, now or when it was saved
+        self._measured: Measured | None = None  # of the loaded model; None where nothing is kept
         self._cancel = Event()
         self._saved = SavedReadings(config.saved_readings, config.saved_quota_bytes) if config.saved_readings else None
 
@@ -62,7 +68,14 @@ class Engine:
         Raises as ``load``."""
         yield MachineInfo(tuple(describe(read_capability())))
         require_gpus(self.config.gpus, self.config.on_cpu)
-        yield choose(self.config, Shard(0, self.config.gpus), together=False).info
+        chosen = choose(self.config, Shard(0, self.config.gpus), together=False)
+        if self.config.measurements is None:
+            yield chosen.info
+            return
+        # Where several ranks measure, the first one's figures are told.
+        whose = subject(chosen.device, chosen.info.dtype, fingerprint(chosen.folder),
+                        fingerprint(chosen.draft_folder), chosen.planner.shard)
+        yield replace(chosen.info, drafting=in_words(open_records(self.config.measurements, whose)))
 
     def load(self) -> Iterator[LoadProgress | ModelInfo]:
         """Load the model unless it is loaded. Raises ModelError kinds, ConfigError, NotEnoughMemoryError."""
@@ -74,7 +87,49 @@ class Engine:
                 else:
                     yield step
         assert self._loaded is not None
-        yield self._loaded.info
+        if self._measured is None and (self.config.measurements is not None or self.config.tune):
+            self._measured = self._know()
+        yield self._info
+
+    def tune(self, contexts: Sequence[int] = ()) -> Iterator[PrefillProgress | ModelInfo]:
+        """Measure what passes cost here, and forget what was measured before; closes the open document. The last event
+        is the ModelInfo, which says what follows; cancelled: it says what is known by then.
+
+        contexts: tokens of context to measure at (empty: a short one and a long one). Raises ConfigError."""
+        loaded = self._need_loaded()
+        self._cancel.clear()
+        longest = loaded.planner.plan(None, self._held, together=True).context
+        for context in contexts:
+            if not _SHORTEST_TUNED <= context <= longest:
+                raise ConfigError(f"context is {context}", allowed=f"{_SHORTEST_TUNED} to {longest}")
+        self._session = self._plan = None
+        self._measured = self._measured or self._know()
+        self._measured.records.forget()
+        yield from self._within_memory("measuring", self._calibrate(contexts or usual_lengths(loaded, longest)))
+        yield self._info
+
+    def _calibrate(self, contexts: Sequence[int]) -> Iterator[PrefillProgress]:
+        """No document's cache may be held."""
+        loaded = self._need_loaded()
+        assert self._measured is not None
+        chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
+                              streams=False)
+        yield from calibrate(loaded, self._measured, contexts, chunk, self._cancelled)
+
+    def _know(self) -> Measured:
+        """What is kept of this machine with the loaded model, or nothing yet."""
+        loaded = self._need_loaded()
+        whose = subject(loaded.target.device, loaded.info.dtype, loaded.fingerprint, loaded.draft_fingerprint,
+                        self._shard)
+        records = open_records(self.config.measurements, whose)
+        if self.config.tune:
+            records.forget()
+        return Measured(loaded, records)
+
+    @property
+    def _info(self) -> ModelInfo:
+        info = self._need_loaded().info
+        return info if self._measured is None else replace(info, drafting=in_words(self._measured.records))
 
     def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                 ) -> DocumentFit:
@@ -107,6 +162,11 @@ class Engine:
         self._wanted = min(len(tokens) + _CONVERSATION, loaded.info.max_context)
         plan = loaded.planner.plan(self._wanted, self._held, together=True)
         self._session = self._plan = None  # its cache goes before the new one comes
+        if self._measured is not None and not self._shard.least(bool(self._measured.records.measured)):
+            yield from self._calibrate(usual_lengths(loaded, plan.longest))
+            if self._cancelled():
+                return
+            started = perf_counter()  # no document is read slower for it
         full = full_cache(loaded, plan)
         yield from prepare(full, len(tokens), self._cancelled)
         chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
@@ -122,9 +182,11 @@ class Engine:
             read_seconds = perf_counter() - started
             yield from self._save(full, key, read_seconds, document.title)
         self._read_seconds = read_seconds
-        self._session, self._plan = Session(loaded, builder, prompt, full, chunk), plan
+        self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._measured), plan
         yield from self._session.read_small(self._cancelled)
         yield from self._session.warm_up(self._cancelled)
+        if self._measured is not None:
+            self._measured.plan(self._session.usual(len(tokens)))  # to be shown
         yield self._opened(prompt, perf_counter() - started, restored)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
@@ -147,7 +209,8 @@ class Engine:
         mode, why = loaded.info.mode, loaded.info.why
         if plan is not None:
             mode, why = plan.mode, f"{loaded.planner.why_there}; {plan.why}"
-        return EngineFacts(mode, why, use.host_used, use.host_free, use.device_used, use.device_free)
+        return EngineFacts(mode, why, use.host_used, use.host_free, use.device_used, use.device_free,
+                           self._measured.words if self._measured is not None else "")
 
     def cancel(self) -> None:
         """From any thread: end what runs, within one prefill chunk or one round."""
@@ -158,7 +221,7 @@ class Engine:
         return bool(self._shard.same([self._cancel.is_set()])[0])
 
     def close(self) -> None:
-        self._session = self._builder = self._loaded = self._plan = None
+        self._session = self._builder = self._loaded = self._plan = self._measured = None
 
     def _within_memory(self, doing: str, steps: Iterator[_Step]) -> Iterator[_Step]:
         """``steps``, but where memory runs out everything they hold is given back, and the person is told."""

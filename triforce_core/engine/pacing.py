@@ -20,6 +20,7 @@ from ..tuning.costs import Costs, Curve, middle
 from .assembly import Hierarchy
 from .attention_map import AttentionMass
 from .dials import Dials
+from .measured import Measured
 
 # The share accepted that is assumed before anything was seen: a prior, soon overruled. Measured with the built-in pair.
 _HOPES = {"retrieval": 0.9, "streaming": 0.85, "h2o": 0.85, "streaming-h2o": 0.85, "top-k": 0.9, "none": 0.5}
@@ -33,8 +34,10 @@ class Pacing:
     """For one hierarchy. What was learnt in an answer is of use to the next one of its kind, but not where chance
     decides: there the text depends on the lengths, and a seed shall fix it."""
 
-    def __init__(self, hierarchy: Hierarchy, full: ModelOnCache, shard: Shard) -> None:
-        self._hierarchy, self._full, self._shard = hierarchy, full, shard
+    def __init__(self, hierarchy: Hierarchy, full: ModelOnCache, shard: Shard,
+                 measured: Measured | None = None) -> None:
+        """measured: what is known of this machine, and learns what is measured here."""
+        self._hierarchy, self._full, self._shard, self._measured = hierarchy, full, shard, measured
         dials = hierarchy.dials
         self._ways = Ways(dials.gamma1s, dials.gamma2s, dials.has_middle, dials.may_rest)
         self._fixed = Choice(dials.gamma1, dials.gamma2)
@@ -45,8 +48,14 @@ class Pacing:
     def measure(self, context: Sequence[int], observer: AttentionMass) -> None:
         """What rounds after ``context`` cost, unless it is known or of no use. The hierarchy has started there; what is
         staged on the way is forgotten. observer: sees passes over made-up drafts."""
-        if self._costs is None and not self._ways.settled:
-            self._costs = _measure(self._hierarchy, self._full, context, observer, self._ways, self._shard)
+        if self._costs is not None or self._ways.settled:
+            return
+        dials, known = self._hierarchy.dials, self._measured
+        self._costs = known.costs(dials, self._full, len(context)) if known is not None else None
+        if self._costs is None:
+            self._costs = measure_costs(self._hierarchy, self._full, context, observer, dials, self._shard)
+            if known is not None:
+                known.keep(dials, self._full, len(context), self._costs)
 
     def begin(self, sampler: Sampler) -> None:
         """An answer, after ``measure``."""
@@ -104,16 +113,16 @@ class _Given(NoDrafter):
         return self._draft
 
 
-def _measure(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[int], observer: AttentionMass, ways: Ways,
-             shard: Shard) -> Costs:
-    """Medians of a few repeats, of fewer where passes are long."""
+def measure_costs(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[int], observer: AttentionMass,
+                  dials: Dials, shard: Shard) -> Costs:
+    """Medians of a few repeats, of fewer where passes are long. dials: with the lengths to choose from."""
     sampler = Sampler(SamplingParams())
     room = min(full.cache.room, len(context)) - 1  # type: ignore[attr-defined]
-    shortest, longest = min(ways.gamma2s), max(ways.gamma2s)
+    shortest, longest = min(dials.gamma2s), max(dials.gamma2s)
     widths = sorted({min(room, drafted) for drafted in (shortest, (shortest + longest) // 2, longest)})
     plain: list[float] = []
     verify: dict[int, list[float]] = {drafted: [] for drafted in widths}
-    steps: dict[int, list[float]] = {gamma1: [] for gamma1 in ways.gamma1s}
+    steps: dict[int, list[float]] = {gamma1: [] for gamma1 in dials.gamma1s}
     choose: list[float] = []
     started = perf_counter()
     for _ in range(_REPEATS):
@@ -121,7 +130,7 @@ def _measure(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[int], o
         for drafted in widths:
             verify[drafted].append(_pass(full, context, drafted, observer, sampler))
         choose.append(hierarchy.time_choice())
-        for gamma1 in ways.gamma1s:
+        for gamma1 in dials.gamma1s:
             hierarchy.begin(Choice(gamma1, _STEPS))
             steps[gamma1].append(_step(hierarchy, context, sampler))
         if shard.same([int(perf_counter() - started > _PATIENCE)])[0]:

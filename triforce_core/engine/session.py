@@ -35,6 +35,7 @@ from .accumulated import AccumulatedMass
 from .assembly import Hierarchy, Loaded, dials_for
 from .attention_map import AttendedMap, AttentionMass
 from .dials import Dials
+from .measured import Asked, Measured
 from .pacing import Pacing
 from .prefill import prefill
 from .quoting import QuoteMasks, QuoteReport
@@ -53,8 +54,9 @@ class Session:
     """A document that has been read into ``full``. Holds no conversation: each question brings its history."""
 
     def __init__(self, loaded: Loaded, builder: PromptBuilder, prompt: DocumentPrompt, full: ModelOnCache,
-                 prefill_chunk: int) -> None:
-        self.loaded, self.builder, self.prompt, self.full = loaded, builder, prompt, full
+                 prefill_chunk: int, measured: Measured | None = None) -> None:
+        """measured: what is known of this machine; None: the usual settings, and nothing is kept."""
+        self.loaded, self.builder, self.prompt, self.full, self._measured = loaded, builder, prompt, full, measured
         self._chunk = prefill_chunk
         self._document = prompt.token_ids.tolist()
         self._read = list(self._document[: full.length])  # ids behind the cache, in order
@@ -80,7 +82,8 @@ class Session:
                 allowed=f"{self.loaded.info.max_context - 1:,}",
                 remedy="Start a new conversation or choose fewer pages.")
         reused = self._rewind(context)
-        dials = dials_for(self.loaded, self.full, speculation, len(context), self._reading)
+        asked = self._asked(question, sampling, speculation, len(context))
+        dials = self._dials(asked)
         observer, drafter, hierarchy = self._prepare(dials)
         if hierarchy is not None:
             hierarchy.reset()
@@ -167,10 +170,26 @@ class Session:
             yield TextDelta(tail, perf_counter() - started)
         if report is not None:
             yield from report.end()
+        if self._measured is not None:
+            self._measured.learn(asked, dials, rounds)
         lengths = pacing.why() if pacing is not None else ""
         told = replace(dials, why=f"{dials.why}; {lengths}") if lengths else dials
         yield self._finished(reason, context[answer_start:], rounds, attended, told, answer_start - reused, reused,
                              started, prefilled, "".join(texts), report.quotes if report is not None else ())
+
+    def usual(self, context_tokens: int) -> Asked:
+        """A question with the usual settings."""
+        return self._asked("", SamplingParams(), SpeculationConfig(), context_tokens)
+
+    def _asked(self, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig,
+               context_tokens: int) -> Asked:
+        forces = question is not None and speculation.quotes != "off" and self.builder.quote_format is not None
+        return Asked(speculation, sampling, self.full, context_tokens, forces, self._reading)
+
+    def _dials(self, asked: Asked) -> Dials:
+        """Every "auto" decided, by what was measured on this machine where that is known."""
+        wanted = self._measured.plan(asked) if self._measured is not None else asked.speculation
+        return dials_for(self.loaded, self.full, wanted, asked.context_tokens, asked.reading)
 
     def read_small(self, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
         """Have the small model read the document where the usual settings ask for that: no question shall wait for it.
@@ -195,7 +214,7 @@ class Session:
         started, total = perf_counter(), len(self._document)
         yield PrefillProgress(0, total, 0.0, None, "warm-up")
         speculation = SpeculationConfig()
-        dials = dials_for(self.loaded, self.full, speculation, len(context), self._reading)
+        dials = self._dials(self.usual(len(context)))
         observer, _, hierarchy = self._prepare(dials)
         if hierarchy is not None:
             hierarchy.reset()
@@ -268,7 +287,7 @@ class Session:
             reading = self._small_reading() if dials.draft_cache == "cross" else None
             self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer,
                                         self._accumulated if heavy else None, self._text, reading)
-            self._pacing = Pacing(self._hierarchy, self.full, self.loaded.shard)
+            self._pacing = Pacing(self._hierarchy, self.full, self.loaded.shard, self._measured)
         return self._observer, self._hierarchy.drafter, self._hierarchy
 
     def _prefill(self, context: list[int], observer: AttentionMass, accumulated: AccumulatedMass | None,

@@ -29,7 +29,7 @@ class TreeDials:
     def decide(cls, wanted: SpeculationConfig, *, small: bool, middle: bool, offloaded: bool,
                device_leads: bool) -> TreeDials:
         """small, middle: the tiers that there are. device_leads: trees are grown without the host."""
-        if wanted.tree == "off":
+        if wanted.tree in ("auto", "off"):
             return cls()
         tier = wanted.tree_tier
         if tier == "auto":  # a verification over a link is worth many guesses, and only the better tier has them

@@ -31,7 +31,7 @@ from ..events import (
 )
 from ..metrics import answer_stats
 from .child import ENGINE, Child
-from .job import Job, JobKind
+from .job import DOING, Job, JobKind
 from .protocol import (
     Accepted,
     Ask,
@@ -45,6 +45,7 @@ from .protocol import (
     Refused,
     Reported,
     Request,
+    Tune,
     Verb,
     Yielded,
 )
@@ -112,6 +113,17 @@ class EngineClient:
     def load(self) -> Job:
         """Events LoadProgress..., ModelInfo."""
         return self._enqueue("load", self._bring_up)
+
+    def tune(self, contexts: Sequence[int] = ()) -> Job:
+        """Events PrefillProgress..., ModelInfo: measure what passes cost here; closes the open document."""
+
+        def run(job: Job) -> None:
+            self._bring_up(job)
+            with self._changed:
+                self._in_cache = None
+            self._call(job, Tune(tuple(contexts)), self._described(job.deliver))
+
+        return self._enqueue("tune", run)
 
     def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                 ) -> DocumentFit:
@@ -289,14 +301,19 @@ class EngineClient:
                 job.deliver(self._model)
             return
 
-        def loaded(event: Event) -> None:
+        told = job.deliver if job.kind == "load" else _only(job, LoadProgress)
+        self._call(job, Load(), self._described(told))
+
+    def _described(self, deliver: Callable[[Event], None]) -> Callable[[Event], None]:
+        """``deliver``, but a ModelInfo on its way is the model from then on."""
+
+        def described(event: Event) -> None:
             if isinstance(event, ModelInfo):
                 with self._changed:
                     self._model = event
-            if isinstance(event, LoadProgress) or job.kind == "load":
-                job.deliver(event)
+            deliver(event)
 
-        self._call(job, Load(), loaded)
+        return described
 
     def _open(self, job: Job, document: Document, deliver: Callable[[Event], None]) -> None:
         def opened(event: Event) -> None:
@@ -350,10 +367,8 @@ class EngineClient:
             raise self._died(job) from None
 
     def _died(self, job: Job, cause: str = "") -> EngineDiedError:
-        doing = {"check": "looking around", "load": "starting", "measure": "measuring a document", "open": "reading",
-                 "ask": "answering"}
         cause = self._bury(cause)
-        return EngineDiedError(f"The engine stopped while {doing[job.kind]}: {cause}",
+        return EngineDiedError(f"The engine stopped while {DOING[job.kind]}: {cause}",
                                remedy="What it had written is kept; the next request starts a new engine.")
 
     def _bury(self, cause: str = "") -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from ..events import Event, Finished
 
-JobKind = Literal["check", "load", "measure", "open", "ask"]
+JobKind = Literal["check", "load", "tune", "measure", "open", "ask"]
+DOING: Mapping[JobKind, str] = {"check": "looking around", "load": "starting", "tune": "measuring this machine",
+                                "measure": "measuring a document", "open": "reading", "ask": "answering"}
 
 
 class _End:

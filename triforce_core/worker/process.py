@@ -46,6 +46,7 @@ from .protocol import (
     Request,
     Returned,
     Sender,
+    Tune,
     Yielded,
 )
 
@@ -200,8 +201,11 @@ class Process:
         assert self._engine is not None, "Load comes first"
         if isinstance(verb, Measure):
             return self._engine.measure(verb.document, partial(self._yield, request))
-        if isinstance(verb, OpenDocument):
-            events: Iterator[Event] = self._engine.open_document(verb.document)
+        events: Iterator[Event]
+        if isinstance(verb, Tune):
+            events = self._engine.tune(verb.contexts)
+        elif isinstance(verb, OpenDocument):
+            events = self._engine.open_document(verb.document)
         else:
             assert isinstance(verb, Ask)
             events = self._engine.ask(verb.question, verb.history, verb.sampling, verb.speculation, verb.system)

@@ -43,6 +43,13 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Tune:
+    """Measure what passes cost on this machine, with so many tokens of context (none: the usual ones)."""
+
+    contexts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Measure:
     document: Document
 
@@ -61,7 +68,7 @@ class Ask:
     system: str = ""
 
 
-Verb = Check | Load | Measure | OpenDocument | Ask
+Verb = Check | Load | Tune | Measure | OpenDocument | Ask
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ def reading_line(reading: Reading, load: LoadProgress | None) -> tuple[str, floa
         return strings.READING_SAVE, fraction, ""
     left = [] if progress.eta_seconds is None or not progress.tokens_done else [
         strings.READING_ETA.format(eta=fmt.seconds(progress.eta_seconds))]
+    if progress.stage == "tune":
+        return strings.READING_TUNE, fraction, "".join(left)
     if progress.stage == "warm-up":
         return strings.READING_WARM, fraction, "".join(left)
     words = strings.TOKENIZING if progress.stage == "tokenize" else strings.READING

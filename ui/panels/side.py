@@ -70,6 +70,9 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
         ]
         if not here:
             rows = [row for row in rows if row[0] not in (strings.DRAFT, strings.NUMBERS)]
+        drafting = facts.drafting if facts and facts.drafting else model.drafting
+        if drafting:
+            rows.insert(4, (strings.DRAFTING, esc(drafting)))
         if facts and facts.device_used is not None and facts.device_free is not None:
             rows.append((strings.GPU_MEMORY, memory_use(strings.GPU_MEMORY, facts.device_used, facts.device_free)))
         if facts:

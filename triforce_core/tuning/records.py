@@ -1,0 +1,254 @@
+"""What was measured on this machine with one model, kept from one start to the next: costs of passes, how drafts fared.
+
+One JSON file of figures. Whatever is wrong with it, it is measured anew, and ``trouble`` says why. Knows no model: who
+asks names the machine, the model and the tiers in words that change when a measurement would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from .costs import Costs, Curve
+from .seen import Seen
+
+_VERSION = 1  # raise it when older measurements mean something else
+_NEAR = 0.15  # of a context's length: so much longer or shorter, passes cost the same but for noise
+_KINDS = 48  # of answers that are remembered, the newest
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose measurements: all of the machine that makes its passes quicker or slower, and the models' files."""
+
+    machine: Mapping[str, str]
+    model: str
+    draft: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCosts:
+    """Milliseconds by rows: of a verification of a tree, and of one pass that grows it."""
+
+    verify: Curve
+    draft: Curve
+
+
+@dataclass
+class _Kept:
+    """The file's content. place: where keys and values lie; tiers: which ones, with what they attend."""
+
+    full: dict[str, dict[int, Costs]] = field(default_factory=dict)  # by place and tokens of context; without steps
+    steps: dict[str, dict[int, float]] = field(default_factory=dict)  # by tiers and gamma1
+    trees: dict[str, dict[int, TreeCosts]] = field(default_factory=dict)  # by place and tokens of context
+    seen: dict[str, Seen] = field(default_factory=dict)  # by kind of answer, the newest last
+    measured: str = ""  # when
+    words: str = ""  # the plan that follows
+
+
+class Records:
+    """Of one subject, in ``folder`` (None: for as long as this object lives)."""
+
+    def __init__(self, folder: Path | None, subject: Subject) -> None:
+        name = sha256(f"{subject.model}\n{subject.draft}".encode()).hexdigest()[:24]
+        self._path = None if folder is None else folder / f"{name}.json"
+        self._subject, self._kept = subject, _Kept()
+        self.trouble = ""  # why what was kept could not be used
+        self._read()
+
+    @property
+    def measured(self) -> str:
+        """When costs were measured last, "2026-11-21 06:40"; empty: never."""
+        return self._kept.measured
+
+    @property
+    def words(self) -> str:
+        return self._kept.words
+
+    @words.setter
+    def words(self, words: str) -> None:
+        self._kept.words = words
+
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of context at which costs were measured, wherever keys and values lay."""
+        return tuple(sorted({tokens for known in self._kept.full.values() for tokens in known}))
+
+    def forget(self) -> None:
+        """All of it, the file too."""
+        self._kept, self.trouble = _Kept(), ""
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    def costs(self, place: str, tiers: str, context: int, gamma1s: Sequence[int]) -> Costs | None:
+        """Measured at about this context, or between two lengths where it was; steps of these gamma1."""
+        steps = self._kept.steps.get(tiers, {})
+        full = _about(self._kept.full.get(place, {}), context, between)
+        if full is None or not set(gamma1s) <= set(steps):
+            return None
+        return Costs(full.plain, full.verify, {gamma1: steps[gamma1] for gamma1 in gamma1s}, full.choose)
+
+    def keep_costs(self, place: str, tiers: str, context: int, costs: Costs) -> None:
+        """In the place of what was measured near there."""
+        known = self._kept.full.setdefault(place, {})
+        for tokens in [tokens for tokens in known if abs(tokens - context) <= _NEAR * context]:
+            del known[tokens]
+        rows, times = zip(*costs.verify.points, strict=True)
+        plain, *verify = _undisturbed([costs.plain, *times])
+        known[context] = Costs(plain, Curve(tuple(zip(rows, verify, strict=True))), {}, costs.choose)
+        self.keep_steps(tiers, costs.steps)
+        self._kept.measured = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+    def keep_steps(self, tiers: str, steps: Mapping[int, float]) -> None:
+        known = self._kept.steps.setdefault(tiers, {})
+        known.update(steps)
+        chains = sorted(known)
+        known.update(zip(chains, _undisturbed([known[gamma1] for gamma1 in chains]), strict=True))
+
+    def trees(self, place: str, context: int) -> TreeCosts | None:
+        return _about(self._kept.trees.get(place, {}), context, _trees_between)
+
+    def keep_trees(self, place: str, context: int, costs: TreeCosts) -> None:
+        self._kept.trees.setdefault(place, {})[context] = costs
+
+    def gamma1s(self, tiers: str) -> tuple[int, ...]:
+        """Of which steps were measured."""
+        return tuple(sorted(self._kept.steps.get(tiers, ())))
+
+    def seen(self, kind: str) -> Seen:
+        """To be read, and learnt into."""
+        found = self._kept.seen.pop(kind, None) or Seen()
+        self._kept.seen[kind] = found
+        return found
+
+    def write(self) -> None:
+        """Whole or not at all. Where it cannot be written (a full disk), it is measured again next time."""
+        if self._path is None:
+            return
+        partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(self._content(), file, indent=1)
+            os.replace(partial, self._path)
+
+    def _content(self) -> dict[str, Any]:
+        kept = self._kept
+        newest = list(kept.seen.items())[-_KINDS:]
+        return {
+            "version": _VERSION, "machine": dict(self._subject.machine), "model": self._subject.model,
+            "draft": self._subject.draft, "measured": kept.measured, "words": kept.words,
+            "full": {place: {str(tokens): {"plain": one.plain, "verify": one.verify.points, "choose": one.choose}
+                             for tokens, one in sorted(known.items())} for place, known in kept.full.items()},
+            "steps": {tiers: {str(gamma1): time for gamma1, time in known.items()}
+                      for tiers, known in kept.steps.items()},
+            "trees": {place: {str(tokens): {"verify": one.verify.points, "draft": one.draft.points}
+                              for tokens, one in sorted(known.items())} for place, known in kept.trees.items()},
+            "seen": {kind: asdict(seen) for kind, seen in newest if seen.total},
+        }
+
+    def _read(self) -> None:
+        if self._path is None or not self._path.exists():
+            return
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+            if found["version"] != _VERSION:
+                self.trouble = "what was measured before was kept by another version of this program"
+            elif found["machine"] != dict(self._subject.machine):
+                changed = self._what_changed(found["machine"])
+                self.trouble = f"what was measured before is of another machine ({changed})"
+            elif (found["model"], found["draft"]) != (self._subject.model, self._subject.draft):
+                self.trouble = "what was measured before is of another model"
+            else:
+                self._kept = _kept(found)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError):
+            self.trouble = "what was measured before cannot be read"
+
+    def _what_changed(self, machine: Mapping[str, str]) -> str:
+        now = self._subject.machine
+        return ", ".join(sorted(name for name in {*now, *machine} if now.get(name) != machine.get(name)))
+
+
+def _undisturbed(times: Sequence[float]) -> list[float]:
+    """Of ever larger pieces of work. None is quicker than a smaller one, so what seems so was not disturbed, and the
+    smaller one was."""
+    settled: list[float] = []
+    for time in reversed(times):
+        settled.append(min(time, settled[-1]) if settled else time)
+    return settled[::-1]
+
+
+def _about(known: Mapping[int, Any], context: int, mix: Any) -> Any:
+    nearest = min(known, key=lambda tokens: abs(tokens - context), default=None)
+    if nearest is None or abs(nearest - context) <= _NEAR * context:
+        return None if nearest is None else known[nearest]
+    below = max((tokens for tokens in known if tokens < context), default=None)
+    above = min((tokens for tokens in known if tokens > context), default=None)
+    if below is None or above is None:
+        return None
+    return mix(known[below], known[above], (context - below) / (above - below))
+
+
+def between(one: Costs, other: Costs, share: float) -> Costs:
+    """At ``share`` of the way: attention takes time in proportion to the context."""
+    return Costs(_mix(one.plain, other.plain, share), _curve_between(one.verify, other.verify, share), {},
+                 _mix(one.choose, other.choose, share))
+
+
+def _trees_between(one: TreeCosts, other: TreeCosts, share: float) -> TreeCosts:
+    return TreeCosts(_curve_between(one.verify, other.verify, share), _curve_between(one.draft, other.draft, share))
+
+
+def _curve_between(one: Curve, other: Curve, share: float) -> Curve:
+    return Curve(tuple((rows, _mix(time, other.at(rows), share)) for rows, time in one.points))
+
+
+def _mix(one: float, other: float, share: float) -> float:
+    return one + (other - one) * share
+
+
+def _kept(found: Mapping[str, Any]) -> _Kept:
+    """Raises ValueError, KeyError, TypeError, AttributeError or AssertionError unless every figure is one."""
+    return _Kept(
+        {place: {int(tokens): Costs(_time(one["plain"]), _curve(one["verify"]), {}, _time(one["choose"], 0.0))
+                 for tokens, one in known.items()} for place, known in found["full"].items()},
+        {tiers: {int(gamma1): _time(time) for gamma1, time in known.items()}
+         for tiers, known in found["steps"].items()},
+        {place: {int(tokens): TreeCosts(_curve(one["verify"]), _curve(one["draft"])) for tokens, one in known.items()}
+         for place, known in found["trees"].items()},
+        {kind: _seen(one) for kind, one in found["seen"].items()},
+        str(found["measured"]), str(found["words"]))
+
+
+def _curve(found: Sequence[Any]) -> Curve:
+    return Curve(tuple((int(rows), _time(time)) for rows, time in found))
+
+
+def _time(value: Any, least: float = 1e-6) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < 1e9:
+        raise ValueError(value)
+    return float(value)
+
+
+def _seen(found: Mapping[str, Any]) -> Seen:
+    whole = Seen()
+    for name in (one.name for one in fields(Seen)):
+        value, usual = found[name], getattr(whole, name)
+        if isinstance(usual, list):
+            if len(value) != len(usual):
+                raise ValueError(name)
+            setattr(whole, name, [_time(count, 0.0) for count in value])
+        elif isinstance(usual, dict):
+            setattr(whole, name, {lengths: [_time(actual, 0.0), _time(promised, 0.0)]
+                                  for lengths, (actual, promised) in value.items()})
+        else:
+            setattr(whole, name, _time(value, 0.0))
+    return whole
