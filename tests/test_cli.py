@@ -180,6 +180,27 @@ def test_a_document_that_does_not_fit_is_refused_with_the_pages_that_do(
     assert "document" not in Scripted.asked
 
 
+@pytest.mark.parametrize(("flags", "words"), [
+    ("--chapters 2", "ships"), ("--chapters ships", "ships"), ("--chapters 1,3", "whales men"), ("--pages 2", "ships"),
+    ("--pages 1,3", "whales men"), ("--chapters 1-3", "whales ships men"),
+])
+def test_chapters_and_pages_choose_what_is_read(
+    tmp_path: Path, flags: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.documents.hostile import epub
+
+    path = tmp_path / "book.epub"
+    path.write_bytes(epub({f"{name}.xhtml": f"<h1>Of {name}</h1><p>{'x' * 700}</p>"
+                           for name in ("whales", "ships", "men")}))
+    assert cli.main(["ask", str(path), "why?"]) == 2  # more than 2,000 in all
+    status = cli.main(["ask", str(path), "why?", *flags.split()])
+    if len(words.split()) == 3:
+        assert status == 2 and "--pages 1-2" in capsys.readouterr().err
+        return
+    read = Scripted.asked["document"].pages
+    assert status == 0 and [page.text.split("\n")[0] for page in read] == [f"Of {word}" for word in words.split()]
+
+
 @pytest.mark.parametrize(("lengths", "pages"), [((900, 900, 900), "--pages 1-2"), ((2001, 5), "Not even page 1")])
 def test_the_advice_on_pages(lengths: tuple[int, ...], pages: str) -> None:
     from triforce_core.documents.document import Page
@@ -187,7 +208,7 @@ def test_the_advice_on_pages(lengths: tuple[int, ...], pages: str) -> None:
 
     document = Document("t", "txt", tuple(Page(str(i), "x" * n) for i, n in enumerate(lengths, 1)), "text")
     with pytest.raises(ContextTooLongError, match=pages):
-        cli._refuse_if_too_long(Scripted(EngineConfig()), document, 1, len(lengths),  # type: ignore[arg-type]
+        cli._refuse_if_too_long(Scripted(EngineConfig()), document, ((1, len(lengths)),),  # type: ignore[arg-type]
                                 cli._Progress())
 
 
@@ -196,6 +217,7 @@ def test_the_advice_on_pages(lengths: tuple[int, ...], pages: str) -> None:
     ["ask", "{small}", "why?", "--temperature", "-1"], ["ask", "{small}", "why?", "--temperature", "warm"],
     ["ask", "{small}", "why?", "--gamma1", "many"], ["ask", "{small}", "why?", "--gamma1", "1000"],
     ["ask", "{small}", "why?", "--pages", "5-2"], ["ask", "{small}", "why?", "--pages", "9-9"],
+    ["ask", "{small}", "why?", "--chapters", "1"], ["ask", "{small}", "why?", "--chapters", "1", "--pages", "1"],
     ["ask", "{small}", "why?", "--max-new-tokens", "0"], ["ask", "{small}", " "], ["ask", "/no/such/file.pdf", "why?"],
     ["ask", "{small}", "why?", "--verifier", "hope"], ["ask", "{small}", "why?", "--gpu-memory-limit", "much"],
     ["ask", "{small}", "why?", "--gpu-memory-limit", "0"],

@@ -23,6 +23,7 @@ from .metrics import acceptance_rate, quotes_as_json
 from .models import command as models
 
 if TYPE_CHECKING:
+    from .documents.chapters import Ranges
     from .documents.document import Document
     from .engine.engine import Engine
     from .worker.client import EngineClient
@@ -65,7 +66,11 @@ def _parser() -> flags.Parser:
                     "(Speed figures: python -m triforce_core.bench --help)")
     ask.add_argument("file", type=Path, metavar="FILE", help="PDF, TXT, Markdown, HTML, DOCX or EPUB")
     ask.add_argument("question", metavar="QUESTION")
-    ask.add_argument("--pages", type=flags.page_range, metavar="A-B", help="read only these pages, counted from 1")
+    part = ask.add_mutually_exclusive_group()
+    part.add_argument("--pages", metavar="A-B,C", help="read only these pages, counted from 1")
+    part.add_argument("--chapters", metavar="A-B,C|TITLE",
+                      help='read only these chapters of its outline, such as "3,5-7" or "2.1" (what there is is listed '
+                           "where none is it)")
     ask.add_argument("--password", help="of an encrypted PDF")
     ask.add_argument("--system", default="", metavar="TEXT",
                      help="instructions for the answer, such as its language; the built-in pair follows none")
@@ -122,12 +127,17 @@ def _ask(given: Namespace) -> int:
     say = _Progress()
 
     from .documents import read_document
+    from .documents.chapters import chapter_ranges, page_ranges
 
     document = read_document(given.file, given.password, progress=say.pages)
     for warning in document.warnings:
         say.line(warning)
-    first, last = given.pages or (1, len(document.pages))
-    chosen = document.select(first, last)
+    ranges: Ranges = ((1, len(document.pages)),)
+    if given.pages is not None:
+        ranges = page_ranges(given.pages, len(document.pages))
+    elif given.chapters is not None:
+        ranges = chapter_ranges(given.chapters, document)
+    chosen = document.pick(ranges)
 
     engine = _make_engine(config)
     try:
@@ -137,7 +147,7 @@ def _ask(given: Namespace) -> int:
                 raise ConfigError(f"{step.name} follows no instructions: it only answers questions about the document",
                                   remedy="Leave --system out, or choose a chat model with --model.")
         with _ctrl_c_cancels(engine):
-            _refuse_if_too_long(engine, document, first, last, say)
+            _refuse_if_too_long(engine, document, ranges, say)
             opened = None
             for progress in engine.open_document(chosen):
                 say.event(progress)
@@ -187,21 +197,25 @@ def _cache(data_dir: Path | None) -> Path:
     return PlatformDirs("triforce-chat", appauthor=False).user_cache_path
 
 
-def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, first: int, last: int,
+def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, ranges: Ranges,
                         say: _Progress) -> None:
     """Nothing is cut silently: say how long it is, what fits, and the flag that chooses it."""
-    fit = engine.measure(document.select(first, last), say.event)
+    from .documents.chapters import merged, ranges_text
+
+    fit = engine.measure(document.pick(ranges), say.event)
     if fit.fits:
         return
+    pages = [page for first, last in ranges for page in range(first, last + 1)]
     count = pages_that_fit(fit)
-    while count and not engine.measure(document.select(first, first + count - 1)).fits:
+    while count and not engine.measure(document.pick(merged((page, page) for page in pages[:count]))).fits:
         count -= 1
-    what = "The document" if (first, last) == (1, len(document.pages)) else f"Pages {first}-{last}"
+    what = "The document" if len(pages) == len(document.pages) else f"Pages {ranges_text(ranges)}"
+    some = ranges_text(merged((page, page) for page in pages[:count])).replace(" ", "")
     raise ContextTooLongError(
-        f"{what} ({last - first + 1} pages) would take {fit.tokens:,} tokens, and {fit.max_tokens:,} fit"
+        f"{what} ({len(pages)} pages) would take {fit.tokens:,} tokens, and {fit.max_tokens:,} fit"
         + (" into the memory that is free" if fit.limited_by == "memory" else ""),
-        remedy=f"Choose pages, for example --pages {first}-{first + count - 1}." if count else
-        f"Not even page {first} fits: use a model with a longer context.")
+        remedy=f"Choose pages, for example --pages {some}, or chapters (--chapters)." if count else
+        f"Not even page {pages[0]} fits: use a model with a longer context.")
 
 
 def pages_that_fit(fit: DocumentFit) -> int:

@@ -137,11 +137,3 @@ def none_or_number(text: str) -> float | str:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor 'none'") from None
-
-
-def page_range(text: str) -> tuple[int, int]:
-    """ "12" or "3-40", counted from 1."""
-    first, _, last = text.partition("-")
-    if not first.isdigit() or not (last or first).isdigit() or not 1 <= int(first) <= int(last or first):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a page range such as 3-40 or 12")
-    return int(first), int(last or first)

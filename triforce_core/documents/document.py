@@ -1,8 +1,10 @@
-"""A document as values: pages in reading order. Knows no tokens (``prompt`` makes those) and no file formats."""
+"""A document as values: pages in reading order, and its chapters. Knows no tokens (``prompt`` makes those) and no file
+formats."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -15,6 +17,17 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class Chapter:
+    """A part of the document, by its outline or its headings. level: 1 for the largest. first, last: its pages, counted
+    from 1; a page on which one chapter ends and another begins belongs to both."""
+
+    title: str
+    level: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """What was read from a file. warnings: sentences fit to show (pages without text, odd encodings...)."""
 
@@ -23,6 +36,7 @@ class Document:
     pages: tuple[Page, ...]
     reader: str  # which reader made it: page maps of two readers never mix
     warnings: tuple[str, ...] = ()
+    chapters: tuple[Chapter, ...] = ()
 
     @property
     def id(self) -> str:
@@ -38,8 +52,15 @@ class Document:
 
     def select(self, first: int, last: int) -> Document:
         """Pages first..last, counted from 1, both included. Raises PageRangeError."""
+        return self.pick([(first, last)])
+
+    def pick(self, ranges: Iterable[tuple[int, int]]) -> Document:
+        """The pages of several ranges (as of ``select``), one after the other. Raises PageRangeError."""
         from ..errors import PageRangeError
 
-        if not 1 <= first <= last <= len(self.pages):
-            raise PageRangeError(f"Pages {first}-{last} were asked for", allowed=f"1-{len(self.pages)}")
-        return Document(self.title, self.kind, self.pages[first - 1 : last], self.reader, self.warnings)
+        pages: list[Page] = []
+        for first, last in ranges:
+            if not 1 <= first <= last <= len(self.pages):
+                raise PageRangeError(f"Pages {first}-{last} were asked for", allowed=f"1-{len(self.pages)}")
+            pages += self.pages[first - 1 : last]
+        return Document(self.title, self.kind, tuple(pages), self.reader, self.warnings)

@@ -13,7 +13,7 @@ from typing import Any
 from .. import errors
 from ..errors import DamagedDocumentError, DocumentError, DocumentTooLargeError, EncryptedDocumentError
 from .child import NOTHING, ChildProcess
-from .document import Document, Page
+from .document import Chapter, Document, Page
 from .limits import ReadLimits
 from .sniff import check_file, sniff
 
@@ -137,7 +137,8 @@ class _Attempt:
             elif "done" in message and message["done"] == len(pages) > 0:
                 warnings = tuple(str(warning) for warning in heading["warnings"])
                 title = " ".join(str(heading["title"]).split())[:200] or self.path.stem
-                return Document(title, self.kind, tuple(pages), str(heading["reader"]), warnings)
+                chapters = tuple(Chapter(str(name), *map(int, place)) for name, *place in heading["chapters"])
+                return Document(title, self.kind, tuple(pages), str(heading["reader"]), warnings, chapters)
             elif "error" in message:
                 raise _rebuilt(message)
 

@@ -5,6 +5,7 @@ that the parent knows which page killed it; then sends the finished pages one by
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import DocumentError, DocumentTooLargeError
+from .chapters import chapters_of
 from .finish import finish
 from .frames import write_frame
 from .limits import ReadLimits
@@ -54,7 +56,9 @@ def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None
     write_frame(out, {"extracted": len(raw.pages)})
     source.check_pages(len(raw.pages))
     pages, warnings = finish(raw, name)
-    write_frame(out, {"kind": raw.kind, "reader": raw.reader, "title": raw.title[:2000], "warnings": warnings})
+    chapters = [dataclasses.astuple(chapter) for chapter in chapters_of(raw.headings, [text for _, text in pages])]
+    write_frame(out, {"kind": raw.kind, "reader": raw.reader, "title": raw.title[:2000], "warnings": warnings,
+                      "chapters": chapters})
     for label, text in pages:
         write_frame(out, {"label": label, "text": text})
     write_frame(out, {"done": len(pages)})

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from .readers.source import Heading
+
 SECTION = 3_000
 _LONGEST = 2 * SECTION  # a paragraph longer than this is cut at a sentence or a space
 
@@ -24,6 +29,29 @@ def split_sections(text: str) -> list[str]:
     if paragraphs:
         sections.append("\n\n".join(paragraphs))
     return [section for section in sections if section.strip()]
+
+
+def placed(headings: Iterable[tuple[str, int]], sections: Sequence[str], before: int = 0) -> list[Heading]:
+    """(title, level) of headings in their order -> in which section each stands, as a line of its own; one that the
+    text has not is left out. before: pages that stand before the first section."""
+    wanted = [(" ".join(title.split()), level) for title, level in headings]
+    titles = {title for title, _ in wanted if title}
+    lines: dict[str, list[tuple[int, int]]] = {}
+    at = 0
+    for page, section in enumerate(sections):
+        for line in section.split("\n"):
+            at += 1
+            words = " ".join(line.split()) if len(line) < SECTION else ""
+            if words in titles:
+                lines.setdefault(words, []).append((at, page))
+    found, at = [], 0
+    for title, level in wanted:
+        places = lines.get(title, [])
+        here = bisect_left(places, (at + 1, 0))
+        if here < len(places):
+            at, page = places[here]
+            found.append(Heading(title, level, before + page))
+    return found
 
 
 def _pieces(paragraph: str) -> list[str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from ..sections import split_sections
+import re
+
+from ..sections import placed, split_sections
 from .archive import GuardedZip, parse_xml
 from .plain_text import numbered
 from .source import Raw, Source
 
 _BREAK = "\f"
+_HEADING_STYLE = re.compile(r"[Hh]eading\s?([1-6])")  # so English versions of Word call them
+_MOST_HEADINGS = 20_000
 
 
 def read_docx(source: Source) -> Raw:
@@ -20,8 +24,10 @@ def read_docx(source: Source) -> Raw:
     title = _title(archive, source)
     parts = [part.strip("\n") for part in text.split(_BREAK)]
     if len([part for part in parts if part.strip()]) > 1:
-        return Raw("docx", "docx", title, numbered(parts[:-1] if not parts[-1].strip() else parts))
-    return Raw("docx", "docx", title, numbered(split_sections(text.replace(_BREAK, ""))))
+        sections = parts[:-1] if not parts[-1].strip() else parts
+    else:
+        sections = split_sections(text.replace(_BREAK, ""))
+    return Raw("docx", "docx", title, numbered(sections), headings=placed(body.headings, sections))
 
 
 class _Body:
@@ -34,6 +40,8 @@ class _Body:
         self._cells = 0
         self._tables = 0
         self._paragraph = 0  # where in out the current paragraph starts
+        self._level = 0  # of the current paragraph as a heading; 0: it is none
+        self.headings: list[tuple[str, int]] = []
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         local = name.rpartition(" ")[2]
@@ -41,7 +49,7 @@ class _Body:
             self._skip += 1
             return
         if local == "p":
-            self._paragraph = len(self.out)
+            self._paragraph, self._level = len(self.out), 0
         elif local == "t":
             self._in_text = True
         elif local in ("tab", "ptab"):
@@ -59,6 +67,9 @@ class _Body:
         elif local == "pageBreakBefore":
             if _attribute(attributes, "val") not in ("0", "false") and self._written_since_break():
                 self.out.append(_BREAK)
+        elif local == "pStyle":
+            match = _HEADING_STYLE.fullmatch(_attribute(attributes, "val"))
+            self._level = int(match[1]) if match else 0
         elif local == "numPr":
             self.out.append("- ")
         elif local == "tbl":
@@ -79,6 +90,8 @@ class _Body:
             self._in_text = False
         elif local == "p":
             written = "".join(self.out[self._paragraph :])
+            if self._level and not self._tables and len(self.headings) < _MOST_HEADINGS:
+                self.headings.append((written.replace(_BREAK, "").strip()[:300], self._level))
             if self._tables:
                 self.out.append(" " if written.strip() else "")
             elif written.startswith("- "):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import posixpath
 from urllib.parse import unquote, urlsplit
 
-from ...errors import EncryptedDocumentError
-from ..sections import split_sections
+from ...errors import DamagedDocumentError, EncryptedDocumentError
+from ..sections import placed, split_sections
 from .archive import GuardedZip, damaged, parse_xml, resolve
+from .epub_contents import contents
 from .html import decode_html, html_text, tidy
-from .source import Raw, RawPage, Source
+from .source import Heading, Raw, RawPage, Source
 
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+_NCX = "application/x-dtbncx+xml"
 _MARKUP = ("application/xhtml+xml", "text/html", "application/xml", "text/x-oeb1-document")
 
 
@@ -19,8 +21,10 @@ def read_epub(source: Source) -> Raw:
     archive = GuardedZip(source)
     _refuse_drm(archive, source)
     package = _package_name(archive, source)
-    title, chapters = _spine(archive, package, source)
+    title, chapters, listing = _spine(archive, package, source)
     pages: list[RawPage] = []
+    headings: list[Heading] = []
+    files: dict[str, tuple[int, list[str]]] = {}  # part of the archive -> pages before it, its sections
     missing: list[str] = []
     size = chapter = 0
     for number, name in enumerate(chapters):
@@ -29,7 +33,11 @@ def read_epub(source: Source) -> Raw:
             missing.append(name)
             continue
         markup, _ = decode_html(archive.read(name), source.name)
-        sections = split_sections(tidy(html_text(markup).text()))
+        extractor = html_text(markup)
+        sections = split_sections(tidy(extractor.text()))
+        if sections:
+            files.setdefault(name, (len(pages), sections))
+            headings += placed(extractor.headings, sections, len(pages))
         size += sum(map(len, sections))
         source.check_characters(size)
         chapter += bool(sections)
@@ -38,7 +46,26 @@ def read_epub(source: Source) -> Raw:
     if missing and not pages:
         raise damaged(source, "its chapters are missing")
     warnings = [f"{len(missing)} chapters named in {source.name} are missing from it."] if missing else []
-    return Raw("epub", "epub", title, pages, warnings=warnings)
+    listed = _listed(archive, listing, files, source) if listing in archive.names else []
+    return Raw("epub", "epub", title, pages, warnings=warnings, headings=listed or headings)
+
+
+def _listed(
+    archive: GuardedZip, listing: str, files: dict[str, tuple[int, list[str]]], source: Source
+) -> list[Heading]:
+    """The book's own table of contents: each entry where its title stands in the file it leads to, or at its start."""
+    try:
+        markup, _ = decode_html(archive.read(listing), source.name)
+    except DamagedDocumentError:  # a book is readable without one
+        return []
+    found = []
+    for entry in contents(markup):
+        name = resolve(posixpath.dirname(listing), unquote(urlsplit(entry.reference).path))
+        if name in files:
+            before, sections = files[name]
+            inside = placed([(entry.title, entry.level)], sections, before) if "#" in entry.reference else []
+            found += inside or [Heading(entry.title, entry.level, before)]
+    return found
 
 
 def _refuse_drm(archive: GuardedZip, source: Source) -> None:
@@ -72,17 +99,21 @@ def _package_name(archive: GuardedZip, source: Source) -> str:
     return found[0]
 
 
-def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, list[str]]:
-    """The book's title and the names of its chapters in reading order."""
+def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, list[str], str]:
+    """The book's title, the names of its chapters in reading order, and of its table of contents ("": none)."""
     items: dict[str, tuple[str, str]] = {}
     order: list[str] = []
     title: list[str] = []
+    listings: list[str] = []
     in_title = False
 
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal in_title
         local = name.rpartition(" ")[2]
-        if local == "item" and "navigation" not in attributes and "nav" not in attributes.get("properties", "").split():
+        navigation = "nav" in attributes.get("properties", "").split()
+        if local == "item" and (navigation or attributes.get("media-type") == _NCX):
+            listings.insert(0 if navigation else len(listings), attributes.get("href", ""))
+        if local == "item" and "navigation" not in attributes and not navigation:
             items[attributes.get("id", "")] = (attributes.get("href", ""), attributes.get("media-type", ""))
         elif local == "itemref":
             order.append(attributes.get("idref", ""))
@@ -103,4 +134,5 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, list
     source.check_pages(len(chapters))
     if not chapters:
         raise damaged(source, "it names no chapters")
-    return "".join(title).strip(), chapters
+    listing = resolve(folder, unquote(urlsplit(listings[0]).path)) if listings else ""
+    return "".join(title).strip(), chapters, listing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from ..sections import split_sections
+from ..sections import placed, split_sections
 from .plain_text import decode_text, numbered
 from .source import Raw, Source
 
@@ -18,6 +18,8 @@ _BLOCKS = frozenset(
     "fieldset address h1 h2 h3 h4 h5 h6 hr body html pre".split()
 )
 _LINES = frozenset({"li", "tr", "br"})
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_MOST_HEADINGS, _LONGEST_HEADING = 20_000, 300
 _IMPLIED_END = frozenset("p li dt dd tr td th option".split())  # the next one of its kind ends it
 _HIDING = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?![.\d])", re.IGNORECASE)
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]{2,30})", re.IGNORECASE)
@@ -30,11 +32,12 @@ class TextExtractor(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.title = ""
-        self.first_heading = ""
+        self.headings: list[tuple[str, int]] = []  # words, level
         self._out: list[str] = []
         self._skip = ""  # the tag whose content is being skipped
         self._skip_depth = 0
-        self._in_title = self._heading = False
+        self._in_title = False
+        self._heading: list[str] | None = None  # words of the one that is being read
         self._pre = 0
         self._space = False
 
@@ -53,7 +56,8 @@ class TextExtractor(HTMLParser):
             self._in_title = not self.title
         else:
             self._break(tag)
-            self._heading = self._heading or tag in ("h1", "h2")
+            if tag in _HEADINGS:
+                self._heading = []
             self._pre += tag == "pre"
             if tag == "li":
                 self._out.append("- ")
@@ -72,8 +76,10 @@ class TextExtractor(HTMLParser):
             return
         if tag == "title":
             self._in_title = False
-        elif tag in ("h1", "h2"):
-            self._heading = False
+        elif tag in _HEADINGS and self._heading is not None:
+            if len(self.headings) < _MOST_HEADINGS:
+                self.headings.append((" ".join("".join(self._heading).split())[:_LONGEST_HEADING], int(tag[1])))
+            self._heading = None
         self._pre = max(0, self._pre - (tag == "pre"))
         if tag not in _LINES:
             self._break(tag)
@@ -96,8 +102,8 @@ class TextExtractor(HTMLParser):
             self._out.append(" ")
         self._out.append(words.strip())
         self._space = words[-1] == " "
-        if self._heading and len(self.first_heading) < 300:
-            self.first_heading += words
+        if self._heading is not None and len(self._heading) < _LONGEST_HEADING:
+            self._heading.append(words)
 
     def text(self) -> str:
         return "".join(self._out)
@@ -139,9 +145,10 @@ def read_html(source: Source) -> Raw:
     markup, warning = decode_html(source.path.read_bytes(), source.name)
     source.check_characters(len(markup))
     extractor = html_text(markup)
-    pages = numbered(split_sections(tidy(extractor.text())))
-    title = extractor.title.strip() or extractor.first_heading.strip()
-    return Raw("html", "html", title, pages, warnings=[warning] if warning else [])
+    sections = split_sections(tidy(extractor.text()))
+    title = extractor.title.strip() or next((words for words, level in extractor.headings if level < 3), "")
+    return Raw("html", "html", title, numbered(sections), warnings=[warning] if warning else [],
+               headings=placed(extractor.headings, sections))
 
 
 def tidy(text: str) -> str:

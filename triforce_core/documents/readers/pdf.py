@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import time
+from itertools import islice
 from typing import Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
 from ..cleanup import letters, one_line
 from .pdf_lines import with_paragraph_gaps
-from .source import Raw, RawPage, Source
+from .source import Heading, Raw, RawPage, Source
 
 FEW_LETTERS = 16  # a page with fewer and a picture is a scan
 _NO_TITLE = re.compile(r"untitled|microsoft word|\.(docx?|tex|dvi|pdf|indd|qxd)\b|^\W*$", re.IGNORECASE)
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
+_MOST_BOOKMARKS = 20_000  # that are looked at ...
+_MOST_TITLES = 2_000_000  # ... and characters of their titles
+_DEEPEST_BOOKMARK = 6
+_BOOKMARK_SECONDS = 10.0  # in all: an outline is not worth the whole file's time
 
 
 class ReaderMissingError(Exception):
@@ -73,7 +79,28 @@ def read_with_pdfium(source: Source) -> Raw:
         title = pdf.get_metadata_value("Title")
     except pdfium.PdfiumError:
         title = ""
-    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, lines=True)
+    source.at_page(count, count)  # so that an outline which kills the reader is left out, like a page
+    headings = [] if count in source.skip else _outline(pdf, pdfium)
+    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, lines=True, headings=headings)
+
+
+def _outline(pdf: Any, pdfium: Any) -> list[Heading]:
+    """The bookmarks that lead to a page. The library stops at circles."""
+    found: list[Heading] = []
+    size, until = 0, time.monotonic() + _BOOKMARK_SECONDS
+    for mark in islice(pdf.get_toc(max_depth=_DEEPEST_BOOKMARK), _MOST_BOOKMARKS):
+        try:
+            target = mark.get_dest()
+            page = target.get_index() if target else None
+            title = mark.get_title()
+        except (pdfium.PdfiumError, ValueError, OSError):  # this one is broken, others may not be
+            continue
+        size += len(title)
+        if size > _MOST_TITLES or time.monotonic() > until:
+            break
+        if page is not None:
+            found.append(Heading(title, mark.level + 1, page))
+    return found
 
 
 def _pdfium_text(pdf: Any, index: int, c: Any) -> tuple[str, bool]:
@@ -99,7 +126,8 @@ def _label(pdf: Any, index: int) -> str:
 
 
 def read_with_pypdf(source: Source) -> Raw:
-    """Raises the same errors as ``read_with_pdfium``; its own limits end bombs as DocumentTooLargeError."""
+    """Raises the same errors as ``read_with_pdfium``; its own limits end bombs as DocumentTooLargeError. Gives no
+    outline: it is asked only for files that PDFium cannot read."""
     try:
         import pypdf
         from pypdf.errors import DependencyError, LimitReachedError, PyPdfError

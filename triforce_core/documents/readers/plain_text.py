@@ -7,7 +7,7 @@ import re
 
 from ...errors import UnknownFormatError
 from ..reflow import reflow, usual_width
-from ..sections import split_sections
+from ..sections import placed, split_sections
 from .source import Raw, RawPage, Source
 
 _BOMS = (
@@ -17,7 +17,7 @@ _BOMS = (
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _FRONT_MATTER = re.compile(r"\A---\n(?:.{0,2000}\n){0,200}?---\n")
-_HEADING = re.compile(r" {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
+_HEADING = re.compile(r" {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}$|\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
 _LIST = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s")
 _IMAGE = re.compile(r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)")
@@ -85,15 +85,17 @@ def _unwrapped(text: str) -> str:
 def read_markdown(source: Source) -> Raw:
     text, warning = decode_text(source.path.read_bytes(), source.name)
     source.check_characters(len(text))
-    title, body = markdown_text(text.replace("\r\n", "\n").replace("\r", "\n"))
-    pages = numbered(split_sections(body))
-    return Raw("markdown", "markdown", title, pages, warnings=[warning] if warning else [])
+    headings, body = markdown_text(text.replace("\r\n", "\n").replace("\r", "\n"))
+    sections = split_sections(body)
+    title = next((words for words, _ in headings if words), "")
+    return Raw("markdown", "markdown", title, numbered(sections), warnings=[warning] if warning else [],
+               headings=placed(headings, sections))
 
 
-def markdown_text(text: str) -> tuple[str, str]:
-    """The first heading and the text as read: no marks, links as their words, paragraphs on one line each."""
+def markdown_text(text: str) -> tuple[list[tuple[str, int]], str]:
+    """The headings (words, level) and the text as read: no marks, links as their words, paragraphs on one line each."""
     text = _FRONT_MATTER.sub("", text, count=1)
-    title = ""
+    headings: list[tuple[str, int]] = []
     blocks: list[str] = []
     open_block = fenced = False
     for line in text.split("\n"):
@@ -106,8 +108,8 @@ def markdown_text(text: str) -> tuple[str, str]:
             open_block = False
             blocks.append("")
         elif heading := _HEADING.match(line):
-            words = _inline(heading[1])
-            title = title or words
+            words = _inline(heading[2])
+            headings.append((words, len(heading[1])))
             blocks += ["", words, ""]
             open_block = False
         elif open_block and not _LIST.match(line) and not line.lstrip().startswith(("|", ">")):
@@ -115,7 +117,7 @@ def markdown_text(text: str) -> tuple[str, str]:
         else:
             blocks.append(_inline(line.strip().removeprefix(">").strip().strip("|")))
             open_block = not line.lstrip().startswith("|")
-    return title, "\n".join(blocks)
+    return headings, "\n".join(blocks)
 
 
 def _inline(text: str) -> str:

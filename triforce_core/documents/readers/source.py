@@ -47,6 +47,16 @@ class RawPage:
     failed: bool = False
 
 
+@dataclass(frozen=True)
+class Heading:
+    """An entry of the outline, or a heading of the text. page: where it stands (from 0). As the file has them: in any
+    number, with any title."""
+
+    title: str
+    level: int
+    page: int
+
+
 @dataclass
 class Raw:
     """A file as extracted. lines: text is hard-wrapped line by line and has running headers (PDF)."""
@@ -57,3 +67,4 @@ class Raw:
     pages: list[RawPage]
     lines: bool = False
     warnings: list[str] = field(default_factory=list)
+    headings: list[Heading] = field(default_factory=list)

@@ -1,0 +1,132 @@
+"""Headings -> chapters, and choices of pages: "1-12, 40" or "3, 5-7" of the chapters. Pure.
+
+What a file says of its headings is not trusted: their number, depth, titles and places are bounded here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ..errors import PageRangeError
+from .cleanup import one_line
+from .document import Chapter, Document
+from .readers.source import Heading
+
+MOST_CHAPTERS = 400  # a longer list helps nobody to choose
+MOST_LEVELS = 3
+_LONGEST_TITLE = 120
+# What may stand before a title that still opens its page: "Chapter XVII", not the last words of the chapter before.
+_BEFORE = re.compile(r"(?:chapter|part|section|book|appendix|kapitel|teil|anhang)?(?:\d*|[ivxlcdm]*)")
+_RANGE = re.compile(r"\s*(\d{1,7})\s*(?:[-–]\s*(\d{1,7})\s*)?")
+_NUMBERS = re.compile(r"\s*(\d{1,4}(?:\.\d{1,4})*)\s*(?:[-–]\s*(\d{1,4}(?:\.\d{1,4})*)\s*)?")
+
+Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1; in order, apart
+
+
+def chapters_of(headings: Sequence[Heading], texts: Sequence[str]) -> list[Chapter]:
+    """Where each begins and ends. texts: of the pages; a chapter whose title does not open its page shares that page
+    with the chapter before. Deeper levels are left off until the list is short enough to choose from; a list of one
+    entry, or one that is too long at its first level, is none."""
+    pages = len(texts)
+    named = [(one_line(heading.title, _LONGEST_TITLE), heading) for heading in headings if 0 <= heading.page < pages]
+    found = sorted(((title, heading) for title, heading in named if title), key=lambda item: item[1].page)
+    levels = {level: number for number, level in enumerate(sorted({heading.level for _, heading in found}), 1)}
+    known = [(title, levels[heading.level], heading) for title, heading in found]
+    if len(known) > 1 and known[0][1] == 1 and all(level > 1 for _, level, _ in known[1:]):
+        known = [(title, level - 1, heading) for title, level, heading in known[1:]]  # the first is the book's title
+    depth = MOST_LEVELS
+    while depth and sum(level <= depth for _, level, _ in known) > MOST_CHAPTERS:
+        depth -= 1
+    kept = [item for item in known if item[1] <= depth]
+    if len(kept) < 2:
+        return []
+    chapters = []
+    for number, (title, level, heading) in enumerate(kept):
+        after = next(((words, later.page) for words, lower, later in kept[number + 1 :] if lower <= level), None)
+        last = pages - 1 if after is None else after[1] - _opens(texts[after[1]], after[0])
+        chapters.append(Chapter(title, level, heading.page + 1, max(heading.page, last) + 1))
+    return chapters
+
+
+def _opens(text: str, title: str) -> bool:
+    """Whether a page begins with a title, whatever its spacing; the title's number may be written in another way."""
+    opening, words = _solid(text[: 4 * len(title) + 100]), _solid(title)
+    for part in (words, words.lstrip("0123456789")):
+        before, found, _ = opening.partition(part) if part else ("", "", "")
+        if found and _BEFORE.fullmatch(before):
+            return True
+    return False
+
+
+def _solid(text: str) -> str:
+    return "".join(filter(str.isalnum, text)).lower()
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """The same pages, in order and each once."""
+    kept: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if kept and first <= kept[-1][1] + 1:
+            kept[-1] = (kept[-1][0], max(kept[-1][1], last))
+        else:
+            kept.append((first, last))
+    return tuple(kept)
+
+
+def page_ranges(text: str, pages: int) -> Ranges:
+    """ "1-12, 40" of a document with so many pages. Raises PageRangeError."""
+    found = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last <= pages:
+            raise PageRangeError(f"Pages {text.strip()[:80]!r} were asked for",
+                                 allowed=f"numbers and ranges from 1 to {pages}, such as 1-3, 7")
+        found.append((first, last))
+    return merged(found)
+
+
+def ranges_text(ranges: Ranges) -> str:
+    """What ``page_ranges`` reads."""
+    return ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges)
+
+
+def numbers(chapters: Sequence[Chapter]) -> list[str]:
+    """Every chapter's number by its place in the outline: "3", "3.1"."""
+    counts, found = [0] * MOST_LEVELS, []
+    for chapter in chapters:
+        counts[chapter.level - 1] += 1
+        counts[chapter.level :] = [0] * (MOST_LEVELS - chapter.level)
+        found.append(".".join(map(str, counts[: chapter.level])))
+    return found
+
+
+def chapter_ranges(text: str, document: Document) -> Ranges:
+    """The pages of "3, 5-7", of "3.1", or of the one chapter in whose title ``text`` stands. Raises PageRangeError."""
+    by_number = dict(zip(numbers(document.chapters), document.chapters, strict=True))
+    listed = list(by_number)
+    wanted = " ".join(text.lower().split())
+    titled = [chapter for chapter in document.chapters if wanted and wanted in chapter.title.lower()]
+    exact = [chapter for chapter in titled if chapter.title.lower() == wanted]
+    found: list[Chapter] = []
+    for part in text.split(","):
+        match = _NUMBERS.fullmatch(part)
+        ends = [listed.index(number or match[1]) if (number or match[1]) in by_number else -1
+                for number in match.groups()] if match else [-1]
+        if not 0 <= ends[0] <= ends[-1]:
+            found = exact or titled if len(exact or titled) == 1 else []
+            break
+        found += document.chapters[ends[0] : ends[-1] + 1]
+    if not found:
+        raise PageRangeError(
+            f"Chapters {text[:80]!r} were asked for", allowed=_listed(by_number),
+            remedy="" if by_number else "Choose pages instead.")
+    return merged((chapter.first, chapter.last) for chapter in found)
+
+
+def _listed(by_number: dict[str, Chapter]) -> str:
+    if not by_number:
+        return "none: the document has no outline"
+    return "; ".join(f"{number} {chapter.title} (pages {chapter.first}-{chapter.last})"
+                     for number, chapter in by_number.items() if len(by_number) <= 60 or chapter.level == 1)
