@@ -20,7 +20,8 @@ from typing import Any
 _HOME = {
     "config": ("BUILTIN", "EngineConfig", "SamplingParams", "SpeculationConfig"),
     "documents": ("ReadCancelled", "ReadLimits", "read_document"),
-    "documents.document": ("Document", "Page"),
+    "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
+    "documents.document": ("Chapter", "Document", "Page"),
     "documents.page_images": ("PageImages", "PageLayout"),
     "errors": (
         "ConfigError", "ContextTooLongError", "DamagedDocumentError", "DamagedWeightsError", "DocumentError",

@@ -166,7 +166,7 @@ def _ask(given: Namespace) -> int:
             assert finished is not None, "an answer ends with Finished"
     finally:
         engine.close()
-    print(json.dumps(_as_json(opened, finished, first), ensure_ascii=False) if given.json else "", flush=True)
+    print(json.dumps(_as_json(opened, finished, ranges), ensure_ascii=False) if given.json else "", flush=True)
     say.finished(finished)
     return 130 if finished.reason == "cancelled" else 0
 
@@ -200,17 +200,17 @@ def _cache(data_dir: Path | None) -> Path:
 def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, ranges: Ranges,
                         say: _Progress) -> None:
     """Nothing is cut silently: say how long it is, what fits, and the flag that chooses it."""
-    from .documents.chapters import merged, ranges_text
+    from .documents.chapters import merge_ranges, ranges_text
 
     fit = engine.measure(document.pick(ranges), say.event)
     if fit.fits:
         return
     pages = [page for first, last in ranges for page in range(first, last + 1)]
     count = pages_that_fit(fit)
-    while count and not engine.measure(document.pick(merged((page, page) for page in pages[:count]))).fits:
+    while count and not engine.measure(document.pick(merge_ranges((page, page) for page in pages[:count]))).fits:
         count -= 1
     what = "The document" if len(pages) == len(document.pages) else f"Pages {ranges_text(ranges)}"
-    some = ranges_text(merged((page, page) for page in pages[:count])).replace(" ", "")
+    some = ranges_text(merge_ranges((page, page) for page in pages[:count])).replace(" ", "")
     raise ContextTooLongError(
         f"{what} ({len(pages)} pages) would take {fit.tokens:,} tokens, and {fit.max_tokens:,} fit"
         + (" into the memory that is free" if fit.limited_by == "memory" else ""),
@@ -305,8 +305,8 @@ class _Progress:
             self._open = False
 
 
-def _as_json(opened: DocumentOpened, finished: Finished, first: int) -> dict[str, Any]:
-    """first: the page that was read as the first one, counted from 1."""
+def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges) -> dict[str, Any]:
+    """ranges: the pages that were read, counted from 1."""
     stats = finished.stats
     return {
         "answer": finished.text,
@@ -333,7 +333,7 @@ def _as_json(opened: DocumentOpened, finished: Finished, first: int) -> dict[str
         },
         "chunks": [{"page": chunk.page, "start": chunk.start, "end": chunk.end, "share": chunk.share,
                     "text": chunk.text} for chunk in finished.chunks],
-        "quotes": quotes_as_json(finished.quotes, first),
+        "quotes": quotes_as_json(finished.quotes, ranges),
     }
 
 

@@ -131,11 +131,21 @@ def merge_acceptance(answers: Sequence[Mapping[str, TierCount]]) -> dict[str, Ti
     return acceptance([RoundEvent(0, (), (), tuple(answer.values())) for answer in answers])
 
 
-def quotes_as_json(quotes: Iterable[QuoteEvent], first_page: int = 1) -> list[dict[str, Any]]:
-    """As plain JSON values. first_page: of the file, that was opened as the first one; pages then count in the file."""
+def page_in_file(page: int, ranges: Sequence[tuple[int, int]]) -> int:
+    """The page of the file that was opened as the ``page``-th, both counted from 1; ranges: of ``quotes_as_json``."""
+    for first, last in ranges:
+        if page <= last - first + 1:
+            return first + page - 1
+        page -= last - first + 1
+    assert not ranges, "a page that was not opened"
+    return page
+
+
+def quotes_as_json(quotes: Iterable[QuoteEvent], ranges: Sequence[tuple[int, int]] = ()) -> list[dict[str, Any]]:
+    """As plain JSON values. ranges: the file's pages that were opened, where not all were; pages then count in it."""
 
     def in_file(found: QuoteOccurrence) -> QuoteOccurrence:
-        places = (replace(place, page=place.page + first_page - 1) for place in found.places)
+        places = (replace(place, page=page_in_file(place.page, ranges)) for place in found.places)
         return replace(found, places=tuple(places))
 
     return [asdict(replace(quote, occurrences=tuple(map(in_file, quote.occurrences)))) for quote in quotes]

@@ -129,17 +129,18 @@ def intensity(share: float, top: float) -> float:
 
 
 def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
-          read: tuple[int, int] | None = None) -> str:
-    """The whole document, page by page. shares[0] belongs to page ``first_page``; pages outside ``read`` are hollow.
+          read: Sequence[tuple[int, int]] | None = None) -> str:
+    """The whole document, page by page. shares[0] belongs to page ``first_page``; pages in none of the ranges ``read``
+    are hollow.
 
     The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
     top = max(shares, default=0.0)
-    low, high = read or (1, len(labels))
+    inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
     cells = []
     for number, label in enumerate(labels, start=1):
         index = number - first_page
         share = shares[index] if 0 <= index < len(shares) else 0.0
-        outside = not low <= number <= high
+        outside = number not in inside
         title = strings.STRIP_PAGE.format(label=label) + (
             f" · {strings.NOT_READ}" if outside else f" · {share * 100:.1f} %" if shares else "")
         css = " tf-out" if outside else ""

@@ -19,7 +19,7 @@ create table if not exists documents (
     added_at real not null, opened_at real, state text not null, error text not null default '',
     title text not null default '', kind text not null default '', pages integer not null default 0,
     characters integer not null default 0, warnings text not null default '[]',
-    first_page integer, last_page integer, tokens integer, read_seconds real);
+    tokens integer, read_seconds real);
 create table if not exists conversations (
     id text primary key, document text not null references documents(id) on delete cascade,
     title text not null, created_at real not null, updated_at real not null);
@@ -39,7 +39,13 @@ create index if not exists answers_in_order on answers (conversation, created_at
 ADDED = (("answers", "parent", "text"), ("conversations", "leaf", "text not null default ''"),
          ("conversations", "system", "text not null default ''"),
          ("documents", "words", "integer not null default 0"), ("documents", "read_with", "text not null default ''"),
-         ("documents", "readings", "text not null default '[]'"))
+         ("documents", "readings", "text not null default '[]'"), ("documents", "chosen", "text not null default ''"))
+# One range of pages was all that could be chosen once.
+RANGES = """
+update documents set chosen = first_page || '-' || last_page where first_page is not null;
+alter table documents drop column first_page;
+alter table documents drop column last_page;
+"""
 # An answer that knows no parent comes from a time without branches: it follows the one before it.
 CHAIN = """
 update answers set parent = coalesce((select earlier.id from answers as earlier
@@ -74,10 +80,15 @@ class Database:
             self._connection.execute("pragma foreign_keys = on")
             self._connection.executescript(SCHEMA)
             for table, column, kind in ADDED:
-                if column not in {row["name"] for row in self._connection.execute(f"pragma table_info({table})")}:
+                if column not in self._columns(table):
                     self._connection.execute(f"alter table {table} add column {column} {kind}")
+            if "first_page" in self._columns("documents"):
+                self._connection.executescript(f"begin; {RANGES} commit;")
             self._connection.executescript(CHAIN)
             self.full_text = self._index()
+
+    def _columns(self, table: str) -> set[str]:
+        return {row["name"] for row in self._connection.execute(f"pragma table_info({table})")}
 
     def _index(self) -> bool:
         """Make the full-text index unless it is there; False where SQLite cannot."""

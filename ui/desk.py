@@ -32,7 +32,7 @@ from triforce_core import (
 from . import race, strings
 from .conversations import Conversations
 from .engines import Engine
-from .library import Library
+from .library import Library, Ranges
 from .reading import Reading
 from .runs import Fold, Run, RunState, RunStore
 from .settings import Dials
@@ -71,7 +71,7 @@ class Desk:
         self.model: ModelInfo | None = None
         self.status: Any = None
         self.problem = ""
-        self.open_key: tuple[str, int, int] | None = None
+        self.open_key: tuple[str, Ranges] | None = None  # the document, and which of its pages
         self.opened: dict[str, DocumentOpened] = {}
         self.fits: dict[str, DocumentFit] = {}
         self.readings: dict[str, Reading] = {}
@@ -199,9 +199,9 @@ class Desk:
 
     def _open(self, reading: Reading) -> None:
         """Make sure that the reading's document is in the cache. Raises Stopped, TooLong or TriForceError."""
-        document, first, last = self._wanted(reading)
+        document, ranges = self._wanted(reading)
         name = reading.document
-        key = (name, first, last)
+        key = (name, ranges)
         if key == self.open_key:
             return
         reading.stage = "loading"
@@ -218,7 +218,7 @@ class Desk:
         known = self.fits.get(name)
         if known is None or known.limited_by == "memory":  # what is free changes
             self.fits[name] = engine.measure(document, heard)
-        chosen = document if (first, last) == (1, len(document.pages)) else document.select(first, last)
+        chosen = document if ranges == ((1, len(document.pages)),) else document.pick(ranges)
         if not (self.fits[name] if chosen is document else engine.measure(chosen, heard)).fits:
             self.too_long.add(name)
             raise TooLong
@@ -237,14 +237,14 @@ class Desk:
         if reading.guest is None:
             self._library.was_read(name, opened, self.model.name if self.model else "")
 
-    def _wanted(self, reading: Reading) -> tuple[Document, int, int]:
-        """The whole document, and the first and last page that were chosen."""
+    def _wanted(self, reading: Reading) -> tuple[Document, Ranges]:
+        """The whole document, and the pages that were chosen."""
         if reading.guest is not None:
-            return reading.guest, 1, len(reading.guest.pages)
+            return reading.guest, ((1, len(reading.guest.pages)),)
         entry, document = self._library.get(reading.document), self._library.document(reading.document)
         if entry is None or document is None:
             raise TriForceError(strings.DOCUMENT_GONE)
-        return document, *entry.selected_pages
+        return document, entry.ranges
 
     def _read_job(self, reading: Reading) -> None:
         self._current = reading.cancelled
@@ -281,7 +281,7 @@ class Desk:
         def one_by_one() -> None:
             for number, (_, speculation) in enumerate(run.lanes):
                 if number:
-                    run.legs.append(Fold())
+                    run.legs.append(Fold(run.ranges))
                 self._leg(run, (), dials.sampling(details=False), speculation)
             run.outcome = race.compare(run.legs, self.model, [name for name, _ in run.lanes])
             self._conversations.save_race(run.document, run.question, run.outcome)

@@ -14,12 +14,12 @@ from typing import Any
 
 import gradio as gr
 
-from triforce_core import TriForceError
+from triforce_core import TriForceError, ranges_text
 
 from . import citations, model_strings, strings, talk_strings
 from .charts import esc
 from .painter import Painter, Panel
-from .panels import chat, head, html, instructions, library, models, race, reader, settings, side, talks
+from .panels import chat, choice, head, html, instructions, library, models, race, reader, settings, side, talks
 from .services import Services, View
 from .settings import Dials
 
@@ -79,7 +79,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                 upload, documents, sought = library.build()
             with gr.Column(elem_id="center", scale=1, min_width=200):
                 head_html, notice = head.build_head()
-                dialogs = head.build_dialogs()
+                locked, chosen = head.build_locked(), choice.build()
                 with gr.Tabs(elem_id="tabs") as tab_bar:
                     with gr.Tab(strings.CHAT, id="chat", elem_id="tab-chat"):
                         named = talks.build()
@@ -96,9 +96,9 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                 figures, strip, engine, history = side.build()
 
         outputs = {
-            "documents": documents, "head": head_html, "notice": notice, "locked": dialogs.locked,
-            "locked_text": dialogs.password_text, "choice": dialogs.choice, "choice_text": dialogs.choice_text,
-            "range_text": dialogs.range_text, "first": dialogs.first, "last": dialogs.last,
+            "documents": documents, "head": head_html, "notice": notice, "locked": locked.column,
+            "locked_text": locked.text, "choice_text": chosen.text,
+            "chapters": chosen.chapters, "pages_wanted": chosen.pages, "range_text": chosen.budget,
             "transcript": talk.transcript, "live": talk.live, "stop": talk.stop, "figures": figures, "strip": strip,
             "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
             "history": history, "models_board": shelf.board, "memory": memory, "talk_bar": named.bar,
@@ -108,7 +108,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         }
         panels = [*library.panels(services), *head.panels(services), *chat.panels(services), *side.panels(services),
                   *reader.panels(services), *race.panels(services), *models.panels(services), *talks.panels(services),
-                  *instructions.panels(services), _memory(services)]
+                  *choice.panels(services), *instructions.panels(services), _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
         gr.on([page.load, awake.click], _live(tabs, panels, list(outputs)), [memory], list(outputs.values()),
@@ -120,7 +120,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board,
                        shelf.board, named.bar, talk.editing):
             source.click(act, None, None, queue=False, **PRIVATE)
-        _wire_documents(services, tabs, upload, dialogs, uploads)
+        _wire_documents(services, tabs, upload, locked, chosen, uploads)
         _wire_questions(services, tabs, talk, lanes, tab_bar)
         _wire_talks(services, tabs, named, sought)
         _wire_instructions(services, tabs, told)
@@ -223,7 +223,7 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
 
     def choose_pages(view: View, data: dict[str, str]) -> None:
         entry = services.library.get(view.document)
-        view.choosing = services.suggestion(entry) if entry else None
+        view.choosing = ranges_text(services.suggestion(entry)) if entry else None
 
     def edit(view: View, data: dict[str, str]) -> None:
         view.editing = data.get("answer")
@@ -264,7 +264,8 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
     return act
 
 
-def _wire_documents(services: Services, tabs: Tabs, upload: gr.File, dialogs: head.Dialogs, uploads: Path) -> None:
+def _wire_documents(services: Services, tabs: Tabs, upload: gr.File, locked: head.Locked, chosen: choice.Choice,
+                    uploads: Path) -> None:
     def add(files: list[str] | None, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
         paths = [Path(file).resolve() for file in files or ()]
@@ -279,12 +280,14 @@ def _wire_documents(services: Services, tabs: Tabs, upload: gr.File, dialogs: he
         services.unlock(tabs.get(request.session_hash), password)
         return ""
 
-    def typed(first: float | None, last: float | None, request: gr.Request) -> None:
-        tabs.get(request.session_hash).choosing = (first, last)
-
-    def read(first: float | None, last: float | None, request: gr.Request) -> None:
+    def typed(pages: str, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
-        _safely(view, lambda: services.choose_pages(view, first, last))
+        if services.choosing(view):  # a late word from a closed dialog does not open it again
+            view.choosing = pages
+
+    def read(pages: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        _safely(view, lambda: services.choose_pages(view, pages))
 
     def leave(request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
@@ -295,12 +298,13 @@ def _wire_documents(services: Services, tabs: Tabs, upload: gr.File, dialogs: he
 
     added = upload.upload(add, [upload], None, queue=False, **PRIVATE)
     added.then(lambda: None, None, [upload], queue=False, **PRIVATE)
-    for event in (dialogs.unlock.click, dialogs.password.submit):
-        event(unlock, [dialogs.password], [dialogs.password], queue=False, **PRIVATE)
-    for number in (dialogs.first, dialogs.last):
-        number.input(typed, [dialogs.first, dialogs.last], None, queue=False, **PRIVATE)
-    dialogs.read.click(read, [dialogs.first, dialogs.last], None, queue=False, **PRIVATE)
-    dialogs.leave.click(leave, None, None, queue=False, **PRIVATE)
+    for event in (locked.unlock.click, locked.password.submit):
+        event(unlock, [locked.password], [locked.password], queue=False, **PRIVATE)
+    # Not ``input``: Gradio keeps the first one that follows a value of ours to itself.
+    chosen.pages.change(typed, [chosen.pages], None, queue=False, trigger_mode="always_last", **PRIVATE)
+    for event in (chosen.read.click, chosen.pages.submit):
+        event(read, [chosen.pages], None, queue=False, **PRIVATE)
+    chosen.leave.click(leave, None, None, queue=False, **PRIVATE)
 
 
 def _wire_questions(services: Services, tabs: Tabs, talk: chat.Chat, lanes: race.Race, tab_bar: gr.Tabs) -> None:

@@ -13,14 +13,15 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from triforce_core import Document, DocumentOpened, Page, TriForceError
+from triforce_core import Chapter, Document, DocumentOpened, Page, TriForceError, page_ranges
 
 from . import strings
 from .database import Database
 
+Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
 EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".html", ".htm", ".docx", ".epub")
 MAX_UPLOAD_BYTES = 500 << 20
 STATES = ("new", "extracting", "locked", "failed", "ready")
@@ -28,7 +29,7 @@ STATES = ("new", "extracting", "locked", "failed", "ready")
 
 @dataclass(frozen=True)
 class Entry:
-    """One document of the library. first_page/last_page: the pages chosen to be read (None: all of them).
+    """One document of the library. chosen: the pages chosen to be read, as ``page_ranges`` takes them ("": all).
 
     read_with: the model that read it last. readings: ``Document.id`` of every choice of its pages that was read, which
     is how saved readings name them."""
@@ -46,17 +47,17 @@ class Entry:
     pages: int
     characters: int
     warnings: tuple[str, ...]
-    first_page: int | None
-    last_page: int | None
     tokens: int | None
     read_seconds: float | None
     words: int = 0
     read_with: str = ""
     readings: tuple[str, ...] = ()
+    chosen: str = ""
 
     @property
-    def selected_pages(self) -> tuple[int, int]:
-        return (self.first_page or 1, self.last_page or self.pages)
+    def ranges(self) -> Ranges:
+        """The pages to be read."""
+        return page_ranges(self.chosen, self.pages) if self.chosen else ((1, self.pages),)
 
 
 class Library:
@@ -132,13 +133,17 @@ class Library:
     def store(self, key: str, document: Document) -> None:
         """Keep what was read from the file, and mark it ready."""
         content = {"title": document.title, "kind": document.kind, "reader": document.reader,
-                   "warnings": document.warnings, "pages": [[page.label, page.text] for page in document.pages]}
+                   "warnings": document.warnings, "pages": [[page.label, page.text] for page in document.pages],
+                   "chapters": [astuple(chapter) for chapter in document.chapters]}
         target = self._folder / key / "document.json"
         partial = target.with_suffix(".partial")
         partial.write_text(json.dumps(content), encoding="utf-8")
         os.chmod(partial, 0o600)
         os.replace(partial, target)
         self._remember(key, document)
+        before = self.get(key)
+        if before and before.pages != len(document.pages):  # other pages than those that were chosen
+            self.update(key, chosen="")
         self.update(key, state="ready", error="", title=document.title, kind=document.kind,
                     pages=len(document.pages), characters=document.characters, warnings=list(document.warnings),
                     words=sum(len(page.text.split()) for page in document.pages))
@@ -158,9 +163,11 @@ class Library:
         try:
             content = json.loads((self._folder / key / "document.json").read_text(encoding="utf-8"))
             pages = tuple(Page(label, text) for label, text in content["pages"])
+            chapters = tuple(Chapter(*chapter) for chapter in content.get("chapters", ()))
         except (OSError, ValueError, KeyError):
             return None
-        document = Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]))
+        document = Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]),
+                            chapters)
         self._remember(key, document)
         return document
 
@@ -193,4 +200,4 @@ def add_all(library: Library, paths: Iterable[Path]) -> tuple[list[Entry], list[
     return added, problems
 
 
-__all__ = ["EXTENSIONS", "Entry", "Library", "add_all"]
+__all__ = ["EXTENSIONS", "Entry", "Library", "Ranges", "add_all"]

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triforce_core import Document, EncryptedDocumentError, PrefillProgress, TriForceError
@@ -117,4 +117,4 @@ def titled(document: Document, name: str) -> Document:
     title = document.title.strip()
     if not title or title.lower().startswith("original"):
         title = Path(name).stem
-    return Document(title, document.kind, document.pages, document.reader, document.warnings)
+    return replace(document, title=title)

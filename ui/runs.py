@@ -9,8 +9,8 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from triforce_core import (
@@ -73,8 +73,13 @@ class Fold:
     marks: (seconds, characters so far), what a replay in real time needs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranges: Sequence[tuple[int, int]] = ()) -> None:
+        """ranges: pages of the document that are read, where not all are. Shares are told by the place of a page behind
+        the first of them, so that pages left out between them have a share of none."""
         self._lock = threading.Lock()
+        self._places: list[int] = []  # behind the first, of each page that is read; none left out: empty
+        if len(ranges) > 1:
+            self._places = [page - ranges[0][0] for first, last in ranges for page in range(first, last + 1)]
         self.text = ""
         self.token_ids: list[int] = []
         self.marks: list[tuple[float, int]] = []
@@ -97,6 +102,8 @@ class Fold:
         self._measured = 0
 
     def add(self, event: Event) -> None:
+        if self._places and isinstance(event, RoundEvent | Finished) and event.page_shares:
+            event = replace(event, page_shares=self._placed(event.page_shares))
         with self._lock:
             if not self.version:
                 self._joules_before = energy.joules()
@@ -118,6 +125,13 @@ class Fold:
                 case PrefillProgress():
                     self.prefill = event
             self.version += 1
+
+    def _placed(self, shares: Sequence[float]) -> tuple[float, ...]:
+        """The shares of the pages that were read -> of all from the first to the last of them."""
+        placed = [0.0] * (self._places[-1] + 1)
+        for place, share in zip(self._places, shares, strict=True):
+            placed[place] = share
+        return tuple(placed)
 
     def _without_round(self, event: TextDelta) -> None:
         """Tokens of a server that tells of no rounds."""
@@ -186,7 +200,7 @@ class Fold:
 class Run:
     """One answer (one leg) or one race (two) on its way. Only the engine thread changes state, save for cancelling.
 
-    first_page: the document page that page_shares[0] stands for (a chosen page range may begin later).
+    ranges: the document's pages that are read, where not all are.
     parent: the answer that it follows (None: the last that is shown; "": none). system: instructions for it.
     guest: what it is about, where that does not stand in the library. heard: called after every change, by the engine
     thread."""
@@ -195,14 +209,14 @@ class Run:
     question: str
     conversation: str = ""
     parent: str | None = None
-    first_page: int = 1
+    ranges: tuple[tuple[int, int], ...] = ()
     race: bool = False
     lanes: tuple[tuple[str, SpeculationConfig], ...] = ()  # of a race: each leg's name and configuration
     system: str = ""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     state: RunState = "queued"
     error: str = ""
-    legs: list[Fold] = field(default_factory=lambda: [Fold()])
+    legs: list[Fold] = field(default_factory=list)
     started_at: float = field(default_factory=time.time)
     ended_at: float = 0.0
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -212,6 +226,14 @@ class Run:
     cause: Exception | None = None  # of a failure
     heard: Callable[[], None] = lambda: None
 
+    def __post_init__(self) -> None:
+        self.legs.append(Fold(self.ranges))
+
+    @property
+    def first_page(self) -> int:
+        """The document's page that page_shares[0] stands for."""
+        return self.ranges[0][0] if self.ranges else 1
+
     @property
     def fold(self) -> Fold:
         """The leg that is being written."""
@@ -220,7 +242,7 @@ class Run:
     @property
     def quotes(self) -> list[dict[str, Any]]:
         """What decoding has told of the answer's quotations, as plain JSON; pages count in the whole document."""
-        return metrics.quotes_as_json(self.fold.quotes, self.first_page)
+        return metrics.quotes_as_json(self.fold.quotes, self.ranges)
 
     @property
     def ended(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triforce_core import EngineConfig, PageImages, TriForceError
+from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
 from . import export, race, settings, strings, talk_strings
 from .citations import Citations
@@ -18,7 +18,7 @@ from .desk import Desk
 from .engines import Engine
 from .folders import Folders
 from .instructions import Instructions
-from .library import Entry, Library
+from .library import Entry, Library, Ranges
 from .models import Models
 from .quotes import Place
 from .reading import Reader, ReadingRoom
@@ -39,8 +39,8 @@ class View:
     page: the open one, counted from 1. spot: the places marked in the document. openings: how often one was opened
     from outside the page view. traced: the answer shown token by token. editing: the answer whose question is being
     reworded. renaming: the conversation. instructing: its instructions are being written. system: those of a
-    conversation that nothing was asked in yet. sought: words searched for in all conversations. choosing: the page
-    range is being chosen, (first, last) as typed so far. notice: (kind, title, text)."""
+    conversation that nothing was asked in yet. sought: words searched for in all conversations. choosing: pages
+    are being chosen, as typed so far. notice: (kind, title, text)."""
 
     document: str | None = None
     conversation: str | None = None
@@ -53,7 +53,7 @@ class View:
     instructing: bool = False
     system: str = ""
     sought: str = ""
-    choosing: tuple[float | None, float | None] | None = None
+    choosing: str | None = None
     notice: tuple[str, str, str] | None = None
     watcher: object = None  # the loop that draws this tab; None while the tab sleeps
 
@@ -186,31 +186,35 @@ class Services:
         self.room.cancel(document)
         self.desk.cancel_reading(document)
 
-    def choose_pages(self, view: View, first: float | None, last: float | None) -> None:
-        """Read only these pages from now on. Raises PageRangeError or Refusal."""
+    def choosing(self, view: View) -> Entry | None:
+        """The document of which pages are being chosen: because somebody wants to, or because it is too long."""
+        entry = self.library.get(view.document)
+        if entry is None or entry.state != "ready":
+            return None
+        return entry if view.choosing is not None or self.phase(entry) == "too_long" else None
+
+    def choose_pages(self, view: View, pages: str) -> None:
+        """Read only these pages ("1-12, 40") from now on. Raises PageRangeError."""
         entry = self.library.get(view.document)
         if entry is None:
             return
-        chosen = whole_range(first, last, entry.pages)
-        if chosen is None:
-            raise Refusal(strings.RANGE_BAD.format(pages=entry.pages))
-        whole = chosen == (1, entry.pages)
-        self.library.update(entry.id, first_page=None if whole else chosen[0], last_page=None if whole else chosen[1])
+        chosen = page_ranges(pages, entry.pages)
+        self.library.update(entry.id, chosen="" if chosen == ((1, entry.pages),) else ranges_text(chosen))
         view.choosing = None
         self.desk.read(entry.id)
 
-    def suggestion(self, entry: Entry) -> tuple[int, int]:
+    def suggestion(self, entry: Entry) -> Ranges:
         """The pages to offer: those chosen before, or as many from the start as fit."""
         fit = self.desk.fits.get(entry.id)
-        if fit is None or fit.fits or entry.first_page:
-            return entry.selected_pages
+        if fit is None or fit.fits or entry.chosen:
+            return entry.ranges
         total, last = 0, 0
         for tokens in fit.page_tokens:
             total += tokens
             if total > fit.max_tokens - 64:
                 break
             last += 1
-        return (1, max(1, last))
+        return ((1, max(1, last)),)
 
     def phase(self, entry: Entry) -> str:
         """Where a document stands: one of ``strings.PHASES``."""
@@ -221,7 +225,7 @@ class Services:
         reading = self.desk.readings.get(entry.id)
         if reading:
             return reading.stage
-        if self.desk.open_key == (entry.id, *entry.selected_pages):
+        if self.desk.open_key == (entry.id, entry.ranges):
             return "ready"
         if entry.id in self.desk.too_long:
             return "too_long"
@@ -269,8 +273,7 @@ class Services:
     def _queue(self, view: View, entry: Entry, conversation: str, question: str, parent: str | None,
                dials: Dials) -> Run:
         view.notice = view.editing = None
-        run = Run(entry.id, question, conversation, parent, first_page=entry.selected_pages[0],
-                  system=self.instructions.of(view))
+        run = Run(entry.id, question, conversation, parent, ranges=entry.ranges, system=self.instructions.of(view))
         view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
         return self.desk.ask(run, dials)
 
@@ -315,7 +318,7 @@ class Services:
             raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
         lanes = race.lanes(self.dials, third)
         view.notice = None
-        return self.desk.race(Run(entry.id, question, first_page=entry.selected_pages[0], race=True, lanes=lanes),
+        return self.desk.race(Run(entry.id, question, ranges=entry.ranges, race=True, lanes=lanes),
                               self.dials)
 
     def stop(self, view: View) -> None:
@@ -366,12 +369,3 @@ class Services:
         if entry.state != "ready":
             raise Refusal(strings.PHASES.get(entry.state, strings.PHASES["closed"]), remedy=entry.error)
         return entry
-
-
-def whole_range(first: float | None, last: float | None, pages: int) -> tuple[int, int] | None:
-    """The page range as whole numbers, or None if it is not one."""
-    try:
-        low, high = int(first), int(last)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return (low, high) if (low, high) == (first, last) and 1 <= low <= high <= pages else None

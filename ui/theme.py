@@ -61,10 +61,10 @@ def head() -> str:
                         "trace": {**strings.TRACE_WORDS, "stages": strings.STAGES,
                                                                       "page": strings.CITED_PAGE},
                         "pageEmpty": strings.PAGE_EMPTY, "pageBroken": strings.PAGE_BROKEN})
-    scripts = ("page.js", "talks.js", "reader.js", "trace.js")
+    scripts = ("page.js", "talks.js", "reader.js", "trace.js", "chapters.js")
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)
     drop = json.dumps(f"{strings.DROP_HERE}\n{strings.DROP_HELP}").replace("\\n", "\\A ")
-    style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "talks.css"))
+    style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "talks.css", "shelf.css"))
     return (f"<style>:root {{ --tf-drop: {drop}; }}\n{style}</style>"
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<script>const TF_WORDS = {words};\n{script}</script>")

@@ -16,7 +16,7 @@ from triforce_core.documents.chapters import (
     MOST_LEVELS,
     chapter_ranges,
     chapters_of,
-    merged,
+    merge_ranges,
     numbers,
     page_ranges,
     ranges_text,
@@ -98,8 +98,8 @@ def test_page_ranges(text: str, ranges: tuple[tuple[int, int], ...]) -> None:
         page_ranges(text, 5)
 
 
-def test_merged_keeps_every_page_once() -> None:
-    assert merged([(7, 9), (1, 2), (3, 3), (8, 12), (5, 5)]) == ((1, 3), (5, 5), (7, 12))
+def test_merging_keeps_every_page_once() -> None:
+    assert merge_ranges([(7, 9), (1, 2), (3, 3), (8, 12), (5, 5)]) == ((1, 3), (5, 5), (7, 12))
 
 
 # -- from files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,18 @@ def write_pdf(folder: Path, name: str, pages: int = 4) -> Path:
     path = folder / name
     pdf.set_title(path.stem)
     pdf.output(str(path))
+    return path
+
+
+def write_chapters(folder: Path, name: str, chapters: Sequence[tuple[str, int, int]], pages: int = 8) -> Path:
+    """The same with an outline. chapters: title, level from 0, page from 1."""
+    pypdf = pytest.importorskip("pypdf")
+    path = write_pdf(folder, name, pages)
+    writer = pypdf.PdfWriter(clone_from=path)
+    above: dict[int, object] = {}
+    for title, level, page in chapters:
+        above[level] = writer.add_outline_item(title=title, page_number=page - 1, parent=above.get(level - 1))
+    writer.write(path)
     return path
 
 

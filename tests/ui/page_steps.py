@@ -7,6 +7,8 @@ from pathlib import Path
 
 from little_books import write_book
 
+PAGES = "#pages-wanted :is(input, textarea)"
+
 
 def upload(served, page, pages: int = 6, *, words: int = 60, wait: str = ".tf-dot-ok") -> Path:
     """Drop a new document on the library and wait until it stands where it should."""

@@ -146,6 +146,12 @@ def test_some_pages_of_a_document(client, served) -> None:
     answer = client.chat.completions.create(model="builtin", messages=about(file, "Ness?", pages="2-3"))
     assert "Ness 2" in answer.choices[0].message.content and "Ness 5" not in answer.choices[0].message.content
     refused(lambda: client.chat.completions.create(model="builtin", messages=about(file, pages="5-9")), "page_range")
+    refused(lambda: client.chat.completions.create(model="builtin", messages=about(file, chapters="x")), "page_range")
+    refused(lambda: client.chat.completions.create(model="builtin", messages=about(file, pages="1", chapters="1")),
+            "invalid_chapters")
+    answer = client.chat.completions.create(model="builtin", messages=about(file, "Ness?", pages="5, 2"))
+    assert answer.usage.prompt_tokens < client.chat.completions.create(
+        model="builtin", messages=about(file, "Ness?")).usage.prompt_tokens
     refused(lambda: client.chat.completions.create(model="builtin", messages=about(file, pages="all")),
             "invalid_pages")
 

@@ -23,7 +23,7 @@ def test_a_guest_is_read_answered_and_forgotten(services: Services) -> None:
     run = answer(services, Run(guest.id, "How many ships?", guest=guest, heard=heard.set))
     assert run.state == "done" and len(run.fold.page_shares()) == 4 and heard.is_set()
     assert not services.library.entries() and guest.id not in services.desk.fits
-    assert services.desk.open_key == (guest.id, 1, 4)
+    assert services.desk.open_key == (guest.id, ((1, 4),))
 
 
 def test_a_guest_that_does_not_fit_says_need_and_have(services: Services, script: EngineScript) -> None:

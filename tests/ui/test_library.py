@@ -54,7 +54,7 @@ def test_a_restart_keeps_everything(home: Path) -> None:
     library, talks = opened(home)
     entry = library.add(write_book(home, "a.txt"))
     library.store(entry.id, make_document())
-    library.update(entry.id, first_page=2, last_page=4, read_seconds=41.0)
+    library.update(entry.id, chosen="2-4", read_seconds=41.0)
     talk = talks.new(entry.id, "What about the ships? " * 9)
     talks.begin("one", talk.id, "How many?")
     talks.save("one", text="Many.", token_ids=(1, 2), state="done", error="", result={"page_shares": [1.0]})
@@ -67,7 +67,7 @@ def test_a_restart_keeps_everything(home: Path) -> None:
     assert entry and entry.state == "ready" and entry.pages == 6 and entry.read_seconds == 41.0
     document = library.document(entry.id)
     assert document == make_document()
-    assert [page.label for page in document.select(*entry.selected_pages).pages] == ["2", "3", "4"]
+    assert [page.label for page in document.pick(entry.ranges).pages] == ["2", "3", "4"]
     one, two = talks.answers(talk.id)
     assert one.text == "Many." and one.result == {"page_shares": [1.0]}
     assert (two.state, two.text, two.error) == ("failed", "Then the", APP_ENDED)

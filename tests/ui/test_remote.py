@@ -86,7 +86,7 @@ def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_pa
     assert strings.SPECULATION_REMOTE in card and strings.NOT_REPORTED in card
     assert strings.PER_PASS_SHORT not in line and strings.SPECULATION_OFF not in card + line
     document = remote.library.document(view.document)
-    drawn = side.strip_section(document, (), (), first_page=1, selected=None, read=(1, 3), reported=False)
+    drawn = side.strip_section(document, (), (), first_page=1, selected=None, read=((1, 3),), reported=False)
     assert strings.STRIP_REMOTE in drawn
     engine = side.engine_section("ready", remote.desk.model, None, "", None, 0, False)
     assert "leave this machine" in engine and "0 B" not in engine and strings.DRAFT not in engine

@@ -94,7 +94,7 @@ def test_store_finds_what_runs_and_forgets_the_oldest() -> None:
 
 
 def test_a_quotation_is_told_again_and_its_pages_count_in_the_whole_document() -> None:
-    run = Run("d", "q", first_page=10)
+    run = Run("d", "q", ranges=((1, 1), (11, 14)))
     open_, closed, other = (QuoteEvent(number, 1, end, end > 5, 1, (
         QuoteOccurrence(3, 4, (QuotePlace(2, "xi", 0, end),)),)) for number, end in ((0, 4), (0, 9), (1, 8)))
     run.fold.add(open_)

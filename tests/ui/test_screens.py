@@ -20,7 +20,7 @@ from ui import charts, figures, race, strings, transcript
 from ui.conversations import Answer
 from ui.desk import Reading
 from ui.library import Entry
-from ui.panels import head, library, side
+from ui.panels import choice, head, library, side
 from ui.panels import race as race_panel
 from ui.passages import Passage, passages
 from ui.runs import Figures, Fold, Run
@@ -29,8 +29,7 @@ FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (5
                   {"draft": 80, "retrieval": 20, "bonus": 10, "recovered": 10}, "triforce", "long document",
                   "rejection")
 EVIL = '<img src=x onerror=alert(1)>"\'{{x}}${y}'
-ENTRY = Entry("a" * 64, EVIL, ".txt", 1000, 1.0, None, "ready", "", EVIL, "txt", 6, 100, (EVIL,), None, None,
-              4213, 41.0)
+ENTRY = Entry("a" * 64, EVIL, ".txt", 1000, 1.0, None, "ready", "", EVIL, "txt", 6, 100, (EVIL,), 4213, 41.0)
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.84, "0.8 s"), (41.3, "41 s"), (130, "2 min 10 s"), (120, "2 min"),
@@ -54,7 +53,7 @@ def test_nothing_from_outside_is_live() -> None:
     screens = [
         transcript.answer(answer), transcript.live(run), head.head(ENTRY, "ready"), head.head(ENTRY, "failed"),
         library.listing([(ENTRY, "ready")], ENTRY.id, [], None),
-        side.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=(1, 6)),
+        side.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=((1, 6),)),
         race_panel.recording(run), charts.figures_card(replace(FIGURES, why=EVIL), "x"),
     ]
     for html in screens:
@@ -86,7 +85,7 @@ def test_an_unknown_tier_is_shown_too() -> None:
 
 
 def test_strip_maps_shares_to_pages() -> None:
-    html = charts.strip([str(i) for i in range(1, 9)], (0.1, 0.4), first_page=3, selected=4, read=(3, 4))
+    html = charts.strip([str(i) for i in range(1, 9)], (0.1, 0.4), first_page=3, selected=4, read=((3, 4),))
     cells = re.findall(r'<button[^>]*data-page="(\d+)"[^>]*--i:([\d.]+)', html)
     assert [cell for cell in cells if float(cell[1])] == [("3", "0.500"), ("4", "1.000")]
     assert html.count("tf-out") == 6 and html.count('tabindex="0"') == 1
@@ -152,17 +151,18 @@ def test_the_engine_panel_says_how_it_drafts() -> None:
 def test_reopened_says_both_times() -> None:
     opened = DocumentOpened("d", 4213, (), 0.8, 41.0, True, 32_768)
     assert "read in 41 s, reopened in 0.8 s" in head.in_context(ENTRY, opened)
-    assert "pages 2 to 4" in head.in_context(replace(ENTRY, first_page=2, last_page=4), opened)
+    assert "pages 2 to 4 of 6" in head.in_context(replace(ENTRY, chosen="2-4"), opened)
+    assert "pages 1, 3 to 4 of 6" in head.in_context(replace(ENTRY, chosen="1, 3-4"), opened)
 
 
 def test_too_long_says_how_long_and_how_much_fits() -> None:
     fit = DocumentFit(600, 350, (100,) * 6)
-    words = head.choice_words(ENTRY, fit)
+    words = choice.words(ENTRY, fit)
     assert "600 tokens" in words and "350 fit" in words and strings.TOO_LONG_TITLE in words
-    assert "Fits" in head.range_words(ENTRY, fit, (1, 3))
-    assert "50 too many" in head.range_words(ENTRY, fit, (1, 4))
-    for bad in ((0, 3), (3, 2), (1, 7), (1.5, 2), (None, 2), (1, 1e400)):
-        assert "tf-bad" in head.range_words(ENTRY, fit, bad)
+    assert "Pages 1 to 2, 4: 300 tokens. Fits (86 %)." in choice.range_words(ENTRY, fit, "4,1-2")
+    assert "50 too many" in choice.range_words(ENTRY, fit, "1-4")
+    for bad in ("0-3", "3-2", "1-7", "1.5", "", "x", "<img>"):
+        assert "tf-bad" in choice.range_words(ENTRY, fit, bad)
 
 
 def leg(tokens: list[int], text: str) -> Fold:
@@ -207,8 +207,8 @@ def test_engine_panel_shows_memory() -> None:
 
 def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
     fit = DocumentFit(5000, 4000, (2500, 2500))
-    assert strings.TOO_LONG_TITLE in head.choice_words(ENTRY, fit)
-    assert strings.TOO_LARGE_TITLE in head.choice_words(ENTRY, replace(fit, limited_by="memory"))
+    assert strings.TOO_LONG_TITLE in choice.words(ENTRY, fit)
+    assert strings.TOO_LARGE_TITLE in choice.words(ENTRY, replace(fit, limited_by="memory"))
 
 
 def test_engine_panel_says_why() -> None:

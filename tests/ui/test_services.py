@@ -11,7 +11,7 @@ from little_books import PASSWORD, read_quickly, wait_for, write_book
 from triforce_core import EngineConfig, EngineScript, ScriptedEngine, TriForceError
 from ui import desk, strings
 from ui import folders as places
-from ui.services import Services, View, whole_range
+from ui.services import Services, View
 from ui.settings import Dials
 
 
@@ -139,14 +139,14 @@ def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: Eng
     wait_for(lambda: phase(services, view) == "too_long")
     entry = services.library.get(view.document)
     fit = services.desk.fits[entry.id]
-    first, last = services.suggestion(entry)
+    ((first, last),) = services.suggestion(entry)
     assert sum(fit.page_tokens[first - 1 : last]) <= fit.max_tokens < fit.tokens
     run = services.ask(view, "Anything?")
     finish(run)
     assert run.error == strings.CHOOSE_PAGES_FIRST
     with pytest.raises(TriForceError):
-        services.choose_pages(view, 3, 99)
-    services.choose_pages(view, 3, 4)
+        services.choose_pages(view, "3-99")
+    services.choose_pages(view, "3-4")
     wait_for(lambda: phase(services, view) == "ready")
     run = services.ask(view, "Anything?")
     finish(run)
@@ -232,10 +232,3 @@ def test_closing_ends_everything_soon(tmp_path: Path) -> None:
     assert (run.state, run.error) == ("failed", strings.APP_ENDED) and run.fold.text
     assert not [thread for thread in threading.enumerate() if thread.name == "engine-desk" and thread.is_alive()
                 and thread is services.desk._thread]
-
-
-@pytest.mark.parametrize(("first", "last", "good"), [(1, 6, True), (2, 2, True), (0, 2, False), (3, 2, False),
-                                                     (1, 7, False), (1.5, 2, False), (None, 2, False),
-                                                     ("1", "x", False)])
-def test_page_ranges(first, last, good: bool) -> None:
-    assert (whole_range(first, last, 6) is not None) is good

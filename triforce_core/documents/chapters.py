@@ -63,7 +63,7 @@ def _solid(text: str) -> str:
     return "".join(filter(str.isalnum, text)).lower()
 
 
-def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """The same pages, in order and each once."""
     kept: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
@@ -84,7 +84,7 @@ def page_ranges(text: str, pages: int) -> Ranges:
             raise PageRangeError(f"Pages {text.strip()[:80]!r} were asked for",
                                  allowed=f"numbers and ranges from 1 to {pages}, such as 1-3, 7")
         found.append((first, last))
-    return merged(found)
+    return merge_ranges(found)
 
 
 def ranges_text(ranges: Ranges) -> str:
@@ -122,7 +122,7 @@ def chapter_ranges(text: str, document: Document) -> Ranges:
         raise PageRangeError(
             f"Chapters {text[:80]!r} were asked for", allowed=_listed(by_number),
             remedy="" if by_number else "Choose pages instead.")
-    return merged((chapter.first, chapter.last) for chapter in found)
+    return merge_ranges((chapter.first, chapter.last) for chapter in found)
 
 
 def _listed(by_number: dict[str, Chapter]) -> str:

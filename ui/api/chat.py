@@ -14,7 +14,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from triforce_core import Document, Turn
+from triforce_core import Document, Turn, chapter_ranges, page_ranges
 
 from .. import strings
 from ..runs import Run
@@ -83,10 +83,12 @@ class Chat:
                               "answers questions about the document", param="messages",
                               remedy="Leave the system message out, or choose a chat model with --model.")
         system = wish.system.strip()
-        if wish.file.pages is None:
-            return Run(entry.id, wish.question, first_page=entry.selected_pages[0], system=system)
-        guest = document.select(*wish.file.pages)
-        return Run(guest.id, wish.question, first_page=wish.file.pages[0], guest=guest, system=system)
+        if not wish.file.pages and not wish.file.chapters:
+            return Run(entry.id, wish.question, ranges=entry.ranges, system=system)
+        ranges = (page_ranges(wish.file.pages, len(document.pages)) if wish.file.pages
+                  else chapter_ranges(wish.file.chapters, document))
+        guest = document.pick(ranges)
+        return Run(guest.id, wish.question, ranges=ranges, guest=guest, system=system)
 
     def _lend(self, text: str) -> Document:
         """A document that came as text, taken in by the reader that files go through (clean-up, sections)."""

@@ -30,12 +30,14 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their defaul
 
 @dataclass(frozen=True)
 class FileRef:
-    """A document that a message names: by the id of an upload, or brought along (data, name). pages: first, last."""
+    """A document that a message names: by the id of an upload, or brought along (data, name). pages, chapters: which of
+    them, as ``page_ranges`` and ``chapter_ranges`` take them ("": all)."""
 
     id: str = ""
     data: bytes = b""
     name: str = ""
-    pages: tuple[int, int] | None = None
+    pages: str = ""
+    chapters: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,13 +137,15 @@ def _content(content: Any) -> tuple[str, list[FileRef]]:
 
 
 def _file(given: Mapping[str, Any]) -> FileRef:
-    pages = given.get("pages")
-    match = re.fullmatch(r"(\d{1,7})-(\d{1,7})", str(pages)) if pages is not None else None
-    if pages is not None and match is None:
-        raise Problem(400, "invalid_pages", f"pages is {pages!r}", param="messages", remedy='Give them as "3-9".')
-    span = (int(match[1]), int(match[2])) if match else None
+    pages, chapters = given.get("pages"), given.get("chapters")
+    if pages is not None and (not isinstance(pages, str) or not re.fullmatch(r"[\d\s,–-]+", pages)):
+        raise Problem(400, "invalid_pages", f"pages is {pages!r}", param="messages", remedy='Give them as "3-9, 12".')
+    if chapters is not None and (not isinstance(chapters, str) or not chapters.strip() or pages is not None):
+        raise Problem(400, "invalid_chapters", f"chapters is {chapters!r}", param="messages",
+                      remedy='Give them as "3, 5-7" or one by its title, and no pages beside them.')
+    part = {"pages": pages or "", "chapters": chapters or ""}
     if isinstance(given.get("file_id"), str):
-        return FileRef(id=given["file_id"], pages=span)
+        return FileRef(id=given["file_id"], **part)
     data = given.get("file_data")
     if not isinstance(data, str):
         raise Problem(400, "invalid_file", "A file part has neither file_id nor file_data", param="messages")
@@ -149,7 +153,7 @@ def _file(given: Mapping[str, Any]) -> FileRef:
         content = base64.b64decode(data.partition("base64,")[2] or data, validate=True)
     except binascii.Error:
         raise Problem(400, "invalid_file", "file_data is not base64", param="messages") from None
-    return FileRef(data=content, name=str(given.get("filename") or "document"), pages=span)
+    return FileRef(data=content, name=str(given.get("filename") or "document"), **part)
 
 
 def _stops(given: Any) -> tuple[str, ...]:

@@ -1,65 +1,48 @@
-"""Above the chat: which document, how far its reading is, what is wrong with it, and the two dialogs."""
+"""Above the chat: which document, how far its reading is, what is wrong with it, and the box for its password."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import gradio as gr
 
-from triforce_core import DocumentFit, DocumentOpened, LoadProgress
+from triforce_core import DocumentOpened, LoadProgress
 
+from .. import choice_strings, strings
 from .. import figures as fmt
-from .. import strings
 from ..charts import esc, meter
 from ..desk import Reading
 from ..library import Entry
 from ..painter import Panel
 from ..reading import Extraction
-from ..services import Services, View, whole_range
+from ..services import Services, View
 from ..transcript import button, card
 from . import html
+from .choice import which
 from .library import pages
 
 
 @dataclass(frozen=True)
-class Dialogs:
-    """The password box and the page choice; hidden until they are needed."""
+class Locked:
+    """The password box; hidden until it is needed."""
 
-    locked: gr.Column
-    password_text: gr.HTML
+    column: gr.Column
+    text: gr.HTML
     password: gr.Textbox
     unlock: gr.Button
-    choice: gr.Column
-    choice_text: gr.HTML
-    first: gr.Number
-    last: gr.Number
-    range_text: gr.HTML
-    read: gr.Button
-    leave: gr.Button
 
 
 def build_head() -> tuple[gr.HTML, gr.HTML]:
     return html("head", clicks=True), html("notice", clicks=True)
 
 
-def build_dialogs() -> Dialogs:
-    with gr.Column(visible=False, elem_id="locked", elem_classes="tf-dialog") as locked:
-        password_text = html("locked-text")
+def build_locked() -> Locked:
+    with gr.Column(visible=False, elem_id="locked", elem_classes="tf-dialog") as column:
+        text = html("locked-text")
         with gr.Row():
             password = gr.Textbox(type="password", label=strings.PASSWORD, elem_id="password", scale=3, min_width=140)
             unlock = gr.Button(strings.UNLOCK, variant="primary", elem_id="unlock", size="md", scale=0, min_width=96)
-    with gr.Column(visible=False, elem_id="choice", elem_classes="tf-dialog") as choice:
-        choice_text = html("choice-text")
-        with gr.Row():
-            first = gr.Number(label=strings.FIRST_PAGE, precision=None, elem_id="first-page", min_width=90)
-            last = gr.Number(label=strings.LAST_PAGE, precision=None, elem_id="last-page", min_width=90)
-        range_text = html("range-text")
-        with gr.Row():
-            read = gr.Button(strings.READ_PAGES, variant="primary", elem_id="read-pages", size="md", scale=0,
-                             min_width=150)
-            leave = gr.Button(strings.KEEP_AS_IS, elem_id="leave-pages", size="md", scale=0, min_width=90)
-    return Dialogs(locked, password_text, password, unlock, choice, choice_text, first, last, range_text, read, leave)
+    return Locked(column, text, password, unlock)
 
 
 def reading_line(reading: Reading, load: LoadProgress | None) -> tuple[str, float, str]:
@@ -99,11 +82,10 @@ def progress(text: str, fraction: float, figures: str, cancelling: bool) -> str:
 def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
     """'4,213 tokens in context ...; read in 41 s, reopened in 0.8 s'."""
     tokens = fmt.tokens(opened.tokens, opened.estimated) if opened else fmt.count(entry.tokens or 0)
-    first, last = entry.selected_pages
-    if (first, last) == (1, entry.pages):
+    if not entry.chosen:
         text = strings.IN_CONTEXT.format(tokens=tokens, pages=pages(entry.pages))
     else:
-        text = strings.IN_CONTEXT_RANGE.format(tokens=tokens, first=first, last=last, pages=fmt.count(entry.pages))
+        text = choice_strings.IN_CONTEXT.format(tokens=tokens, chosen=which(entry.ranges), pages=fmt.count(entry.pages))
     if opened and opened.restored:
         words = strings.REOPENED_IN.format(seconds=fmt.seconds(opened.read_seconds), again=fmt.seconds(opened.seconds))
         return f"{text} · {words}"
@@ -140,34 +122,6 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     return f'<h1 class="tf-title">{esc(entry.title or entry.name)}</h1>{body}{warnings}'
 
 
-def choice_words(entry: Entry, fit: DocumentFit | None) -> str:
-    if fit is None:
-        title, text = strings.CHOOSE_TITLE, strings.CHOOSE_UNKNOWN.format(pages=pages(entry.pages))
-    else:
-        too_much = strings.TOO_LARGE_TITLE if fit.limited_by == "memory" else strings.TOO_LONG_TITLE
-        title = strings.CHOOSE_TITLE if fit.fits else too_much
-        text = (strings.CHOOSE if fit.fits else strings.TOO_LONG).format(
-            tokens=fmt.tokens(fit.tokens, fit.estimated), pages=pages(entry.pages), most=fmt.count(fit.max_tokens))
-    return f"<h2>{esc(title)}</h2><p>{esc(text)}</p>"
-
-
-def range_words(entry: Entry, fit: DocumentFit | None, chosen: tuple[float | None, float | None]) -> str:
-    """Whether the pages typed so far fit."""
-    whole = whole_range(*chosen, entry.pages)
-    if whole is None:
-        return f'<p class="tf-bad">{esc(strings.RANGE_BAD.format(pages=entry.pages))}</p>'
-    if fit is None:
-        return ""
-    tokens = sum(fit.page_tokens[whole[0] - 1 : whole[1]])
-    if tokens > fit.max_tokens:
-        text = strings.RANGE_TOO_LONG.format(first=whole[0], last=whole[1], tokens=fmt.count(tokens),
-                                             over=fmt.count(tokens - fit.max_tokens))
-        return f'<p class="tf-bad">{esc(text)}</p>'
-    text = strings.RANGE_FITS.format(first=whole[0], last=whole[1], tokens=fmt.count(tokens),
-                                     percent=fmt.percent(tokens, fit.max_tokens))
-    return f'<p class="tf-good">{esc(text)}</p>'
-
-
 def panels(services: Services) -> list[Panel]:
     desk, room, library = services.desk, services.room, services.library
 
@@ -183,27 +137,6 @@ def panels(services: Services) -> list[Panel]:
         document = view.document or ""
         return head(entry, now, extraction=room.extractions.get(document), reading=desk.readings.get(document),
                     load=desk.load_progress, opened=desk.opened.get(document), problem=desk.problems.get(document, ""))
-
-    def choosing(view: View) -> tuple[Entry, DocumentFit | None] | None:
-        entry, now = phase(view)
-        if entry is None or not (now == "too_long" or view.choosing is not None) or entry.state != "ready":
-            return None
-        return entry, desk.fits.get(entry.id)
-
-    def draw_choice(view: View) -> str:
-        shown = choosing(view)
-        return choice_words(*shown) if shown else ""
-
-    def draw_range(view: View) -> str:
-        shown = choosing(view)
-        return range_words(*shown, view.choosing or services.suggestion(shown[0])) if shown else ""
-
-    def number(side: int) -> Panel:
-        def draw_number(view: View) -> dict[str, Any]:
-            shown = choosing(view)
-            return gr.update(value=services.suggestion(shown[0])[side]) if shown else gr.update()
-
-        return Panel(("first", "last")[side], lambda view: (view.document, choosing(view) is not None), draw_number)
 
     def draw_notice(view: View) -> str:
         if view.notice is None:
@@ -221,9 +154,4 @@ def panels(services: Services) -> list[Panel]:
         Panel("locked", lambda view: phase(view)[1] == "locked",
               lambda view: gr.update(visible=phase(view)[1] == "locked")),
         Panel("locked_text", lambda view: (phase(view), library.version), draw_locked),
-        Panel("choice", lambda view: choosing(view) is not None,
-              lambda view: gr.update(visible=choosing(view) is not None)),
-        Panel("choice_text", lambda view: (choosing(view) is not None, view.document), draw_choice),
-        Panel("range_text", lambda view: (choosing(view) is not None, view.document, view.choosing), draw_range),
-        number(0), number(1),
     ]

@@ -13,6 +13,7 @@ from .. import charts, over_time, strings
 from .. import figures as fmt
 from ..charts import esc
 from ..citations import spot
+from ..library import Ranges
 from ..painter import Panel
 from ..passages import Passage, passages, shown
 from ..services import Services, View
@@ -29,7 +30,7 @@ def build() -> tuple[gr.HTML, gr.HTML, gr.HTML, gr.HTML]:
 
 
 def strip_section(document: Document, shares: Sequence[float], attended: Sequence[Passage], *, first_page: int,
-                  selected: int | None, read: tuple[int, int], reported: bool = True) -> str:
+                  selected: int | None, read: Ranges, reported: bool = True) -> str:
     """The strip, what it means, and the passages that got most of the attention. reported: whether the engine can."""
     labels = [page.label for page in document.pages]
     drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read)
@@ -140,7 +141,7 @@ def panels(services: Services) -> list[Panel]:
             return ""
         _, shares, chunks, first_page, _ = answer(view)
         return strip_section(document, shares, passages(chunks, document), first_page=first_page, selected=view.page,
-                             read=entry.selected_pages, reported=not services.sends_to)
+                             read=entry.ranges, reported=not services.sends_to)
 
     def draw_engine(view: View) -> str:
         return engine_section(desk.state, desk.model, desk.load_progress, desk.problem, desk.status, desk.waiting,

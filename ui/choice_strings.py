@@ -1,0 +1,28 @@
+"""The words about what is read of a document, and of several together: beside ``strings``, which holds all others."""
+
+from __future__ import annotations
+
+IN_CONTEXT = "{tokens} tokens in context: {chosen} of {pages}"
+TOO_LONG = ("It has {tokens} tokens on {pages}; {most} fit beside questions and answers. Nothing is cut without you: "
+            "choose what to read.")
+TITLE = "What should be read?"
+FITS = "The document has {tokens} tokens on {pages}; {most} fit."
+UNKNOWN = "The document has {pages}."
+WHICH_ONE = "page {page}"
+WHICH = "pages {ranges}"
+TO = " to "
+PAGES = "Pages"
+PAGES_HELP = "Such as 1-12, 40"
+READ = "Read these pages"
+CHOSEN_FITS = "{chosen}: {tokens} tokens. Fits ({percent})."
+CHOSEN_TOO_LONG = "{chosen}: {tokens} tokens, {over} too many."
+BAD = "Write pages from 1 to {pages}, such as 1-12, 40."
+CHAPTERS = "Chapters"
+ALL = "All"
+NONE = "None"
+TOKENS = "{tokens} tokens"
+WORDS = "{words} words"
+ROOM = "Room for questions and answers"
+FREE = "Free"
+OVER = "Too many"
+BUDGET = "{used} of {most} tokens"

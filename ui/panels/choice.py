@@ -1,0 +1,162 @@
+"""Which pages are to be read: chapters with their tokens to tick, the pages as text, and whether they fit.
+
+What counts is the line of pages; chapters.js keeps the ticks in step with it, so that nothing is redrawn under a hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from triforce_core import Chapter, Document, DocumentFit, TriForceError, page_ranges, ranges_text
+
+from .. import budget, choice_strings, strings
+from .. import figures as fmt
+from ..charts import esc
+from ..library import Entry, Ranges
+from ..painter import Panel
+from ..services import Services, View
+from . import html
+from .library import pages
+
+
+@dataclass(frozen=True)
+class Choice:
+    text: gr.HTML
+    chapters: gr.HTML
+    pages: gr.Textbox
+    budget: gr.HTML
+    read: gr.Button
+    leave: gr.Button
+
+
+def build() -> Choice:
+    """Always in the page, for chapters.js; shelf.css hides it while it has no heading."""
+    with gr.Column(elem_id="choice", elem_classes="tf-dialog tf-by-heading"):
+        text = html("choice-text")
+        chapters = html("chapters")
+        wanted = gr.Textbox(label=choice_strings.PAGES, placeholder=choice_strings.PAGES_HELP, elem_id="pages-wanted",
+                            lines=1, max_lines=1)
+        room = html("range-text")
+        with gr.Row():
+            read = gr.Button(choice_strings.READ, variant="primary", elem_id="read-pages", size="md", scale=0,
+                             min_width=150)
+            leave = gr.Button(strings.KEEP_AS_IS, elem_id="leave-pages", size="md", scale=0, min_width=90)
+    return Choice(text, chapters, wanted, room, read, leave)
+
+
+def which(ranges: Ranges) -> str:
+    """Pages in words: 'pages 1 to 12, 40'."""
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return choice_strings.WHICH_ONE.format(page=ranges[0][0])
+    return choice_strings.WHICH.format(ranges=ranges_text(ranges).replace("-", choice_strings.TO))
+
+
+def words(entry: Entry, fit: DocumentFit | None) -> str:
+    if fit is None:
+        title, text = choice_strings.TITLE, choice_strings.UNKNOWN.format(pages=pages(entry.pages))
+    else:
+        too_much = strings.TOO_LARGE_TITLE if fit.limited_by == "memory" else strings.TOO_LONG_TITLE
+        title = choice_strings.TITLE if fit.fits else too_much
+        text = (choice_strings.FITS if fit.fits else choice_strings.TOO_LONG).format(
+            tokens=fmt.tokens(fit.tokens, fit.estimated), pages=pages(entry.pages), most=fmt.count(fit.max_tokens))
+    return f"<h2>{esc(title)}</h2><p>{esc(text)}</p>"
+
+
+def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int = 0) -> str:
+    """Whether the pages typed so far fit, and the bar of what they take. context: the model's, 0 if it is not known."""
+    try:
+        ranges = page_ranges(typed, entry.pages)
+    except TriForceError:
+        return f'<p class="tf-bad">{esc(choice_strings.BAD.format(pages=entry.pages))}</p>'
+    if fit is None:
+        return ""
+    tokens = sum(sum(fit.page_tokens[first - 1 : last]) for first, last in ranges)
+    chosen = which(ranges).capitalize()
+    if tokens > fit.max_tokens:
+        good, text = False, choice_strings.CHOSEN_TOO_LONG.format(
+            chosen=chosen, tokens=fmt.count(tokens), over=fmt.count(tokens - fit.max_tokens))
+    else:
+        good, text = True, choice_strings.CHOSEN_FITS.format(
+            chosen=chosen, tokens=fmt.count(tokens), percent=fmt.percent(tokens, fit.max_tokens))
+    drawn = budget.bar([budget.Part(chosen, tokens)], fit.max_tokens, room(fit, context), legend=False)
+    return f'{drawn}<p class="{"tf-good" if good else "tf-bad"}">{esc(text)}</p>'
+
+
+def room(fit: DocumentFit, context: int) -> int:
+    """Tokens kept for questions and answers; 0 where memory is the limit or the context is not known."""
+    return max(0, context - fit.max_tokens) if fit.limited_by == "context" else 0
+
+
+def listed(document: Document, fit: DocumentFit | None, typed: str) -> str:
+    """The chapters to tick, each with what it takes; "" where there are none. typed: the pages chosen so far."""
+    if not document.chapters:
+        return ""
+    sizes = _sizes(document, fit)
+    items = "".join(
+        f'<li class="tf-level-{chapter.level}"><label><input type="checkbox" data-chapter="{number}" '
+        f'data-first="{chapter.first}" data-last="{chapter.last}" data-level="{chapter.level}">'
+        f'<span class="tf-chapter-title">{esc(chapter.title)}</span>'
+        f'<span class="tf-chapter-size">{esc(size)}</span></label></li>'
+        for number, (chapter, size) in enumerate(zip(document.chapters, sizes, strict=True)))
+    tools = "".join(f'<button type="button" class="tf-btn tf-quiet" data-chapters="{which}">{esc(label)}</button>'
+                    for which, label in (("all", choice_strings.ALL), ("none", choice_strings.NONE)))
+    return (f'<fieldset class="tf-chapters" data-pages="{len(document.pages)}" data-chosen="{esc(typed)}">'
+            f"<legend>{esc(choice_strings.CHAPTERS)}</legend>{tools}<ul>{items}</ul></fieldset>")
+
+
+def _sizes(document: Document, fit: DocumentFit | None) -> list[str]:
+    """What each chapter takes: tokens where they were counted, words otherwise."""
+    each: Sequence[int] = fit.page_tokens if fit else [len(page.text.split()) for page in document.pages]
+
+    def size(chapter: Chapter) -> str:
+        count = fmt.count(sum(each[chapter.first - 1 : chapter.last]))
+        return choice_strings.TOKENS.format(tokens=count) if fit else choice_strings.WORDS.format(words=count)
+
+    return [size(chapter) for chapter in document.chapters]
+
+
+def panels(services: Services) -> list[Panel]:
+    desk, library = services.desk, services.library
+
+    def choosing(view: View) -> tuple[Entry, DocumentFit | None] | None:
+        entry = services.choosing(view)
+        return (entry, desk.fits.get(entry.id)) if entry else None
+
+    def is_open(view: View) -> bool:
+        return choosing(view) is not None
+
+    def typed(view: View, entry: Entry) -> str:
+        return ranges_text(services.suggestion(entry)) if view.choosing is None else view.choosing
+
+    def draw_words(view: View) -> str:
+        shown = choosing(view)
+        return words(*shown) if shown else ""
+
+    def draw_chapters(view: View) -> str:
+        shown = choosing(view)
+        document = library.document(shown[0].id) if shown else None
+        return listed(document, shown[1], typed(view, shown[0])) if shown and document else ""
+
+    def draw_pages(view: View) -> dict[str, Any]:
+        shown = choosing(view)
+        return gr.update(value=typed(view, shown[0])) if shown else gr.update()
+
+    def draw_budget(view: View) -> str:
+        shown = choosing(view)
+        context = desk.model.max_context if desk.model else 0
+        return range_words(*shown, typed(view, shown[0]), context) if shown else ""
+
+    def key(view: View) -> tuple[object, ...]:
+        shown = choosing(view)
+        return view.document, shown is not None, shown is not None and shown[1]
+
+    return [
+        Panel("choice_text", key, draw_words),
+        Panel("chapters", key, draw_chapters),
+        Panel("pages_wanted", lambda view: (view.document, is_open(view)), draw_pages),
+        Panel("range_text", lambda view: (key(view), view.choosing), draw_budget),
+    ]
