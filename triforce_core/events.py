@@ -89,6 +89,7 @@ class ModelInfo:
     model_bytes: int
     kv_bytes_per_token: int
     plan: MemoryPlan | None = None  # for the longest context that fits, at most max_context
+    pass_bytes: int = 0  # of weights, that each full pass reads; 0: not known
     instructions: bool = False  # whether it follows instructions, or only answers questions about the document
     drafting: str = ""  # what was measured on this machine and how it drafts therefore; empty: nobody asked
 
@@ -142,7 +143,8 @@ class EngineFacts:
     """Where the engine keeps things now. Bytes; of the GPU's memory None where there is none.
 
     mode, why: of the open document, or of the model before one is open. device_free: under a limit, what it leaves.
-    drafting: how it drafts, and from which figures; empty where nothing was measured."""
+    drafting: how it drafts, and from which figures; empty where nothing was measured. copy_rate: bytes per second that a
+    copy in the memory of all its GPUs moves, read plus written, measured when the model was loaded."""
 
     mode: str
     why: str
@@ -151,6 +153,7 @@ class EngineFacts:
     device_used: int | None = None
     device_free: int | None = None
     drafting: str = ""
+    copy_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

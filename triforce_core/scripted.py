@@ -114,7 +114,8 @@ class ScriptedEngine:
         context = script.max_context if config.max_context == "auto" else config.max_context
         dtype = "float32" if config.dtype == "auto" else config.dtype
         self._model = ModelInfo("Scripted target", "Scripted draft", "cpu", "scripted answers: no model is loaded",
-                                "cpu", dtype, context, 12_000_000, 4096, instructions=script.instructions)
+                                "cpu", dtype, context, 12_000_000, 4096, pass_bytes=12_000_000,
+                                instructions=script.instructions)
         self._loaded = False
         self._state: EngineState = "starting"
         self._document: Document | None = None

@@ -28,6 +28,11 @@ def seconds(value: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def milliseconds(value: float) -> str:
+    """Of seconds: 0.0032 -> '3.2', 0.05 -> '50'."""
+    return f"{value * 1e3:.1f}" if value < 0.01 else f"{value * 1e3:.0f}"
+
+
 def size(value: float) -> str:
     """Bytes: '812 KB', '1.4 MB', '2.1 GB'."""
     for unit in ("B", "KB", "MB", "GB"):

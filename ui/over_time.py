@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from triforce_core import ModelInfo
+from triforce_core import EngineFacts, ModelInfo
 
 from . import charts, strings
 from . import figures as fmt
@@ -90,15 +90,21 @@ def answer_charts(trace: Trace) -> str:
     return "".join(parts)
 
 
-def bandwidth(trace: Trace, figures: Figures, model: ModelInfo | None) -> str:
-    """What a full pass reads per second: the weights, and the keys and values of all tokens before it."""
+def bandwidth(trace: Trace, figures: Figures, model: ModelInfo | None, facts: EngineFacts | None) -> str:
+    """What a full pass reads per second: the weights, and the keys and values of all tokens before it; and which share
+    that is of what the GPU's memory moves, where that was measured and everything lies in it. model: that wrote it."""
     spent = [stages.get("verify", 0.0) for _, _, stages, *_ in trace.rounds]
-    if model is None or not sum(spent):
+    if model is None or not model.pass_bytes or not sum(spent):
         return ""
     context = figures.reused_tokens + figures.prompt_tokens + figures.tokens / 2
-    read = model.model_bytes + context * model.kv_bytes_per_token
-    words = strings.PASS_READS.format(size=fmt.size(read), milliseconds=f"{sum(spent) / len(spent):.0f}",
-                                      rate=fmt.size(read / (sum(spent) / len(spent) / 1000)))
+    read, seconds = model.pass_bytes + context * model.kv_bytes_per_token, sum(spent) / len(spent) / 1000
+    words = strings.PASS_READS.format(size=fmt.size(read), milliseconds=fmt.milliseconds(seconds),
+                                      rate=fmt.size(read / seconds))
+    if facts is not None and facts.copy_rate and facts.mode == "on-chip":
+        share = read / seconds / facts.copy_rate
+        words += strings.PASS_SHARE.format(share=fmt.percent(share, 1), rate=fmt.size(facts.copy_rate))
+        return (f'<p class="tf-note" title="{esc(strings.PASS_READS_HELP)}">{esc(words)}</p>'
+                f"{charts.meter(share, 'tf-meter-thin', strings.PASS_READS_HELP)}")
     return f'<p class="tf-note" title="{esc(strings.PASS_READS_HELP)}">{esc(words)}</p>'
 
 

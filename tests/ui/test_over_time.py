@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import types
+from dataclasses import replace
 
 import pytest
 
-from triforce_core import AnswerStats, Finished, ModelInfo, RoundEvent, TierCount
+from triforce_core import AnswerStats, EngineFacts, Finished, ModelInfo, RoundEvent, TierCount
 from ui import energy, over_time, strings
 from ui.conversations import Answer
 from ui.runs import Figures, Fold
@@ -47,10 +48,19 @@ def test_charts_stay_inside_their_box() -> None:
 
 
 def test_what_a_full_pass_reads() -> None:
-    model = ModelInfo("m", "d", "cpu", "", "cpu", "float32", 1024, 1_000_000_000, 1_000_000)
-    html = over_time.bandwidth(trace(), Figures(tokens=0, reused_tokens=900, prompt_tokens=100), model)
-    assert "2.0 GB in 50 ms: 40.0 GB/s" in html
-    assert over_time.bandwidth(Trace(), Figures(), model) == "" and over_time.bandwidth(trace(), Figures(), None) == ""
+    """The embedding table is not read; the share needs a measured copy and everything in the GPU's memory."""
+    model = ModelInfo("m", "d", "cpu", "", "cpu", "float32", 1024, 1_500_000_000, 1_000_000, pass_bytes=1_000_000_000)
+    figures = Figures(tokens=0, reused_tokens=900, prompt_tokens=100)
+    html = over_time.bandwidth(trace(), figures, model, None)
+    assert "2.0 GB in 50 ms: 40.0 GB/s" in html and "meter" not in html
+    facts = EngineFacts("on-chip", "", 1, 1, 1, 1, copy_rate=50e9)
+    html = over_time.bandwidth(trace(), figures, model, facts)
+    assert "40.0 GB/s, 80 % of the 50.0 GB/s" in html and 'aria-valuenow="80"' in html
+    for without in (replace(facts, mode="offload"), replace(facts, copy_rate=None)):
+        assert " of the " not in over_time.bandwidth(trace(), figures, model, without)
+    assert over_time.bandwidth(Trace(), Figures(), model, facts) == ""
+    assert over_time.bandwidth(trace(), Figures(), None, facts) == ""
+    assert over_time.bandwidth(trace(), Figures(), replace(model, pass_bytes=0), facts) == ""
 
 
 def answer(key: str, question: str, **figures: object) -> Answer:

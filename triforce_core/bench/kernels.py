@@ -11,13 +11,13 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import flags
+from ..device.bandwidth import copy_rate, timed
 from ..kernels import choose_kernels, sdpa
 
 HEADS = {"mha": (32, 1), "gqa": (8, 4)}  # KV heads, query heads of each: llama2-7b, llama3-8b
@@ -42,23 +42,7 @@ class Reading:
 
 def copy_bandwidth(gibibytes: float = 4.0, repeats: int = 12) -> float:
     """GB/s of a device-to-device copy, read plus written: the median."""
-    source = torch.randint(0, 255, (int(gibibytes * 2**30),), dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    seconds = timed(lambda: target.copy_(source), repeats)
-    return 2 * source.numel() / seconds / 1e9
-
-
-def timed(call: Callable[[], object], repeats: int) -> float:
-    """Seconds of one call: the median of ``repeats``, after two to warm up."""
-    for _ in range(2):
-        call()
-    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
-    for start, stop in marks:
-        start.record()
-        call()
-        stop.record()
-    torch.cuda.synchronize()
-    return median(start.elapsed_time(stop) for start, stop in marks) / 1e3
+    return copy_rate(int(gibibytes * 2**30), repeats) / 1e9
 
 
 def attention_seconds(attention: Callable[..., object], kind: str, tokens: int, rows: int, mass_rows: int,

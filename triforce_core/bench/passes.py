@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from .. import flags
+from ..device.bandwidth import timed
 from ..engine.assembly import BUILTIN_FOLDER
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.full import FullCache
@@ -23,7 +24,7 @@ from ..kv_cache.staging import StagingCache
 from ..model import Llama
 from ..model.graphs import CudaCapture, DeviceSlots
 from .grow import SHAPES, grow
-from .kernels import copy_bandwidth, timed
+from .kernels import copy_bandwidth
 
 _CHUNK = 8
 
@@ -43,7 +44,7 @@ class Reading:
 def weight_bytes(model: Llama, kind: str) -> int:
     """Read by one pass: of the embedding, a few rows only."""
     c = model.config
-    dense = (c.num_parameters - (0 if c.tied_embeddings else c.vocab_size * c.hidden_size)) * model.dtype.itemsize
+    dense = c.matrix_weights * model.dtype.itemsize
     return dense if kind == "same" else model.quantized_bytes(kind)
 
 

@@ -53,7 +53,7 @@ def measure_bandwidth(device: str, mebibytes: int = 0) -> Bandwidth:
 def _host_to_device(gibibytes: float) -> float:
     import torch
 
-    from .kernels import timed
+    from ..device.bandwidth import timed
 
     host = torch.ones(int(gibibytes * 2**30), dtype=torch.uint8).pin_memory()
     there = torch.empty_like(host, device="cuda")
@@ -64,7 +64,7 @@ def _matrix_rate() -> float:
     """On random numbers: zeros would be faster than any model's weights."""
     import torch
 
-    from .kernels import timed
+    from ..device.bandwidth import timed
 
     a, b = (torch.randn(_MATRIX, _MATRIX, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     return 2 * _MATRIX**3 / timed(lambda: a @ b, 10) / 1e12
@@ -96,15 +96,9 @@ class Traffic:
         """The least in which ``nbytes`` can be moved."""
         return nbytes / (bandwidth.copy * 1e9 * self.gpus)
 
-    @property
-    def matrix_weights(self) -> int:
-        """Weights that a pass of one row multiplies: all but the embedding table, unless it is the head too."""
-        s = self.shape
-        return s.num_parameters - (0 if s.tied_embeddings else s.vocab_size * s.hidden_size)
-
     def plain_bytes(self, context: float) -> float:
         """Of one token of plain decoding: weights and KV, once."""
-        return self.matrix_weights * self.bytes_per_weight + context * self.kv_bytes_per_token
+        return self.shape.matrix_weights * self.bytes_per_weight + context * self.kv_bytes_per_token
 
     def inner_bytes(self, dials: Mapping[str, int | str]) -> float | None:
         """Of one inner step: the middle tier's weights and its budget of KV. None: these dials have no middle tier,
@@ -113,10 +107,10 @@ class Traffic:
         The small model's bytes are left out: the share reached is a little better than said."""
         if dials.get("middle_cache", "none") in ("none", "top-k"):
             return None
-        weights, kind = self.matrix_weights * self.bytes_per_weight, str(dials.get("retrieval_weights"))
+        weights, kind = self.shape.matrix_weights * self.bytes_per_weight, str(dials.get("retrieval_weights"))
         if kind in WEIGHT_KINDS:
             head = self.shape.vocab_size * self.shape.hidden_size
-            weights = (self.matrix_weights - head) * bytes_per_weight(kind) + head * bytes_per_weight(HEAD_KIND)
+            weights = (self.shape.matrix_weights - head) * bytes_per_weight(kind) + head * bytes_per_weight(HEAD_KIND)
         return weights + int(dials["budget"]) * self.kv_bytes_per_token
 
     def costs(self, dials: Mapping[str, int | str], context: float, bandwidth: Bandwidth) -> dict[str, float]:

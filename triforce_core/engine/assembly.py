@@ -125,6 +125,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
         model_bytes=sum(f.stat().st_size for f in weight_files(folder)),
         kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
+        pass_bytes=read_config(folder).matrix_weights * dtype.itemsize,
         instructions=not tokenizer.prompt_settings)
     return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info)
 

@@ -9,7 +9,10 @@ from threading import Event
 from time import perf_counter
 from typing import TypeVar
 
+import torch
+
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
+from ..device.bandwidth import copy_rate
 from ..device.capability import describe, read_capability
 from ..device.memory import give_back, ran_out, read_use
 from ..device.shard import ALONE, Shard, require_gpus
@@ -41,6 +44,7 @@ from .session import AnswerEvent, Session
 _KV_VERSION = 1  # raise it when the same ids and weights would give other keys or values
 _CONVERSATION = 1536  # tokens left for questions and answers beside a document
 _SHORTEST_TUNED = 1024  # tokens: passes over less context cost what their weights cost
+_COPIED = 512 * 2**20  # bytes: far beyond any GPU's cache, and copied in a millisecond
 _WORTH_SAVING = 2048  # tokens: shorter documents are read faster than a file is looked after
 _Step = TypeVar("_Step")
 
@@ -58,6 +62,7 @@ class Engine:
         self._session: Session | None = None
         self._plan: MemoryPlan | None = None  # of the open document
         self._wanted: int | None = None  # tokens of context that the document being opened, or open, shall have
+        self._copy_rate: float | None = None  # of this rank's GPU, see EngineFacts
         self._read_seconds = 0.0  # what reading the open document cost, now or when it was saved
         self._measured: Measured | None = None  # of the loaded model; None where nothing is kept
         self._cancel = Event()
@@ -84,6 +89,7 @@ class Engine:
                 if isinstance(step, Loaded):
                     self._loaded = step
                     self._builder = PromptBuilder(step.tokenizer)
+                    self._copy_rate = _copy_rate(step)
                 else:
                     yield step
         assert self._loaded is not None
@@ -210,7 +216,8 @@ class Engine:
         if plan is not None:
             mode, why = plan.mode, f"{loaded.planner.why_there}; {plan.why}"
         return EngineFacts(mode, why, use.host_used, use.host_free, use.device_used, use.device_free,
-                           self._measured.words if self._measured is not None else "")
+                           self._measured.words if self._measured is not None else "",
+                           self._copy_rate and self._copy_rate * self._shard.world)
 
     def cancel(self) -> None:
         """From any thread: end what runs, within one prefill chunk or one round."""
@@ -281,6 +288,23 @@ class Engine:
     def _need_builder(self) -> PromptBuilder:
         assert self._builder is not None, "load first"
         return self._builder
+
+
+def _copy_rate(loaded: Loaded) -> float | None:
+    """Of the GPU that this rank was put on, while its cache is not there yet; None on a CPU, and where even so little
+    memory is not free."""
+    device = loaded.target.device
+    if device.type != "cuda":
+        return None
+    try:
+        with torch.cuda.device(device):
+            return copy_rate(_COPIED)
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        return None
+    finally:
+        torch.cuda.empty_cache()
 
 
 def _without_conversation(context: int) -> int:

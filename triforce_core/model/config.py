@@ -55,6 +55,11 @@ class ModelConfig:
         layer = self.hidden_size * (heads * self.head_dim + 3 * self.intermediate_size)
         return layer * self.num_layers + self.vocab_size * self.hidden_size * (1 if self.tied_embeddings else 2)
 
+    @property
+    def matrix_weights(self) -> int:
+        """Weights that a pass of one row multiplies: all but the embedding table, unless it is the head too."""
+        return self.num_parameters - (0 if self.tied_embeddings else self.vocab_size * self.hidden_size)
+
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Bytes of keys and values that one token of context costs."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes

@@ -116,9 +116,16 @@ def panels(services: Services) -> list[Panel]:
         figures, *_, title = answer(view)
         if figures is None:
             return f'<h3 class="tf-h">{esc(strings.THIS_ANSWER)}</h3><p class="tf-note">{esc(strings.NO_ANSWER)}</p>'
-        trace = last_trace(view)
-        return "".join((charts.figures_card(figures, title), over_time.bandwidth(trace, figures, desk.model),
+        trace, facts = last_trace(view), getattr(desk.status, "facts", None)
+        return "".join((charts.figures_card(figures, title), over_time.bandwidth(trace, figures, writer(view), facts),
                         over_time.energy(figures), over_time.answer_charts(trace)))
+
+    def writer(view: View) -> ModelInfo | None:
+        """The model that wrote the shown answer, if it is the one that is loaded."""
+        if runs.of_conversation(view.conversation):
+            return desk.model
+        answers = services.conversations.answers(view.conversation)
+        return desk.model if answers and desk.model and answers[-1].result.get("model") == desk.model.name else None
 
     def last_trace(view: View) -> Trace:
         """Of the answer that is being written, or of the last one."""

@@ -1,0 +1,29 @@
+"""What a GPU's memory moves, measured: the measure of what a pass over weights and cache could reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+
+def copy_rate(nbytes: int, repeats: int = 8) -> float:
+    """Bytes per second of a copy of ``nbytes`` within the current GPU, read plus written: the median. Takes twice
+    nbytes of its memory, which torch keeps until it is told to give it back. ``nbytes``: far beyond the GPU's cache."""
+    source = torch.randint(0, 255, (nbytes,), dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * nbytes / timed(lambda: target.copy_(source), repeats)
+
+
+def timed(call: Callable[[], object], repeats: int) -> float:
+    """Seconds of one call on the GPU: the median of ``repeats``, after two to warm up."""
+    for _ in range(2):
+        call()
+    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+    for start, stop in marks:
+        start.record()
+        call()
+        stop.record()
+    torch.cuda.synchronize()
+    return median(start.elapsed_time(stop) for start, stop in marks) / 1e3
