@@ -83,3 +83,17 @@ def test_where_words_are_held_to_the_document_copies_are_not_asked() -> None:
     drafter, context = either(LONG, 99, price=1e6), [*LONG, *LONG[:6]]
     assert set(drafter.propose(context, 4, GREEDY).given_by("draft")) == {NGRAM}
     assert drafter.propose(context, 4, sampler).given_by("draft") == ["draft"]
+
+
+def test_while_the_other_rests_only_proven_copies_are_made() -> None:
+    drafter, context = either(LONG, 99, 98), list(LONG)
+    assert drafter.begin(0) == 16
+    wrote = []
+    for start in range(0, 60, 2):
+        wrote += round_of(drafter, context, LONG[start : start + 2])[:1] or ["nobody"]
+        context += LONG[start : start + 2]
+    assert wrote[0] == "nobody" and wrote[-1] == NGRAM and wrote.count(NGRAM) > 10
+    assert not drafter.first.asked
+    drafter.copies.reset()
+    assert round_of(drafter, context, LONG[60:62]) == []
+    assert drafter.propose(LONG[:6], 4, Sampler(SamplingParams(), masks=Fussy())).token_ids == []

@@ -10,7 +10,7 @@ from triforce_core.config import SamplingParams
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
-from triforce_core.tuning.acceptance import Acceptance
+from triforce_core.tuning.acceptance import Acceptance, Hopes
 from triforce_core.tuning.controller import Controller, RoundSeen, Ways
 from triforce_core.tuning.costs import Costs, Curve
 
@@ -18,7 +18,7 @@ from triforce_core.tuning.costs import Costs, Curve
 def adaptive(target, retrieval, small, chance, params, length: int, cheat: bool = False) -> tuple[int, ...]:
     """Rounds whose lengths a controller chooses by how the rounds before fared; at least ``length`` tokens."""
     costs = Costs(2.0, Curve(((1, 2.0), (9, 2.2))), {0: 0.5, 1: 0.6}, 0.0)
-    controller = Controller(costs, Ways((0, 1), (1, 2), True, True), Acceptance(0.5), clocks=False)
+    controller = Controller(costs, Ways((0, 1), (1, 2), True, True), Acceptance(Hopes(0.5)), clocks=False)
     drafter, sampler, context = tiers(retrieval, small, 1), Sampler(params, chance=chance), list(START)
     while len(context) - len(START) < length:
         choice = controller.next()
@@ -73,7 +73,7 @@ def test_lengths_chosen_by_the_past_change_no_word_when_deciding_by_draws(temper
         context += speculate(target, NoDrafter(), context, 0, sampler).verdict.token_ids
     chosen = adaptive(target, retrieval, small, Sampler(params).chance, params, 148) if not temperature else None
     costs = Costs(2.0, Curve(((1, 2.0), (9, 3.0))), {0: 1.0, 2: 1.5}, 0.1)
-    controller = Controller(costs, Ways((0, 2), (1, 2, 4), True, True), Acceptance(0.5), clocks=True)
+    controller = Controller(costs, Ways((0, 2), (1, 2, 4), True, True), Acceptance(Hopes(0.5)), clocks=True)
     drafter, sampler, text, asked = tiers(retrieval, small, 1), Sampler(params, verifier="coupled"), list(START), set()
     while len(text) < 150:
         choice = controller.next()

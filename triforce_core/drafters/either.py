@@ -14,6 +14,7 @@ from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 from .cascade import added
+from .gate import PRICE
 from .ngram import NGramDrafter
 
 _FADING = 0.8  # of what ``first`` has brought, with every round of its own
@@ -28,18 +29,31 @@ class Either(Drafter):
         not all are equally good (a captured pass has one width); the longest that fits is taken."""
         self.first, self.copies, self.tier = first, copies, first.tier
         self._most, self._price, self._lengths = most, price, sorted(lengths)
+        self._only_copies = False
         self._brought = 0.0  # tokens per round of ``first``, fading; 0: it has not written yet
         self._wrote: int | None = None  # where the round began that ``first`` writes
 
+    def begin(self, wanted: int) -> int:
+        """A round that is to draft so many tokens; -> how many to ask for. 0: ``first`` rests, a copy that is proven is
+        made all the same."""
+        self._only_copies = not wanted
+        return wanted or self._most
+
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         if sampler.masks is not None:  # what a quotation leaves open is short, and the other knows it too
-            return self.first.propose(context, num_draft_tokens, sampler)
+            return Draft() if self._only_copies else self.first.propose(context, num_draft_tokens, sampler)
         copy = self._fitting(self.copies.propose(context, self._most, sampler))
         rate, count = self.copies.proven_odds(context), len(copy.token_ids)
         hoped = sum(rate**i for i in range(count + 1))
-        if count and hoped * (1 + self._price) > (self._brought or num_draft_tokens + 1):
+        if self._only_copies:
+            others = 1 + count * PRICE  # plain decoding's, in the time that the copy's rows take
+        else:
+            others = (self._brought or num_draft_tokens + 1) / (1 + self._price)
+        if count and hoped > others:
             self._wrote = None
             return Draft(copy.token_ids, copy.laws, copy.origins, copy.given_by(self.copies.tier))
+        if self._only_copies:
+            return Draft()
         self._wrote = len(context)
         return self.first.propose(context, num_draft_tokens, sampler)
 

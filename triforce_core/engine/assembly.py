@@ -296,11 +296,12 @@ class Hierarchy:
         spent, self._spent = self._spent, {}
         return spent
 
-    def begin(self, choice: Choice) -> None:
-        """Before each round."""
+    def begin(self, choice: Choice) -> int:
+        """Before each round; -> tokens to ask for."""
         self._observes = choice.observed
         if isinstance(self.tiers, HierarchicalDrafter) and choice.gamma2:
             self.tiers.gamma1 = choice.gamma1
+        return self.drafter.begin(choice.gamma2) if isinstance(self.drafter, Either) else choice.gamma2
 
     @property
     def measures_next_round(self) -> bool:

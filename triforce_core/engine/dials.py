@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from ..config import HEAVY_HITTERS, EngineConfig, SpeculationConfig
 from ..drafters.chain import MAX_FORCED
 from ..drafters.ngram import MOST_COPIED
+from ..kernels import ALIKE_ROWS
 from .tree_dials import TreeDials
 
 # The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
@@ -15,7 +16,7 @@ from .tree_dials import TreeDials
 COPY = "int8"
 # Tokens per full pass to choose from while answering. A GPU captures every width that may come, gamma2 + 1 to gamma2 +
 # gamma1 + 1 rows; a pass that streams its cache takes as long for many as for one.
-_LENGTHS = {"cpu": (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32), "on-chip": (2, 4, 6, 8, 12, 16, 24, 32),
+_LENGTHS = {"cpu": (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28), "on-chip": (2, 4, 6, 8, 12, 16, 24, 32),
             "offload": (8, 12, 16, 24, 32, 48)}
 _SMALL_LENGTHS = {"cpu": (1, 2, 3, 4, 6, 8, 12), "on-chip": (2, 3, 4, 6, 8), "offload": (2, 4, 6, 8, 12, 16)}
 _CHAINS = (0, 1, 2, 3, 4, 6)  # tokens of the small model per pass of the middle tier
@@ -56,6 +57,7 @@ class Dials:
     gamma1s: tuple[int, ...]
     gamma2s: tuple[int, ...]
     may_rest: bool
+    most: int  # tokens at which a draft of chosen length is cut off; 0: nowhere
     pace: str  # "on", "draws" (where the text does not depend on lengths) or "off": whether they are so chosen
     budget: int
     chunk_size: int
@@ -155,6 +157,8 @@ class Dials:
         # Rounds that the device leads are captured with their gamma1; copies have lengths of their own.
         if paced != "off" and wanted.gamma1 == "auto" and middle and small and not ngram and not device_leads:
             gamma1s = _CHAINS
+        # Wider, a CPU's products take another way: no longer to the last bit what plain decoding computes.
+        most = ALIKE_ROWS - 1 if len(gamma2s) > 1 and not on_gpu else 0
         weights = wanted.retrieval_weights
         # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
         copied = COPY if weights == "auto" and on_gpu and not offloaded else weights
@@ -201,7 +205,7 @@ class Dials:
             why += "; or what stood in the text before is copied, where that promises more"
         return cls("triforce" if speculating else "autoregressive", wanted.verifier, small, self_skip,
                    wanted.middle_cache if middle else "none", gamma1, gamma2, gamma1s, gamma2s,
-                   speculating and wanted.gamma2 == "auto" and paced != "off", paced,
+                   speculating and wanted.gamma2 == "auto" and paced != "off", most, paced,
                    budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
                    "cross" if cross else "streaming",
                    wanted.sinks, auto(wanted.window, 256), wanted.lenience, ngram,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from ..config import SamplingParams
@@ -14,7 +15,7 @@ from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import NoDrafter
 from ..speculation.round import Round, speculate
-from ..tuning.acceptance import Acceptance
+from ..tuning.acceptance import Acceptance, Hopes
 from ..tuning.controller import Choice, Controller, RoundSeen, Ways
 from ..tuning.costs import Costs, Curve, middle
 from .assembly import Hierarchy
@@ -22,12 +23,21 @@ from .attention_map import AttentionMass
 from .dials import Dials
 from .measured import Measured
 
-# The share accepted that is assumed before anything was seen: a prior, soon overruled. Measured with the built-in pair.
-_HOPES = {"retrieval": 0.9, "streaming": 0.85, "h2o": 0.85, "streaming-h2o": 0.85, "top-k": 0.9, "none": 0.5}
+# What is assumed before anything was seen: priors, soon overruled. Measured with the built-in pair at 30,000 tokens.
+_RIGHT = {"retrieval": 0.95, "streaming": 0.85, "h2o": 0.85, "streaming-h2o": 0.85, "top-k": 0.95, "none": 0.5}
+_BELOW = 0.6
+_WARMTH = 0.06, 0.1  # what both lose at temperature 1 and above
+QUOTING = Hopes(right=0.78, below=0.3, runs=0.3, run_length=22.0)  # where every answer is a quotation
 _REPEATS = 3  # of every measurement
 _PATIENCE = 1.0  # seconds after which nothing is repeated
 _STEPS = 4  # tokens drafted to time the drafter's steps
 _OVERHEADS = ("verify", "select", "other")  # stages of a round that are no drafting
+
+
+def hopes(middle_cache: str, temperature: float) -> Hopes:
+    """middle_cache: one of MIDDLE_CACHES."""
+    right, below = (lost * min(1.0, temperature) for lost in _WARMTH)
+    return Hopes(_RIGHT[middle_cache] - right, _BELOW - below)
 
 
 class Pacing:
@@ -39,7 +49,7 @@ class Pacing:
         """measured: what is known of this machine, and learns what is measured here."""
         self._hierarchy, self._full, self._shard, self._measured = hierarchy, full, shard, measured
         dials = hierarchy.dials
-        self._ways = Ways(dials.gamma1s, dials.gamma2s, dials.has_middle, dials.may_rest)
+        self._ways = Ways(dials.gamma1s, dials.gamma2s, dials.has_middle, dials.may_rest, dials.most or None)
         self._fixed = Choice(dials.gamma1, dials.gamma2)
         self._costs: Costs | None = None
         self._known: dict[tuple[float, bool], Controller] = {}
@@ -57,17 +67,19 @@ class Pacing:
             if known is not None:
                 known.keep(dials, self._full, len(context), self._costs)
 
-    def begin(self, sampler: Sampler) -> None:
-        """An answer, after ``measure``."""
+    def begin(self, context: Sequence[int], sampler: Sampler) -> None:
+        """An answer after ``context``, once that was measured."""
         self._controller = None
         if self._costs is None or (self._hierarchy.dials.pace == "draws" and not sampler.by_draws):
             return
-        kind = sampler.params.temperature, sampler.masks is not None
+        temperature, quotes = sampler.params.temperature, bool(sampler.forced(context, 1))
+        hoped = QUOTING if quotes else hopes(self._hierarchy.dials.middle_cache, temperature)
         if not sampler.by_draws:
-            self._controller = self._new(self._costs, clocks=False)
+            self._controller = self._new(self._costs, hoped, clocks=False)
             return
+        kind = temperature, sampler.masks is not None
         if kind not in self._known:
-            self._known[kind] = self._new(self._costs, clocks=True)
+            self._known[kind] = self._new(self._costs, hoped, clocks=True)
         self._controller = self._known[kind]
 
     def next(self) -> Choice:
@@ -76,7 +88,7 @@ class Pacing:
             return self._fixed
         choice = self._controller.next()
         gamma1, gamma2, observed = self._shard.same([choice.gamma1, choice.gamma2, int(choice.observed)])
-        return Choice(gamma1, gamma2, bool(observed))
+        return replace(choice, gamma1=gamma1, gamma2=gamma2, observed=bool(observed))
 
     def learn(self, choice: Choice, done: Round, event: RoundEvent) -> None:
         """After each round. event: of it."""
@@ -98,9 +110,8 @@ class Pacing:
         """Why the last answer's drafts are as long as they are; empty where that was given."""
         return self._controller.why() if self._controller is not None else ""
 
-    def _new(self, costs: Costs, *, clocks: bool) -> Controller:
-        hope = Acceptance(_HOPES[self._hierarchy.dials.middle_cache])
-        return Controller(costs, self._ways, hope, clocks=clocks)
+    def _new(self, costs: Costs, hoped: Hopes, *, clocks: bool) -> Controller:
+        return Controller(costs, self._ways, Acceptance(hoped), clocks=clocks)
 
 
 class _Given(NoDrafter):
@@ -118,7 +129,7 @@ def measure_costs(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[in
     """Medians of a few repeats, of fewer where passes are long. dials: with the lengths to choose from."""
     sampler = Sampler(SamplingParams())
     room = min(full.cache.room, len(context)) - 1  # type: ignore[attr-defined]
-    shortest, longest = min(dials.gamma2s), max(dials.gamma2s)
+    shortest, longest = min(dials.gamma2s), dials.most or max(dials.gamma2s)
     widths = sorted({min(room, drafted) for drafted in (shortest, (shortest + longest) // 2, longest)})
     plain: list[float] = []
     verify: dict[int, list[float]] = {drafted: [] for drafted in widths}

@@ -112,7 +112,7 @@ class Session:
         pacing = self._pacing if hierarchy is not None else None
         if pacing is not None:
             pacing.measure(context, AttentionMass(observer.chunk_size, observer.mass_rows))
-            pacing.begin(sampler)
+            pacing.begin(context, sampler)
         prefilled = perf_counter()
         answer_start, limit = len(context), min(sampling.max_new_tokens, room)
         decoder = self.builder.tokenizer.stream_decoder()
@@ -126,13 +126,13 @@ class Session:
             left = limit - (len(context) - answer_start)
             began, streamed = perf_counter(), self.full.cache.streamed_bytes
             choice = pacing.next() if pacing is not None else Choice(0, 0)
-            if hierarchy is not None:
-                hierarchy.begin(choice)
+            wanted = hierarchy.begin(choice) if hierarchy is not None else 0
             measured = hierarchy is not None and hierarchy.measures_next_round
             self.full.observer = (accumulated or observer) if measured else None
             # A draft beyond the answer's limit is verified whole, as its pass may be captured in that width only.
-            done = speculate(self.full, drafter, context, min(choice.gamma2, left - 1), sampler,
-                             most=self.loaded.info.max_context - len(context) - 1,
+            most = self.loaded.info.max_context - len(context) - 1
+            done = speculate(self.full, drafter, context, min(wanted, left - 1), sampler,
+                             most=most if choice.most is None else min(most, choice.most),
                              alternatives=sampling.alternatives)
             tokens, reason = self._cut(done.verdict.token_ids, sampler.stop, left)
             if reason == "length" and room < sampling.max_new_tokens:

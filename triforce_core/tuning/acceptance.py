@@ -5,33 +5,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_FADING = 0.95  # of what is known, with every round: texts change
-_TRUST = 3.0  # tests that what is known of nearer positions counts for
-_HOPE_BELOW = 0.5  # of the tier that a middle tier reviews, before anything was tested
+_FADING = 0.97  # of what is known, with every round: texts change
+_TRUST = 20.0  # tests that what is known of nearer positions counts for
+_HOPED = 10.0  # tests that hopes count for at first; that fades, too
+_LASTING = 1.0  # what of it stays
 _BUCKETS = 7  # positions 1, 2-3, 4-7, ... 64 and beyond
+
+
+@dataclass(frozen=True, slots=True)
+class Hopes:
+    """What is assumed before anything was seen. right: the share of drafted tokens that is accepted; below: the share
+    that a middle tier accepts of the tier below it; runs: of forced tokens, for each drafted one, and how long."""
+
+    right: float
+    below: float = 0.5
+    runs: float = 0.0
+    run_length: float = 0.0
 
 
 @dataclass(slots=True)
 class Acceptance:
-    """Of tokens that were really drafted (forced ones are always right): tested and accepted by position.
+    """Of tokens that were really drafted (forced ones are always right): tested and accepted by position."""
 
-    hope: the share accepted that is assumed before anything was tested."""
-
-    hope: float
+    hopes: Hopes
     tested: list[float] = field(default_factory=lambda: [0.0] * _BUCKETS)
     accepted: list[float] = field(default_factory=lambda: [0.0] * _BUCKETS)
     below_tested: float = 0.0  # what a middle tier tested of the tier below
     below_accepted: float = 0.0
-    forced: float = 0.0  # tokens of drafts that the document forced
-    drafted: float = 0.0  # the others
+    open: float = 0.0  # drafted tokens behind which a run of forced ones might have come
+    runs: float = 0.0  # that came
+    forced: float = 0.0  # tokens of such runs
+    drafted: float = 0.0  # those that were not forced
     steps: float = 0.0  # of the drafter
     beyond: float = 0.0  # drafted tokens beyond those that were asked for
     rounds: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.tested[0], self.accepted[0] = _HOPED, _HOPED * self.hopes.right
+        self.below_tested, self.below_accepted = _HOPED, _HOPED * self.hopes.below
+        self.open, self.runs = _HOPED, _HOPED * self.hopes.runs
+        self.forced = self.runs * self.hopes.run_length
+
     def fade(self, kept: float = _FADING) -> None:
         self.tested = [count * kept for count in self.tested]
         self.accepted = [count * kept for count in self.accepted]
-        for name in ("below_tested", "below_accepted", "forced", "drafted", "steps", "beyond", "rounds"):
+        for name in ("below_tested", "below_accepted", "open", "runs", "forced", "drafted", "steps", "beyond",
+                     "rounds"):
             setattr(self, name, getattr(self, name) * kept)
 
     def soften(self, most: float) -> None:
@@ -49,11 +68,19 @@ class Acceptance:
                 bucket = _bucket(own)
                 self.tested[bucket] += 1
                 self.accepted[bucket] += i < num_accepted
-        self.forced += len(forced) - own
+            self.runs += given and i > 0 and not forced[i - 1]
+            self.forced += given and own > 0
         self.drafted += own
+        self.open += own
         self.steps += steps
-        self.beyond += max(0, len(forced) - asked)
+        self.beyond += max(0, own - asked)
         self.rounds += 1
+
+    def soften_below(self, most: float) -> None:
+        """The same of what a middle tier tested."""
+        if self.below_tested > most:
+            self.below_accepted *= most / self.below_tested
+            self.below_tested = most
 
     def learn_below(self, tested: int, accepted: int) -> None:
         self.below_tested += tested
@@ -61,14 +88,13 @@ class Acceptance:
 
     @property
     def share(self) -> float:
-        """Of all that was tested lately, at whatever position; hope where nothing was."""
-        tested = sum(self.tested)
-        return sum(self.accepted) / tested if tested else self.hope
+        """Of all that was tested lately, at whatever position."""
+        return _rate(sum(self.accepted), sum(self.tested), self.hopes.right)
 
     @property
     def below(self) -> float:
         """The share that a middle tier accepts of the tier below it."""
-        return (self.below_accepted + _HOPE_BELOW * _TRUST) / (self.below_tested + _TRUST)
+        return _rate(self.below_accepted, self.below_tested, self.hopes.below)
 
     @property
     def per_step(self) -> float | None:
@@ -81,22 +107,32 @@ class Acceptance:
         return self.beyond / self.rounds if self.rounds else 0.0
 
     @property
-    def forced_per_drafted(self) -> float:
-        return self.forced / self.drafted if self.drafted else 0.0
+    def run_odds(self) -> float:
+        """The chance that the document forces what follows a drafted token."""
+        return _rate(self.runs, self.open, self.hopes.runs)
+
+    @property
+    def run_length(self) -> float:
+        """Tokens that it then forces."""
+        return self.forced / self.runs if self.runs else 0.0
 
     def survivals(self, longest: int) -> list[float]:
         """For each position up to ``longest`` the chance that a draft is right up to there.
 
         Little known positions lean on the nearer ones, the first on hope."""
-        rates, known = [], self.hope
+        rates, known, trust = [], self.hopes.right, _LASTING
         for tested, accepted in zip(self.tested, self.accepted, strict=True):
-            known = (accepted + known * _TRUST) / (tested + _TRUST)
+            known, trust = _rate(accepted, tested, known, trust), _TRUST
             rates.append(known)
         chances, right = [], 1.0
         for position in range(1, longest + 1):
             right *= rates[_bucket(position)]
             chances.append(right)
         return chances
+
+
+def _rate(happened: float, tried: float, hope: float, trust: float = _LASTING) -> float:
+    return (happened + hope * trust) / (tried + trust)
 
 
 def _bucket(position: int) -> int:

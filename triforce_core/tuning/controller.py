@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from math import ceil
 from statistics import median
 
@@ -25,30 +24,34 @@ _SLACK = 4.0  # tokens of plain decoding whose time drafts may have lost, in all
 _SURE = 1.25  # times plain decoding's rate: drafts that promise so much are made whatever was lost
 _TRYING = 0.015  # of the time of plain decoding that tries may take while drafting does not pay
 _SHORTEST_REST, _LONGEST_REST = 4, 100  # rounds between tries
-_SOFTENED = 6.0  # tests that old knowledge counts for when drafting is tried again
+_SOFTENED = 6.0  # tests that old knowledge counts for when something is tried again
 _CONVINCED = 3  # tries in a row that must gain
 _CHAINS_REST = 24  # rounds without the tier below before it is tried again
 _RECENT = 9
+_STAYING = 1.01  # times the rate of the lengths in use that others must promise
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Of one round. gamma2 0: it drafts nothing. observed: what its full pass attends shall choose for the next."""
+    """Of one round. gamma2 0: it drafts nothing. observed: what its full pass attends shall choose for the next.
+    most: tokens at which its draft is cut off, forced ones and a last block's included; None: nowhere."""
 
     gamma1: int
     gamma2: int
     observed: bool = True
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
     """What may be chosen from. has_middle: a middle tier reviews what gamma1 counts. may_rest: a round may draft
-    nothing."""
+    nothing. most: see ``Choice``."""
 
     gamma1s: tuple[int, ...]
     gamma2s: tuple[int, ...]
     has_middle: bool
     may_rest: bool
+    most: int | None = None
 
     @property
     def settled(self) -> bool:
@@ -85,6 +88,7 @@ class Controller:
         self._lost = 0.0  # milliseconds that drafts took longer than plain decoding, what others gained taken off
         self._resting = False
         self._rested = self._pause = self._gains = 0
+        self._now: Choice | None = None
 
     def next(self) -> Choice:
         """Of the next round."""
@@ -102,7 +106,7 @@ class Controller:
             self._rest(best, rate, plain)
         if self._gains or self._rested >= self._pause:
             return best
-        return Choice(best.gamma1, 0, observed=self._rested + 1 >= self._pause)
+        return Choice(best.gamma1, 0, self._rested + 1 >= self._pause, best.most)
 
     def why(self) -> str:
         """What it would do next and from what figures, in plain words."""
@@ -131,6 +135,8 @@ class Controller:
         else:
             tested, accepted = seen.below
             self.acceptance.learn(seen.choice.gamma2, seen.forced, seen.num_tested, seen.num_accepted, seen.steps)
+            if seen.choice.gamma1 and self._without_chain >= _CHAINS_REST:
+                self.acceptance.soften_below(_SOFTENED)
             self.acceptance.learn_below(tested, accepted)
             self._without_chain = 0 if seen.choice.gamma1 else self._without_chain + 1
             loss = self._spent(seen) - (seen.num_accepted + 1) * plain
@@ -165,30 +171,42 @@ class Controller:
         # How much longer it takes to draft is decided by gamma1 alone, how much it brings by gamma2 alone.
         per_token = {self._drafting_ms(gamma1): gamma1 for gamma1 in reversed(chains)}
         cheapest = min(per_token)
-        lengths = self._ways.gamma2s
-        brought = self._brought(lengths)
-        rates = [tokens / self._milliseconds(gamma2, cheapest) for gamma2, tokens in zip(lengths, brought, strict=True)]
-        best = max(range(len(lengths)), key=rates.__getitem__)
-        return Choice(per_token[cheapest], lengths[best]), rates[best]
+        gamma1, most = per_token[cheapest], self._ways.most
+        rates = {Choice(gamma1, gamma2, most=most): self._rate(gamma2, cheapest) for gamma2 in self._ways.gamma2s}
+        best = max(rates, key=rates.__getitem__)
+        now = self._now
+        if now in rates and rates[best] < _STAYING * rates[now]:
+            best = now
+        self._now = best
+        return best, rates[best]
 
-    def _drafted(self, gamma2: int) -> float:
-        """Tokens of a draft that are not forced."""
+    def _rate(self, gamma2: int, per_token: float) -> float:
+        return self._expected(gamma2)[2] / self._milliseconds(gamma2, per_token)
+
+    def _expected(self, gamma2: int) -> tuple[float, float, float]:
+        """Of a round: tokens drafted that are not forced, rows of the full pass, tokens brought.
+
+        Behind each token that is not forced, the verdict's own as well, the document may force a run: it is right
+        whoever wrote that token, takes its rows, counts as drafted, and so often ends the draft."""
         known = self.acceptance
-        return (gamma2 + known.overshoot) / (1.0 + known.forced_per_drafted)
-
-    def _brought(self, lengths: Sequence[int]) -> list[float]:
-        """Tokens that a round of each of these gamma2 is expected to bring."""
-        drafted = [self._drafted(gamma2) for gamma2 in lengths]
-        chances = self.acceptance.survivals(ceil(max(drafted)))
-        right = [0.0, *accumulate(chances)]
-        runs = [right[int(d)] + (d - int(d)) * chances[ceil(d) - 1] for d in drafted]
-        return [1.0 + run * (1.0 + self.acceptance.forced_per_drafted) for run in runs]
+        longest = gamma2 + known.overshoot
+        odds, run = known.run_odds, known.run_length
+        each = 1.0 + odds * run
+        drafted = right = 0.0
+        goes_on = 1.0
+        for number, chance in enumerate(known.survivals(ceil(longest)), start=1):
+            goes_on *= 1.0 - odds * min(1.0, run / max(1.0, gamma2 - number + 1))
+            share = goes_on * min(1.0, longest - number + 1)
+            drafted += share
+            right += share * chance
+        rows = (1.0 + drafted) * each
+        return drafted, rows if self._ways.most is None else min(rows, self._ways.most + 1), (1.0 + right) * each
 
     def _milliseconds(self, gamma2: int, per_token: float) -> float:
         """Of a round. per_token: of drafting one that is not forced."""
-        verifying = self._costs.verify.at(gamma2 + self.acceptance.overshoot + 1)
-        return (self._drafted(gamma2) * per_token + verifying * self._verifying.factor
-                + self._other(True, self._costs.choose))
+        drafted, rows, _ = self._expected(gamma2)
+        verifying = self._costs.verify.at(rows) * self._verifying.factor
+        return drafted * per_token + verifying + self._other(True, self._costs.choose)
 
     def _drafting_ms(self, gamma1: int) -> float:
         return self._costs.steps[gamma1] * self._drafting.factor / self._per_step(gamma1)
