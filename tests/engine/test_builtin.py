@@ -80,6 +80,18 @@ def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
     assert other.token_ids != fast.token_ids
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("grown", [{"tree": "sequoia", "tree_tier": "draft"}, {"tree": "specinfer"},
+                                   {"tree": "sequoia", "tree_tier": "middle"}], ids=str)
+def test_trees_of_the_shipped_pair_change_no_word(engine, grown, temperature):
+    list(engine.open_document(own_document(TEXTS[0])))
+    sampling = SamplingParams(temperature=temperature, seed=11, max_new_tokens=32)
+    fast = tokens(engine, None, SpeculationConfig(verifier="coupled", **grown, **DIALS), sampling)
+    plain = tokens(engine, None, SpeculationConfig(engine="autoregressive", verifier="coupled"), sampling)
+    assert fast.token_ids == plain.token_ids and len(fast.token_ids) == 32
+    assert sum(count.accepted for count in fast.stats.ranks) > 8 and fast.stats.full_passes < 24
+
+
 def test_an_answer_is_a_quotation_of_the_document(engine):
     """Whatever is asked: what stands between the marks stands in the document."""
     doc = document(sentences=120)
@@ -99,7 +111,7 @@ def test_where_quotations_stand_is_told_alike_however_they_were_drafted(engine, 
     """The same events in the same order from plain decoding and from every way of drafting, forced tokens and all."""
     doc = document(sentences=120)
     list(engine.open_document(doc))
-    sampling = SamplingParams(max_new_tokens=120, temperature=temperature, seed=4)
+    sampling = SamplingParams(max_new_tokens=48, temperature=temperature, seed=4)
 
     def answer(**dials):
         *events, done = engine.ask("Who repaired the violin?", (), sampling,

@@ -6,8 +6,22 @@ from itertools import product
 
 import pytest
 import torch
-from speculation.laws import BOUND, PARAMS, TEXT, EvenAfterTwo, Leaning, deviation, models, ngrams, tiers
-from speculation.toy import Settling, TableModel
+from speculation.laws import (
+    BOUND,
+    PARAMS,
+    START,
+    TEXT,
+    EvenAfterTwo,
+    Leaning,
+    completed,
+    deviation,
+    models,
+    ngrams,
+    plain_law,
+    proven_ngrams,
+    tiers,
+)
+from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
 from triforce_core.drafters.cascade import HorizontalCascade, with_ngrams
@@ -45,6 +59,9 @@ def cascades(retrieval: TableModel, small: TableModel) -> dict:
             HierarchicalDrafter(Settling(retrieval), ngrams(), 1), ModelDrafter(Settling(small)), 1),
         "retrieval or n-grams": lambda: Either(tiers(retrieval, small, 1), ngrams(), 4, 2.0),
         "n-grams rather than retrieval": lambda: Either(tiers(retrieval, small, 1), ngrams(), 4, 9.0),
+        "proven n-grams straight": lambda: Either(tiers(retrieval, small, 1), proven_ngrams(), 4, 9.0),
+        "proven n-grams straight, of one length": lambda: Either(ModelDrafter(Settling(small)), proven_ngrams(), 4, 9.0,
+                                                                 (2,)),
     }
 
 
@@ -119,6 +136,55 @@ def test_copies_may_be_decided_all_at_once(rejection):
     for name in ("n-grams alone", "n-grams, small model", "n-grams, small model, n-grams behind",
                  "small model, lenient retrieval"):
         assert deviation(target, cascades(retrieval, small)[name], 2, PARAMS[0]) < BOUND
+
+
+@pytest.mark.parametrize(("name", "most"), [("proven n-grams straight", 4),
+                                            ("proven n-grams straight, of one length", 2)])
+def test_proven_copies_write_rounds_alone(name, most):
+    """Else the enumeration above would have shown nothing of them."""
+    draft = cascades(*models()[1:])[name]().propose(TEXT, 2, Sampler(PARAMS[0]))
+    assert draft.origins == ["n-gram"] * most
+
+
+class Marked(Settling):
+    """A model whose law follows from the text up to the last full verification, as that of a small model does which
+    attends what the target attended then."""
+
+    def __init__(self, *laws: TableModel) -> None:
+        super().__init__(laws[0])
+        self._laws, self._seen, self.switched = laws, 0, 0
+
+    def agree(self, context) -> None:
+        self._seen = sum(context)
+
+    def commit(self) -> None:
+        self.switched += self.model is not self._laws[self._seen % 2]
+        self.model = self._laws[self._seen % 2]
+
+
+@pytest.mark.parametrize("params", PARAMS[::2], ids=["T1", "T1.3 top-k 2"])
+@pytest.mark.parametrize("middle", [False, True])
+def test_a_small_model_that_attends_what_was_marked_changes_nothing(params, middle):
+    """Over several rounds: what it attends changes between them, never the law of the text."""
+    target, retrieval, small = models()
+    switched = []
+
+    def text(chance) -> tuple[int, ...]:
+        marked, context = Marked(small, TableModel(3, 7)), list(START)
+        drafter = ModelDrafter(marked)
+        if middle:
+            drafter = HierarchicalDrafter(Settling(retrieval), drafter, 1)
+        sampler = Sampler(params, chance=chance)
+        while len(context) < len(START) + 3:
+            context += speculate(target, drafter, context, 1, sampler).verdict.token_ids
+            drafter.settle(context, committed=True)
+        switched.append(marked.switched)
+        return tuple(context[len(START) :])
+
+    texts = enumerate_exactly(text)
+    longest = max(map(len, texts))
+    law, plain = completed(target, params, texts, longest), plain_law(target, params, longest)
+    assert total_variation(law, plain) < BOUND and max(switched) > 0
 
 
 def test_the_enumeration_sees_a_copy_that_is_taken_for_likely(monkeypatch):

@@ -7,12 +7,25 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from speculation.laws import BOUND, PARAMS, START, EvenAfterTwo, Leaning, OnTensors, deviation, models, one_round
+from speculation.laws import (
+    BOUND,
+    PARAMS,
+    START,
+    EvenAfterTwo,
+    Leaning,
+    OnTensors,
+    deviation,
+    models,
+    ngrams,
+    one_round,
+    proven_ngrams,
+)
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
 from triforce_core.drafters import siblings
 from triforce_core.drafters.chain import ModelDrafter
+from triforce_core.drafters.either import Either
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.siblings import draw_at_once, draw_one_by_one, siblings_on_tensors
 from triforce_core.drafters.tree import TreeDrafter
@@ -51,6 +64,20 @@ def test_the_small_models_tree_under_the_middle_tier_is_lossless(params, gamma2,
         return HierarchicalDrafter(Settling(retrieval), grown(small, shape, replacing=replacing), 2)
 
     assert deviation(target, tiers, gamma2, params) < BOUND
+
+
+@pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
+@pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
+def test_lenience_lets_no_more_of_a_tree_pass_and_trees_stand_beside_copies(params, replacing, rejection):
+    target, retrieval, small = models()
+    drafters = {
+        "lenient": lambda: HierarchicalDrafter(Settling(retrieval), grown(small, (-1, -1), replacing=replacing), 2,
+                                               lenience=3.0),
+        "or a copy": lambda: Either(grown(small, (-1, -1, 0), replacing=replacing), ngrams(), 4, 9.0),
+        "a proven copy": lambda: Either(grown(small, (-1, -1, 0), replacing=replacing), proven_ngrams(), 4, 9.0),
+    }
+    for name, drafter in drafters.items():
+        assert deviation(target, drafter, 2, params) < BOUND, name
 
 
 def test_a_fourth_tier_changes_nothing():
