@@ -143,8 +143,8 @@ class EngineFacts:
     """Where the engine keeps things now. Bytes; of the GPU's memory None where there is none.
 
     mode, why: of the open document, or of the model before one is open. device_free: under a limit, what it leaves.
-    drafting: how it drafts, and from which figures; empty where nothing was measured. copy_rate: bytes per second that a
-    copy in the memory of all its GPUs moves, read plus written, measured when the model was loaded."""
+    drafting: how it drafts, and from which figures; empty where nothing was measured. copy_rate: bytes per second that
+    a copy in the memory of all its GPUs moves, read plus written, measured when the model was loaded."""
 
     mode: str
     why: str
