@@ -36,21 +36,38 @@
       span.classList.toggle('tf-near', reach !== 'answer' && wide(index));
     });
     box.querySelectorAll('.tf-round').forEach(bar => bar.classList.toggle('tf-near', +bar.dataset.round === round));
-    const pages = attended(data, spans.map((_, index) => index).filter(wide).map(index => data.tokens[index][1]));
+    const rounds = spans.map((_, index) => index).filter(wide).map(index => data.tokens[index][1]);
+    const pages = attended(rounds.map(round => data.rounds[round][3]));
     tell(box, spans[at].textContent, data, { origin, round, chance, others, pages });
+    list(box, data, attended(rounds.map(round => data.seen[round])));
     lift(data, pages);
   }
 
-  function attended(data, rounds) {  // mean over rounds, each as often as it has tokens here
+  function attended(lists) {  // mean over rounds (each as often as it has tokens here) of [what, share]
     const sums = new Map();
-    let measured = 0;
-    for (const round of rounds) {
-      const pages = data.rounds[round][3];
-      if (!pages.length) continue;
-      measured += 1;
-      for (const [page, share] of pages) sums.set(page, (sums.get(page) || 0) + share);
-    }
-    return [...sums].map(([page, sum]) => [page, sum / measured]).sort((a, b) => b[1] - a[1]);
+    const measured = lists.filter(list => list.length);
+    for (const one of measured) for (const [what, share] of one) sums.set(what, (sums.get(what) || 0) + share);
+    return [...sums].map(([what, sum]) => [what, sum / measured.length]).sort((a, b) => b[1] - a[1]);
+  }
+
+  function list(box, data, found) {  // the sentences that were attended most
+    const items = found.slice(0, 3).map(([index, share]) => {
+      const [number, label, text, spot] = data.passages[index];
+      const item = document.createElement('li'), button = document.createElement('button');
+      const page = document.createElement('b'), much = document.createElement('span');
+      button.type = 'button';
+      button.className = 'tf-passage';
+      Object.assign(button.dataset, { action: 'page', page: number, spot });
+      page.textContent = TF_WORDS.trace.page.replace('{label}', label);
+      much.className = 'tf-muted';
+      much.textContent = percent(share);
+      button.append(page, ' ', much, ' ', text);
+      item.append(button);
+      return item;
+    });
+    const place = box.querySelector('.tf-told-passages');
+    place.hidden = !items.length;
+    place.querySelector('ul').replaceChildren(...items);
   }
 
   function tell(box, text, data, { origin, round, chance, others, pages }) {

@@ -261,7 +261,8 @@ class RoundEvent:
     page_shares: share of this round's attention mass over the document, page by page (sums to 1),
     or None when this round did not measure it. streamed_bytes: keys and values brought to the GPU from host memory.
     texts: what each token adds to the answer ("" for a stop token and for part of a character); together they are the
-    TextDelta that follows. chances: of each token, where SamplingParams.alternatives asked for them.
+    TextDelta that follows. chances: of each token, and chunks: the most attended of this round, where
+    SamplingParams.alternatives asked for such details.
     gamma1, gamma2: the lengths that were chosen for it; gamma2 0: nothing was drafted.
     """
 
@@ -280,6 +281,7 @@ class RoundEvent:
     drafted: int = 0  # tokens it was to verify, along one path
     gamma1: int = 0
     gamma2: int = 0
+    chunks: tuple[AttendedChunk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

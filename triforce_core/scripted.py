@@ -206,7 +206,8 @@ class ScriptedEngine:
             part = words[len(written) : len(written) + accepted + 1]
             event = _round(len(rounds), part, triforce, document, leaning, rng, time.monotonic() - started)
             if sampling.alternatives:
-                event = replace(event, chances=tuple(_chance(word, words, sampling.alternatives) for word in part))
+                chances = tuple(_chance(word, words, sampling.alternatives) for word in part)
+                event = replace(event, chances=chances, chunks=_passages(document, leaning, event.page_shares or ()))
             written += part
             rounds.append(event)
             yield event

@@ -48,7 +48,7 @@ def rates(trace: Trace) -> list[tuple[float, float]]:
 def accepted(trace: Trace) -> dict[str, list[tuple[float, float]]]:
     """By tier: (seconds, share of the tested tokens that was accepted over the last ``WINDOW`` rounds)."""
     lines: dict[str, list[tuple[float, float]]] = {}
-    for last, (_, _, _, _, at) in enumerate(trace.rounds):
+    for last, (_, _, _, _, at, *_) in enumerate(trace.rounds):
         near = trace.rounds[max(0, last - WINDOW + 1) : last + 1]
         for tier in {tier for tested, *_ in near for tier in tested}:
             tested = sum(tried.get(tier, 0) for tried, *_ in near)

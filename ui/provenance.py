@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+from triforce_core import Document
 
 from . import charts, strings
 from . import figures as fmt
 from .charts import esc
+from .citations import spot
+from .passages import Passage, passages, shown
 from .trace import Trace
 
 MOST_ROUNDS = 400  # that are drawn one by one
@@ -26,10 +31,10 @@ def origin_class(origin: str) -> str:
     return f"tf-o-{origin}" if origin in charts.TIERS else "tf-o-other"
 
 
-def drawn(trace: Trace, text: str, first_page: int, labels: Sequence[str]) -> str:
+def drawn(trace: Trace, text: str, first_page: int, document: Document | None) -> str:
     """A finished answer's tokens with legend, rounds and stages. trace.js adds what is under the mouse.
 
-    labels: of the document's pages; first_page: the page that share 0 belongs to."""
+    first_page: the page that share 0 belongs to. document: None where its text is no longer there."""
     if not trace.known:
         return f'<p class="tf-note">{esc(strings.TRACE_UNKNOWN)}</p><div class="tf-tokens">{esc(text)}</div>'
     seen = {token[1] for token in trace.tokens}
@@ -37,8 +42,10 @@ def drawn(trace: Trace, text: str, first_page: int, labels: Sequence[str]) -> st
         f'<li title="{esc(strings.TIERS.get(tier, ("", ""))[1])}"><span class="tf-t {origin_class(tier)}">abc</span> '
         f"{esc(charts.tier_name(tier))} <b>{fmt.count(sum(token[1] == tier for token in trace.tokens))}</b></li>"
         for tier in (*charts.TIERS, *sorted(seen - set(charts.TIERS))) if tier in seen)
-    data = {"tokens": [token[1:] for token in trace.tokens if token[0]], "rounds": trace.rounds, "first": first_page,
-            "labels": list(labels), "tiers": {tier: charts.tier_name(tier) for tier in seen}}
+    data = {"tokens": [token[1:] for token in trace.tokens if token[0]], "first": first_page,
+            "rounds": [round_[:5] for round_ in trace.rounds], **_attended(trace, document),
+            "labels": [page.label for page in (document.pages if document else ())],
+            "tiers": {tier: charts.tier_name(tier) for tier in seen}}
     chosen = "".join(
         f'<label><input type="radio" name="tf-reach" value="{value}"{" checked" if value == "round" else ""}> '
         f"{esc(label)}</label>" for value, label in strings.TRACE_REACH)
@@ -46,7 +53,21 @@ def drawn(trace: Trace, text: str, first_page: int, labels: Sequence[str]) -> st
             f'<ul class="tf-legend">{legend}</ul><div class="tf-tokens" tabindex="0" role="group" '
             f'aria-label="{esc(strings.TRACE_TOKENS)}">{tokens(trace, text)}</div>'
             f'<fieldset class="tf-reach"><legend>{esc(strings.TRACE_ATTENTION)}</legend>{chosen}</fieldset>'
-            f'<div class="tf-told" role="status">{esc(strings.TRACE_HINT)}</div>{timeline(trace)}</div>')
+            f'<div class="tf-told" role="status">{esc(strings.TRACE_HINT)}</div>'
+            f'<div class="tf-told-passages" hidden>'
+            f'<h4 class="tf-h4">{esc(strings.PASSAGES)}</h4><p class="tf-note">{esc(strings.TRACE_PASSAGES)}</p>'
+            f'<ul class="tf-passages"></ul></div>{timeline(trace)}</div>')
+
+
+def _attended(trace: Trace, document: Document | None) -> dict[str, Any]:
+    """passages: each sentence once, [page number, label, text, spot]; seen: of every round [passage, share]."""
+    known: dict[Passage, int] = {}
+    seen: list[list[list[float]]] = []
+    for _, _, _, _, _, *chunks in trace.rounds:
+        found = passages(chunks[0], document) if chunks and document else []
+        seen.append([[known.setdefault(replace(one, share=0.0), len(known)), one.share] for one in found])
+    listed = [[one.number, one.label, shown(one.text), spot([one.place])] for one in known]
+    return {"passages": listed, "seen": seen}
 
 
 def timeline(trace: Trace) -> str:

@@ -15,7 +15,8 @@ PAGES = 12  # most attended pages that are kept of each round
 @dataclass
 class Trace:
     """tokens: [text, origin, round, probability or None, alternatives]. rounds: [tested, accepted, milliseconds by
-    stage, most attended (page, share), seconds], with tested and accepted by tier. Plain JSON, as it is stored."""
+    stage, most attended pages (page, share), seconds, most attended chunks {page label, share, text}], with tested and
+    accepted by tier; what older versions stored has no chunks. Plain JSON, as it is stored."""
 
     tokens: list[list[Any]] = field(default_factory=list)
     rounds: list[list[Any]] = field(default_factory=list)
@@ -30,7 +31,9 @@ class Trace:
         self.rounds.append([{tier.tier: tier.tested for tier in event.tiers},
                             {tier.tier: tier.accepted for tier in event.tiers},
                             {stage: round(spent, 2) for stage, spent in event.milliseconds.items()},
-                            [[page, round(share, 4)] for page, share in pages], round(event.elapsed, 3)])
+                            [[page, round(share, 4)] for page, share in pages], round(event.elapsed, 3),
+                            [{"page": chunk.page, "share": round(chunk.share, 4), "text": chunk.text}
+                             for chunk in event.chunks]])
 
     def stored(self) -> dict[str, Any]:
         return {"tokens": self.tokens, "rounds": self.rounds}

@@ -352,6 +352,12 @@ def test_tokens_have_texts_and_chances_that_plain_decoding_agrees_with(engine) -
         shown = "".join(text for event in rounds for text in event.texts)
         assert events[-1].text.startswith(shown) and len(events[-1].text) - len(shown) < 4  # half a character at most
         told[name] = [chance for event in rounds for chance in event.chances]
+        for event in rounds:  # where a round looked is told with its words, of the rounds that measured it
+            shares = [chunk.share for chunk in event.chunks]
+            assert (event.page_shares is None) == (not shares) and shares == sorted(shares, reverse=True)
+            words = "".join(page.text for page in document().pages)
+            assert all(chunk.text.strip().split("\n")[-1].strip() in words for chunk in event.chunks[:1])
+            assert all(0 < share <= 1 and sum(shares) <= 1 + 1e-9 for share in shares)
         for chance in told[name]:
             assert len(chance.alternatives) == 3 and chance.alternatives[0][1] == pytest.approx(chance.probability)
     assert len(told["fast"]) == 32 and len([1 for e in engine.ask("Who found the lamp?", (), SamplingParams(

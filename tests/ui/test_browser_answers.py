@@ -71,6 +71,10 @@ def test_who_wrote_it(served, tab, dials) -> None:
     tab.focus(".tf-tokens")
     tab.keyboard.press("End")
     assert tab.locator(".tf-t").last.get_attribute("class").endswith("tf-at") or tab.locator(".tf-t.tf-at").count() == 1
+    assert tab.locator(".tf-told-passages .tf-passage").count() >= 1  # sentences, of the rounds pointed at
+    assert re.search(r"\d %\s+.*lighthouse keeper", tab.inner_text(".tf-told-passages .tf-passage >> nth=0"), re.S)
+    tab.click(".tf-told-passages .tf-passage >> nth=0")
+    tab.wait_for_selector("#page mark:has-text('lighthouse keeper')")
     tab.click(".tf-told [data-action=page] >> nth=0")  # to the page that was attended most
     tab.wait_for_selector("#page .tf-page-text")
     ask(tab, "And now?")  # stays on for the next answer

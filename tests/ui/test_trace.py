@@ -4,8 +4,8 @@ import json
 import re
 from html import unescape
 
-from triforce_core import RoundEvent, TierCount, TokenChance
-from ui import provenance, strings, transcript
+from triforce_core import AttendedChunk, Document, Page, RoundEvent, TierCount, TokenChance
+from ui import over_time, provenance, strings, transcript
 from ui.conversations import Answer
 from ui.runs import Run
 from ui.services import Services
@@ -15,10 +15,17 @@ EVIL = '<img src=x onerror=alert(1)>"'
 ROUNDS = (
     RoundEvent(0, (1, 2, 3), ("draft", "n-gram", "bonus"), (TierCount("retrieval", 2, 2),),
                {"draft": 2.0, "verify": 8.0}, (0.1, 0.7, 0.2), 0.5, texts=(" The", " keeper", EVIL),
-               chances=(TokenChance(0.9, ((" The", 0.9), (EVIL, 0.05))),) * 3),
+               chances=(TokenChance(0.9, ((" The", 0.9), (EVIL, 0.05))),) * 3,
+               chunks=(AttendedChunk("2", 8, 16, 0.25, "eeper counted fo"),
+                       AttendedChunk("2", 16, 24, 0.125, "rty ships."),
+                       AttendedChunk(EVIL, 0, 8, 0.5, "Once he slep"))),
     RoundEvent(1, (4, 5), ("odd", "recovered"), (TierCount("retrieval", 3, 1),), {"verify": 8.0}, None, 0.6,
                texts=("", ".")),
 )
+
+
+BOOK = Document("t", "txt", (Page(EVIL, f"Some day. Once he slept {EVIL}. And so on."),
+                             Page("2", "So it. The keeper counted forty ships. Then.")), "test")
 
 
 def recorded() -> Trace:
@@ -38,22 +45,34 @@ def test_what_is_recorded_survives_storing() -> None:
 
 
 def test_every_token_has_its_colour_and_nothing_is_live() -> None:
-    html = provenance.drawn(recorded(), f" The keeper{EVIL}.!", 2, [EVIL, "2"])
+    html = provenance.drawn(recorded(), f" The keeper{EVIL}.!", 2, BOOK)
     assert "<img" not in html
     spans = re.findall(r'<span class="tf-t (tf-o-[a-z-]+)">(.*?)</span>', html.split("tf-tokens")[1])
     assert [(css, unescape(text)) for css, text in spans] == [
         ("tf-o-draft", " The"), ("tf-o-n-gram", " keeper"), ("tf-o-bonus", EVIL), ("tf-o-recovered", ".")]
     assert "</span>!</div>" in html  # what no token accounts for
     data = json.loads(unescape(re.search(r'data-trace="([^"]*)"', html)[1]))
-    assert len(data["tokens"]) == len(spans) and data["first"] == 2
+    assert len(data["tokens"]) == len(spans) and data["first"] == 2 and data["labels"] == [EVIL, "2"]
+    assert data["passages"] == [[1, EVIL, f"Once he slept {EVIL}.", f"1:10-{25 + len(EVIL)}"],
+                                [2, "2", "The keeper counted forty ships.", "2:7-38"]]
+    assert data["seen"] == [[[0, 0.5], [1, 0.375]], []], "chunks of one sentence add up, round by round"
     for words in (strings.TIERS["n-gram"][0], "2/2", "1/3", "2 full passes", "8.0 ms"):
         assert words in html
+
+
+def test_what_older_versions_stored_is_drawn_without_passages() -> None:
+    old = recorded()
+    old.rounds = [round_[:5] for round_ in old.rounds]
+    html = provenance.drawn(old, " The keeper", 1, BOOK)
+    data = json.loads(unescape(re.search(r'data-trace="([^"]*)"', html)[1]))
+    assert data["passages"] == [] and data["seen"] == [[], []]
+    assert over_time.answer_charts(old) == over_time.answer_charts(recorded())
 
 
 def test_an_engine_that_does_not_tell_is_said_to() -> None:
     made = Trace()
     made.add(RoundEvent(0, (1,), ("bonus",), ()))
-    html = unescape(provenance.drawn(made, "its words", 1, []))
+    html = unescape(provenance.drawn(made, "its words", 1, None))
     assert strings.TRACE_UNKNOWN in html and "its words" in html
 
 

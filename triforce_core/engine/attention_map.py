@@ -62,6 +62,7 @@ class AttendedMap:
         self._page_of = np.searchsorted([page.start for page in pages], middles, side="right") - 1
         self._num_pages = len(pages)
         self.total = np.zeros(self.num_chunks)
+        self._newest = np.zeros(0)
 
     def add(self, mass: Tensor) -> tuple[float, ...]:
         """mass [layers, H, chunks] of one pass -> its share per page (sums to 1; zeros if there is none).
@@ -71,6 +72,7 @@ class AttendedMap:
         chunks[:1] = 0.0
         chunks /= max(chunks.sum(), 1e-30)
         self.total[: len(chunks)] += chunks
+        self._newest = chunks
         return self._pages(chunks)
 
     @property
@@ -80,11 +82,19 @@ class AttendedMap:
 
     def top(self, count: int) -> list[tuple[int, int, float]]:
         """The most attended chunks: (page index, chunk number, share of the document's mass), heaviest first."""
-        if not self.total.any():
+        return self._heaviest(self.total, count)
+
+    def top_of_newest(self, count: int) -> list[tuple[int, int, float]]:
+        """The same of the pass that was added last."""
+        return self._heaviest(self._newest, count)
+
+    def _heaviest(self, chunks: np.ndarray, count: int) -> list[tuple[int, int, float]]:
+        if not chunks.any():
             return []
-        order = np.argsort(self.total)[::-1][:count]
-        whole = self.total.sum()
-        return [(int(self._page_of[c]), int(c), float(self.total[c] / whole)) for c in order if self.total[c] > 0]
+        count = min(count, len(chunks))
+        found = np.argpartition(chunks, -count)[-count:]  # there may be tens of thousands, and it is asked every round
+        order, whole = found[np.argsort(chunks[found])[::-1]], chunks.sum()
+        return [(int(self._page_of[c]), int(c), float(chunks[c] / whole)) for c in order if chunks[c] > 0]
 
     def _pages(self, chunks: np.ndarray) -> tuple[float, ...]:
         shares = np.bincount(self._page_of[: len(chunks)], weights=chunks, minlength=self._num_pages)

@@ -45,7 +45,7 @@ from .small_model import SmallReading
 # and a question asked twice from the same cache takes the same passes.
 _OBSERVED = 16
 _MASS_ROWS = 16
-_TOP_CHUNKS = 16
+_TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
 
 AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
 
@@ -153,6 +153,8 @@ class Session:
             shown = [decoder.feed(token) for token in (tokens[:-1] if reason == "stop" else tokens)]
             event = self._event(len(rounds), choice, done, tokens, shown, drafter, shares, spent, streamed, began,
                                 started)
+            if shares is not None and sampling.alternatives:
+                event = replace(event, chunks=self._attended(attended.top_of_newest(_TOP_OF_ROUND), dials.chunk_size))
             if pacing is not None:
                 pacing.learn(choice, done, event)
             shares = None
@@ -354,14 +356,16 @@ class Session:
         stats = answer_stats(rounds, prompt_tokens=prompt_tokens, reused_tokens=reused,
                              prefill_seconds=prefilled - started, engine=dials.engine, why=dials.why,
                              verifier=dials.verifier, dials=dials.shown())
-        chunks: list[AttendedChunk] = []
-        for page, chunk, share in attended.top(_TOP_CHUNKS) if attended else []:
-            start = chunk * dials.chunk_size
-            ids = self._document[start : start + dials.chunk_size]
-            chunks.append(AttendedChunk(self.prompt.pages[page].label, start, start + len(ids), share,
-                                        self.builder.tokenizer.decode(ids)))
-        return Finished(reason, text, tuple(token_ids), stats, tuple(chunks),
-                        attended.page_shares if attended else (), quotes)
+        chunks = self._attended(attended.top(_TOP_CHUNKS), dials.chunk_size) if attended else ()
+        return Finished(reason, text, tuple(token_ids), stats, chunks, attended.page_shares if attended else (), quotes)
+
+    def _attended(self, found: Sequence[tuple[int, int, float]], size: int) -> tuple[AttendedChunk, ...]:
+        """Chunks of ``size`` tokens, as ``AttendedMap`` names them, with their words."""
+        spans = [(page, chunk * size, min((chunk + 1) * size, len(self._document)), share)
+                 for page, chunk, share in found]
+        return tuple(AttendedChunk(self.prompt.pages[page].label, start, end, share,
+                                   self.builder.tokenizer.decode(self._document[start:end]))
+                     for page, start, end, share in spans)
 
 
 def _tested(done: Round, tier: str) -> list[TierCount]:

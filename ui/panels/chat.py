@@ -84,8 +84,7 @@ def panels(services: Services) -> list[Panel]:
                 return services.citations.render(answer.text, document, view.document or "",
                                                  answer.result.get("quotes", ()))
             kept = conversations.trace(answer.id) or Trace()
-            labels = [page.label for page in (document.pages if document else ())]
-            return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), labels)
+            return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), document)
 
         versions = conversations.versions(view.conversation or "")
         return transcript.transcript(answers, body, view.traced, versions)
