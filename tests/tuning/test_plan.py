@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triforce_core.tuning.costs import Costs, Curve
-from triforce_core.tuning.plan import ENOUGH, Lengths, Way, make_plan, pair
+from triforce_core.tuning.plan import ENOUGH, Lengths, Way, make_plan
 from triforce_core.tuning.records import TreeCosts
 from triforce_core.tuning.seen import Seen
 
@@ -54,6 +54,12 @@ def test_nothing_changes_before_enough_was_seen():
     found = plan(costs(plain=400.0), few)
     assert found.changes == {} and "until 200 drafted tokens were tested (142 so far)" in found.words
     assert "how many are right is not known yet" in plan(costs(), Seen()).words
+
+
+def test_drafts_stay_within_the_rows_that_a_machine_computes_alike():
+    narrow = Lengths(LENGTHS.gamma1s, LENGTHS.gamma2s, 2, 10, True, most=17)
+    found = plan(costs(plain=400.0, row=0.1), seen(0.97), narrow).changes
+    assert found["gamma2"] > 10 and found["gamma1"] + found["gamma2"] <= 17
 
 
 def test_what_was_given_stays():
@@ -115,12 +121,21 @@ def test_another_budget_is_chosen_where_it_was_seen_to_fare_as_well():
 
 
 def test_a_choice_that_takes_longer_than_it_promised_is_taken_back():
+    passes, known = costs(small=6.0), seen(0.97, below=0.05)
+    assert plan(passes, known).changes["gamma1"] == 0
+    known.learn_pace(2, (100.0, 100.0, 50.0, 50.0))
+    assert plan(passes, known).changes["gamma1"] == 0
+    known.learn_pace(0, (1600.0, 200.0, 100.0, 50.0))  # all takes twice as long, drafting four times that again
+    assert plan(passes, known).changes.get("gamma1") != 0
+
+
+def test_a_machine_that_is_busy_with_other_things_changes_its_figures_only():
     passes, known = costs(plain=400.0, row=0.1), seen(0.97)
-    chosen = plan(passes, known).changes
-    known.learn_pace(pair(2, 10), 100.0, 100.0)
-    known.learn_pace(pair(chosen["gamma1"], chosen["gamma2"]), 300.0, 100.0)
-    again = plan(passes, known).changes
-    assert (again.get("gamma1", 2), again.get("gamma2", 10)) != (chosen["gamma1"], chosen["gamma2"])
+    quiet = plan(passes, known)
+    known.learn_pace(quiet.changes["gamma1"], (300.0, 100.0, 150.0, 50.0))
+    busy = plan(passes, known)
+    assert busy.changes == quiet.changes
+    assert "a full pass takes 400 ms" in quiet.words and "a full pass takes 1,200 ms" in busy.words
 
 
 def test_where_lengths_are_chosen_round_by_round_a_plan_leaves_them_alone():
@@ -140,7 +155,8 @@ def test_rounds_are_remembered_by_position():
         known.learn([False] * 3, refused=True)
     assert known.tested[0] < 600  # old rounds fade
     assert known.survivals(4) == pytest.approx([1, 1, 1, 0], abs=0.01)
-    assert known.strain("2,10") is None
-    known.learn_pace("2,10", 20.0, 10.0)
-    known.learn_pace("2,10", 10.0, 10.0)
-    assert known.strain("2,10") == pytest.approx(20 / 15)
+    assert known.strain(2) is None and known.last_strain == known.slowness == 1.0
+    known.learn_pace(2, (20.0, 10.0, 30.0, 30.0))
+    known.learn_pace(2, (10.0, 10.0, 60.0, 30.0))
+    assert known.strain(2) == known.last_strain == pytest.approx((20 / 15) / (75 / 45))
+    assert known.slowness == pytest.approx(75 / 45)

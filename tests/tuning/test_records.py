@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triforce_core.tuning.costs import Costs, Curve
+from triforce_core.tuning.costs import Costs, Curve, quickest
 from triforce_core.tuning.records import Records, Subject, TreeCosts
 
 HERE = Subject({"CPU": "EPYC", "threads": "2"}, "weights", "small weights")
@@ -20,7 +20,7 @@ def kept(folder: Path, subject: Subject = HERE) -> Records:
     records.keep_costs(PLACE, TIERS, 4096, COSTS)
     records.keep_trees(PLACE, 4096, TreeCosts(Curve(((5, 12.0),)), Curve(((1, 3.0),))))
     records.seen("retrieval, greedy").learn([False, False], refused=True)
-    records.seen("retrieval, greedy").learn_pace("2,10", 30.0, 20.0)
+    records.seen("retrieval, greedy").learn_pace(2, (30.0, 20.0, 9.0, 8.0))
     records.words = "drafting 10 tokens at a time"
     records.write()
     return records
@@ -50,6 +50,12 @@ def test_costs_near_and_between_lengths(tmp_path):
     assert middle.choose == pytest.approx(1.0)
     records.keep_costs(PLACE, TIERS, 12300, COSTS)  # the newer one stands
     assert records.lengths() == (4096, 12300)
+
+
+def test_of_two_measurements_the_quicker_counts():
+    one = Costs(10.0, Curve(((3, 90.0), (9, 14.0))), {0: 3.0, 2: 9.0}, 0.5)
+    other = Costs(12.0, Curve(((3, 12.0), (9, 16.0))), {0: 4.0, 2: 5.0}, 0.2)
+    assert quickest(one, other) == Costs(10.0, Curve(((3, 12.0), (9, 14.0))), {0: 3.0, 2: 5.0}, 0.2)
 
 
 def test_a_pass_that_was_disturbed_is_not_dearer_than_a_wider_one(tmp_path):

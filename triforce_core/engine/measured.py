@@ -20,9 +20,9 @@ from ..drafters.ngram import NGRAM
 from ..events import RoundEvent
 from ..kv_cache.full import FullCache
 from ..tuning.costs import Costs
-from ..tuning.plan import Changes, Lengths, Way, make_plan, pair, promised_milliseconds
+from ..tuning.plan import Changes, Lengths, Way, make_plan
 from ..tuning.records import Records, Subject
-from ..tuning.seen import Seen
+from ..tuning.seen import Pace, Seen
 from .assembly import Loaded, dials_for
 from .dials import Dials
 from .small_model import SmallReading
@@ -83,7 +83,7 @@ class Measured:
         each_round = usual.pace != "off" and (len(usual.gamma2s) > 1 or len(usual.gamma1s) > 1 or usual.may_rest)
         lengths = Lengths(
             self._measured_gamma1s(usual, free), free.gamma2s, usual.gamma1, usual.gamma2, usual.has_middle,
-            each_round, may_rest=wanted.pace == "auto" and wanted.gamma2 == "auto", may_grow=wanted.tree == "auto")
+            free.most, each_round, may_rest=wanted.pace == "auto" and wanted.gamma2 == "auto", may_grow=wanted.tree == "auto")
         ways = self._ways(asked, usual)
         if not self._loaded.shard.least(bool(ways)):
             return wanted
@@ -98,7 +98,7 @@ class Measured:
         if not _lasts(dials) or dials.engine == "autoregressive":
             return
         seen, costs = self.records.seen(asked.kind(dials)), self._costs(asked, dials)
-        spent: dict[str, tuple[float, float]] = {}
+        spent: dict[int, Pace] = {}
         for event in rounds:
             if not event.gamma2 or (dials.straight and any(count.tier == NGRAM for count in event.tiers)):
                 continue  # nothing was drafted, or a copy, of which nothing is decided here
@@ -107,13 +107,12 @@ class Measured:
             for count in event.ranks:
                 if count.tier == (dials.middle_cache if dials.tree_tier == "middle" else "draft"):
                     seen.learn_rank(count.rank, count.tested, count.accepted)
-            promised = _promised(dials, costs, event) if costs is not None else None
-            if promised is not None and event.index:  # the first round warms up
-                lengths = pair(event.gamma1, event.gamma2)
-                actual, so_far = spent.get(lengths, (0.0, 0.0))
-                spent[lengths] = actual + sum(event.milliseconds.values()), so_far + promised
-        for lengths, (actual, so_far) in spent.items():
-            seen.learn_pace(lengths, actual, so_far)
+            pace = _pace(dials, costs, event) if costs is not None and dials.tree == "off" else None
+            if pace is not None and event.index:  # the first round warms up
+                before = spent.get(event.gamma1, (0.0,) * 4)
+                spent[event.gamma1] = before[0] + pace[0], before[1] + pace[1], before[2] + pace[2], before[3] + pace[3]
+        for gamma1, pace in spent.items():
+            seen.learn_pace(gamma1, pace)
         self.plan(asked)  # what the next one would do, in words
         self.records.write()
 
@@ -233,12 +232,14 @@ def _learn_chain(seen: Seen, dials: Dials, event: RoundEvent) -> None:
     seen.learn_below(sum(count.tested for count in below), sum(count.accepted for count in below))
 
 
-def _promised(dials: Dials, costs: Costs, event: RoundEvent) -> float | None:
-    """Milliseconds that measured costs give a round; None where they give none."""
-    if dials.tree != "off" or event.gamma1 not in costs.steps:
-        return None
+def _pace(dials: Dials, costs: Costs, event: RoundEvent) -> Pace | None:
+    """What a round took and what measured costs give it: see ``Seen.pace``; None where they give nothing."""
     steps = event.passes.get(dials.middle_cache, 0) if dials.has_middle else sum(event.passes.values())
-    return promised_milliseconds(costs, event.gamma1, steps, event.drafted + 1)
+    if event.gamma1 not in costs.steps or not steps:
+        return None
+    rest = sum(event.milliseconds.get(stage, 0.0) for stage in ("verify", "select", "other"))
+    return (sum(event.milliseconds.values()) - rest, steps * costs.steps[event.gamma1], rest,
+            costs.verify.at(event.drafted + 1) + costs.choose)
 
 
 def _lasts(dials: Dials) -> bool:

@@ -1,9 +1,9 @@
 """Which settings to answer with on this machine, from what passes cost and how drafts fared: tiers, lengths, a tree.
 
 Expected tokens per millisecond of a round, as in ``controller`` (arXiv 2211.17192, equation 1), over what real answers
-showed position by position, and times the factor by which rounds really took longer than their measured parts. What
-was never seen is not promised: until enough drafted tokens were tested the usual settings stay, and afterwards another
-one is chosen only where it promises clearly more. Measures nothing, knows no clocks and decides only what is "auto".
+showed position by position, drafting taking as much longer beside full passes as it did there. What was never seen is
+not promised: until enough drafted tokens were tested the usual settings stay, and afterwards another one is chosen only
+where it promises clearly more. Measures nothing, knows no clocks and decides only what is "auto".
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class Lengths:
     """gamma1s, gamma2s: to choose from; gamma1, gamma2: the usual ones. has_middle: a middle tier reviews what gamma1
-    counts. each_round: a controller chooses them while answering, so a plan must not. may_rest, may_grow: whether a
+    counts. most: tokens of a draft, at most; 0: as many as one likes. each_round: a controller chooses them while answering, so a plan must not. may_rest, may_grow: whether a
     plan may leave drafting to a controller that rests, or to trees."""
 
     gamma1s: tuple[int, ...]
@@ -49,6 +49,7 @@ class Lengths:
     gamma1: int
     gamma2: int
     has_middle: bool
+    most: int = 0
     each_round: bool = False
     may_rest: bool = True
     may_grow: bool = True
@@ -105,8 +106,8 @@ def _choices(ways: Sequence[Way], lengths: Lengths) -> Iterator[_Choice]:
             if lengths.may_grow:
                 yield from _trees(way, lengths, usual)
     if lengths.may_rest and not lengths.each_round:
-        rate = 1.0 / (usual.costs.plain * _strain(usual, lengths.gamma1, lengths.gamma2, usual, lengths))
-        yield _Choice(usual, {"pace": "on"}, rate, "mostly drafting nothing: at most a few tokens at a time,")
+        rests = "mostly drafting nothing: at most a few tokens at a time,"
+        yield _Choice(usual, {"pace": "on"}, 1.0 / usual.costs.plain, rests)
 
 
 def _chains(way: Way, lengths: Lengths, usual: Way) -> Iterator[_Choice]:
@@ -114,7 +115,7 @@ def _chains(way: Way, lengths: Lengths, usual: Way) -> Iterator[_Choice]:
         if gamma1 not in way.costs.steps or (lengths.has_middle and gamma1 and way.seen.below is None):
             continue
         for gamma2 in lengths.gamma2s:
-            if gamma2 > _FARTHER * way.seen.farthest:
+            if gamma2 > _FARTHER * way.seen.farthest or gamma2 + gamma1 > (lengths.most or gamma2 + gamma1):
                 continue
             rate = _rate(way, gamma1, gamma2, lengths, usual)
             changes = dict(way.changes)
@@ -130,25 +131,15 @@ def _trees(way: Way, lengths: Lengths, usual: Way) -> Iterator[_Choice]:
     if way.trees is None or worth is None:
         return
     grown, beside = way.trees, way.costs.choose
-    found = choose_tree(worth, lambda rows: grown.verify.at(rows) + beside, grown.draft.at,
-                        sizes=_TREE_SIZES, depths=_TREE_DEPTHS)
+    strain = _strain(way, lengths.gamma1, usual)  # of chains: no better is known of trees
+    found = choose_tree(worth, lambda rows: grown.verify.at(rows) + beside, lambda rows: strain * grown.draft.at(rows),
+                        sizes=[size for size in _TREE_SIZES if size <= (lengths.most or size)], depths=_TREE_DEPTHS)
     if not found.shape.size:
         return
     changes = {**way.changes, "tree": "sequoia", "tree_tier": "middle" if lengths.has_middle else "draft",
                "tree_size": found.shape.size, "tree_depth": found.shape.depth}
-    strain = _strain(usual, lengths.gamma1, lengths.gamma2, usual, lengths)
-    yield _Choice(way, changes, found.expected_tokens / (found.cost * strain),
+    yield _Choice(way, changes, found.expected_tokens / found.cost,
                   f"drafting trees of {found.shape.size} guesses on {found.shape.depth} levels")
-
-
-def pair(gamma1: int, gamma2: int) -> str:
-    """Lengths as ``Seen`` remembers them."""
-    return f"{gamma1},{gamma2}"
-
-
-def promised_milliseconds(costs: Costs, gamma1: int, steps: int, rows: int) -> float:
-    """Of a round with so many of the drafter's steps and rows of its full pass."""
-    return steps * costs.steps[gamma1] + costs.verify.at(rows) + costs.choose
 
 
 def _rate(way: Way, gamma1: int, gamma2: int, lengths: Lengths, usual: Way) -> float:
@@ -157,14 +148,13 @@ def _rate(way: Way, gamma1: int, gamma2: int, lengths: Lengths, usual: Way) -> f
     drafted = gamma2 + (per_step - 1.0) / 2  # the last step of a draft brings more than was asked for
     chances = way.seen.survivals(ceil(drafted))
     brought = 1.0 + sum(chances[: int(drafted)]) + (drafted - int(drafted)) * chances[-1]
-    spent = drafted / per_step * way.costs.steps[gamma1] + way.costs.verify.at(drafted + 1) + way.costs.choose
-    return brought / (spent * _strain(way, gamma1, gamma2, usual, lengths))
+    drafting = drafted / per_step * way.costs.steps[gamma1] * _strain(way, gamma1, usual)
+    return brought / (drafting + way.costs.verify.at(drafted + 1) + way.costs.choose)
 
 
-def _strain(way: Way, gamma1: int, gamma2: int, usual: Way, lengths: Lengths) -> float:
-    """Its own, or that of the usual lengths: what a machine does beside slows all of them."""
-    own = way.seen.strain(pair(gamma1, gamma2))
-    return own or usual.seen.strain(pair(lengths.gamma1, lengths.gamma2)) or 1.0
+def _strain(way: Way, gamma1: int, usual: Way) -> float:
+    """Its own, or that of the lengths used last: what was measured too quick for them was so for all."""
+    return way.seen.strain(gamma1) or usual.seen.last_strain
 
 
 def _per_step(way: Way, gamma1: int, lengths: Lengths) -> float:
@@ -181,11 +171,11 @@ def _drafting(gamma2: int) -> str:
 
 def _figures(way: Way, gamma1: int, lengths: Lengths) -> str:
     known = way.seen.total > 0
-    strain = way.seen.strain(pair(lengths.gamma1, lengths.gamma2)) or 1.0  # as it is now, not as it was when measured
-    figures = [f"a full pass takes {_milliseconds(way.costs.plain * strain)}"]
+    now = way.seen.slowness  # not as when it was measured
+    figures = [f"a full pass takes {_milliseconds(way.costs.plain * now)}"]
     if gamma1 in way.costs.steps:
         drafted = way.costs.steps[gamma1] / _per_step(way, gamma1, lengths)
-        figures.append(f"a drafted token {_milliseconds(drafted * strain)}")
+        figures.append(f"a drafted token {_milliseconds(drafted * now * (way.seen.strain(gamma1) or 1.0))}")
     figures.append(f"{way.seen.share:.0%} were right lately" if known else "how many are right is not known yet")
     return f"{', '.join(figures[:-1])}, and {figures[-1]}"
 
@@ -195,4 +185,4 @@ def _sentence(choice: _Choice, why: str) -> str:
 
 
 def _milliseconds(time: float) -> str:
-    return f"{time:.0f} ms" if time >= 9.5 else f"{time:.1f} ms"
+    return f"{time:,.0f} ms" if time >= 9.5 else f"{time:.1f} ms"

@@ -247,8 +247,9 @@ def _seen(found: Mapping[str, Any]) -> Seen:
                 raise ValueError(name)
             setattr(whole, name, [_time(count, 0.0) for count in value])
         elif isinstance(usual, dict):
-            setattr(whole, name, {lengths: [_time(actual, 0.0), _time(promised, 0.0)]
-                                  for lengths, (actual, promised) in value.items()})
+            if any(len(pace) != 4 for pace in value.values()):
+                raise ValueError(name)
+            setattr(whole, name, {gamma1: [_time(time, 0.0) for time in pace] for gamma1, pace in value.items()})
         else:
             setattr(whole, name, _time(value, 0.0))
     return whole

@@ -15,11 +15,15 @@ _ROUNDS = 400.0  # at the first position, before older ones count for half
 _KNOWN = 20.0  # tests after which a position's own share is believed
 
 
+_NOW = "now"
+Pace = tuple[float, float, float, float]  # milliseconds: see ``Seen.pace``
+
+
 @dataclass(slots=True)
 class Seen:
     """Of one kind of answer with one set of tiers. Positions are counted among really drafted tokens: forced ones are
-    always right. ranks: of siblings in trees. pace: of each pair of lengths that was used, the milliseconds that its
-    rounds took and those that measured costs had promised."""
+    always right. ranks: of siblings in trees. pace: of each gamma1 that was used, milliseconds of drafting and those
+    that measured costs had promised, then the same of all else in those rounds; ``_NOW``: of what was used last."""
 
     tested: list[float] = field(default_factory=lambda: [0.0] * POSITIONS)
     accepted: list[float] = field(default_factory=lambda: [0.0] * POSITIONS)
@@ -54,15 +58,27 @@ class Seen:
             self.ranks_tested[rank] += tested
             self.ranks_accepted[rank] += accepted
 
-    def learn_pace(self, lengths: str, actual: float, promised: float) -> None:
-        """Milliseconds of an answer's rounds. Of earlier answers half counts."""
-        before = self.pace.get(lengths, [0.0, 0.0])
-        self.pace[lengths] = [before[0] / 2 + actual, before[1] / 2 + promised]
+    def learn_pace(self, gamma1: int, pace: Pace) -> None:
+        """Of an answer's rounds. Of earlier answers half counts."""
+        for name in (str(gamma1), _NOW):
+            before = self.pace.get(name, [0.0] * 4)
+            self.pace[name] = [earlier / 2 + more for earlier, more in zip(before, pace, strict=True)]
 
-    def strain(self, lengths: str) -> float | None:
-        """How much longer such rounds take than their measured parts; None before any was seen."""
-        actual, promised = self.pace.get(lengths, (0.0, 0.0))
-        return actual / promised if promised else None
+    def strain(self, gamma1: int) -> float | None:
+        """How much longer drafting takes than was measured, beside the other parts of the same rounds: what else a
+        machine does slows both alike. None before it was seen."""
+        return _strain(self.pace.get(str(gamma1)))
+
+    @property
+    def last_strain(self) -> float:
+        """Of the lengths that were used lately, 1 before any were."""
+        return _strain(self.pace.get(_NOW)) or 1.0
+
+    @property
+    def slowness(self) -> float:
+        """How much longer full passes take lately than when they were measured."""
+        _, _, actual, promised = self.pace.get(_NOW, (0.0, 0.0, 0.0, 0.0))
+        return actual / promised if actual and promised else 1.0
 
     @property
     def total(self) -> float:
@@ -116,3 +132,10 @@ class Seen:
             counts[:] = [count / 2 for count in counts]
         for name in ("below_tested", "below_accepted", "forced", "drafted"):
             setattr(self, name, getattr(self, name) / 2)
+
+
+def _strain(pace: Sequence[float] | None) -> float | None:
+    if pace is None or not all(pace):
+        return None
+    drafting, promised, rest, promised_rest = pace
+    return drafting / promised * promised_rest / rest
