@@ -83,7 +83,8 @@ class Measured:
         each_round = usual.pace != "off" and (len(usual.gamma2s) > 1 or len(usual.gamma1s) > 1 or usual.may_rest)
         lengths = Lengths(
             self._measured_gamma1s(usual, free), free.gamma2s, usual.gamma1, usual.gamma2, usual.has_middle,
-            free.most, each_round, may_rest=wanted.pace == "auto" and wanted.gamma2 == "auto", may_grow=wanted.tree == "auto")
+            free.most, each_round, may_rest=wanted.pace == "auto" and wanted.gamma2 == "auto",
+            may_grow=wanted.tree == "auto")
         ways = self._ways(asked, usual)
         if not self._loaded.shard.least(bool(ways)):
             return wanted

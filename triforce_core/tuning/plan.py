@@ -41,8 +41,9 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class Lengths:
     """gamma1s, gamma2s: to choose from; gamma1, gamma2: the usual ones. has_middle: a middle tier reviews what gamma1
-    counts. most: tokens of a draft, at most; 0: as many as one likes. each_round: a controller chooses them while answering, so a plan must not. may_rest, may_grow: whether a
-    plan may leave drafting to a controller that rests, or to trees."""
+    counts. most: tokens of a draft, at most; 0: as many as one likes. each_round: a controller chooses them while
+    answering, so a plan must not. may_rest, may_grow: whether a plan may leave drafting to a controller that rests, or
+    to trees."""
 
     gamma1s: tuple[int, ...]
     gamma2s: tuple[int, ...]
