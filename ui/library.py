@@ -18,7 +18,7 @@ from pathlib import Path
 
 from triforce_core import Chapter, Document, DocumentOpened, Page, TriForceError, page_ranges
 
-from . import strings
+from . import languages, strings
 from .database import Database
 
 Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
@@ -52,6 +52,7 @@ class Entry:
     words: int = 0
     read_with: str = ""
     readings: tuple[str, ...] = ()
+    language: str = ""  # as of ``languages.kept``
     chosen: str = ""
 
     @property
@@ -134,7 +135,7 @@ class Library:
         """Keep what was read from the file, and mark it ready."""
         content = {"title": document.title, "kind": document.kind, "reader": document.reader,
                    "warnings": document.warnings, "pages": [[page.label, page.text] for page in document.pages],
-                   "chapters": [astuple(chapter) for chapter in document.chapters]}
+                   "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language}
         target = self._folder / key / "document.json"
         partial = target.with_suffix(".partial")
         partial.write_text(json.dumps(content), encoding="utf-8")
@@ -146,7 +147,7 @@ class Library:
             self.update(key, chosen="")
         self.update(key, state="ready", error="", title=document.title, kind=document.kind,
                     pages=len(document.pages), characters=document.characters, warnings=list(document.warnings),
-                    words=sum(len(page.text.split()) for page in document.pages))
+                    words=sum(len(page.text.split()) for page in document.pages), language=languages.kept(document))
 
     def was_read(self, key: str, opened: DocumentOpened, model: str) -> None:
         """Keep what came of putting a document into the cache."""
@@ -167,7 +168,7 @@ class Library:
         except (OSError, ValueError, KeyError):
             return None
         document = Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]),
-                            chapters)
+                            chapters, content.get("language", ""))
         self._remember(key, document)
         return document
 

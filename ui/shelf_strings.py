@@ -7,6 +7,15 @@ WORDS = "Words"
 TOKENS = "Tokens"
 READ_WITH = "Read with"
 OTHER_MODEL = "{model}, not yet with the model in use"
+LANGUAGE = "Language"
+SAID = "{language}, says the file"
+SAID_BUT = "{language}, says the file; by its words probably {guess}"
+PROBABLY = "probably {language}"
+LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
+             "nl": "Dutch", "pl": "Polish", "sv": "Swedish", "da": "Danish", "no": "Norwegian", "nb": "Norwegian",
+             "fi": "Finnish", "cs": "Czech", "hu": "Hungarian", "ro": "Romanian", "tr": "Turkish", "el": "Greek",
+             "ru": "Russian", "uk": "Ukrainian", "la": "Latin", "ar": "Arabic", "he": "Hebrew", "hi": "Hindi",
+             "zh": "Chinese", "ja": "Japanese", "ko": "Korean"}
 OPENED = "Last opened"
 YESTERDAY = "yesterday"
 FILE = "File"

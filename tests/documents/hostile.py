@@ -119,14 +119,15 @@ def paragraph(text: str, before: str = "") -> str:
     return f"<w:p>{before}<w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
-def epub(chapters: dict[str, str], extra: dict[str, str] | None = None, package: str = "OEBPS/book.opf") -> bytes:
+def epub(chapters: dict[str, str], extra: dict[str, str] | None = None, package: str = "OEBPS/book.opf",
+         metadata: str = "") -> bytes:
     items = "".join(
         f'<item id="c{n}" href="{name}" media-type="application/xhtml+xml"/>' for n, name in enumerate(chapters)
     )
     spine = "".join(f'<itemref idref="c{n}"/>' for n in range(len(chapters)))
     opf = (
         '<package xmlns="http://www.idpf.org/2007/opf"><metadata xmlns:dc="http://purl.org/dc/elements/1.1/">'
-        f"<dc:title>Whales</dc:title></metadata><manifest>{items}</manifest><spine>{spine}</spine></package>"
+        f"<dc:title>Whales</dc:title>{metadata}</metadata><manifest>{items}</manifest><spine>{spine}</spine></package>"
     )
     parts: dict[str, bytes | str] = {
         "mimetype": "application/epub+zip",

@@ -37,6 +37,7 @@ class Document:
     reader: str  # which reader made it: page maps of two readers never mix
     warnings: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
+    language: str = ""  # what the file says that it is written in (BCP 47), such as "de" or "pt-BR"; "": it does not
 
     @property
     def id(self) -> str:
@@ -63,4 +64,4 @@ class Document:
             if not 1 <= first <= last <= len(self.pages):
                 raise PageRangeError(f"Pages {first}-{last} were asked for", allowed=f"1-{len(self.pages)}")
             pages += self.pages[first - 1 : last]
-        return Document(self.title, self.kind, tuple(pages), self.reader, self.warnings)
+        return Document(self.title, self.kind, tuple(pages), self.reader, self.warnings, language=self.language)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ Progress = Callable[[int, int], None]
 _PDF_READERS = ("pypdfium2", "pypdf")
 _MOST_CRASHES = 3  # pages that may kill a reader before it is given up
 _TICK = 0.05
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")  # a tag, and no words
 
 
 class ReadCancelled(Exception):
@@ -138,7 +140,9 @@ class _Attempt:
                 warnings = tuple(str(warning) for warning in heading["warnings"])
                 title = " ".join(str(heading["title"]).split())[:200] or self.path.stem
                 chapters = tuple(Chapter(str(name), *map(int, place)) for name, *place in heading["chapters"])
-                return Document(title, self.kind, tuple(pages), str(heading["reader"]), warnings, chapters)
+                language = str(heading["language"])
+                return Document(title, self.kind, tuple(pages), str(heading["reader"]), warnings, chapters,
+                                language if _LANGUAGE.fullmatch(language) else "")
             elif "error" in message:
                 raise _rebuilt(message)
 

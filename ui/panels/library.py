@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import gradio as gr
 
 from .. import figures as fmt
-from .. import shelf_strings, strings
+from .. import languages, shelf_strings, strings
 from ..charts import esc, meter
 from ..conversations import Conversation
 from ..library import EXTENSIONS, Entry
@@ -63,6 +63,9 @@ def about(entry: Entry, saved: int, model: str, now: float) -> str:
         rows.append((shelf_strings.WORDS, fmt.count(entry.words)))
     if entry.tokens:
         rows.append((shelf_strings.TOKENS, fmt.count(entry.tokens)))
+    language = languages.in_words(entry.language)
+    if language:
+        rows.append((shelf_strings.LANGUAGE, language))
     if entry.read_with:
         same = entry.read_with == model or not model
         rows.append((shelf_strings.READ_WITH, entry.read_with if same

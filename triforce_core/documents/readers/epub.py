@@ -13,6 +13,7 @@ from .html import decode_html, html_text, tidy
 from .source import Heading, Raw, RawPage, Source
 
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+_DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
 _NCX = "application/x-dtbncx+xml"
 _MARKUP = ("application/xhtml+xml", "text/html", "application/xml", "text/x-oeb1-document")
 
@@ -21,7 +22,7 @@ def read_epub(source: Source) -> Raw:
     archive = GuardedZip(source)
     _refuse_drm(archive, source)
     package = _package_name(archive, source)
-    title, chapters, listing = _spine(archive, package, source)
+    title, language, chapters, listing = _spine(archive, package, source)
     pages: list[RawPage] = []
     headings: list[Heading] = []
     files: dict[str, tuple[int, list[str]]] = {}  # part of the archive -> pages before it, its sections
@@ -47,7 +48,8 @@ def read_epub(source: Source) -> Raw:
         raise damaged(source, "its chapters are missing")
     warnings = [f"{len(missing)} chapters named in {source.name} are missing from it."] if missing else []
     listed = _listed(archive, listing, files, source) if listing in archive.names else []
-    return Raw("epub", "epub", title, pages, warnings=warnings, headings=listed or headings)
+    return Raw("epub", "epub", title, pages, warnings=warnings, headings=listed or headings,
+               language=language)
 
 
 def _listed(
@@ -99,16 +101,17 @@ def _package_name(archive: GuardedZip, source: Source) -> str:
     return found[0]
 
 
-def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, list[str], str]:
-    """The book's title, the names of its chapters in reading order, and of its table of contents ("": none)."""
+def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str, list[str], str]:
+    """The book's title, its language, the names of its chapters in reading order, and of its table of contents ("":
+    none)."""
     items: dict[str, tuple[str, str]] = {}
     order: list[str] = []
-    title: list[str] = []
+    said: dict[str, list[str]] = {"title": [], "language": []}  # of each the first
     listings: list[str] = []
-    in_title = False
+    inside = ""
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal in_title
+        nonlocal inside
         local = name.rpartition(" ")[2]
         navigation = "nav" in attributes.get("properties", "").split()
         if local == "item" and (navigation or attributes.get("media-type") == _NCX):
@@ -117,13 +120,13 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, list
             items[attributes.get("id", "")] = (attributes.get("href", ""), attributes.get("media-type", ""))
         elif local == "itemref":
             order.append(attributes.get("idref", ""))
-        in_title = name == "http://purl.org/dc/elements/1.1/ title" and not title
+        inside = local if name == f"{_DUBLIN_CORE} {local}" and local in said and not said[local] else ""
 
     def end(_: str) -> None:
-        nonlocal in_title
-        in_title = False
+        nonlocal inside
+        inside = ""
 
-    parse_xml(archive.read(package), source, start, end, lambda data: title.append(data) if in_title else None)
+    parse_xml(archive.read(package), source, start, end, lambda data: said[inside].append(data) if inside else None)
     folder = posixpath.dirname(package)
     chapters = []
     for key in order:
@@ -135,4 +138,4 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, list
     if not chapters:
         raise damaged(source, "it names no chapters")
     listing = resolve(folder, unquote(urlsplit(listings[0]).path)) if listings else ""
-    return "".join(title).strip(), chapters, listing
+    return "".join(said["title"]).strip(), "".join(said["language"]).strip(), chapters, listing

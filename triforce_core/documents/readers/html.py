@@ -31,7 +31,7 @@ class TextExtractor(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.title = ""
+        self.title, self.language = "", ""
         self.headings: list[tuple[str, int]] = []  # words, level
         self._out: list[str] = []
         self._skip = ""  # the tag whose content is being skipped
@@ -55,6 +55,8 @@ class TextExtractor(HTMLParser):
         elif tag == "title":
             self._in_title = not self.title
         else:
+            if tag == "html":
+                self.language = names.get("lang") or names.get("xml:lang") or ""
             self._break(tag)
             if tag in _HEADINGS:
                 self._heading = []
@@ -148,7 +150,7 @@ def read_html(source: Source) -> Raw:
     sections = split_sections(tidy(extractor.text()))
     title = extractor.title.strip() or next((words for words, level in extractor.headings if level < 3), "")
     return Raw("html", "html", title, numbered(sections), warnings=[warning] if warning else [],
-               headings=placed(extractor.headings, sections))
+               headings=placed(extractor.headings, sections), language=extractor.language)
 
 
 def tidy(text: str) -> str:

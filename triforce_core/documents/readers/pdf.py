@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import time
 from itertools import islice
@@ -14,6 +15,7 @@ from .source import Heading, Raw, RawPage, Source
 
 FEW_LETTERS = 16  # a page with fewer and a picture is a scan
 _NO_TITLE = re.compile(r"untitled|microsoft word|\.(docx?|tex|dvi|pdf|indd|qxd)\b|^\W*$", re.IGNORECASE)
+_LONGEST_LANGUAGE = 128  # bytes of UTF-16
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
 _MOST_BOOKMARKS = 20_000  # that are looked at ...
 _MOST_TITLES = 2_000_000  # ... and characters of their titles
@@ -81,7 +83,17 @@ def read_with_pdfium(source: Source) -> Raw:
         title = ""
     source.at_page(count, count)  # so that an outline which kills the reader is left out, like a page
     headings = [] if count in source.skip else _outline(pdf, pdfium)
-    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, lines=True, headings=headings)
+    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, lines=True, headings=headings,
+               language=_language(pdf, c))
+
+
+def _language(pdf: Any, c: Any) -> str:
+    """The catalog's /Lang."""
+    if not hasattr(c, "FPDFCatalog_GetLanguage"):  # PDFium before 2024
+        return ""
+    room = ctypes.create_string_buffer(_LONGEST_LANGUAGE)
+    size = c.FPDFCatalog_GetLanguage(pdf, ctypes.cast(room, ctypes.POINTER(c.FPDF_WCHAR)), len(room))
+    return room.raw[: max(0, size - 2)].decode("utf-16-le", "ignore") if size <= len(room) else ""
 
 
 def _outline(pdf: Any, pdfium: Any) -> list[Heading]:
@@ -189,7 +201,11 @@ def read_with_pypdf(source: Source) -> Raw:
         title = str(pdf.metadata.title or "") if pdf.metadata else ""
     except Exception:  # a broken information dictionary is no reason to fail
         title = ""
-    return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, lines=True)
+    try:
+        language = str(pdf.root_object.get("/Lang", ""))
+    except Exception:  # nor is a broken catalog, whose pages could be read
+        language = ""
+    return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, lines=True, language=language)
 
 
 def _has_picture(page: Any) -> bool:

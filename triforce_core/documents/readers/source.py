@@ -68,3 +68,4 @@ class Raw:
     lines: bool = False
     warnings: list[str] = field(default_factory=list)
     headings: list[Heading] = field(default_factory=list)
+    language: str = ""  # as the file names it
