@@ -39,7 +39,6 @@ _TREES, _TREE_DEPTH = (4, 16), 4  # guesses in trees whose passes are timed
 _TREE_REPEATS = 2
 _MASS_ROWS = 16
 _PATIENCE = 12.0  # seconds after which a busy or slow machine is asked for no more than the usual settings need
-_AGAIN = 1  # times that the usual settings' passes are measured once more
 _STEPS = 100  # hundredths, in which progress is told
 
 
@@ -67,7 +66,7 @@ def calibrate(loaded: Loaded, measured: Measured, contexts: Sequence[int], chunk
     yield PrefillProgress(0, _STEPS, 0.0, None, "tune")
     for number, context in enumerate(contexts):
         try:
-            bench = _Bench(loaded, measured, context, chunk, cancelled, alternatives=context == max(contexts))
+            bench = _Bench(loaded, measured, context, chunk, cancelled, started, alternatives=context == max(contexts))
         except NotEnoughMemoryError as error:
             give_back(error)
             continue
@@ -90,10 +89,11 @@ class _Bench:
     """One length of context, filled."""
 
     def __init__(self, loaded: Loaded, measured: Measured, context: int, chunk: int,
-                 cancelled: Callable[[], bool], *, alternatives: bool) -> None:
-        """alternatives: other tiers than the usual ones are timed too. Raises NotEnoughMemoryError."""
+                 cancelled: Callable[[], bool], started: float, *, alternatives: bool) -> None:
+        """started: when all of it did. alternatives: other tiers than the usual ones are timed too.
+        Raises NotEnoughMemoryError."""
         self._loaded, self._measured, self._chunk, self._cancelled = loaded, measured, chunk, cancelled
-        self._alternatives = alternatives
+        self._alternatives, self._started = alternatives, started
         self._plan = loaded.planner.plan(context + _FREE, together=True)
         self._full = full_cache(loaded, self._plan)
         vocabulary = loaded.target.config.vocab_size
@@ -155,7 +155,7 @@ class _Bench:
             return
         measure = partial(measure_costs, hierarchy, self._full, self._context, observer, dials, self._loaded.shard)
         costs = measure()
-        for _ in range(_AGAIN if not steps_only else 0):
+        if not steps_only and self._loaded.shard.least(perf_counter() - self._started < _PATIENCE):
             costs = quickest(costs, measure())
         if steps_only:
             self._measured.records.keep_steps(tiers(dials), costs.steps)
