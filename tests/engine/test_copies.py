@@ -10,7 +10,7 @@ from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
-from triforce_core.engine import assembly, planning
+from triforce_core.engine import assembly, loading, planning
 from triforce_core.engine.dials import Dials
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.planning import Planner
@@ -101,9 +101,9 @@ def test_a_copy_gives_way_to_a_document(copying_engine):
     loaded = copying_engine._need_loaded()
     loaded.with_weights("int8")
     plan = loaded.planner.plan(1000)
-    assembly.full_cache(loaded, replace(plan, weight_copy=1))
+    loading.full_cache(loaded, replace(plan, weight_copy=1))
     assert loaded.copies
-    assembly.full_cache(loaded, plan)
+    loading.full_cache(loaded, plan)
     assert not loaded.copies
 
 

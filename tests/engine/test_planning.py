@@ -14,9 +14,10 @@ from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device import memory
-from triforce_core.engine import assembly
-from triforce_core.engine.assembly import Loaded, choose, dials_for, full_cache, load
+from triforce_core.engine import loading
+from triforce_core.engine.assembly import dials_for
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.loading import Loaded, choose, full_cache, load
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished, LoadProgress, MachineInfo, ModelInfo
 from triforce_core.kv_cache import buffers
@@ -100,7 +101,7 @@ def test_the_plan_is_what_is_allocated(folders, model, dtype):
 
 
 def test_checking_reads_no_weights(folders, monkeypatch):
-    monkeypatch.setattr(assembly, "load_model", lambda *_, **__: pytest.fail("weights were read"))
+    monkeypatch.setattr(loading, "load_model", lambda *_, **__: pytest.fail("weights were read"))
     machine, model = Engine(config(folders)).check()
     assert isinstance(machine, MachineInfo) and isinstance(model, ModelInfo)
     plan = model.plan
@@ -109,7 +110,7 @@ def test_checking_reads_no_weights(folders, monkeypatch):
 
 
 def test_what_cannot_fit_is_refused_before_it_is_read(folders, monkeypatch):
-    monkeypatch.setattr(assembly, "load_model", lambda *_, **__: pytest.fail("weights were read"))
+    monkeypatch.setattr(loading, "load_model", lambda *_, **__: pytest.fail("weights were read"))
     free(monkeypatch, GIB // 2)
     for wanted in ("auto", 4096):
         steps = load(config(folders, max_context=wanted))
@@ -206,7 +207,7 @@ def test_other_errors_are_not_taken_for_it(folders, monkeypatch):
 
 def test_running_out_while_loading(folders, monkeypatch):
     held = weakref.WeakSet()
-    real = assembly.load_model
+    real = loading.load_model
 
     def second_fails(folder, **settings):
         if held:
@@ -216,7 +217,7 @@ def test_running_out_while_loading(folders, monkeypatch):
         return model
 
     with monkeypatch.context() as patch:
-        patch.setattr(assembly, "load_model", second_fails)
+        patch.setattr(loading, "load_model", second_fails)
         engine = Engine(config(folders))
         with pytest.raises(NotEnoughMemoryError, match="while loading the model"):
             list(engine.load())

@@ -233,7 +233,7 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
     """Counted from the shapes of what was loaded."""
     import torch
 
-    from ..engine.assembly import BUILTIN_FOLDER
+    from ..engine.checkpoints import BUILTIN_FOLDER
     from ..model import find_model, read_config, stored_as_int8
     from .grow import SHAPES, grown_config
     from .roofline import Traffic
@@ -280,7 +280,7 @@ def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClien
 
 
 def _folder(config: EngineConfig) -> Path:
-    from ..engine.assembly import BUILTIN_FOLDER
+    from ..engine.checkpoints import BUILTIN_FOLDER
     from ..model import find_model
 
     return BUILTIN_FOLDER / "target" if config.model == "builtin" else find_model(config.model)
@@ -289,7 +289,7 @@ def _folder(config: EngineConfig) -> Path:
 def _token_ids(config: EngineConfig, document: Document) -> tuple[int, ...]:
     """The document as the engine reads it, up to where the text goes on."""
     from ..documents.prompt import PromptBuilder
-    from ..engine.assembly import BUILTIN_FOLDER
+    from ..engine.checkpoints import BUILTIN_FOLDER
     from ..tokenizer import Tokenizer
 
     folder = BUILTIN_FOLDER if config.model == "builtin" else _folder(config)
@@ -301,7 +301,7 @@ def _token_ids(config: EngineConfig, document: Document) -> tuple[int, ...]:
 def _run_peer(config: EngineConfig, given: Namespace, title: str, token_ids: tuple[int, ...], model: ModelInfo,
               threads: int) -> dict[str, Any] | None:
     """None where its process failed (it has said why): what was measured before is not thrown away for it."""
-    from ..engine.assembly import BUILTIN_FOLDER
+    from ..engine.checkpoints import BUILTIN_FOLDER
     from ..engine.dials import prefill_chunk
     from ..model import find_model
     from .peer import PeerJob, run_peer

@@ -32,8 +32,9 @@ from torch import Tensor
 from ..config import EngineConfig
 from ..device.memory_plan import Weights, Wish
 from ..device.shard import ALONE, Shard
-from ..engine.assembly import BUILTIN_FOLDER, Loaded, load
+from ..engine.checkpoints import BUILTIN_FOLDER
 from ..engine.engine import Engine
+from ..engine.loading import Loaded, load
 from ..errors import ConfigError, UnsupportedModelError
 from ..model import Checkpoint, Llama, ModelConfig, read_config
 from ..model.quantized import dequantize

@@ -24,9 +24,10 @@ from ..sampling import Sampler
 from ..speculation.round import speculate
 from ..tuning.costs import Curve, middle, quickest
 from ..tuning.records import TreeCosts
-from .assembly import Hierarchy, Loaded, dials_for, full_cache
+from .assembly import Hierarchy, dials_for
 from .attention_map import AttentionMass
 from .dials import Dials
+from .loading import Loaded, full_cache
 from .measured import Asked, Measured, other_budgets, tiers, where
 from .pacing import measure_costs
 from .prefill import prefill, prepare

@@ -33,10 +33,10 @@ from ..events import (
 )
 from ..kv_cache.full import FullCache
 from ..kv_cache.saved import ReadingKey, SavedReadings, token_digest
-from .assembly import Loaded, choose, full_cache, load
 from .calibration import calibrate, usual_lengths
 from .checkpoints import fingerprint
 from .dials import prefill_chunk
+from .loading import Loaded, choose, full_cache, load
 from .measured import Measured, in_words, open_records, subject
 from .prefill import prefill, prepare, restore
 from .session import AnswerEvent, Session

@@ -23,8 +23,9 @@ from ..tuning.costs import Costs
 from ..tuning.plan import Changes, Lengths, Way, make_plan
 from ..tuning.records import Records, Subject
 from ..tuning.seen import Pace, Seen
-from .assembly import Loaded, dials_for
+from .assembly import dials_for
 from .dials import Dials
+from .loading import Loaded
 from .small_model import SmallReading
 
 _CHANCE = "where chance decides, lengths belong to the text that a seed fixes, so the usual settings stay"

@@ -32,9 +32,10 @@ from ..speculation.round import Round, speculate
 from ..tuning.controller import Choice
 from ..verbatim import QuoteConstraint
 from .accumulated import AccumulatedMass
-from .assembly import Hierarchy, Loaded, dials_for
+from .assembly import Hierarchy, dials_for
 from .attention_map import AttendedMap, AttentionMass
 from .dials import Dials
+from .loading import Loaded
 from .measured import Asked, Measured
 from .pacing import Pacing
 from .prefill import prefill

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import BUILTIN
-from ..engine.assembly import BUILTIN_FOLDER
+from ..engine.checkpoints import BUILTIN_FOLDER
 
 _DEEPEST = 2  # folders below a given one in which checkpoints are looked for
 

@@ -1,6 +1,6 @@
 """Which of the checkpoints here can run, with how much context, and which of them can draft for which.
 
-The plan is the engine's own (``engine.assembly.choose``): made from shapes, before any weight is read.
+The plan is the engine's own (``engine.loading.choose``): made from shapes, before any weight is read.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..config import EngineConfig
-from ..engine.assembly import choose
+from ..engine.loading import choose
 from ..errors import ModelError, NotEnoughMemoryError, TriForceError
 from ..events import DraftChoice, ModelFound, ModelInfo
 from ..model import ModelConfig, read_config, stored_as_int8

@@ -1,0 +1,160 @@
+"""A target and its draft model, found, planned for and read: before that nothing is, after that nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from ..config import BUILTIN, EngineConfig
+from ..device.capability import choose_threads, read_capability
+from ..device.memory import give_back, limit_device_memory, ran_out
+from ..device.memory_plan import Weights
+from ..device.shard import ALONE, Shard
+from ..drafters.chain import ModelOnCache
+from ..errors import ConfigError
+from ..events import LoadProgress, MemoryPlan, ModelInfo
+from ..kv_cache.full import FullCache
+from ..kv_cache.offloaded import OffloadedCache
+from ..model import Llama, ModelConfig, load_model, read_config, stored_as_int8
+from ..model.sharded import local_config
+from ..tokenizer import Tokenizer
+from .checkpoints import BUILTIN_FOLDER, fingerprint, model_folder, require_same_vocabulary, weight_files
+from .place import device_name, modes, number_type, place
+from .planning import Planner, limit_bytes, make_wish
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A target, perhaps a draft model, their tokenizer, and where they run."""
+
+    target: Llama
+    draft: Llama | None
+    tokenizer: Tokenizer
+    info: ModelInfo
+    fingerprint: str  # of the target's files: part of a saved reading's key
+    draft_fingerprint: str  # of the draft model's; empty: there is none
+    planner: Planner
+    shard: Shard = ALONE
+    copies: dict[str, Llama] = field(default_factory=dict)  # the target with weights in few bits, once asked for
+
+    def with_weights(self, kind: str) -> Llama:
+        """The target itself ("same"), or its one copy in ``kind``, made when first asked for."""
+        if kind == "same":
+            return self.target
+        if kind not in self.copies:
+            self.copies.clear()
+            self.copies[kind] = self.target.quantized(kind)
+        return self.copies[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What will be loaded and where, before any weight is read."""
+
+    folder: Path
+    draft_folder: Path | None
+    tokenizer: Tokenizer
+    device: torch.device
+    dtype: torch.dtype
+    planner: Planner
+    info: ModelInfo
+
+
+def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True) -> Chosen:
+    """Find the models and plan the memory of one rank of ``shard``, by shapes. together: the other ranks do the same.
+    Raises ModelError kinds, ConfigError, and NotEnoughMemoryError if they cannot run here (or not with the context that
+    was asked for)."""
+    machine = read_capability()
+    device, why_there = place(config, shard)
+    dtype, why_dtype = number_type(config, device, machine)
+    if device.type == "cpu":
+        shared = max(1, choose_threads(machine) // shard.world)
+        torch.set_num_threads(shared if config.threads == "auto" else config.threads)
+    builtin, wanted = config.model == BUILTIN, config.draft_model
+    folder, draft_folder = model_folder(config.model, "target", config), None
+    tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder)
+    own = wanted in ("auto", BUILTIN)
+    if wanted != "none" and (builtin or wanted != "auto"):
+        draft_folder = model_folder(BUILTIN if own else wanted, "draft", config)
+        if not (builtin and own):
+            require_same_vocabulary(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
+    limit, on_gpu = limit_bytes(config), device.type == "cuda"
+    limit_device_memory(device, limit)
+    draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
+    wish = make_wish(_weights(folder, dtype, device, shard), draft, max_context=_context(config, read_config(folder)),
+                     config=config, device=device)
+    planner = Planner(wish, modes(config, on_gpu), device, limit, shard, why_there)
+    plan = planner.plan(None if config.max_context == "auto" else config.max_context, together=together)
+    info = ModelInfo(
+        name="built-in" if builtin else Path(config.model).name,
+        draft_name="none" if draft_folder is None else "built-in draft" if own else Path(wanted).name,
+        mode=plan.mode, why=f"{why_there}; {plan.why}; {why_dtype}", device=device_name(device, shard),
+        dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
+        model_bytes=sum(f.stat().st_size for f in weight_files(folder)),
+        kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
+        pass_bytes=read_config(folder).matrix_weights * dtype.itemsize,
+        instructions=not tokenizer.prompt_settings)
+    return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info)
+
+
+def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | Loaded]:
+    """Progress, then the Loaded: one rank's of ``shard``. Raises what ``choose`` raises, and DamagedWeightsError."""
+    yield LoadProgress("Finding the model", 0.0)
+    chosen = choose(config, shard)
+    try:
+        target, draft = yield from _read_models(chosen, shard)
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        give_back(error)
+        raise chosen.planner.too_little(error, "loading the model", None) from None
+    yield LoadProgress("Ready", 1.0)
+    yield Loaded(target, draft, chosen.tokenizer, chosen.info, fingerprint(chosen.folder),
+                 fingerprint(chosen.draft_folder), chosen.planner, shard)
+
+
+def _read_models(chosen: Chosen, shard: Shard) -> Generator[LoadProgress, None, tuple[Llama, Llama | None]]:
+    yield LoadProgress("Loading the model", 0.1)
+    target = load_model(chosen.folder, device=chosen.device, dtype=chosen.dtype, shard=shard)
+    if chosen.draft_folder is None:
+        return target, None
+    yield LoadProgress("Loading the draft model", 0.8)
+    return target, load_model(chosen.draft_folder, device=chosen.device, dtype=chosen.dtype, shard=_whole_layers(shard))
+
+
+def _whole_layers(shard: Shard) -> Shard:
+    """The draft model is so small that sums between GPUs would cost more than its layers: each rank has them whole."""
+    return replace(shard, splits_layers=False)
+
+
+def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
+    """The target over its full cache, with room for the plan's context."""
+    c = loaded.target.config
+    if not plan.weight_copy and loaded.copies:  # only speed is lost with them
+        loaded.copies.clear()
+        torch.cuda.empty_cache()
+    streamed = partial(OffloadedCache, resident_layers=plan.resident_layers)
+    cache = (FullCache if plan.resident_layers == plan.num_layers else streamed)(
+        c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
+        dtype=loaded.target.dtype, device=loaded.target.device, slots=plan.context)
+    return ModelOnCache(loaded.target, cache, loaded.target.device)
+
+
+def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard) -> Weights:
+    """One rank's, as the kernels of its device will hold them."""
+    return Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored_as_int8(folder),
+                   keeps_int8=device.type == "cpu" and dtype == torch.bfloat16, ranks=shard.world)
+
+
+def _context(config: EngineConfig, shape: ModelConfig) -> int:
+    longest = shape.longest_context
+    if config.max_context == "auto":
+        return longest
+    if config.max_context > longest:
+        raise ConfigError(f"max_context is {config.max_context}", allowed=f"at most {longest} with this model",
+                          remedy="Choose a model with a longer context.")
+    return config.max_context
