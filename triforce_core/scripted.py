@@ -328,8 +328,8 @@ def _quotes(document: Document, text: str) -> list[QuoteEvent]:
 def _occurrence(document: Document, page: int, start: int, end: int) -> QuoteOccurrence:
     """Characters [start, end) of a page; tokens are words, two of each page's are its marker."""
     earlier = sum(len(_WORD.findall(each.text)) + 2 for each in document.pages[:page]) + 2
-    tokens = (earlier + len(_WORD.findall(document.pages[page].text[:at])) for at in (start, end))
-    return QuoteOccurrence(*tokens, (QuotePlace(page + 1, document.pages[page].label, start, end),))
+    first, last = (earlier + len(_WORD.findall(document.pages[page].text[:at])) for at in (start, end))
+    return QuoteOccurrence(first, last, (QuotePlace(page + 1, document.pages[page].label, start, end),))
 
 
 def _passages(document: Document, leaning: list[int], shares: tuple[float, ...]) -> tuple[AttendedChunk, ...]:

@@ -143,4 +143,6 @@ def test_policies_by_budget_and_temperature(monkeypatch: pytest.MonkeyPatch,
     tried = {(s.middle_cache, s.refresh, s.budget, sampling.temperature) for _, s, sampling in engine.log
              if s.engine == FAST}
     assert len(tried) == 90 and ("retrieval", "chunk-means", 4096, 0.6) in tried
+    # Of the middle tier's acceptance nobody else has a share.
+    assert {(s.ngram, s.pace) for _, s, _ in engine.log if s.engine == FAST} == {("off", "off")}
     assert "retrieval by chunk means" in out and "needs a context of at least" in out

@@ -26,14 +26,15 @@ ABLATION: Variants = {
     "small model alone": {"middle_cache": "none"},
     "prompt lookup": {"middle_cache": "none", "small_model": "off", "ngram": "on"},
 }
+_ALONE: Mapping[str, Value] = {"ngram": "off", "pace": "off"}  # copies and chosen lengths would share in the figures
 # What the middle tier attends and what chooses it (its table 1).
 POLICIES: Variants = {
-    "retrieval by attention": {"middle_cache": "retrieval"},
-    "retrieval by chunk means": {"middle_cache": "retrieval", "refresh": "chunk-means"},
-    "streaming": {"middle_cache": "streaming"},
-    "h2o": {"middle_cache": "h2o"},
-    "streaming-h2o": {"middle_cache": "streaming-h2o"},
-    "top-k": {"middle_cache": "top-k"},
+    "retrieval by attention": {"middle_cache": "retrieval", **_ALONE},
+    "retrieval by chunk means": {"middle_cache": "retrieval", "refresh": "chunk-means", **_ALONE},
+    "streaming": {"middle_cache": "streaming", **_ALONE},
+    "h2o": {"middle_cache": "h2o", **_ALONE},
+    "streaming-h2o": {"middle_cache": "streaming-h2o", **_ALONE},
+    "top-k": {"middle_cache": "top-k", **_ALONE},
 }
 PLANNED, AS_BEFORE = "planner's choice", "TriForce"
 _AS_PUBLISHED: Mapping[str, Value] = {"draft_cache": "streaming", "ngram": "off", "tree": "off", "gamma1": 2}
