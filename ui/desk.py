@@ -6,6 +6,7 @@ confirmed only when that owner has stopped. Nothing in this file knows of Gradio
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import queue
 import threading
@@ -184,7 +185,7 @@ class Desk:
         except TriForceError as error:
             self.state, self.problem = "failed", str(error)
             raise
-        self.state = "ready"
+        self.state, self.config = "ready", dataclasses.replace(self.config, tune=False)  # once is enough
         self._changed()
         return engine
 

@@ -30,8 +30,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
 
 @pytest.mark.slow
 def test_through_the_engines_process(config: EngineConfig, tmp_path: Path) -> None:
-    with EngineClient(replace(config, measurements=tmp_path)) as client:
+    with EngineClient(replace(config, measurements=tmp_path, tune=True)) as client:
         *_, opened = client.open_document(document(60))
+        assert client.config == replace(config, measurements=tmp_path)  # if it dies, it does not measure again
         assert isinstance(opened, DocumentOpened) and client.status().document_id
         *progress, model = client.tune((1024, 2600))
         assert {event.stage for event in progress if isinstance(event, PrefillProgress)} == {"tune"}

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
@@ -303,6 +303,7 @@ class EngineClient:
 
         told = job.deliver if job.kind == "load" else _only(job, LoadProgress)
         self._call(job, Load(), self._described(told))
+        self.config = replace(self.config, tune=False)  # a child that dies is no reason to measure again
 
     def _described(self, deliver: Callable[[Event], None]) -> Callable[[Event], None]:
         """``deliver``, but a ModelInfo on its way is the model from then on."""
