@@ -45,7 +45,8 @@
     if (picture) savePicture(picture.dataset.picture);
     const pane = event.target.closest('[data-pane]');
     if (pane) showPane(pane.dataset.pane);
-    if (event.target.closest('[data-action="open"], [data-action="conversation"], [data-action="new-conversation"]')) {
+    if (event.target.closest('[data-action="open"], [data-action="conversation"], [data-action="new-conversation"], '
+      + '[data-action="together"]')) {
       showPane('center');
     }
     if (event.target.closest('[data-action="page"]') && event.target.closest('#center')) showPane('side');

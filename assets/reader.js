@@ -74,6 +74,7 @@
   function draw(data) {
     const sheet = part('.tf-sheet'), box = part('.tf-sheets');
     byId('page-label').textContent = TF_WORDS.page.replace('{label}', data.label);
+    byId('page-label').classList.toggle('tf-long', data.label.length > 12);  // of several documents
     sheet.className = data.pieces ? 'tf-sheet tf-set' : 'tf-sheet tf-page-text';
     sheet.style.aspectRatio = data.pieces ? `1 / ${data.ratio}` : '';
     sheet.style.width = `${100 * ZOOMS[zoom]}%`;
@@ -160,6 +161,7 @@
         const picture = make('img');
         Object.assign(picture, { loading: 'lazy', alt: '', width: 72, height: 96 });
         picture.src = `${address(page, 'picture')}?width=160`;
+        picture.onerror = () => { picture.remove(); button.classList.add('tf-thumb-text'); };  // of several, a text
         button.append(picture);
       }
       button.append(make('span', '', page));

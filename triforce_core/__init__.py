@@ -22,6 +22,7 @@ _HOME = {
     "documents": ("ReadCancelled", "ReadLimits", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
     "documents.document": ("Chapter", "Document", "Page"),
+    "documents.together": ("short_names", "together"),
     "documents.page_images": ("PageImages", "PageLayout"),
     "errors": (
         "ConfigError", "ContextTooLongError", "DamagedDocumentError", "DamagedWeightsError", "DocumentError",

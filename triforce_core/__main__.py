@@ -60,11 +60,12 @@ def _parser() -> flags.Parser:
     parser = flags.Parser(prog="python -m triforce_core", description="TriForce: chat with whole long documents.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     ask = commands.add_parser(
-        "ask", help="answer one question about one document", epilog=_EPILOG,
+        "ask", help="answer one question about one document, or about several together", epilog=_EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
         description="Answer one question with the whole document in the model's context. "
                     "(Speed figures: python -m triforce_core.bench --help)")
-    ask.add_argument("file", type=Path, metavar="FILE", help="PDF, TXT, Markdown, HTML, DOCX or EPUB")
+    ask.add_argument("files", type=Path, metavar="FILE", nargs="+",
+                     help="PDF, TXT, Markdown, HTML, DOCX or EPUB; several are read as one, in this order")
     ask.add_argument("question", metavar="QUESTION")
     part = ask.add_mutually_exclusive_group()
     part.add_argument("--pages", metavar="A-B,C", help="read only these pages, counted from 1")
@@ -128,8 +129,10 @@ def _ask(given: Namespace) -> int:
 
     from .documents import read_document
     from .documents.chapters import chapter_ranges, page_ranges
+    from .documents.together import together
 
-    document = read_document(given.file, given.password, progress=say.pages)
+    read = [read_document(file, given.password, progress=say.pages) for file in given.files]
+    document = together(read) if len(read) > 1 else read[0]
     for warning in document.warnings:
         say.line(warning)
     ranges: Ranges = ((1, len(document.pages)),)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from triforce_core import DocumentFit
+
 from . import choice_strings, strings
 from . import figures as fmt
-from .charts import esc
-
-COLOURS = 8  # told apart in style.css, each with its pattern; a ninth part begins again
+from .charts import esc, part_colour
 
 
 @dataclass(frozen=True)
@@ -21,35 +21,37 @@ class Part:
     estimated: bool = False
 
 
-def colour(index: int) -> str:
-    """The class of a part's colour; index: of its document, from 0."""
-    return f"tf-part-{index % COLOURS + 1}"
+def room(fit: DocumentFit, context: int) -> int:
+    """Tokens kept for questions and answers; 0 where memory is the limit or the context is not known."""
+    return max(0, context - fit.max_tokens) if fit.limited_by == "context" else 0
 
 
 def tokens(count: int, estimated: bool) -> str:
     return fmt.tokens(count, estimated)
 
 
-def bar(parts: Sequence[Part], most: int, room: int, legend: bool = True) -> str:
+def bar(parts: Sequence[Part], most: int, room: int, legend: bool = True, css: str = "") -> str:
     """most: tokens that fit. room: kept for questions and answers beside them. legend: a line for each part."""
     used = sum(part.tokens for part in parts)
-    scale = max(most, used) + room
+    scale = max(1, max(most, used) + room)
     about = any(part.estimated for part in parts)
-    segments = [_segment(colour(n), part.tokens / scale, f"{part.title}: {tokens(part.tokens, part.estimated)}")
+    segments = [_segment(part_colour(n), part.tokens / scale, f"{part.title}: {tokens(part.tokens, part.estimated)}")
                 for n, part in enumerate(parts)]
-    segments.append(_segment("tf-room-kept", room / scale, f"{choice_strings.ROOM}: {fmt.count(room)}"))
+    if room:
+        segments.append(_segment("tf-room-kept", room / scale, f"{choice_strings.ROOM}: {fmt.count(room)}"))
     if used < most:
         segments.append(_segment("tf-room-free", (most - used) / scale,
                                  f"{choice_strings.FREE}: {fmt.count(most - used)}"))
     limit = f'<i class="tf-limit" style="left:{100 * most / scale:.2f}%"></i>' if used > most else ""
     words = choice_strings.BUDGET.format(used=tokens(used, about), most=fmt.count(most))
-    rows = [(colour(n), part.title, tokens(part.tokens, part.estimated)) for n, part in enumerate(parts)]
-    rows.append(("tf-room-kept", choice_strings.ROOM, fmt.count(room)))
+    rows = [(part_colour(n), part.title, tokens(part.tokens, part.estimated)) for n, part in enumerate(parts)]
+    if room:
+        rows.append(("tf-room-kept", choice_strings.ROOM, fmt.count(room)))
     rows.append(("tf-room-free", choice_strings.FREE, fmt.count(most - used)) if used <= most
                 else ("tf-room-over", choice_strings.OVER, fmt.count(used - most)))
     listed = "".join(f'<li><i class="{css}"></i><span>{esc(title)}</span> <b>{esc(count)}</b></li>'
                      for css, title, count in rows)
-    return (f'<div class="tf-budget{" tf-over" if used > most else ""}"><div class="tf-budget-bar" role="img" '
+    return (f'<div class="tf-budget {css}"><div class="tf-budget-bar" role="img" '
             f'aria-label="{esc(words)}">{"".join(segments)}{limit}</div>'
             + (f'<ul class="tf-budget-parts">{listed}</ul>' if legend else "") + "</div>")
 

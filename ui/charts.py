@@ -10,6 +10,7 @@ from . import figures as fmt
 from . import strings
 from .runs import Figures
 
+PARTS = 8
 TIERS = ("quote", "n-gram", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
 
 
@@ -128,15 +129,21 @@ def intensity(share: float, top: float) -> float:
     return sqrt(share / top) if top > 0 and share > 0 else 0.0
 
 
+def part_colour(part: int) -> str:
+    """The class of a document's colour among several, from 0; style sheets tell PARTS of them apart."""
+    return f"tf-part-{part % PARTS + 1}"
+
+
 def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
-          read: Sequence[tuple[int, int]] | None = None) -> str:
+          read: Sequence[tuple[int, int]] | None = None, parts: Sequence[int] = ()) -> str:
     """The whole document, page by page. shares[0] belongs to page ``first_page``; pages in none of the ranges ``read``
-    are hollow.
+    are hollow. parts: pages of each of several documents, told apart by colour.
 
     The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
     top = max(shares, default=0.0)
     inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
     cells = []
+    part_of = [part for part, pages in enumerate(parts) for _ in range(pages)]
     for number, label in enumerate(labels, start=1):
         index = number - first_page
         share = shares[index] if 0 <= index < len(shares) else 0.0
@@ -145,6 +152,7 @@ def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1
             f" · {strings.NOT_READ}" if outside else f" · {share * 100:.1f} %" if shares else "")
         css = " tf-out" if outside else ""
         css += " tf-selected" if number == selected else ""
+        css += f" {part_colour(part_of[number - 1])}" if part_of else ""
         stop = "0" if number == (selected or 1) else "-1"
         cells.append(f'<button type="button" class="tf-page{css}" data-action="page" data-page="{number}" '
                      f'tabindex="{stop}" style="--i:{intensity(share, top):.3f}" title="{esc(title)}" '

@@ -10,7 +10,7 @@ import html
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from triforce_core import Document
@@ -37,10 +37,16 @@ def places(text: str) -> tuple[Place, ...]:
     return tuple(Place(*map(int, match.groups())) for match in found if match)
 
 
-def named_page(after: str) -> str | None:
-    """The label of the page that an answer names right behind a quotation: ' [p. 85].' -> '85'."""
+def named_page(after: str, labels: Iterable[str] = ()) -> str | None:
+    """The label of the page that an answer names right behind a quotation: ' [p. 85].' -> '85'. labels: those that
+    there are, as some have several words ("Moby Dick, 85"): the longest that stands there is meant."""
     match = _NAMED.match(after)
-    return match[1].rstrip(".") if match else None
+    if match is None:
+        return None
+    rest = after[match.start(1) :]
+    whole = [label for label in labels if " " in label and rest.startswith(label)
+             and not rest[len(label) :][:1].isalnum()]
+    return max(whole, key=len, default=match[1].rstrip("."))
 
 
 def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
@@ -119,13 +125,13 @@ class _Checked:
 
     def _told(self, known: Mapping[str, Found], words: str, after: str) -> tuple[bool, str] | None:
         found = known.get(_letters(words))
-        return (True, chips(found, self._labels, named_page(after))) if found else None
+        return (True, chips(found, self._labels, named_page(after, self._labels))) if found else None
 
     def _looked_up(self, words: str, after: str) -> tuple[bool, str] | None:
         if len(normal(words)) < LEAST:
             return None
         found = self.finder.find(words)
-        return (True, chips(found, self._labels, named_page(after))) if found else (False, missing())
+        return (True, chips(found, self._labels, named_page(after, self._labels))) if found else (False, missing())
 
 
 class Citations:

@@ -19,52 +19,28 @@ from triforce_core import TriForceError, ranges_text
 from . import citations, model_strings, strings, talk_strings
 from .charts import esc
 from .painter import Painter, Panel
-from .panels import chat, choice, head, html, instructions, library, models, race, reader, settings, side, talks
+from .panels import (
+    chat,
+    choice,
+    head,
+    html,
+    instructions,
+    library,
+    models,
+    race,
+    reader,
+    settings,
+    side,
+    talks,
+    together,
+)
 from .services import Services, View
 from .settings import Dials
+from .tabs import Tabs
 
 TICK = 0.1
 PULSE = 3.0  # seconds after which an unchanged screen yields all the same: only then Gradio notices a closed tab
-MOST_TABS = 256  # views kept, those of tabs that were closed asleep among them
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-
-
-class Tabs:
-    """The views of all open browser tabs, by Gradio's session id."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._views: dict[str, View] = {}
-
-    def open(self, session: str, remembered: Any) -> View:
-        """The view of a tab that was just loaded: what this browser showed last, if it still exists."""
-        view, known = self.get(session), remembered if isinstance(remembered, dict) else {}
-        document = known.get("document")
-        if self._services.opening and known.get("start") != self._services.start_id:
-            document = self._services.opening
-        entry = self._services.library.get(document)
-        if entry is not None:
-            view.document = entry.id
-            talk = self._services.conversations.get(known.get("conversation"))
-            newest = self._services.conversations.of(entry.id)
-            kept = talk.id if talk and talk.document == entry.id else None
-            page = known.get("page") if known.get("document") == entry.id else None
-            if isinstance(page, int):
-                view.page, view.openings = page, 1
-            view.conversation = kept or (newest[0].id if newest and known.get("conversation") else None)
-        return view
-
-    def get(self, session: str | None) -> View:
-        view = self._views.setdefault(session or "", View())
-        while len(self._views) > MOST_TABS:
-            self._views.pop(next(iter(self._views)))
-        return view
-
-    def known(self, session: str) -> bool:
-        return session in self._views
-
-    def close(self, session: str) -> None:
-        self._views.pop(session, None)
 
 
 def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
@@ -80,6 +56,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             with gr.Column(elem_id="center", scale=1, min_width=200):
                 head_html, notice = head.build_head()
                 locked, chosen = head.build_locked(), choice.build()
+                picked, picked_budget = together.build()
                 with gr.Tabs(elem_id="tabs") as tab_bar:
                     with gr.Tab(strings.CHAT, id="chat", elem_id="tab-chat"):
                         named = talks.build()
@@ -98,7 +75,8 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         outputs = {
             "documents": documents, "head": head_html, "notice": notice, "locked": locked.column,
             "locked_text": locked.text, "choice_text": chosen.text,
-            "chapters": chosen.chapters, "pages_wanted": chosen.pages, "range_text": chosen.budget,
+            "pick": picked, "pick_budget": picked_budget, "chapters": chosen.chapters, "pages_wanted": chosen.pages,
+            "range_text": chosen.budget,
             "transcript": talk.transcript, "live": talk.live, "stop": talk.stop, "figures": figures, "strip": strip,
             "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
             "history": history, "models_board": shelf.board, "memory": memory, "talk_bar": named.bar,
@@ -108,7 +86,8 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         }
         panels = [*library.panels(services), *head.panels(services), *chat.panels(services), *side.panels(services),
                   *reader.panels(services), *race.panels(services), *models.panels(services), *talks.panels(services),
-                  *choice.panels(services), *instructions.panels(services), _memory(services)]
+                  *choice.panels(services), *together.panels(services), *instructions.panels(services),
+                  _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
         gr.on([page.load, awake.click], _live(tabs, panels, list(outputs)), [memory], list(outputs.values()),
@@ -118,7 +97,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
 
         act = _act(services, tabs)
         for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board,
-                       shelf.board, named.bar, talk.editing):
+                       shelf.board, named.bar, talk.editing, picked, picked_budget):
             source.click(act, None, None, queue=False, **PRIVATE)
         _wire_documents(services, tabs, upload, locked, chosen, uploads)
         _wire_questions(services, tabs, talk, lanes, tab_bar)
@@ -222,7 +201,7 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         view.traced = None if view.traced == data.get("answer") else data.get("answer")
 
     def choose_pages(view: View, data: dict[str, str]) -> None:
-        entry = services.library.get(view.document)
+        entry, view.picking = services.library.get(view.document), None
         view.choosing = ranges_text(services.suggestion(entry)) if entry else None
 
     def edit(view: View, data: dict[str, str]) -> None:
@@ -251,7 +230,7 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
         "again": lambda view, data: services.ask_again(view, data.get("answer", "")),
         "version": lambda view, data: services.conversations.show(data.get("answer", "")),
         "found": lambda view, data: services.find(view, data.get("conversation", ""), data.get("answer", "")),
-        **models.actions(services),
+        **models.actions(services), **together.actions(services),
     }
 
     def act(event: gr.EventData, request: gr.Request) -> None:

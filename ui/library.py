@@ -12,18 +12,19 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from triforce_core import Chapter, Document, DocumentOpened, Page, TriForceError, page_ranges
+from triforce_core import Chapter, Document, DocumentOpened, Page, TriForceError, page_ranges, together
 
-from . import languages, strings
+from . import choice_strings, languages, strings
 from .database import Database
 
 Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
 EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".html", ".htm", ".docx", ".epub")
 MAX_UPLOAD_BYTES = 500 << 20
+MOST_PARTS = 20  # documents that are read together
 STATES = ("new", "extracting", "locked", "failed", "ready")
 
 
@@ -32,7 +33,7 @@ class Entry:
     """One document of the library. chosen: the pages chosen to be read, as ``page_ranges`` takes them ("": all).
 
     read_with: the model that read it last. readings: ``Document.id`` of every choice of its pages that was read, which
-    is how saved readings name them."""
+    is how saved readings name them. parts: the documents that it was put together from; it has no file of its own."""
 
     id: str
     name: str
@@ -54,6 +55,7 @@ class Entry:
     readings: tuple[str, ...] = ()
     language: str = ""  # as of ``languages.kept``
     chosen: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def ranges(self) -> Ranges:
@@ -110,7 +112,8 @@ class Library:
                 found = self._database.rows(
                     "select * from documents order by max(coalesce(opened_at, 0), added_at) desc, name")
                 self._cached = [Entry(**(dict(row) | {name: tuple(json.loads(row[name]))
-                                                      for name in ("warnings", "readings")})) for row in found]
+                                                      for name in ("warnings", "readings", "parts")}))
+                                for row in found]
                 self._cached_version = version
             return list(self._cached)
 
@@ -141,6 +144,14 @@ class Library:
         partial.write_text(json.dumps(content), encoding="utf-8")
         os.chmod(partial, 0o600)
         os.replace(partial, target)
+        self._is_ready(key, document)
+        for entry in self.holding(key):
+            self._read.pop(entry.id, None)
+            whole = self._together(entry.parts)
+            if whole is not None:
+                self._is_ready(entry.id, whole)
+
+    def _is_ready(self, key: str, document: Document) -> None:
         self._remember(key, document)
         before = self.get(key)
         if before and before.pages != len(document.pages):  # other pages than those that were chosen
@@ -157,10 +168,59 @@ class Library:
             self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model,
                         readings=json.dumps(readings))
 
+    def combine(self, keys: Sequence[str]) -> Entry:
+        """Several documents as one, in this order; the same ones in the same order are the same entry. Raises
+        TriForceError where the text of one is not there."""
+        flat = dict.fromkeys(part for key in keys if (known := self.get(key)) for part in (known.parts or (key,)))
+        parts = [entry for entry in map(self.get, flat) if entry is not None]
+        if len(parts) < 2 or len(parts) > MOST_PARTS:
+            raise TriForceError(choice_strings.TOO_FEW.format(most=MOST_PARTS))
+        key = hashlib.sha256("\0".join(("together", *flat)).encode()).hexdigest()
+        document = self._together(tuple(flat))
+        if document is None:
+            raise TriForceError(choice_strings.PART_MISSING)
+        if self.get(key) is None:
+            self._database.write(
+                "insert or ignore into documents (id, name, extension, bytes, added_at, state, parts)"
+                " values (?,?,'',?,?,'new',?)",
+                (key, document.title[:200], sum(part.bytes for part in parts), time.time(), json.dumps(list(flat))))
+            self.version += 1
+        self._is_ready(key, document)
+        entry = self.get(key)
+        assert entry is not None
+        return entry
+
+    def holding(self, key: str) -> list[Entry]:
+        """What was put together from this document and others."""
+        return [entry for entry in self.entries() if key in entry.parts]
+
+    def parts(self, entry: Entry) -> list[Entry]:
+        """The documents that it is made of: itself, or those that it was put together from."""
+        return [part for key in entry.parts if (part := self.get(key))] if entry.parts else [entry]
+
+    def place(self, entry: Entry, page: int) -> tuple[Entry, int]:
+        """Whose file a page stands in, and which page of it that is; both counted from 1."""
+        for part in self.parts(entry):
+            if page <= part.pages:
+                return part, page
+            page -= part.pages
+        raise AssertionError("a page that is not there")
+
+    def _together(self, parts: Sequence[str]) -> Document | None:
+        texts = [self.document(part) for part in parts]
+        found = [text for text in texts if text is not None]
+        return together(found) if len(found) == len(parts) else None
+
     def document(self, key: str) -> Document | None:
         """The text of a ready document, or None if it has to be extracted (again)."""
         if key in self._read:
             return self._read[key]
+        known = self.get(key)
+        if known is not None and known.parts:
+            document = self._together(known.parts)
+            if document is not None:
+                self._remember(key, document)
+            return document
         try:
             content = json.loads((self._folder / key / "document.json").read_text(encoding="utf-8"))
             pages = tuple(Page(label, text) for label, text in content["pages"])

@@ -43,7 +43,9 @@ def routes(services: Services) -> list[Route]:
         entry, _, number = found
         wide = request.query_params.get("width", "")
         width = next((w for w in WIDTHS if wide.isdigit() and len(wide) < 6 and w >= int(wide)), WIDTHS[-1])
-        drawn = services.pages.picture(services.library.file(entry), number, width) if entry.kind == "pdf" else None
+        part, there = services.library.place(entry, number) if number else (entry, 0)
+        pictured = number and part.kind == "pdf"
+        drawn = services.pages.picture(services.library.file(part), there, width) if pictured else None
         if drawn is None:
             return Response(status_code=404, headers=NOT_KEPT)
         return Response(drawn, media_type="image/png", headers=HEADERS)
@@ -60,7 +62,8 @@ def routes(services: Services) -> list[Route]:
                         for place in places(request.query_params.get("spot", ""))
                         if place.page == number and place.start < place.end)
         answer: dict[str, Any] = {"page": number, "label": page.label}
-        layout = services.pages.layout(services.library.file(entry), number) if entry.kind == "pdf" else None
+        part, there = services.library.place(entry, number)
+        layout = services.pages.layout(services.library.file(part), there) if part.kind == "pdf" else None
         if layout is None:
             answer |= {"text": page.text, "ranges": ranges}
         else:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
-from . import export, race, settings, strings, talk_strings
+from . import choice_strings, export, race, settings, strings, talk_strings
 from .citations import Citations
 from .conversations import Conversation, Conversations
 from .database import Database
@@ -25,6 +25,7 @@ from .reading import Reader, ReadingRoom
 from .readings import Readings
 from .runs import Run, RunStore
 from .settings import Dials
+from .shelf import Shelf
 from .starters import starters
 
 
@@ -40,7 +41,7 @@ class View:
     from outside the page view. traced: the answer shown token by token. editing: the answer whose question is being
     reworded. renaming: the conversation. instructing: its instructions are being written. system: those of a
     conversation that nothing was asked in yet. sought: words searched for in all conversations. choosing: pages
-    are being chosen, as typed so far. notice: (kind, title, text)."""
+    are being chosen, as typed so far. picking: documents are, to be read together. notice: (kind, title, text)."""
 
     document: str | None = None
     conversation: str | None = None
@@ -54,6 +55,7 @@ class View:
     system: str = ""
     sought: str = ""
     choosing: str | None = None
+    picking: tuple[str, ...] | None = None
     notice: tuple[str, str, str] | None = None
     watcher: object = None  # the loop that draws this tab; None while the tab sleeps
 
@@ -83,6 +85,7 @@ class Services:
         self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs)
         self.instructions = Instructions(self.conversations, lambda: self.desk.model)
         self.readings = Readings(folders.saved_readings, config.saved_quota_bytes)
+        self.shelf = Shelf(self.library, self.desk)
         self.room = ReadingRoom(self.library, read, self.desk.read)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
@@ -123,6 +126,8 @@ class Services:
         entry = self.library.get(document)
         if entry is None:
             return
+        if entry.parts and self.library.document(document) is None:
+            raise Refusal(choice_strings.PART_MISSING)
         if entry.state in ("new", "failed") or (entry.state == "ready" and self.library.document(document) is None):
             self.room.extract(document, then_read=True)
         elif entry.state == "ready":
@@ -136,6 +141,7 @@ class Services:
             return
         newest = self.conversations.of(document)
         view.document, view.page, view.spot, view.choosing, view.notice = document, None, (), None, None
+        view.picking = None
         view.conversation = newest[0].id if newest else None
         view.editing, view.renaming, view.sought, view.instructing, view.system = None, False, "", False, ""
         self.library.touch(document)
@@ -158,11 +164,25 @@ class Services:
         if problems:
             view.notice = ("error", strings.NOT_ADDED, " ".join(problems))
 
+    def read_together(self, view: View) -> None:
+        """Open the documents that were picked as one, in a conversation of their own. Raises TriForceError."""
+        before, left = self.library.get(view.document), view.conversation
+        entry = self.shelf.combine(view.picking or ())
+        self.open(view, entry.id)
+        if before is not None and left and before.id != entry.id and view.conversation is None:
+            view.notice = ("info", choice_strings.NEW_TALK, choice_strings.NEW_TALK_MORE.format(
+                count=len(entry.parts), title=before.title or before.name))
+
     def unlock(self, view: View, password: str) -> None:
         if view.document and password:
             self.room.extract(view.document, password=password, then_read=True)
 
     def delete(self, view: View, document: str) -> None:
+        """Raises Refusal where it is part of what is read together."""
+        entry = self.library.get(document)
+        for whole in self.library.holding(document) if entry else ():
+            raise Refusal(choice_strings.PART_OF.format(title=entry.title or entry.name, whole=whole.title),
+                          remedy=choice_strings.PART_OF_MORE)
         for run in self.runs.active():
             if run.document == document:
                 self.desk.stop(run)
@@ -209,6 +229,10 @@ class Services:
         if fit is None or fit.fits or entry.chosen:
             return entry.ranges
         total, last = 0, 0
+        whole = [sum(part.pages for part in self.library.parts(entry)[: n + 1]) for n in range(len(entry.parts))]
+        fitting = [pages for pages in whole if sum(fit.page_tokens[:pages]) <= fit.max_tokens]
+        if fitting:  # of several documents, those that fit whole
+            return ((1, fitting[-1]),)
         for tokens in fit.page_tokens:
             total += tokens
             if total > fit.max_tokens - 64:

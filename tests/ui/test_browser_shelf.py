@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from pathlib import Path
 
 import pytest
 from little_books import write_chapters
-from page_steps import PAGES, answered, ask
+from page_steps import PAGES, answered, ask, upload
+
+from ui import strings
 
 pytestmark = pytest.mark.browser
 OUTLINE = (("Before the storm", 0, 2), ("Its ships", 1, 3), ("The storm", 0, 5), ("After it", 0, 7))
@@ -80,3 +83,81 @@ def test_chapters_by_keyboard_are_read_and_asked_about(served, tab) -> None:
     assert tab.locator(".tf-page.tf-out").count() == 3
     tab.reload()
     tab.wait_for_selector("#head:has-text('pages 3 to 5, 7 to 8 of 8')")
+
+
+def test_several_documents_together(served, tab, dials) -> None:
+    first = open_chapters(served, tab)
+    tab.click("#leave-pages")
+    ask(tab, "What about this one alone?")
+    answered(tab)
+    second = upload(served, tab, 5)
+    tab.focus("#head [data-action=together]")  # from here on by keyboard
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#pick h2")
+    tab.wait_for_selector(f"#pick label:has-text('{second.stem}') input:checked")
+    tab.wait_for_selector("#pick-budget [data-action=read-together][disabled]")
+    tab.focus(f"#pick label:has-text('{first.stem}') input")
+    tab.keyboard.press("Space")
+    tab.wait_for_selector("#pick-budget .tf-budget-parts li:nth-child(4)")
+    legend = tab.locator("#pick-budget .tf-budget-parts li").all_inner_texts()
+    assert [second.stem in legend[0], first.stem in legend[1]] == [True, True] and len(legend) == 4
+    tab.focus("#pick-budget [data-action=read-together]")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector(f"#head .tf-title:has-text('{second.stem} + {first.stem}')")
+    tab.wait_for_selector("#head .tf-dot-ok")
+    tab.wait_for_selector("#pick h2", state="detached")
+    assert tab.locator("#head .tf-budget-bar span").count() == 4 and "every one of 13 pages" in tab.inner_text("#head")
+    assert tab.locator("#transcript .tf-question").count() == 0  # a conversation of its own
+    dials.answer = f'It was "counted 201 ships before the storm" [p. {first.stem}, 2], not "counted no ships at all".'
+    ask(tab, "How many ships?")
+    answered(tab)
+    chips = tab.locator("#transcript .tf-cite")
+    assert chips.all_inner_texts() == [f"p. {first.stem}, 2", f"p. {second.stem}, 2"]
+    assert tab.locator("#transcript .tf-uncited").count() == 1
+    chips.nth(0).click()  # of the PDF: its picture, the words marked
+    tab.wait_for_selector("#page mark.tf-box")
+    assert tab.inner_text("#page-label") == f"Page {first.stem}, 2" and tab.input_value("#page-number") == "7"
+    tab.wait_for_function("document.querySelector('#page img')?.naturalWidth > 9")
+    chips.nth(1).click()  # of the text
+    tab.wait_for_selector("#page .tf-page-text mark")
+    assert "counted 201 ships" in tab.inner_text("#page .tf-page-text")
+    colours = tab.eval_on_selector_all("#strip .tf-page", "cells => cells.map(c => /tf-part-(.)/.exec(c.className)[1])")
+    assert "".join(colours) == "1" * 5 + "2" * 8
+    tab.reload()
+    answered(tab)
+    tab.click(f"#documents .tf-doc-open:has-text('{first.stem}') >> nth=-1")
+    tab.wait_for_selector("#transcript .tf-bubble:has-text('this one alone')")
+
+
+def test_too_much_together_says_what_to_leave_out(served, tab, dials, monkeypatch) -> None:
+    long, short = upload(served, tab, 12), upload(served, tab, 4)
+    counted = served.services.desk.fits[served.services.library.entries()[0].id].tokens
+    monkeypatch.setattr(served.services.desk._engine, "_model",
+                        dataclasses.replace(served.services.desk.model, max_context=1024 + 3 * counted + 60))
+    served.services.desk.fits.clear()
+    tab.click("#together-button")
+    tab.check(f"#pick label:has-text('{long.stem}') input")
+    tab.click("#pick-budget [data-action=read-together]:not([disabled])")
+    tab.wait_for_selector(f"#choice:has-text('{strings.TOO_LONG_TITLE}')")
+    tab.fill(PAGES, "1-16")
+    tab.wait_for_selector(f"#range-text .tf-bad:has-text('Without “{short.stem}” it would fit')")
+    tab.click(f"#chapters label:has-text('{long.stem}') input")
+    tab.wait_for_selector("#range-text .tf-good")
+    tab.click("#read-pages")
+    tab.wait_for_selector("#head:has-text('pages 1 to 4 of 16')")
+    assert tab.locator(".tf-page.tf-out").count() == 12
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_its_dialogs_fit_the_screen(served, tab, width: int, theme: str) -> None:
+    path = open_chapters(served, tab)
+    tab.set_viewport_size({"width": width, "height": 640})
+    tab.goto(f"{served.url}?__theme={theme}")
+    for action, button in (("choose-pages", "#read-pages"), ("together", "#pick-budget [data-action=leave-together]")):
+        tab.click(f"#head [data-action={action}]")
+        tab.locator(button).scroll_into_view_if_needed()
+        box = tab.locator(button).bounding_box()
+        assert box["y"] + box["height"] <= 640 and box["x"] + box["width"] <= width, path
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.click("#pick-budget [data-action=leave-together]")

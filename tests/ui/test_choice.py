@@ -12,7 +12,7 @@ from little_books import make_document, wait_for, write_book
 from test_screens import ENTRY, EVIL
 
 from triforce_core import Chapter, DocumentFit, RoundEvent, TriForceError
-from ui import budget
+from ui import budget, charts
 from ui.database import Database
 from ui.library import Library
 from ui.panels import choice
@@ -44,12 +44,12 @@ def test_the_bar_adds_up() -> None:
     assert "about 250" in drawn and 'aria-label="about 350 of 800 tokens"' in drawn
     over = budget.bar([budget.Part("A", 1000), budget.Part("B", 200)], 800, 200)
     assert sum(widths(over)) == pytest.approx(100, abs=0.01) and "left:57.14%" in over and "<b>400</b>" in over
-    assert budget.colour(0) == budget.colour(budget.COLOURS) != budget.colour(1)
+    assert charts.part_colour(0) == charts.part_colour(charts.PARTS) != charts.part_colour(1)
 
 
 def test_room_is_what_the_context_has_beside_the_document() -> None:
-    assert choice.room(FIT, 550) == 200 and choice.room(FIT, 0) == 0
-    assert choice.room(replace(FIT, limited_by="memory"), 550) == 0
+    assert budget.room(FIT, 550) == 200 and budget.room(FIT, 0) == 0
+    assert budget.room(replace(FIT, limited_by="memory"), 550) == 0
 
 
 def test_shares_of_pages_stand_where_the_pages_are() -> None:

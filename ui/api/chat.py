@@ -14,13 +14,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from triforce_core import Document, Turn, chapter_ranges, page_ranges
+from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
 
 from .. import strings
+from ..library import Entry, Ranges
 from ..runs import Run
 from ..services import Services
 from .files import Files
-from .messages import Wish, read_wish, sampling, shown
+from .messages import FileRef, Wish, read_wish, sampling, shown
 from .models import Models
 from .problems import Problem, answered
 from .replies import REASONS, chunk, completion, event, quotes, usage_chunk
@@ -71,11 +72,11 @@ class Chat:
         return answer
 
     async def _run(self, wish: Wish) -> Run:
-        """A run about the wish's document, with its system text. Raises Problem."""
-        if wish.file is None:
+        """A run about the wish's documents, with its system text. Raises Problem."""
+        if not wish.files:
             guest = await asyncio.to_thread(self._lend, wish.system)
             return Run(guest.id, wish.question, guest=guest)
-        entry, document = await self._files.read(wish.file)
+        found = [await self._files.read(file) for file in wish.files]
         if wish.system.strip():
             model = await self._models.loaded()
             if not model.instructions:
@@ -83,10 +84,14 @@ class Chat:
                               "answers questions about the document", param="messages",
                               remedy="Leave the system message out, or choose a chat model with --model.")
         system = wish.system.strip()
-        if not wish.file.pages and not wish.file.chapters:
-            return Run(entry.id, wish.question, ranges=entry.ranges, system=system)
-        ranges = (page_ranges(wish.file.pages, len(document.pages)) if wish.file.pages
-                  else chapter_ranges(wish.file.chapters, document))
+        parts = [(entry, document, _ranges(file, entry, document))
+                 for file, (entry, document) in zip(wish.files, found, strict=True)]
+        if len(parts) > 1:
+            guest = together([document.pick(ranges) for _, document, ranges in parts])
+            return Run(guest.id, wish.question, guest=guest, system=system)
+        (entry, document, ranges), (file,) = parts[0], wish.files
+        if not file.pages and not file.chapters:
+            return Run(entry.id, wish.question, ranges=ranges, system=system)
         guest = document.pick(ranges)
         return Run(guest.id, wish.question, ranges=ranges, guest=guest, system=system)
 
@@ -192,6 +197,13 @@ class Chat:
             self._tokens[_digest(run.fold.text)] = tuple(run.fold.token_ids)
             while len(self._tokens) > _REMEMBERED:
                 self._tokens.popitem(last=False)
+
+
+def _ranges(file: FileRef, entry: Entry, document: Document) -> Ranges:
+    """The pages that a message wants of a document, or else those that were chosen on the page."""
+    if file.pages:
+        return page_ranges(file.pages, len(document.pages))
+    return chapter_ranges(file.chapters, document) if file.chapters else entry.ranges
 
 
 def _failure(run: Run) -> Problem:

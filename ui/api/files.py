@@ -55,7 +55,7 @@ class Files:
 
     @answered
     async def all(self, request: Request) -> Response:
-        found = [describe(entry) for entry in self._library.entries()]
+        found = [describe(entry) for entry in self._library.entries() if not entry.parts]
         edges = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
         return JSONResponse({"object": "list", "data": found, "has_more": False} | edges)
 

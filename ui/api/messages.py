@@ -42,12 +42,13 @@ class FileRef:
 
 @dataclass(frozen=True)
 class Wish:
-    """history: (question, answer) pairs before the question. system: the document's text where there is no file."""
+    """history: (question, answer) pairs before the question. system: the document's text where there is no
+    file. files: the documents, each once, in the order in which they were named."""
 
     question: str
     history: tuple[tuple[str, str], ...]
     system: str
-    file: FileRef | None
+    files: tuple[FileRef, ...]
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool
@@ -68,15 +69,12 @@ def read_wish(body: Mapping[str, Any]) -> Wish:
     for (first, question), (second, answer) in zip(turns[:-1:2], turns[1:-1:2], strict=True):
         assert (first, second) == ("user", "assistant")
         pairs.append((question, answer))
-    if len(files) > 1:
-        raise Problem(400, "several_documents", "The messages name several documents", param="messages",
-                      remedy="Ask about one document in a conversation.")
     if not files and not system.strip():
         raise Problem(400, "no_document", "The request names no document", param="messages", remedy=(
             'Add a part {"type": "file", "file": {"file_id": ...}} to a message (see /v1/files), or send the '
             "document's text as the system message."))
     options = body.get("stream_options") or {}
-    return Wish(turns[-1][1], tuple(pairs), system, files[0] if files else None, _stops(body.get("stop")),
+    return Wish(turns[-1][1], tuple(pairs), system, tuple(files), _stops(body.get("stop")),
                 bool(body.get("stream")), isinstance(options, dict) and bool(options.get("include_usage")))
 
 

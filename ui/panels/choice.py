@@ -5,8 +5,9 @@ What counts is the line of pages; chapters.js keeps the ticks in step with it, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -19,8 +20,11 @@ from ..charts import esc
 from ..library import Entry, Ranges
 from ..painter import Panel
 from ..services import Services, View
+from ..shelf import Weighing
 from . import html
 from .library import pages
+
+Split = Callable[[Ranges], Sequence[tuple[str, int]]]
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,10 @@ def words(entry: Entry, fit: DocumentFit | None) -> str:
     return f"<h2>{esc(title)}</h2><p>{esc(text)}</p>"
 
 
-def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int = 0) -> str:
-    """Whether the pages typed so far fit, and the bar of what they take. context: the model's, 0 if it is not known."""
+def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int = 0,
+                split: Split | None = None) -> str:
+    """Whether the pages typed so far fit, and the bar of what they take. context: the model's, 0 if it is not known.
+    split: title and tokens of each of several documents, for the pages of some ranges."""
     try:
         ranges = page_ranges(typed, entry.pages)
     except TriForceError:
@@ -82,13 +88,12 @@ def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int 
     else:
         good, text = True, choice_strings.CHOSEN_FITS.format(
             chosen=chosen, tokens=fmt.count(tokens), percent=fmt.percent(tokens, fit.max_tokens))
-    drawn = budget.bar([budget.Part(chosen, tokens)], fit.max_tokens, room(fit, context), legend=False)
+    parts = [budget.Part(title, taken) for title, taken in (split(ranges) if split else [(chosen, tokens)])]
+    weighing = Weighing(tuple(parts), fit.max_tokens, budget.room(fit, context))
+    drawn = budget.bar(parts, weighing.most, weighing.room, legend=split is not None, css="tf-inline")
+    if split:
+        text += "".join(" " + choice_strings.DROP_ONE.format(title=part.title) for part in weighing.enough[:1])
     return f'{drawn}<p class="{"tf-good" if good else "tf-bad"}">{esc(text)}</p>'
-
-
-def room(fit: DocumentFit, context: int) -> int:
-    """Tokens kept for questions and answers; 0 where memory is the limit or the context is not known."""
-    return max(0, context - fit.max_tokens) if fit.limited_by == "context" else 0
 
 
 def listed(document: Document, fit: DocumentFit | None, typed: str) -> str:
@@ -147,8 +152,11 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_budget(view: View) -> str:
         shown = choosing(view)
-        context = desk.model.max_context if desk.model else 0
-        return range_words(*shown, typed(view, shown[0]), context) if shown else ""
+        if shown is None:
+            return ""
+        (entry, fit), context = shown, desk.model.max_context if desk.model else 0
+        split = partial(services.shelf.split, entry, fit) if entry.parts and fit else None
+        return range_words(entry, fit, typed(view, entry), context, split)
 
     def key(view: View) -> tuple[object, ...]:
         shown = choosing(view)

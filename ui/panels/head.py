@@ -8,7 +8,7 @@ import gradio as gr
 
 from triforce_core import DocumentOpened, LoadProgress
 
-from .. import choice_strings, strings
+from .. import budget, choice_strings, strings
 from .. import figures as fmt
 from ..charts import esc, meter
 from ..desk import Reading
@@ -16,6 +16,7 @@ from ..library import Entry
 from ..painter import Panel
 from ..reading import Extraction
 from ..services import Services, View
+from ..shelf import Weighing
 from ..transcript import button, card
 from . import html
 from .choice import which
@@ -93,12 +94,15 @@ def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
 
 
 def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, reading: Reading | None = None,
-         load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "") -> str:
-    """The open document: its name, and one line (or bar, or card) about where it stands."""
+         load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "",
+         weighing: Weighing | None = None) -> str:
+    """The open document: its name, and one line (or bar, or card) about where it stands. weighing: what each of several
+    documents takes that are read together."""
     if entry is None:
         return ""
     body = ""
     choose = button(strings.CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
+    choose += button(choice_strings.ADD_MORE, "together", css="tf-quiet")
     if phase == "extracting":
         total = extraction.pages_total if extraction else 0
         text = (strings.EXTRACTING.format(done=extraction.pages_done, total=total) if extraction and total
@@ -118,8 +122,12 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         words = strings.RESTING if phase == "resting" else strings.NOT_READ_YET
         read = button(strings.READ_NOW, "read", css="tf-quiet")
         body = f'<p class="tf-muted tf-fact">{esc(words)} {read} {choose}</p>'
+    if weighing and phase in ("ready", "resting", "closed"):
+        body += budget.bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
     warnings = "".join(card("warn", strings.WARNINGS, text) for text in entry.warnings)
-    return f'<h1 class="tf-title">{esc(entry.title or entry.name)}</h1>{body}{warnings}'
+    title = entry.title or entry.name
+    several = f' tf-several" title="{esc(title)}' if entry.parts else ""
+    return f'<h1 class="tf-title{several}">{esc(title)}</h1>{body}{warnings}'
 
 
 def panels(services: Services) -> list[Panel]:
@@ -129,14 +137,19 @@ def panels(services: Services) -> list[Panel]:
         entry = library.get(view.document)
         return entry, services.phase(entry) if entry else ""
 
+    def alone(view: View) -> bool:
+        """No dialog is open, which would have a bar of its own."""
+        return view.choosing is None and view.picking is None
+
     def key(view: View) -> tuple[object, ...]:
-        return view.document, phase(view)[1], desk.version, room.version, library.version
+        return view.document, phase(view)[1], desk.version, room.version, library.version, alone(view)
 
     def draw(view: View) -> str:
         entry, now = phase(view)
         document = view.document or ""
         return head(entry, now, extraction=room.extractions.get(document), reading=desk.readings.get(document),
-                    load=desk.load_progress, opened=desk.opened.get(document), problem=desk.problems.get(document, ""))
+                    load=desk.load_progress, opened=desk.opened.get(document), problem=desk.problems.get(document, ""),
+                    weighing=services.shelf.of(entry) if entry and alone(view) else None)
 
     def draw_notice(view: View) -> str:
         if view.notice is None:

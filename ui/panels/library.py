@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import gradio as gr
 
+from .. import choice_strings, languages, shelf_strings, strings
 from .. import figures as fmt
-from .. import languages, shelf_strings, strings
-from ..charts import esc, meter
+from ..charts import esc, meter, part_colour
 from ..conversations import Conversation
 from ..library import EXTENSIONS, Entry
 from ..painter import Panel
@@ -42,6 +42,9 @@ def delete_button(what: str, key: str, description: str) -> str:
 
 def cover(entry: Entry) -> str:
     """The first page of a PDF, small; of anything else, or where it cannot be drawn, the kind of file."""
+    if entry.parts:
+        colours = "".join(f'<b class="{part_colour(n)}"></b>' for n in range(len(entry.parts)))
+        return f'<span class="tf-cover tf-covers" aria-hidden="true">{colours}</span>'
     picture = ""
     if entry.state == "ready" and entry.kind == "pdf":
         picture = f'<span style="background-image: url(/pages/{entry.id}/1/picture?width=160)"></span>'
@@ -56,8 +59,8 @@ def day(moment: float, now: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(moment))
 
 
-def about(entry: Entry, saved: int, model: str, now: float) -> str:
-    """What there is to know about the open document."""
+def about(entry: Entry, saved: int, model: str, now: float, parts: Sequence[Entry] = ()) -> str:
+    """What there is to know about the open document. parts: the documents that it was put together from."""
     rows = []
     if entry.words:
         rows.append((shelf_strings.WORDS, fmt.count(entry.words)))
@@ -72,7 +75,10 @@ def about(entry: Entry, saved: int, model: str, now: float) -> str:
                      else shelf_strings.OTHER_MODEL.format(model=entry.read_with)))
     if entry.opened_at:
         rows.append((shelf_strings.OPENED, day(entry.opened_at, now)))
-    rows.append((shelf_strings.FILE, f"{entry.name}, {fmt.size(entry.bytes)}"))
+    if entry.parts:
+        rows += [(choice_strings.CONSISTS if not n else "", part.title or part.name) for n, part in enumerate(parts)]
+    else:
+        rows.append((shelf_strings.FILE, f"{entry.name}, {fmt.size(entry.bytes)}"))
     rows.append((shelf_strings.SAVED, fmt.size(saved) if saved else shelf_strings.NOT_SAVED))
     facts = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in rows)
     forget = ""
@@ -93,7 +99,8 @@ def room_line(room: Room) -> str:
 
 def document_item(entry: Entry, phase: str, current: bool) -> str:
     """One document: cover, title, size, where it stands."""
-    facts = [pages(entry.pages)] if entry.pages else []
+    facts = [choice_strings.COUNT.format(count=len(entry.parts))] if entry.parts else []
+    facts += [pages(entry.pages)] if entry.pages else []
     facts.append(fmt.count(entry.tokens) + " " + strings.TOKENS if entry.tokens else fmt.size(entry.bytes))
     title = entry.title or entry.name
     return (f'<li class="tf-doc{" tf-current" if current else ""}">'
@@ -115,6 +122,11 @@ def conversation_list(conversations: Sequence[Conversation], current: str | None
             f'data-action="new-conversation">{esc(strings.NEW_CONVERSATION)}</button><ul>{items}</ul></div>')
 
 
+def together_button() -> str:
+    return (f'<button type="button" class="tf-btn tf-wide" id="together-button" data-action="together" '
+            f'title="{esc(choice_strings.TOGETHER_HELP)}">{esc(choice_strings.TOGETHER)}</button>')
+
+
 def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequence[Conversation],
             conversation: str | None, details: str = "", room: str = "") -> str:
     """The whole panel. rows: documents with their phase. details: about the current one; room: of saved readings."""
@@ -125,7 +137,9 @@ def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequenc
         items.append(document_item(entry, phase, entry.id == current))
         if entry.id == current and entry.state == "ready":
             items.append(f'<li class="tf-nested">{details}{conversation_list(own, conversation)}</li>')
-    return f'<ul class="tf-docs">{"".join(items)}</ul>{room}'
+    several = sum(not entry.parts for entry, _ in rows) > 1
+    more = f'<div class="tf-together">{together_button()}</div>' if several else ""
+    return f'<ul class="tf-docs">{"".join(items)}</ul>{more}{room}'
 
 
 def panels(services: Services) -> list[Panel]:
@@ -143,7 +157,7 @@ def panels(services: Services) -> list[Panel]:
         own = services.conversations.of(view.document) if view.document else []
         entry, model = services.library.get(view.document), services.desk.model
         details = about(entry, services.readings.size(entry.readings), model.name if model else "",
-                        time.time()) if entry else ""
+                        time.time(), services.library.parts(entry)) if entry else ""
         room = services.readings.room()
         return listing(rows(), view.document, own, view.conversation, details, room_line(room) if room.used else "")
 

@@ -48,7 +48,7 @@ def opened(view: View, services: Services) -> str:
         return '<div data-page=""></div>'
     return (f'<div data-document="{esc(entry.id)}" data-pages="{entry.pages}" data-page="{view.page}" '
             f'data-spot="{spot(view.spot)}" data-serial="{view.openings}" '
-            f'data-picture="{int(entry.kind == "pdf")}"></div>')
+            f'data-picture="{int(any(part.kind == "pdf" for part in services.library.parts(entry)))}"></div>')
 
 
 def panels(services: Services) -> list[Panel]:

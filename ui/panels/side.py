@@ -30,10 +30,11 @@ def build() -> tuple[gr.HTML, gr.HTML, gr.HTML, gr.HTML]:
 
 
 def strip_section(document: Document, shares: Sequence[float], attended: Sequence[Passage], *, first_page: int,
-                  selected: int | None, read: Ranges, reported: bool = True) -> str:
+                  selected: int | None, read: Ranges, reported: bool = True,
+                  parts: Sequence[int] = ()) -> str:
     """The strip, what it means, and the passages that got most of the attention. reported: whether the engine can."""
     labels = [page.label for page in document.pages]
-    drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read)
+    drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read, parts=parts)
     note = strings.STRIP_HELP if shares else strings.STRIP_EMPTY if reported else strings.STRIP_REMOTE
     lines = [f'<h3 class="tf-h">{esc(strings.STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']
     found = [
@@ -148,7 +149,8 @@ def panels(services: Services) -> list[Panel]:
             return ""
         _, shares, chunks, first_page, _ = answer(view)
         return strip_section(document, shares, passages(chunks, document), first_page=first_page, selected=view.page,
-                             read=entry.ranges, reported=not services.sends_to)
+                             read=entry.ranges, reported=not services.sends_to,
+                             parts=[part.pages for part in services.library.parts(entry)] if entry.parts else ())
 
     def draw_engine(view: View) -> str:
         return engine_section(desk.state, desk.model, desk.load_progress, desk.problem, desk.status, desk.waiting,

@@ -1,0 +1,96 @@
+"""Documents that are read together: what each takes of the context, and what to leave out where all is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from triforce_core import DocumentFit, TriForceError
+
+from . import budget, choice_strings
+from .desk import Desk
+from .library import Entry, Library
+
+LETTERS_A_TOKEN = 4.0  # where no document was counted yet
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """parts: what each document takes. most: tokens that fit; room: kept beside them; 0: not known."""
+
+    parts: tuple[budget.Part, ...]
+    most: int
+    room: int
+
+    @property
+    def over(self) -> int:
+        return sum(part.tokens for part in self.parts) - self.most
+
+    @property
+    def enough(self) -> list[budget.Part]:
+        """Those of which leaving out one is enough, the smallest first."""
+        return sorted((part for part in self.parts if part.tokens >= self.over > 0), key=lambda part: part.tokens)
+
+
+class Shelf:
+    """Weighs documents by what the engine has counted, and estimates the others from their letters."""
+
+    def __init__(self, library: Library, desk: Desk) -> None:
+        self._library, self._desk = library, desk
+
+    def weigh(self, keys: Sequence[str]) -> Weighing:
+        """Documents that somebody may want to read together."""
+        entries = [entry for entry in map(self._library.get, keys) if entry is not None]
+        most, room = self._room()
+        return Weighing(tuple(self._part(entry) for entry in entries), most, room)
+
+    def of(self, entry: Entry) -> Weighing | None:
+        """Documents that are read together, by the pages that were chosen of them; None until they were counted."""
+        fit = self._desk.fits.get(entry.id)
+        if fit is None or not entry.parts or len(fit.page_tokens) != entry.pages:
+            return None
+        return Weighing(tuple(budget.Part(title, tokens, fit.estimated) for title, tokens in self.split(
+            entry, fit, entry.ranges)), fit.max_tokens, budget.room(fit, self._context))
+
+    def split(self, entry: Entry, fit: DocumentFit, ranges: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
+        """Title and tokens of each of its documents, of the pages in ``ranges``."""
+        wanted = {page for first, last in ranges for page in range(first, last + 1)}
+        found, before = [], 0
+        for part in self._library.parts(entry):
+            pages = range(before + 1, before + part.pages + 1)
+            found.append((part.title or part.name, sum(fit.page_tokens[page - 1] for page in pages if page in wanted)))
+            before += part.pages
+        return found
+
+    def combine(self, keys: Sequence[str]) -> Entry:
+        """Raises TriForceError where there are too few, or one cannot be read."""
+        for entry in filter(None, map(self._library.get, keys)):
+            if entry.state != "ready":
+                raise TriForceError(choice_strings.PART_MISSING)
+        return self._library.combine(keys)
+
+    @property
+    def _context(self) -> int:
+        return self._desk.model.max_context if self._desk.model else 0
+
+    def _room(self) -> tuple[int, int]:
+        """Tokens that fit, and those kept beside them, as the engine told of the last document that it counted."""
+        fits = list(self._desk.fits.values())
+        if fits:
+            return fits[-1].max_tokens, budget.room(fits[-1], self._context)
+        return self._context, 0
+
+    def _part(self, entry: Entry) -> budget.Part:
+        counted = self._counted(entry)
+        known = [(each, tokens) for each in self._library.entries() if (tokens := self._counted(each))]
+        letters = sum(each.characters for each, _ in known)
+        each = sum(tokens for _, tokens in known) / letters if letters else 1 / LETTERS_A_TOKEN
+        return budget.Part(entry.title or entry.name, counted or round(entry.characters * each), not counted)
+
+    def _counted(self, entry: Entry) -> int:
+        """Tokens of the whole document with this model; 0 where nobody counted them."""
+        fit = self._desk.fits.get(entry.id)
+        if fit is not None:
+            return 0 if fit.estimated else fit.tokens
+        model = self._desk.model.name if self._desk.model else ""
+        return (entry.tokens or 0) if not entry.chosen and entry.read_with == model else 0
