@@ -180,6 +180,15 @@ def test_a_document_that_does_not_fit_is_refused_with_the_pages_that_do(
     assert "document" not in Scripted.asked
 
 
+def test_several_files_are_read_together(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.md"
+    other.write_text("# Ships\n\nForty ships.")
+    assert cli.main(["ask", str(other), str(small), "why?", "--json"]) == 0
+    assert [page["label"] for page in json.loads(capsys.readouterr().out)["pages"]] == ["Ships, 1", "small, 1"]
+    assert cli.main(["ask", str(other), str(small), "why?", "--chapters", "ships"]) == 0
+    assert [page.label for page in Scripted.asked["document"].pages] == ["Ships, 1"]
+
+
 @pytest.mark.parametrize(("flags", "words"), [
     ("--chapters 2", "ships"), ("--chapters ships", "ships"), ("--chapters 1,3", "whales men"), ("--pages 2", "ships"),
     ("--pages 1,3", "whales men"), ("--chapters 1-3", "whales ships men"),

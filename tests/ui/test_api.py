@@ -156,6 +156,21 @@ def test_some_pages_of_a_document(client, served) -> None:
             "invalid_pages")
 
 
+def test_several_documents_together(client, served) -> None:
+    first, second = upload(client, 6), upload(client, 4)
+    parts = [{"type": "file", "file": {"file_id": second}}, {"type": "file", "file": {"file_id": first, "pages": "2"}},
+             {"type": "text", "text": "Ness?"}]
+    several = client.chat.completions.create(model="builtin", messages=[{"role": "user", "content": parts}])
+    alone = [client.chat.completions.create(model="builtin", messages=[{"role": "user", "content": [part, parts[-1]]}])
+             for part in parts[:2]]
+    assert several.usage.prompt_tokens > max(answer.usage.prompt_tokens for answer in alone)
+    assert not any(entry.parts for entry in served.services.library.entries())  # nothing is left behind
+    served.services.library.combine([second.removeprefix("file-"), first.removeprefix("file-")])
+    assert all(file.filename != "" and "+" not in file.filename for file in client.files.list().data)
+    with pytest.raises(Exception, match="part of"):
+        client.files.delete(first)
+
+
 def test_a_document_comes_along_in_the_message(client) -> None:
     text = "The harbour master of Ness kept a red lamp for the pilots of the bay."
     part = {"type": "file", "file": {"filename": "lamp.txt", "file_data":
