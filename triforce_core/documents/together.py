@@ -29,8 +29,9 @@ def together(documents: Sequence[Document]) -> Document:
                      for chapter in document.chapters if own and chapter.level < MOST_LEVELS]
     warnings = tuple(f"{name}: {warning}" for document, name in zip(documents, names, strict=True)
                      for warning in document.warnings)
+    languages = {document.language for document in documents}
     return Document(" + ".join(document.title for document in documents), KIND, tuple(pages), KIND, warnings,
-                    tuple(chapters))
+                    tuple(chapters), languages.pop() if len(languages) == 1 else "")
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:
