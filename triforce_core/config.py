@@ -118,8 +118,8 @@ class SpeculationConfig:
 
     gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass. pace: whether those
     on "auto" are chosen round by round from what passes cost and what was accepted lately, down to no draft at all
-    where none pays; otherwise they are the usual ones. "auto": with the cache in host memory, and on a GPU where the
-    text does not depend on them.
+    where none pays; otherwise they are the usual ones. "auto": so on a GPU. Where chance decides, the text of a seed
+    then depends on what passes were measured to cost on this machine, its distribution does not.
     budget: tokens of the full cache that the retrieval cache holds (per layer and KV head).
     refresh: what chooses the retrieved chunks: the attention mass of full verifications, or the
     query against chunk means. refresh_every: full passes between two choices.
@@ -136,8 +136,8 @@ class SpeculationConfig:
     query's own top k, which reads everything: an upper bound. Other than the default they are comparisons.
     ngram: whether text that repeats what stands in the document or the conversation is drafted by copying it, without a
     model; what that gains is measured while answering, and it stops where it gains nothing. "straight": copies go to
-    the full cache, in rounds in which they promise more than the other tiers ("auto": so on a CPU); "on": to the
-    small model.
+    the full cache, in rounds in which they promise more than the other tiers ("auto": so unless the cache lies in
+    host memory, and on a GPU at temperature 0 or coupled only); "on": to the small model.
     ngram_tail: tokens that it may write behind each draft of the small model, 0: it drafts for the small model only.
     tree: several guesses at a token in one draft: Sequoia's trees (arXiv 2402.12374) of at most tree_size guesses on
     tree_depth levels or, to compare, SpecInfer's chains side by side ("auto": none, unless what was measured on this

@@ -56,6 +56,17 @@ def test_the_dearer_the_other_is_the_sooner_copies_write(price: float, writer: s
     assert round_of(drafter, [*context], LONG[40:45])[0] == writer
 
 
+@pytest.mark.parametrize(("temperature", "writer"), [(0.0, NGRAM), (1.0, "draft")])
+def test_copies_may_be_left_to_answers_that_are_decided_by_draws(temperature: float, writer: str) -> None:
+    drafter = Either(Fixed(1), NGramDrafter(TextIndex(LONG), 16), 16, 4.0, by_draws_only=True)
+    sampler, context = Sampler(SamplingParams(temperature=temperature)), list(LONG)
+    for start in range(0, 60, 2):
+        draft = drafter.propose(context, 4, sampler)
+        context += LONG[start : start + 2]
+        drafter.settle(context, committed=True)
+    assert draft.given_by(drafter.tier)[0] == writer
+
+
 def test_a_copy_has_one_of_the_given_lengths() -> None:
     drafter, context = either(LONG, 1, lengths=(8, 3)), list(LONG)
     seen = set()

@@ -24,12 +24,14 @@ class Either(Drafter):
     """``first``, or copies alone. Which of them depends on earlier rounds only, never on a clock: all ranks agree."""
 
     def __init__(self, first: Drafter, copies: NGramDrafter, most: int, price: float,
-                 lengths: Sequence[int] = ()) -> None:
+                 lengths: Sequence[int] = (), *, by_draws_only: bool = False) -> None:
         """most: tokens of a copy. price: of a draft by ``first``, in passes of the reviewer. lengths: of copies, where
-        not all are equally good (a captured pass has one width); the longest that fits is taken."""
+        not all are equally good (a captured pass has one width); the longest that fits is taken. by_draws_only: no
+        copies where chance decides."""
         self.first, self.copies, self.tier = first, copies, first.tier
         self._most, self._price, self._lengths = most, price, sorted(lengths)
-        self._only_copies = False
+        self._by_draws_only = by_draws_only
+        self._only_copies = self._silent = False
         self._brought = 0.0  # tokens per round of ``first``, fading; 0: it has not written yet
         self._wrote: int | None = None  # where the round began that ``first`` writes
 
@@ -40,7 +42,9 @@ class Either(Drafter):
         return wanted or self._most
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
-        if sampler.masks is not None:  # what a quotation leaves open is short, and the other knows it too
+        # What a quotation leaves open is short, and the other knows it too.
+        self._silent = sampler.masks is not None or (self._by_draws_only and not sampler.by_draws)
+        if self._silent:
             return Draft() if self._only_copies else self.first.propose(context, num_draft_tokens, sampler)
         copy = self._fitting(self.copies.propose(context, self._most, sampler))
         rate, count = self.copies.proven_odds(context), len(copy.token_ids)
@@ -68,7 +72,8 @@ class Either(Drafter):
             self._brought = _FADING * self._brought + (1 - _FADING) * brought if self._brought else brought
             self._wrote = None
         self.first.settle(context, committed=committed)
-        self.copies.settle(context, committed=committed)
+        if not self._silent:
+            self.copies.settle(context, committed=committed)
 
     def reset(self) -> None:
         self._brought, self._wrote = 0.0, None

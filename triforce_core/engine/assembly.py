@@ -105,7 +105,8 @@ class Hierarchy:
         if self._text is not None and dials.straight:
             self.drafter = Either(self.drafter, NGramDrafter(self._text, dials.straight), dials.straight,
                                   _DRAFTING_BESIDE_A_LINK if self._chosen_in_passing else _DRAFTING,
-                                  _COPIES if loaded.target.graphs is not None else ())
+                                  _COPIES if loaded.target.graphs is not None else (),
+                                  by_draws_only=dials.straight_by_draws)
 
     def _middle(self, model: ModelOnCache, *, follows: bool) -> Drafter:
         """The tier between, over the drafter made so far."""

@@ -72,6 +72,7 @@ class Dials:
     ngram: bool
     ngram_tail: int
     straight: int  # tokens of a copy that goes to the full cache without a review; 0: there are none
+    straight_by_draws: bool  # none where chance decides either
     tree: str
     tree_tier: str  # "draft", "middle" or "none"
     tree_size: int
@@ -133,9 +134,9 @@ class Dials:
         # Alone, copies are the same whether they go straight or not; a tree is not reviewed copies.
         ngram = speculating and (wanted.ngram == "on" or (wanted.ngram == "straight" and not (middle or small)))
         ngram = ngram and trees.kind == "off"
-        # On a CPU straight copies bring 1.18 times the tokens per second on five workloads at temperature 0, and above
-        # it, within the noise, as many. On a GPU they were last measured when they wrote before they were proven.
-        copied_straight = wanted.ngram == "straight" or (wanted.ngram == "auto" and not on_gpu and not offloaded)
+        # At temperature 0 straight copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to
+        # 1.08 times going on with five books on a GPU. Above it next to no copy is proven: looking for them costs 2 %.
+        copied_straight = wanted.ngram == "straight" or (wanted.ngram == "auto" and not offloaded)
         straight = speculating and copied_straight and (middle or small)
         gamma1 = auto(wanted.gamma1, 2 if small else MOST_COPIED) if small or ngram else 0
         # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
@@ -148,8 +149,9 @@ class Dials:
             gamma2 = trees.depth
         gamma1s, gamma2s = (gamma1,), (gamma2,)
         # On two CPU cores measured costs mislead: on five workloads chosen lengths brought 0.79 to 1.02 of the tokens
-        # per second of the usual ones. On a GPU they bring more where the text does not depend on them.
-        paced = wanted.pace if wanted.pace != "auto" else "on" if offloaded else "draws" if on_gpu else "off"
+        # per second of the usual ones. On a GPU they bring 1.1 to 1.2 times as many, and where drafts are seldom right,
+        # they alone keep drafting from being slower than plain decoding.
+        paced = wanted.pace if wanted.pace != "auto" else "on" if on_gpu else "off"
         paced = paced if trees.kind == "off" else "off"
         if paced != "off" and wanted.gamma2 == "auto" and (middle or small):
             where = "offload" if offloaded else "on-chip" if on_gpu else "cpu"
@@ -210,4 +212,5 @@ class Dials:
                    "cross" if cross else "streaming",
                    wanted.sinks, auto(wanted.window, 256), wanted.lenience, ngram,
                    auto(wanted.ngram_tail, MOST_COPIED) if ngram and small else 0, MAX_FORCED if straight else 0,
+                   on_gpu and wanted.ngram == "auto",
                    trees.kind, trees.tier, trees.size, trees.depth, why)
