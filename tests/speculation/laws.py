@@ -26,8 +26,9 @@ def models(vocabulary: int = 3) -> tuple[TableModel, TableModel, TableModel]:
     return target, retrieval, TableModel(vocabulary, 3, like=target, blend=0.2)
 
 
-def tiers(retrieval: TableModel, small: TableModel, gamma1: int):
-    return HierarchicalDrafter(Settling(retrieval), ModelDrafter(Settling(small)), gamma1)
+def tiers(retrieval: TableModel, small: TableModel, gamma1: int, *, leaves_forced: bool = False):
+    below = ModelDrafter(Settling(small), leaves_forced=leaves_forced)
+    return HierarchicalDrafter(Settling(retrieval), below, gamma1)
 
 
 def ngrams() -> NGramDrafter:

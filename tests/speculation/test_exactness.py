@@ -10,7 +10,7 @@ from speculation.laws import BOUND, PARAMS, START, EvenAfterTwo, Leaning, deviat
 from speculation.toy import Settling, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.chain import ModelDrafter
+from triforce_core.drafters.chain import QUOTE, ModelDrafter
 from triforce_core.sampling import Sampler
 from triforce_core.speculation import verifier
 from triforce_core.speculation.draft import Draft, Verdict
@@ -62,10 +62,22 @@ def test_the_enumeration_sees_a_verifier_that_draws_from_p_instead_of_the_residu
 
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
 @pytest.mark.parametrize("masks", [EvenAfterTwo(), Leaning()], ids=["forced", "prior"])
-def test_masks_and_forced_tokens_stay_lossless(params, masks, rejection):
+@pytest.mark.parametrize("leaves_forced", [False, True])
+def test_masks_and_forced_tokens_stay_lossless(params, masks, leaves_forced, rejection):
     """Constrained speculation has the law of constrained plain decoding."""
     target, retrieval, small = models()
-    assert deviation(target, tiers(retrieval, small, 1), 2, params, masks) < BOUND
+    drafter = tiers(retrieval, small, 1, leaves_forced=leaves_forced)
+    assert deviation(target, drafter, 2, params, masks) < BOUND
+
+
+def test_a_small_model_may_leave_to_the_tier_above_what_the_document_forces():
+    _, _, small = models()
+    sampler, after_two = Sampler(SamplingParams(), masks=EvenAfterTwo()), [0, 2]
+    whole, own = (ModelDrafter(Settling(small), leaves_forced=leaves) for leaves in (False, True))
+    written = whole.propose(START, 6, sampler)
+    assert QUOTE in written.origins
+    assert own.propose(START, 6, sampler).token_ids == written.token_ids[: written.origins.index(QUOTE)]
+    assert own.propose(after_two, 6, sampler).token_ids == []
 
 
 def test_a_prior_is_added_to_the_logits_of_what_is_allowed():

@@ -184,10 +184,12 @@ MAX_FORCED = 32  # of them in one draft; a verification is not free per token
 
 
 class ModelDrafter(Drafter):
-    """Lets a model write a chain of tokens, one pass each; forced ones come without a pass."""
+    """Lets a model write a chain of tokens, one pass each; forced ones come without a pass.
 
-    def __init__(self, model: ModelOnCache, *, tier: str = "draft") -> None:
-        self.model, self.tier = model, tier
+    leaves_forced: it stops where some follow its own: to the tier above they come as cheap, and unseen by its pass."""
+
+    def __init__(self, model: ModelOnCache, *, tier: str = "draft", leaves_forced: bool = False) -> None:
+        self.model, self.tier, self._leaves_forced = model, tier, leaves_forced
         self._seconds, self._passes = 0.0, 0
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
@@ -198,6 +200,8 @@ class ModelDrafter(Drafter):
         grown = list(context)
         while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in sampler.stop):
             forced = sampler.forced(grown, MAX_FORCED)
+            if forced and self._leaves_forced:
+                break
             if forced:
                 tokens += forced
                 grown += forced

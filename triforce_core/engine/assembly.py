@@ -79,7 +79,7 @@ class Hierarchy:
                 assert small is not None
                 self._small = on_streaming(small, dials.sinks, dials.window)
             self.drafter = (grow_trees(loaded, self._small, dials, tier="draft") if dials.tree_tier == "draft"
-                            else ModelDrafter(self._small))
+                            else ModelDrafter(self._small, leaves_forced=dials.has_middle))
         if self._text is not None and dials.ngram:
             self.drafter = with_ngrams(self._small, self._text, dials.ngram_tail, dials.lenience)
         if dials.middle_cache == "streaming":
