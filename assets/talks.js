@@ -56,9 +56,30 @@
     const { action, question: words, answer } = target.dataset;
     if (action === 'edit') write(words);
     if (action === 'leave-edit') write('');
+    if (action === 'instruct') meet('#instructions textarea', '#leave-instructions');
+    if (action === 'rename') meet('#new-title input, #new-title textarea', '#leave-title');
     if (action === 'export') target.closest('.tf-menu').open = false;
     if (action === 'found') { pane('center'); lookFor(answer, 40); }
   });
+
+  // The box that a button opens is where the typing goes on, and what closes it leads back to the button.
+  function meet(field, way, tries = 40) {
+    const box = document.querySelector(field);
+    if (box?.offsetParent && !box.disabled) { box.focus(); return; }
+    const leave = document.querySelector(way);
+    if (box?.disabled && leave?.offsetParent) { leave.focus(); return; }
+    if (tries) setTimeout(() => meet(field, way, tries - 1), 50);
+  }
+  document.addEventListener('click', event => {
+    const box = event.target.closest?.('#keep-instructions, #leave-instructions') ? 'instruct'
+      : event.target.closest?.('#save-title, #leave-title') ? 'rename' : '';
+    if (box) lead(`#talk-bar [data-action=${box}]`);
+  });
+  function lead(back, tries = 40) {  // not away from where the person has gone meanwhile
+    const here = document.activeElement;
+    if (here === document.body || !here?.offsetParent) document.querySelector(back)?.focus();
+    else if (tries) setTimeout(() => lead(back, tries - 1), 50);
+  }
 
   function lookFor(answer, tries) {  // the transcript is drawn a moment later
     const found = answer && byId(`answer-${answer}`);

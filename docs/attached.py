@@ -6,8 +6,8 @@
 The app is started as a person starts it. Each question is asked twice, each time in a new conversation of a page that
 was just opened: once the page stays and shows the answer as it is written, once the browser is ended as soon as the
 question is queued; which comes first alternates. Rates are the engine's own, of the kept answers: all their tokens over
-all the time from the end of each question's reading to its last token. At least 0.97 is wanted. Other work on the machine,
-and a browser that shares its few cores, count against it.
+all the time from the end of each question's reading to its last token. At least 0.97 is wanted. Other work on the
+machine, and a browser that shares its few cores, count against it.
 """
 
 from __future__ import annotations

@@ -27,11 +27,13 @@ def test_written_by_keyboard_kept_and_heeded(served, tab, dials, monkeypatch) ->
     tab.focus("#talk-bar [data-action=instruct]")
     tab.keyboard.press("Enter")
     tab.wait_for_selector(f"#instructing:has-text('{words.INSTRUCT_HELP[:40]}')")
-    tab.fill(BOX, "Answer in French.")
+    tab.wait_for_function(f"document.activeElement === document.querySelector('{BOX}')")  # typing goes on there
+    tab.keyboard.type("Answer in French.")
     tab.press(BOX, "Enter")  # a new line, nothing more
-    tab.focus("#keep-instructions")
+    tab.keyboard.press("Tab")
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#instructing", state="hidden")
+    tab.wait_for_function("document.activeElement?.dataset.action === 'instruct'")  # and back
     tab.wait_for_selector(f"#talk-bar [aria-label='{words.INSTRUCT_SET}']")
     ask(tab, "How many ships?")
     answered(tab)
