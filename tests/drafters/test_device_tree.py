@@ -8,80 +8,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
+from drafters.grown import PARAMS, WIDE, Grown, paths
 
-from tests.drafters.test_device_loop import SMALL, START, TARGET, run_again, same
+from tests.drafters.test_device_loop import START, TARGET, run_again, same
 from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.chain import ModelOnCache
 from triforce_core.drafters.device_tree import DeviceTree
-from triforce_core.drafters.hierarchical import HierarchicalDrafter
-from triforce_core.drafters.tree import TreeDrafter
-from triforce_core.drafters.tree_plan import Bounds, plan
-from triforce_core.kv_cache.full import FullCache
+from triforce_core.drafters.loop_state import LoopState
+from triforce_core.drafters.tree_loop import TreeLoop
+from triforce_core.drafters.tree_state import TreeState
 from triforce_core.kv_cache.indexed import IndexedCache
 from triforce_core.kv_cache.retrieval import RetrievalCache
-from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.sampling import Sampler, SeededChance
-from triforce_core.speculation import tree
-from triforce_core.speculation.draft import Draft
-from triforce_core.speculation.drafter import Drafter
 from triforce_core.speculation.round import speculate
 from triforce_core.speculation.tree_shape import TreeShape, sequoia
-
-WIDE = TreeShape((-1, -1, -1, 0, 0, 1, 2, 3, 3, 5, 7))
-
-
-class Grown:
-    """A context in a full cache, and a tree drafter over it or over the small model's window."""
-
-    def __init__(self, *, on_device: bool, kind: type | None = None, capture: Callable | None = None,
-                 replacing: bool = False, max_tokens: int = 2000, reviewed: bool = False,
-                 told: Callable | None = None, size: int = 12, model=None) -> None:
-        c, small = TARGET.config, model or SMALL
-        s = small.config
-        self.context = [int(t) for t in np.random.default_rng(0).integers(VOCAB, size=START)]
-        cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=TARGET.dtype, slots=8)
-        self.full = ModelOnCache(TARGET, cache)
-        self.full.feed(self.context[:-1], 0)
-        self.full.commit()
-        self.part: IndexedCache | RetrievalCache | None = None
-        if kind is not None:
-            self.part = kind(cache, budget=64, recent=16, chunk_size=4)
-            on = ModelOnCache(TARGET, self.part)
-        else:
-            window = StreamingCache(s.num_layers, s.num_kv_heads, s.head_dim, sinks=2, window=24, slack=8,
-                                    frequencies=small.rope.frequencies, dtype=small.dtype)
-            on = ModelOnCache(small, window)
-            on.start(self.context, 2, 24)
-        self.host = TreeDrafter(on, size, 5, follows=kind is not None, replacing=replacing, tier="draft",
-                                expected=(0.5, 0.3, 0.2))
-        self.drafter: Drafter = DeviceTree(self.host, capture, told) if on_device else self.host
-        if reviewed:
-            self.part = IndexedCache(cache, budget=64, recent=16, chunk_size=4)
-            self.drafter = HierarchicalDrafter(ModelOnCache(TARGET, self.part), self.drafter, 5)
-
-    def draft(self, levels: int, sampler: Sampler) -> Draft:
-        return self.drafter.propose(self.context, levels, sampler)
-
-    def settle(self, draft: Draft, path: Sequence[int], own: int) -> None:
-        """The full cache kept ``path`` and wrote ``own``."""
-        self.full.logits(self.context, draft.token_ids, draft.parents)
-        self.full.keep(len(self.context), path)
-        self.context += [*(draft.token_ids[node] for node in path), own]
-        self.full.commit()
-        self.drafter.settle(self.context, committed=True)
-        if self.part is not None:
-            g = torch.Generator().manual_seed(own)
-            self.part.select(torch.rand(2, 2, self.part.num_chunks, generator=g))
-
-
-def paths(draft: Draft) -> list[list[int]]:
-    """The way to every drafted token."""
-    parents = draft.parents or list(range(-1, len(draft.token_ids) - 1))
-    return tree.tails(range(len(parents)), parents)
 
 
 def lives(pair: tuple[Grown, Grown], samplers: Callable[[int], tuple[Sampler, Sampler]], levels: int,
@@ -107,10 +49,6 @@ def lives(pair: tuple[Grown, Grown], samplers: Callable[[int], tuple[Sampler, Sa
         assert spent[0].keys() == spent[1].keys() and all(ms > 0 for ms in spent[0].values())
         assert all(one.drafter.passes()["draft"] == found[0].depth for one in pair)
     return branched
-
-
-PARAMS = [SamplingParams(), SamplingParams(temperature=1.0, seed=4),
-          SamplingParams(temperature=0.7, top_k=20, top_p=0.8, seed=5)]
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=["T0", "T1", "T0.7 filtered"])
@@ -206,25 +144,33 @@ def without_looking(whole: Callable) -> Callable:
 
 @pytest.mark.parametrize("params", PARAMS, ids=["T0", "T1", "T0.7 filtered"])
 @pytest.mark.parametrize("verifier", ["coupled", "rejection"])
-def test_the_host_waits_once(params, verifier, monkeypatch):
+@pytest.mark.parametrize("loop", [False, True], ids=["a tree", "rounds of trees"])
+def test_the_host_waits_once(params, verifier, loop, monkeypatch):
     """Between the tables that went there and the one reading nothing asks the device for a number."""
-    kernels = replace(LIKE_A_GPU, attention=without_looking(LIKE_A_GPU.attention))
+    kernels = replace(LIKE_A_GPU, attention=without_looking(LIKE_A_GPU.attention),
+                      indexed_attention=without_looking(LIKE_A_GPU.indexed_attention))
     small = tiny_llama(kernels=kernels, num_key_value_heads=2, num_hidden_layers=1)
-    one = Grown(on_device=True, model=small)
-    assert isinstance(one.drafter, DeviceTree)
+    monkeypatch.setattr(TARGET, "kernels", kernels)
+    one = Grown(on_device=True, model=small, reviewed=loop, loop=loop)
+    assert isinstance(one.drafter, TreeLoop if loop else DeviceTree)
     one.host.shape = WIDE
     draft = one.draft(4, Sampler(params, verifier=verifier))
     one.settle(draft, [], 5)
-    run, waited = DeviceTree._pass, []
+    waited = []
 
-    def watched(self, *args):
-        with nobody_waits(monkeypatch):
-            run(self, *args)
+    def watched(run):
+        def alone(self, *args):
+            with nobody_waits(monkeypatch):
+                run(self, *args)
 
-    monkeypatch.setattr(DeviceTree, "_pass", watched)
-    read = type(one.drafter._state).read
-    monkeypatch.setattr(type(one.drafter._state), "read", lambda state: waited.append(1) or read(state))
-    assert one.draft(4, Sampler(params, verifier=verifier)).token_ids and waited == [1]
+        return alone
+
+    for kind, name in ((DeviceTree, "_pass"), (TreeLoop, "_check"), (TreeState, "follow")):
+        monkeypatch.setattr(kind, name, watched(getattr(kind, name)))
+    for state in (TreeState, LoopState):
+        monkeypatch.setattr(state, "read", lambda state, read=state.read: waited.append(1) or read(state))
+    draft = one.draft(1 if loop else 4, Sampler(params, verifier=verifier))
+    assert draft.token_ids and waited == [1]
 
 
 def test_another_shape_needs_other_tables_but_hardly_another_graph():
@@ -245,7 +191,8 @@ def test_another_shape_needs_other_tables_but_hardly_another_graph():
 
 
 @pytest.mark.parametrize("verifier", ["coupled", "rejection"])
-def test_a_follower_takes_the_leaders_decisions(verifier):
+@pytest.mark.parametrize("loop", [False, True], ids=["a tree", "rounds of trees"])
+def test_a_follower_takes_the_leaders_decisions(verifier, loop):
     """Another seed stands for sums in another order: what the follower itself would draw must not matter."""
     told: list[torch.Tensor] = []
 
@@ -253,7 +200,8 @@ def test_a_follower_takes_the_leaders_decisions(verifier):
         told.append(numbers.clone())
         return numbers
 
-    pair = [Grown(on_device=True, told=each) for each in (tell, lambda numbers: numbers.copy_(told.pop(0)))]
+    pair = [Grown(on_device=True, told=each, reviewed=loop, loop=loop)
+            for each in (tell, lambda numbers: numbers.copy_(told.pop(0)))]
     for step in range(4):
         drafts = []
         for number, one in enumerate(pair):
@@ -286,46 +234,3 @@ def test_near_the_end_of_the_context_the_host_leads():
         tiers.full.commit()
         tiers.drafter.settle(tiers.context, committed=True)
     assert tiers.full.cache.room <= 1
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("reread", [1, 3])
-@pytest.mark.parametrize("shape", [WIDE, TreeShape((-1,)), TreeShape((-1, -1)), sequoia((0.7, 0.2, 0.1), 300, 12),
-                                   TreeShape((*[-1] * 2, *range(198)))], ids=lambda shape: str(shape.size))
-def test_every_row_sees_its_ancestors_and_no_other_drafted_token(shape, reread):
-    bounds = Bounds(shape.size, shape.depth, max(map(len, shape.families)), reread)
-    for levels in (1, 2, shape.depth):
-        found = plan(shape, levels, bounds)
-        assert len(found.passes) <= bounds.passes and all(width <= bounds.rows for width, _ in found.passes)
-        families, above = tree.families(found.parents), tree.ancestry(found.parents)
-        at: dict[int, int] = {}  # by slot, whose token was last written there
-        drawn: list[int] = []
-        for number, (width, siblings) in enumerate(found.passes):
-            slots = found.row_slots[number, :width]
-            assert found.stops[number] == slots[-1] + 1 and found.slots >= slots[-1]
-            first = found.stops[number] - bounds.columns
-            rows = []
-            for row, (place, slot) in enumerate(zip(found.places[number], slots, strict=False)):
-                at[int(slot)] = int(place)
-                if place != bounds.nowhere:
-                    rows.append((row, int(place)))
-            for row, place in rows:
-                seen = {first + int(column) for column in np.flatnonzero(found.masks[number, row])}
-                assert set(range(first, min(1, int(slots[0])))) <= seen
-                if place < reread:
-                    assert max(seen) == slots[row] == found.steps[number, row] == place - reread + 1
-                    continue
-                node = place - reread
-                assert found.steps[number, row] == above[node].sum()
-                mine = {at[slot] - reread for slot in seen if slot > 0}
-                assert mine == set(np.flatnonzero(above[node])) and set(range(first, 1)) <= seen
-            for row, place in rows:
-                node = place - reread
-                wanted = [child + reread for child in families[node + 1]] if place >= reread - 1 else []
-                given = [int(target) for target in found.targets[number, :siblings, row] if target != bounds.nowhere]
-                assert given == wanted
-                drawn += given
-        assert sorted(drawn) == [node + reread for node in range(len(found.parents))]
-        assert found.run == [node for node, children in enumerate(families[1:]) if children]

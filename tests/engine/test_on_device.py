@@ -11,7 +11,7 @@ from engine.tiny import document, write_model
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.device_loop import DeviceLoop
-from triforce_core.engine import assembly, session
+from triforce_core.engine import leading, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.indexed import IndexedCache
@@ -58,7 +58,7 @@ def test_warming_up_is_told_step_by_step(engines, monkeypatch):
 
     engine = engines[0]
     target = engine._loaded.target
-    monkeypatch.setattr(assembly, "CudaCapture", lambda: capture)
+    monkeypatch.setattr(leading, "CudaCapture", lambda: capture)
     monkeypatch.setattr(target, "graphs", PassGraphs(target.rope, 64, lambda: capture))
     events = list(engine.open_document(document(seed=5)))
     told = [event for event in events if isinstance(event, PrefillProgress) and event.stage == "warm-up"]

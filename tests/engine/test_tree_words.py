@@ -13,6 +13,7 @@ from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.device_loop import DeviceLoop
 from triforce_core.drafters.device_tree import DeviceTree
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
+from triforce_core.drafters.tree_loop import TreeLoop
 from triforce_core.engine.dials import Dials
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.tree_dials import TreeDials
@@ -42,7 +43,7 @@ def engines(tmp_path_factory):
         if name == "in place":
             for model in (engine._loaded.target, engine._loaded.draft):
                 model.kernels = replace(model.kernels, attention=attention, indexed_attention=indexed_attention,
-                                        device_lengths=(32,))
+                                        device_lengths=(32,), max_rows=64)
         list(engine.open_document(document()))
         made[name] = engine
     return made
@@ -90,9 +91,10 @@ def test_same_words_as_plain_decoding(engines, name, grower, temperature, monkey
     assert sum(event.passes[tier] for event in rounds) >= len(rounds)
     drafter = engines[name]._session._hierarchy.drafter
     assert not isinstance(drafter, DeviceLoop)
-    trees = engines[name]._session._hierarchy.tiers
-    trees = trees.drafter if isinstance(trees, HierarchicalDrafter) else trees
-    assert isinstance(trees, DeviceTree) == (name == "in place")
+    tiers = engines[name]._session._hierarchy.tiers
+    assert isinstance(tiers, (DeviceTree, TreeLoop)) == (name == "in place")
+    assert isinstance(tiers, HierarchicalDrafter) == (
+        name != "in place" and tier == "draft" and grower.get("middle_cache") != "none")
     cache = engines[name]._session.full.cache
     cache.check_integrity()
     assert isinstance(cache, OffloadedCache) == (name == "offloaded")

@@ -39,7 +39,7 @@ class DeviceTree(Drafter):
         """capture, same: as for ``DeviceLoop``."""
         self.host, self.tier = host, host.tier
         self._reread = 1 if host.follows else REREAD
-        self._seat = Seat(host.model, self._reread)
+        self.seat = Seat(host.model, self._reread)
         self._new_capture, self._same = capture, same
         self._state: TreeState | None = None
         self._plans: dict[int, TreePlan] = {}  # of ``_shape``, by levels
@@ -53,20 +53,18 @@ class DeviceTree(Drafter):
     @torch.inference_mode()
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         """num_draft_tokens: levels at most."""
-        seat = self._seat
         if sampler.masks is not None or num_draft_tokens < 1 or len(context) < REREAD:
             return self.host.propose(context, num_draft_tokens, sampler)
-        state, grown = self._planned(num_draft_tokens)
-        pending = context[seat.on.length :]
-        if len(pending) + grown.slots > seat.cache.room:
+        state, grown = self.planned(num_draft_tokens)
+        if len(context) - self.seat.on.length + grown.slots > self.seat.cache.room:
             return self.host.propose(context, num_draft_tokens, sampler)
-        self._begin(state, grown, context, sampler, num_draft_tokens)
+        start = self.seat.begin(context, grown.slots)
+        state.load(grown)
+        state.write(context, start, sampler, min(num_draft_tokens, state.bounds.depth))
+        if self.capture(state, grown, sampler.kind):
+            state.rewrite()  # capturing has run passes
         self._clock.start()
-        for width, siblings in grown.passes:
-            if self._capture is not None:
-                self._graphs[sampler.kind, width, siblings]()
-            else:
-                self._pass(state, sampler.kind, width, siblings)
+        self.grow(state, grown, sampler.kind)
         self._clock.mark(self.tier)
         self._passes += len(grown.passes)
         tokens = state.read()  # the only wait
@@ -75,13 +73,15 @@ class DeviceTree(Drafter):
         self.host.drafted(context, draft)
         return draft
 
-    def _planned(self, levels: int) -> tuple[TreeState, TreePlan]:
+    def planned(self, levels: int) -> tuple[TreeState, TreePlan]:
+        """Tables for the first ``levels`` levels of the best shape by now, and where they will lie."""
         shape, state = self.host.shape, self._state
         if state is None or not state.bounds.hold(shape):
             families = max(max(map(len, shape.families)), self.host.most_siblings)
             bounds = Bounds(max(self.host.size, shape.size), max(self.host.depth, shape.depth),
                             1 << (families - 1).bit_length(), self._reread)
-            state = self._state = TreeState(bounds, self._seat.model.config.vocab_size, self.host.model.device)
+            state = self._state = TreeState(bounds, self.seat.model.config.vocab_size, self.host.model.device)
+            self._plans = {}
         if shape != self._shape:
             self._shape, self._plans = shape, {}
         levels = min(levels, shape.depth)
@@ -89,30 +89,33 @@ class DeviceTree(Drafter):
             self._plans[levels] = plan(shape, levels, state.bounds)
         return state, self._plans[levels]
 
-    def _begin(self, state: TreeState, grown: TreePlan, context: Sequence[int], sampler: Sampler, levels: int) -> None:
-        """Everything the passes read, in its place; captured, those that were not."""
-        seat = self._seat
-        start = seat.begin(context, grown.slots)
-        state.load(grown)
-        valid = (state, seat.model.rope.reserve(0), *seat.addresses)
+    def capture(self, state: TreeState, grown: TreePlan, kind: LawKind) -> bool:
+        """Those of its passes that are not yet, where passes are; whether there were any. All that they read is there;
+        what they write is noise."""
+        valid = (state, self.seat.model.rope.reserve(0), *self.seat.addresses)
         if valid != self._valid:
             self._valid, self._graphs = valid, {}
             self._capture = self._new_capture() if self._new_capture else None
-        state.write(context, start, sampler, min(levels, state.bounds.depth))
         if self._capture is None:
-            return
-        missing = {(sampler.kind, *widths): number for number, widths in enumerate(grown.passes)
-                   if (sampler.kind, *widths) not in self._graphs}
-        for (kind, width, siblings), number in missing.items():
+            return False
+        missing = {widths: number for number, widths in enumerate(grown.passes) if (kind, *widths) not in self._graphs}
+        for (width, siblings), number in missing.items():
             state.at(number)
             self._graphs[kind, width, siblings] = self._capture(partial(self._pass, state, kind, width, siblings))[0]
-        if missing:
-            state.rewrite()  # capturing has run passes
+        return bool(missing)
+
+    def grow(self, state: TreeState, grown: TreePlan, kind: LawKind) -> None:
+        """Enqueue a whole tree's passes."""
+        for width, siblings in grown.passes:
+            if self._capture is not None:
+                self._graphs[kind, width, siblings]()
+            else:
+                self._pass(state, kind, width, siblings)
 
     def _pass(self, state: TreeState, kind: LawKind, width: int, siblings: int) -> None:
         """One pass, and siblings drawn after each of its rows."""
         token_ids, steps, slots, stop, mask = state.rows(width)
-        logits = self._seat.branch(token_ids, state.start, steps, slots, stop, mask)
+        logits = self.seat.branch(token_ids, state.start, steps, slots, stop, mask)
         targets, law = state.targets(width, siblings), TensorLaw(kind, state.dials)
         if kind.by_draws:
             found = law.best(logits, state.noise_of(steps, kind), siblings)
@@ -127,13 +130,7 @@ class DeviceTree(Drafter):
         state.done()
 
     def _draft(self, state: TreeState, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> Draft:
-        """Without what follows the end of an answer, and without what was never drawn."""
-        number: dict[int, int] = {-1: -1}
-        for node, (token, parent) in enumerate(zip(tokens, grown.parents, strict=True)):
-            if token >= 0 and parent in number and (parent < 0 or tokens[parent] not in sampler.stop):
-                number[node] = len(number) - 1
-        nodes = list(number)[1:]
-        parents = [number[grown.parents[node]] for node in nodes]
+        nodes, parents = grown.living(tokens, sampler.stop)
         laws: Sequence[Tensor | None] = [None] * len(nodes)
         if not sampler.by_draws:
             whole = len(nodes) == len(tokens)
@@ -145,7 +142,7 @@ class DeviceTree(Drafter):
 
     def _tell(self, context: Sequence[int], grown: TreePlan, tokens: Sequence[int]) -> None:
         """The cache what it holds now."""
-        on = self._seat.on
+        on = self.seat.on
         pending, before = context[on.length :], on.num_staged
         root = before + len(pending) - 1
         slot = {-1: root} | {node: root + 1 + order for order, node in enumerate(grown.run)}

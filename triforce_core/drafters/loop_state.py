@@ -95,6 +95,16 @@ class LoopState:
         """The last n tokens."""
         return self._tokens.index_select(0, self.steps(1 - n, 1) + (REREAD - 1))
 
+    @property
+    def count(self) -> Tensor:
+        """[1]: tokens written; the next round moves it."""
+        return self._tally[:1]
+
+    @property
+    def round(self) -> Tensor:
+        """[1]: rounds done."""
+        return self._tally[_ROUND : _ROUND + 1]
+
     def noise_of(self, steps: Tensor, kind: LawKind) -> Tensor:
         """[m, V] for drawing what follows each of steps [m]; greedy reads none."""
         if kind.greedy:
@@ -106,9 +116,11 @@ class LoopState:
         """[2g + 1]: to draw g tokens, to test them, and to draw the one that follows."""
         return self._numbers.index_select(0, self._tally[_ROUND : _ROUND + 1])[0]
 
-    def emit(self, tokens: Tensor, accepted: Tensor, laws: Tensor | None, *, alone: bool = False) -> None:
+    def emit(self, tokens: Tensor, accepted: Tensor, laws: Tensor | None, *, alone: bool = False,
+             tested: Tensor | None = None) -> None:
         """End a round: of tokens [m] the first accepted [1] were drafted and kept, the next is the checking tier's;
-        what lies behind is noise and will be written over. alone: nobody checked, all are drafted."""
+        what lies behind is noise and will be written over. alone: nobody checked, all are drafted. tested [1]: tokens
+        for which something was drafted, if that was not a chain of g."""
         m = tokens.shape[0]
         steps = self.steps(0, m)
         self._tokens.index_copy_(0, steps + REREAD, tokens)
@@ -119,6 +131,6 @@ class LoopState:
             self._tally[: _ROUND + 1].add_(1)
             return
         one = torch.ones_like(accepted)
-        tested = (accepted + 1).clamp_max(self._gamma)
+        tested = (accepted + 1).clamp_max(self._gamma) if tested is None else tested
         self._tally[:_LAST].add_(torch.cat((accepted + 1, one, tested, accepted)))
         self._tally[_LAST:].copy_(accepted)

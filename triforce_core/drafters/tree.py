@@ -72,6 +72,10 @@ class TreeDrafter(Drafter):
         """``draft`` was grown after ``context``, elsewhere but on this model's cache, and is to be learnt from."""
         self._open = len(context), 0, draft
 
+    def learn(self, truth: Sequence[int], draft: Draft) -> None:
+        """``draft``, grown elsewhere, was reviewed: ``truth`` came of it."""
+        self._learn(truth, 0, 0, draft)
+
     def _grown(self, context: list[int], begun: Draft, levels: int, sampler: Sampler) -> Draft:
         """``begun``, which ends ``context``, and the tree behind it."""
         tokens, laws, origins = list(begun.token_ids), list(begun.laws), list(begun.origins)

@@ -11,6 +11,7 @@ Slots are counted from the root's; a pass is filled up behind its own, and the n
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,8 +73,18 @@ class TreePlan:
     masks: np.ndarray
 
     @property
-    def chain(self) -> bool:
-        return self.parents == list(range(-1, len(self.parents) - 1))
+    def depth(self) -> int:
+        return 1 + max(tree.depths(self.parents))
+
+    def living(self, tokens: Sequence[int], stop: Set[int]) -> tuple[list[int], list[int]]:
+        """Of drafted tokens, those that are drafted in truth (-1: nothing was left to draw) and follow neither one that
+        is not nor the end of an answer: which they are, and their parents as they are numbered then."""
+        number: dict[int, int] = {-1: -1}
+        for node, (token, parent) in enumerate(zip(tokens, self.parents, strict=True)):
+            if token >= 0 and parent in number and (parent < 0 or tokens[parent] not in stop):
+                number[node] = len(number) - 1
+        nodes = list(number)[1:]
+        return nodes, [number[self.parents[node]] for node in nodes]
 
 
 def plan(shape: TreeShape, levels: int, bounds: Bounds) -> TreePlan:

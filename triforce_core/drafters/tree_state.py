@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..sampling import LawKind, Sampler
+from .loop_state import LoopState
 from .tree_plan import Bounds, TreePlan
 
 _PASS, _STARTS, _HEAD = 0, 1, 3  # the next pass; position and slot of the root
@@ -60,11 +61,28 @@ class TreeState:
             odds = torch.cat((odds, sampler.chance.numbers(len(self._plan.parents))))
         self._sent = [(book, self._book), (odds, self._odds)]
         if sampler.by_draws and not sampler.kind.greedy:
-            if self._noise is None:
-                with torch.inference_mode(False):
-                    self._noise = torch.zeros(self.bounds.depth, self._vocabulary, device=self._device)
-            self._sent.append((sampler.noise(len(context), levels, self._vocabulary), self._noise))
+            self._sent.append((sampler.noise(len(context), levels, self._vocabulary), self.noise))
         self.rewrite()
+
+    @property
+    def noise(self) -> Tensor:
+        """[levels, V], made when it is first asked for."""
+        if self._noise is None:
+            with torch.inference_mode(False):
+                self._noise = torch.zeros(self.bounds.depth, self._vocabulary, device=self._device)
+        return self._noise
+
+    def follow(self, loop: LoopState, kind: LawKind) -> None:
+        """Begin a draft after what ``loop`` has written. May be captured."""
+        count, size = loop.count, self.bounds.size
+        self._pass.zero_()
+        self.start.copy_(loop.starts[0] + count)
+        self.tokens[: self.bounds.reread].copy_(loop.newest(self.bounds.reread))
+        self.dials.copy_(loop.dials)
+        if not kind.by_draws:
+            self._numbers[:size].copy_(loop.numbers_of_round()[:size])
+        elif not kind.greedy:
+            self.noise.copy_(loop.noise_of(count + torch.arange(self.bounds.depth, device=count.device), kind))
 
     def rewrite(self) -> None:
         """Begin the same draft again."""
@@ -93,8 +111,7 @@ class TreeState:
         """[m, V] for drawing what follows each of steps [m]; greedy reads none."""
         if kind.greedy:
             return self.laws[:0]
-        assert self._noise is not None
-        return self._noise.index_select(0, steps.clamp_min(0))
+        return self.noise.index_select(0, steps.clamp_min(0))
 
     def targets(self, width: int, siblings: int) -> Tensor:
         """[siblings, width] of the next pass: what each drawn token is, counted as in ``tokens``."""

@@ -11,26 +11,22 @@ from ..config import HEAVY_HITTERS, SpeculationConfig
 from ..device.stage_clock import StageClock
 from ..drafters.cascade import with_ngrams
 from ..drafters.chain import ModelDrafter, ModelOnCache
-from ..drafters.device_loop import DeviceLoop
-from ..drafters.device_tree import DeviceTree
 from ..drafters.either import Either
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.ngram import NGramDrafter, TextIndex
-from ..drafters.tree import A_PARTS, SMALL_MODELS, TreeDrafter
 from ..errors import ConfigError
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
 from ..kv_cache.marked import MarkedCache
 from ..kv_cache.offloaded import OffloadedCache
-from ..kv_cache.top_k import TopKCache
-from ..model.graphs import CudaCapture
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
 from ..tuning.controller import Choice
 from .accumulated import AccumulatedMass
 from .attention_map import AttentionMass
 from .dials import Dials
+from .leading import device_leads, grow_trees, led
 from .loading import Loaded
 from .middle_caches import PartCache, follow, part_cache
 from .rehearsal import any_width
@@ -97,11 +93,8 @@ class Hierarchy:
         self._full, self._target, self._shard = full, loaded.target, loaded.shard
         self._clock = StageClock(loaded.target.device)
         self._spent: dict[str, float] = {}
-        on_host = dials.ngram or dials.tree != "off"
-        on_device = _on_device(loaded) and not on_host and not isinstance(self._part, TopKCache)
-        if on_device and isinstance(self.drafter, (ModelDrafter, HierarchicalDrafter)):
-            self.drafter = DeviceLoop(self.drafter, *_without_the_host(loaded))
-        self.tiers = self.drafter  # without copies that go straight to the full cache
+        # Without copies that go straight to the full cache.
+        self.tiers = self.drafter = led(loaded, self.drafter, dials, self._part)
         if self._text is not None and dials.straight:
             self.drafter = Either(self.drafter, NGramDrafter(self._text, dials.straight), dials.straight,
                                   _DRAFTING_BESIDE_A_LINK if self._chosen_in_passing else _DRAFTING,
@@ -224,27 +217,6 @@ class Hierarchy:
         return None if scores is None else self._target.kernels.look_ahead(scores)
 
 
-def grow_trees(loaded: Loaded, model: ModelOnCache, dials: Dials, *, tier: str, follows: bool = False) -> Drafter:
-    """follows: see ``TreeDrafter``."""
-    host = TreeDrafter(model, dials.tree_size, dials.tree_depth, tier=tier, follows=follows,
-                       replacing=dials.tree == "specinfer",
-                       expected=SMALL_MODELS if dials.tree_tier == "draft" else A_PARTS)
-    if not _on_device(loaded) or isinstance(model.cache, TopKCache):
-        return host
-    return DeviceTree(host, *_without_the_host(loaded))
-
-
-def _without_the_host(loaded: Loaded) -> tuple[type[CudaCapture] | None, Callable[[Tensor], Tensor] | None]:
-    """How a drafter that the device leads captures, and how it agrees with other ranks' devices."""
-    return (CudaCapture if loaded.target.graphs else None,
-            loaded.shard.same_on_device if loaded.shard.world > 1 else None)
-
-
-def _on_device(loaded: Loaded) -> bool:
-    """Whether the inner rounds can run without the host."""
-    target, draft = loaded.target, loaded.draft
-    alike = draft is None or (draft.runs_on_device and draft.config.vocab_size == target.config.vocab_size)
-    return target.runs_on_device and alike
 
 
 def dials_for(loaded: Loaded, full: ModelOnCache, speculation: SpeculationConfig, context_tokens: int,
@@ -262,6 +234,6 @@ def dials_for(loaded: Loaded, full: ModelOnCache, speculation: SpeculationConfig
     free = loaded.shard.least(loaded.planner.unused_bytes) if able or reads else 0
     return Dials.decide(speculation, context_tokens=context_tokens, has_draft=loaded.draft is not None,
                         on_gpu=target.device.type == "cuda", offloaded=isinstance(full.cache, OffloadedCache),
-                        device_leads=_on_device(loaded), room_to_read=reads <= free,
+                        device_leads=device_leads(loaded), room_to_read=reads <= free,
                         copies=[kind for kind in able if kind in loaded.copies
                                 or target.quantized_bytes(kind) + reads + _HEADROOM <= free])

@@ -157,15 +157,17 @@ def reject_on_tensors(drafted: Tensor, laws: Tensor, target: Tensor, chance: Ten
 
 def reject_tree_on_tensors(drafted: Tensor, shape: OnDevice, laws: Tensor, target: Tensor,
                            chance: TensorChance) -> tuple[Tensor, Tensor]:
-    """``reject`` of a tree, all families side by side: drafted [n] from laws [n, V] against target [n + 1, V].
+    """``reject`` of a tree, all families side by side: drafted [n] from laws [n, V] against target [n + 1, V]; -1 for
+    what was not drafted.
 
     -> bool [n], whether each is kept if its turn comes, and [n + 1, V], what each row's own token is drawn from when
     all its children are refused. As in ``reject_on_tensors``, every test is made."""
     odds, residuals = target.new_zeros(len(drafted)), target.clone()
     for nodes, rows in shape.by_rank:
-        p, q, at = residuals[rows], laws[nodes], drafted[nodes, None]
-        odds[nodes] = (p.gather(1, at) / q.gather(1, at)).squeeze(1).clamp_max(1.0)
+        p, q, token = residuals[rows], laws[nodes], drafted[nodes]
+        there, at = token >= 0, token.clamp_min(0)[:, None]
+        odds[nodes] = torch.where(there, (p.gather(1, at) / q.gather(1, at)).squeeze(1).clamp_max(1.0), 0.0)
         left = (p - q).clamp_min(0.0)
         total = left.sum(1, keepdim=True)
-        residuals[rows] = torch.where(total > 0.0, left / total, p)
+        residuals[rows] = torch.where(there[:, None] & (total > 0.0), left / total, p)
     return chance.happens(odds), residuals
