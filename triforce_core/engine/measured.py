@@ -28,7 +28,7 @@ from .dials import Dials
 from .loading import Loaded
 from .small_model import SmallReading
 
-_CHANCE = "where chance decides, lengths belong to the text that a seed fixes, so the usual settings stay"
+_CHANCE = "where chance decides, the text of a seed depends on how it is drafted, so no other settings are tried"
 _NEVER = "not measured on this machine yet: python -m triforce_core tune"
 # What the drafter attends, in words; comparisons are named as they are.
 _ATTENDED = {"retrieval": "the retrieval cache", "none": "the small model alone"}
