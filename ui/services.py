@@ -179,9 +179,9 @@ class Services:
 
     def delete(self, view: View, document: str) -> None:
         """Raises Refusal where it is part of what is read together."""
-        entry = self.library.get(document)
-        for whole in self.library.holding(document) if entry else ():
-            raise Refusal(choice_strings.PART_OF.format(title=entry.title or entry.name, whole=whole.title),
+        entry, holding = self.library.get(document), self.library.holding(document)
+        if entry and holding:
+            raise Refusal(choice_strings.PART_OF.format(title=entry.title or entry.name, whole=holding[0].title),
                           remedy=choice_strings.PART_OF_MORE)
         for run in self.runs.active():
             if run.document == document:

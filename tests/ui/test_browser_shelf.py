@@ -161,3 +161,15 @@ def test_its_dialogs_fit_the_screen(served, tab, width: int, theme: str) -> None
         assert box["y"] + box["height"] <= 640 and box["x"] + box["width"] <= width, path
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
     tab.click("#pick-budget [data-action=leave-together]")
+
+
+def test_a_part_is_not_deleted_silently(served, tab) -> None:
+    first, second = upload(served, tab, 4), upload(served, tab, 3)
+    names = {entry.title: entry.id for entry in served.services.library.entries()}
+    served.services.library.combine([names[first.stem], names[second.stem]])
+    row = f"#documents li:has(> [data-document='{names[first.stem]}'].tf-doc-open)"
+    tab.hover(row)
+    tab.click(f"{row} > .tf-delete")
+    tab.click(f"{row} > .tf-delete")  # the same deed twice
+    tab.wait_for_selector(f"#notice .tf-card-error:has-text('“{first.stem}” is part of')")
+    assert served.services.library.get(names[first.stem]) is not None

@@ -141,9 +141,8 @@ def _file(given: Mapping[str, Any]) -> FileRef:
     if chapters is not None and (not isinstance(chapters, str) or not chapters.strip() or pages is not None):
         raise Problem(400, "invalid_chapters", f"chapters is {chapters!r}", param="messages",
                       remedy='Give them as "3, 5-7" or one by its title, and no pages beside them.')
-    part = {"pages": pages or "", "chapters": chapters or ""}
     if isinstance(given.get("file_id"), str):
-        return FileRef(id=given["file_id"], **part)
+        return FileRef(id=given["file_id"], pages=pages or "", chapters=chapters or "")
     data = given.get("file_data")
     if not isinstance(data, str):
         raise Problem(400, "invalid_file", "A file part has neither file_id nor file_data", param="messages")
@@ -151,7 +150,8 @@ def _file(given: Mapping[str, Any]) -> FileRef:
         content = base64.b64decode(data.partition("base64,")[2] or data, validate=True)
     except binascii.Error:
         raise Problem(400, "invalid_file", "file_data is not base64", param="messages") from None
-    return FileRef(data=content, name=str(given.get("filename") or "document"), **part)
+    return FileRef(data=content, name=str(given.get("filename") or "document"), pages=pages or "",
+                   chapters=chapters or "")
 
 
 def _stops(given: Any) -> tuple[str, ...]:
