@@ -128,7 +128,7 @@ class SpeculationConfig:
     ("streaming"), or its newest ``window`` tokens and as many of those that the target attended ("cross").
     lenience: how much more the tiers below the full cache let pass than their own distributions would, between drafters
     only; the output keeps the target's. quotes: hold text between the model's quotation marks to what the document
-    says ("auto": on where the model was trained for it).
+    says ("auto": where the model was trained for it; "on": of other models between “ and ”).
     small_model / middle_cache: which tiers draft ("self-skip": the target without a part of its layers in the small
     model's place, a comparison), and what the target's own weights attend in the
     middle one (MIDDLE_CACHES): retrieved chunks; the sinks and as many newest tokens as ``budget`` allows

@@ -91,7 +91,7 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tree-size", type=auto_or_whole, default="auto", metavar="N", help="guesses in a tree")
     group.add_argument("--tree-depth", type=auto_or_whole, default="auto", metavar="N", help="levels of a tree")
     group.add_argument("--quotes", choices=("auto", "on", "off"), default=_SPECULATION.quotes,
-                       help="hold quotations to the document's words")
+                       help="hold quotations to the document's words (on: between “ and ” of other models, too)")
 
 
 def engine_config(given: argparse.Namespace, saved_readings: Path | None = None,

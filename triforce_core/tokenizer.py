@@ -109,9 +109,10 @@ class Tokenizer:
         decoder = self.stream_decoder()
         return "".join(decoder.feed(int(i)) for i in ids) + decoder.flush()
 
-    def stream_decoder(self) -> StreamDecoder:
-        """A decoder for one answer: what it emits, joined, equals ``decode`` of all its tokens."""
-        return StreamDecoder(self)
+    def stream_decoder(self, glue: frozenset[int] | None = None) -> StreamDecoder:
+        """A decoder for one answer: what it emits, joined, equals ``decode`` of all its tokens. glue: tokens behind
+        which a space is left out (default: the opening mark that prompt.json names)."""
+        return StreamDecoder(self, self._glue if glue is None else glue)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token inside a text (b"" for special tokens without text)."""
@@ -182,8 +183,8 @@ class Tokenizer:
 class StreamDecoder:
     """Token ids in, text out, never half a character. One per answer; ``flush`` at the end."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, glue: frozenset[int]) -> None:
+        self._tokenizer, self._glue = tokenizer, glue
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._drop_space = tokenizer._vocabulary.strips_first_space
 
@@ -192,7 +193,7 @@ class StreamDecoder:
         data = self._tokenizer.token_bytes(token_id)
         if data and self._drop_space:
             data, self._drop_space = data.removeprefix(b" "), False
-        if token_id in self._tokenizer._glue:  # the opening mark is written without the space that follows it
+        if token_id in self._glue:  # the opening mark is written without the space that follows it
             self._drop_space = True
         return self._utf8.decode(data)
 

@@ -120,6 +120,8 @@ class QuoteConstraint:
     end_ids: if any, a closed quotation is followed by one of them or by another quotation, by nothing else: for a
     model whose own words are worth less than its quotations, an answer is quotations only.
 
+    also_open: other tokens that write the opening mark, such as one with a space before it.
+
     prior: float [len(index.content)], in nats, how much a quotation that begins at a place is preferred to others; acts
     on an answer's first quotation only (the second would repeat it)."""
 
@@ -130,6 +132,11 @@ class QuoteConstraint:
     must_open: bool = False
     end_ids: tuple[int, ...] = ()
     prior: np.ndarray | None = None
+    also_open: frozenset[int] = frozenset()
+
+    @property
+    def opening(self) -> frozenset[int]:
+        return self.also_open | {self.open_id}
 
     def initial(self) -> QuoteState:
         """The state before an answer's first token. A document without any sentence constrains nothing."""
@@ -164,7 +171,7 @@ class QuoteState:
         """The state after one more token. A token that was not allowed leaves the quotation (unconstrained)."""
         rules = self.rules
         if self.phase in ("start", "outside", "closed"):
-            opens = token_id == rules.open_id and len(rules._first_tokens) > 0
+            opens = token_id in rules.opening and len(rules._first_tokens) > 0
             return QuoteState(rules, "opened", last=self.last) if opens else QuoteState(rules, last=self.last)
         if self.phase == "inside" and token_id == rules.close_id:
             return QuoteState(rules, "closed" if rules.end_ids else "outside", last=self._closed_spans())

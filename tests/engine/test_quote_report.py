@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from engine.tiny import BUILTIN
+import torch
+from engine.tiny import BUILTIN, document, write_model
 
+from tests import tokenizer_folders
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
-from triforce_core.documents.prompt import DocumentPrompt, PromptBuilder
+from triforce_core.documents.prompt import DocumentPrompt, PromptBuilder, QuoteFormat
 from triforce_core.documents.typography import ascii_typography
+from triforce_core.engine.engine import Engine
 from triforce_core.engine.quoting import QuoteReport
-from triforce_core.events import QuoteEvent
+from triforce_core.events import Finished, QuoteEvent
 from triforce_core.tokenizer import Tokenizer
 from triforce_core.verbatim import Mark, QuoteConstraint
 
@@ -23,9 +28,15 @@ SENTENCES = ["No.", "He — at last — came…", "“Is it so?” she asked.", 
              "So did the others, [page 3] they said, and nobody wrote anything down for the rest of that long year."]
 
 
-@pytest.fixture(scope="module")
-def builder() -> PromptBuilder:
-    return PromptBuilder(Tokenizer(BUILTIN))
+@pytest.fixture(scope="module", params=["marks that are named", "typographic marks"])
+def builder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PromptBuilder:
+    """Of the shipped pair, and of a model that names no marks but has them among its tokens, as Llama 3 and Qwen do."""
+    if request.param == "marks that are named":
+        return PromptBuilder(Tokenizer(BUILTIN))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer_folders, "TEXT", ["He said “Yes, I came” and “no”.", "“So?”", *SENTENCES[:6]] * 60)
+        folder = tokenizer_folders.hugging_face_folder(tmp_path_factory.mktemp("other"), "bytes")
+    return PromptBuilder(Tokenizer(folder))
 
 
 def small_document(chance: random.Random) -> Document:
@@ -50,11 +61,13 @@ def some_answer(rules: QuoteConstraint, chance: random.Random) -> list[int]:
     return answer
 
 
-def standing(prompt: DocumentPrompt, words: list[int], unit: str, whole: bool) -> list[tuple[int, int]]:
+def standing(prompt: DocumentPrompt, quotation_marks: list[int], words: list[int], unit: str,
+             whole: bool) -> list[tuple[int, int]]:
     """By definition: context tokens [start, end) of every passage of these words. whole: that may also end there."""
-    text = np.flatnonzero(prompt.marks & Mark.TEXT)
+    marked = np.isin(prompt.token_ids, quotation_marks)
+    text = np.flatnonzero((prompt.marks & Mark.TEXT != 0) & ~marked)
     tokens, marks = prompt.token_ids[text], prompt.marks[text].astype(int)
-    ends_line = [bool(mark & Mark.LINE_END) for mark in marks]
+    ends_line = [bool(mark & Mark.LINE_END) or bool(marked[at + 1]) for at, mark in zip(text, marks, strict=True)]
     found = []
     for at in range(len(text) - len(words) + 1):
         after = at + len(words)
@@ -76,9 +89,10 @@ def letters(text: str) -> str:
 def test_the_words_at_the_places_are_the_words_quoted(builder: PromptBuilder, seed: int, unit: str) -> None:
     chance = random.Random(f"{seed} {unit}")
     prompt = builder.document(small_document(chance))
-    rules = builder.quote_constraint(prompt, "Who came?")
-    assert rules is not None
+    rules = builder.quote_constraint(prompt, "Who came?", typographic=True)
+    assert rules is not None and rules.must_open == (builder.quote_format is not None)
     rules = replace(rules, unit=unit)
+    own_marks = [token for token in set(prompt.token_ids.tolist()) if {*"“”"} & {*builder.tokenizer.decode([token])}]
     answer = some_answer(rules, chance)
     decoder = builder.tokenizer.stream_decoder()
     texts = [decoder.feed(token) for token in answer]
@@ -102,7 +116,7 @@ def test_the_words_at_the_places_are_the_words_quoted(builder: PromptBuilder, se
     for quote, end in zip(told, shown, strict=False):
         opened = max(at for at in range(end) if answer[at] == rules.open_id)
         words = answer[opened + 1 : end if quote.closed else end + 1]
-        places = standing(prompt, words, unit, whole=quote.closed)
+        places = standing(prompt, own_marks, words, unit, whole=quote.closed)
         assert quote.count == len(places) and text[quote.start - 1] == "“"
         assert [(o.start, o.end) for o in quote.occurrences] == places[: len(quote.occurrences)]
         assert len(quote.occurrences) == min(quote.count, 8)
@@ -110,7 +124,7 @@ def test_the_words_at_the_places_are_the_words_quoted(builder: PromptBuilder, se
             assert text[quote.end] == "”"
         else:  # told as soon as one place was left
             assert quote.count == 1
-            assert len(words) == 1 or len(standing(prompt, words[:-1], unit, whole=False)) > 1
+            assert len(words) == 1 or len(standing(prompt, own_marks, words[:-1], unit, whole=False)) > 1
         check_letters(quote, text, prompt)
 
 
@@ -130,9 +144,9 @@ def check_letters(quote: QuoteEvent, text: str, prompt: DocumentPrompt) -> None:
 
 
 def test_an_answer_cut_inside_a_quotation_is_told_as_far_as_it_goes(builder: PromptBuilder) -> None:
-    prompt = builder.document(Document("d", "txt", (Page("1", "One day came. One day went."),), "t"))
-    rules = builder.quote_constraint(prompt, "What?")
-    assert rules is not None
+    prompt = builder.document(Document("d", "txt", (Page("1", "So it was. One day came. One day went."),), "t"))
+    rules = builder.quote_constraint(prompt, "What?", typographic=True)
+    assert rules is not None and (builder.quote_format or builder.quote_constraint(prompt, "What?") is None)
     words = builder.tokenizer.encode(" One day")
     report = QuoteReport(rules, builder, prompt)
     decode = builder.tokenizer.stream_decoder()
@@ -140,4 +154,35 @@ def test_an_answer_cut_inside_a_quotation_is_told_as_far_as_it_goes(builder: Pro
     assert list(report.feed(answer, [decode.feed(token) for token in answer])) == []  # two places are left
     (cut,) = report.end()
     assert (cut.closed, cut.count) == (False, 2) and report.quotes == (cut,)
-    assert [(o.places[0].start, o.places[0].end) for o in cut.occurrences] == [(0, 7), (14, 21)]
+    assert [(o.places[0].start, o.places[0].end) for o in cut.occurrences] == [(11, 18), (25, 32)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_asked_for_other_models_quote_word_for_word_too(tmp_path: Path, temperature: float) -> None:
+    """Random weights write no quotation marks, so two of the tokens that they do write stand for them."""
+    torch.set_num_threads(1)
+    folders = [str(write_model(tmp_path / name, layers=layers, heads=2, seed=layers))
+               for name, layers in (("target", 2), ("draft", 1))]
+    engine = Engine(EngineConfig(*folders, dtype="float32", threads=1, mode="cpu"))
+    list(engine.load())
+    list(engine.open_document(document()))
+    builder = engine._session.builder
+    builder.quote_format = None
+
+    def answer(quotes: str, **settings) -> Finished:
+        sampling = SamplingParams(temperature=temperature, seed=2, max_new_tokens=24, stop_token_ids=())
+        return list(engine.ask("Who found the lamp?", (), sampling, SpeculationConfig(
+            quotes=quotes, verifier="coupled", **settings)))[-1]
+
+    free = answer("auto", engine="autoregressive")
+    builder.__dict__["_marks"] = QuoteFormat(free.token_ids[1], free.token_ids[0], "word", False)
+    assert answer("auto", engine="autoregressive").token_ids == free.token_ids and not free.quotes
+    plain = answer("on", engine="autoregressive")
+    assert plain.token_ids[:2] == free.token_ids[:2] and plain.token_ids != free.token_ids
+    (quote, *_) = plain.quotes
+    pages = engine._session.prompt.document.pages
+    for occurrence in quote.occurrences:
+        assert "".join(pages[place.page - 1].text[place.start : place.end] for place in occurrence.places).split() == (
+            plain.text[quote.start : quote.end].split())
+    fast = answer("on", budget=128, recent=48, window=32, gamma1=2, gamma2=6)
+    assert fast.token_ids == plain.token_ids and fast.quotes == plain.quotes

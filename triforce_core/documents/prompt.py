@@ -9,7 +9,7 @@ Document and question text can never produce a special token. Nothing is cut: ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +69,15 @@ class DocumentPrompt:
         """The index that verbatim quoting needs."""
         return QuoteIndex(self.token_ids, self.marks)
 
+    def quotes_without(self, left_out: Collection[int]) -> QuoteIndex:
+        """The same, but no quotation has one of these tokens in it."""
+        marks = self.marks.copy()
+        found = np.flatnonzero(np.isin(self.token_ids, list(left_out)))
+        marks[found] = 0
+        before = found[found > 0] - 1
+        marks[before[(marks[before] & Mark.TEXT) != 0]] |= np.uint8(Mark.LINE_END)
+        return QuoteIndex(self.token_ids, marks)
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -94,7 +103,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class QuoteFormat:
-    """How a model writes quotations, from its prompt.json. end_ids: see verbatim.QuoteConstraint.
+    """How a model writes quotations, from its prompt.json. end_ids, also_open: see verbatim.QuoteConstraint.
 
     prior: nats for each point of a sentence's BM25 score against the question; 0 leaves the choice to the model."""
 
@@ -102,8 +111,9 @@ class QuoteFormat:
     close_id: int
     unit: Unit
     must_open: bool
-    end_ids: tuple[int, ...]
-    prior: float
+    end_ids: tuple[int, ...] = ()
+    prior: float = 0.0
+    also_open: frozenset[int] = frozenset()
 
 
 class PromptBuilder:
@@ -132,6 +142,7 @@ class PromptBuilder:
             )
         self._last: tuple[str, DocumentPrompt] | None = None
         self._words: tuple[DocumentPrompt, WordIndex] | None = None
+        self._unquoted: tuple[DocumentPrompt, QuoteIndex] | None = None  # a document but for its own quotation marks
 
     @property
     def stop_token_ids(self) -> frozenset[int]:
@@ -211,13 +222,35 @@ class PromptBuilder:
         label = prompt.pages[count - 1].label if count else ""
         return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0, label)
 
-    def quote_constraint(self, prompt: DocumentPrompt, question: str) -> QuoteConstraint | None:
-        """Verbatim quoting for models that quote (prompt.json names the marks), None for others."""
+    def quote_constraint(self, prompt: DocumentPrompt, question: str,
+                         typographic: bool = False) -> QuoteConstraint | None:
+        """Verbatim quoting for models that quote (prompt.json names the marks); for others None, or where
+        ``typographic`` marks shall count, between them. None also where the vocabulary has no such marks."""
         form = self.quote_format
         if form is None:
-            return None
+            return self._typographic(prompt) if typographic else None
         return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, form.unit, form.must_open,
                                form.end_ids, self._prior(prompt, question) if form.prior else None)
+
+    def _typographic(self, prompt: DocumentPrompt) -> QuoteConstraint | None:
+        """Words between “ and ”. The document's own ones end a passage: what stands between an answer's is one run."""
+        form = self._marks
+        if form is None:
+            return None
+        if self._unquoted is None or self._unquoted[0] is not prompt:
+            there = np.unique(prompt.token_ids).tolist()
+            marked = [token for token in there if {*"“”"} & {*self.tokenizer.decode([token])}]
+            self._unquoted = prompt, prompt.quotes_without(marked)
+        return QuoteConstraint(self._unquoted[1], form.open_id, form.close_id, form.unit, also_open=form.also_open)
+
+    @cached_property
+    def _marks(self) -> QuoteFormat | None:
+        """“ and ” as tokens of their own, alone or behind a space."""
+        single = {text: ids[0] for text in ("“", " “", "”") if len(ids := self.tokenizer.encode(text)) == 1}
+        if "“" not in single or "”" not in single:
+            return None
+        return QuoteFormat(single["“"], single["”"], "word", False, also_open=frozenset(single.values()) - {
+            single["“"], single["”"]})
 
     def _prior(self, prompt: DocumentPrompt, question: str) -> np.ndarray | None:
         """See verbatim.QuoteConstraint; None where no sentence shares a word with the question."""

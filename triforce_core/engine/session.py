@@ -116,7 +116,7 @@ class Session:
             pacing.begin(context, sampler)
         prefilled = perf_counter()
         answer_start, limit = len(context), min(sampling.max_new_tokens, room)
-        decoder = self.builder.tokenizer.stream_decoder()
+        decoder = self.builder.tokenizer.stream_decoder(None if constraint is None else constraint.opening)
         rounds: list[RoundEvent] = []
         texts: list[str] = []
         reason: FinishReason | None = None
@@ -315,7 +315,7 @@ class Session:
     def _constraint(self, question: str | None, speculation: SpeculationConfig) -> QuoteConstraint | None:
         if question is None or speculation.quotes == "off":
             return None
-        return self.builder.quote_constraint(self.prompt, question)
+        return self.builder.quote_constraint(self.prompt, question, typographic=speculation.quotes == "on")
 
     def _sampler(self, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig,
                  constraint: QuoteConstraint | None, answer_start: int) -> Sampler:
