@@ -148,9 +148,10 @@ class Dials:
         elif trees.kind != "off":
             gamma2 = trees.depth
         gamma1s, gamma2s = (gamma1,), (gamma2,)
-        # On two CPU cores measured costs mislead: on five workloads chosen lengths brought 0.79 to 1.02 of the tokens
-        # per second of the usual ones. On a GPU they bring 1.1 to 1.2 times as many, and where drafts are seldom right,
-        # they alone keep drafting from being slower than plain decoding.
+        # On two CPU cores chosen lengths were last measured when they began from worse hopes, at 0.79 to 1.02 of the
+        # usual ones' tokens per second; replayed answers (tests/tuning) promise more than the usual ones now. On a GPU
+        # they bring 1.1 to 1.2 times as many, and where drafts are seldom right, they alone keep drafting from being
+        # slower than plain decoding.
         paced = wanted.pace if wanted.pace != "auto" else "on" if on_gpu else "off"
         paced = paced if trees.kind == "off" else "off"
         if paced != "off" and wanted.gamma2 == "auto" and (middle or small):
