@@ -35,8 +35,8 @@ class TreeState:
             self._stops = numbers(count)
             self._targets = numbers(count, bounds.siblings, rows)
             self._masks = numbers(count, rows, bounds.columns, dtype=torch.bool)
-            self.laws = numbers(bounds.size + 1, vocabulary, dtype=torch.float32)  # of drafted tokens, and of nobody's
-            self._noise: Tensor | None = None
+        self._laws: Tensor | None = None
+        self._noise: Tensor | None = None
         self._pass = self._book[_PASS : _PASS + 1]
         self.start, self.tokens = self._book[_STARTS:_HEAD], self._book[_HEAD:]
         self.dials, self._numbers = self._odds[:_DIALS], self._odds[_DIALS:]
@@ -71,6 +71,14 @@ class TreeState:
             with torch.inference_mode(False):
                 self._noise = torch.zeros(self.bounds.depth, self._vocabulary, device=self._device)
         return self._noise
+
+    @property
+    def laws(self) -> Tensor:
+        """[n + 1, V]: of drafted tokens, and of nobody's; made when it is first asked for."""
+        if self._laws is None:
+            with torch.inference_mode(False):
+                self._laws = torch.zeros(self.bounds.size + 1, self._vocabulary, device=self._device)
+        return self._laws
 
     def follow(self, loop: LoopState, kind: LawKind) -> None:
         """Begin a draft after what ``loop`` has written. May be captured."""
@@ -110,7 +118,7 @@ class TreeState:
     def noise_of(self, steps: Tensor, kind: LawKind) -> Tensor:
         """[m, V] for drawing what follows each of steps [m]; greedy reads none."""
         if kind.greedy:
-            return self.laws[:0]
+            return self.dials
         return self.noise.index_select(0, steps.clamp_min(0))
 
     def targets(self, width: int, siblings: int) -> Tensor:
