@@ -12,6 +12,7 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.drafters.chain import MAX_FORCED
 from triforce_core.engine.dials import Dials, prefill_chunk
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.place import modes
@@ -164,7 +165,9 @@ def test_drafts_are_longer_where_a_full_pass_streams():
     assert streams.gamma2 > usual.gamma2 and max(streams.gamma2s) > max(usual.gamma2s)
     # And nothing is kept on the GPU for the small model, which needs the memory for layers.
     assert (streams.draft_cache, usual.draft_cache) == ("streaming", "cross")
-    alike = ("gamma2", "gamma2s", "draft_cache", "pace", "why")
+    # A copy that goes straight would be the whole of what one stream-through verifies.
+    assert (streams.straight, usual.straight) == (0, MAX_FORCED)
+    alike = ("gamma2", "gamma2s", "draft_cache", "straight", "pace", "why")
     assert replace(streams, **{name: getattr(usual, name) for name in alike}) == usual
     assert Dials.decide(SpeculationConfig(gamma2=5), **settings, offloaded=True).gamma2 == 5
 
