@@ -73,5 +73,20 @@ def test_the_command_and_the_check(config: EngineConfig, tmp_path: Path, capsys:
     assert "context is 70000" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_two_ranks_measure_together_and_keep_their_own_figures(config: EngineConfig, tmp_path: Path) -> None:
+    tokens = []
+    for measurements in (tmp_path, None):
+        with EngineClient(replace(config, gpus=2, measurements=measurements)) as client:
+            *_, opened = client.open_document(document(60))
+            assert isinstance(opened, DocumentOpened)
+            *_, done = client.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=12, stop_token_ids=()),
+                                  SpeculationConfig(budget=128, recent=48, window=32, quotes="off", pace="on"))
+            assert isinstance(done, Finished)
+            tokens.append(done.token_ids)
+    assert tokens[0] == tokens[1]
+    assert sorted(path.parent.name for path in tmp_path.rglob("*.json")) == ["0-of-2", "1-of-2"]
+
+
 def test_the_flag_reaches_the_engine() -> None:
     assert engine_config(parse(["--tune"])).tune and not engine_config(parse([])).tune
