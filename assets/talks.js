@@ -24,7 +24,8 @@
     if (target) { target.focus(); target.select?.(); }
   }
 
-  const openBox = () => ['leave-instructions', 'leave-title'].map(byId).find(button => button?.offsetParent);
+  const LEAVE = '#leave-instructions, #leave-title, #leave-pages, #pick-budget [data-action=leave-together]';
+  const openBox = () => [...document.querySelectorAll(LEAVE)].find(button => button.offsetParent);
   const typing = target => target.closest?.('input, textarea, select, [contenteditable=true]');
 
   document.addEventListener('keydown', event => {
@@ -58,6 +59,9 @@
     if (action === 'leave-edit') write('');
     if (action === 'instruct') meet('#instructions textarea', '#leave-instructions');
     if (action === 'rename') meet('#new-title input, #new-title textarea', '#leave-title');
+    if (action === 'choose-pages') meet('#chapters [data-chapter], #pages-wanted :is(input, textarea)', '#leave-pages');
+    if (action === 'together') meet('#pick input:enabled', '#pick-budget [data-action=leave-together]');
+    if (action === 'leave-together') lead('#head [data-action=together], #together-button');
     if (action === 'export') target.closest('.tf-menu').open = false;
     if (action === 'found') { pane('center'); lookFor(answer, 40); }
   });
@@ -74,6 +78,7 @@
     const box = event.target.closest?.('#keep-instructions, #leave-instructions') ? 'instruct'
       : event.target.closest?.('#save-title, #leave-title') ? 'rename' : '';
     if (box) lead(`#talk-bar [data-action=${box}]`);
+    if (event.target.closest?.('#read-pages, #leave-pages')) lead('#head [data-action=choose-pages]');
   });
   function lead(back, tries = 40) {  // not away from where the person has gone meanwhile
     const here = document.activeElement;

@@ -26,6 +26,7 @@ def open_chapters(served, tab) -> Path:
     tab.click("#head [data-action=choose-pages]")
     tab.wait_for_selector("#chapters [data-chapter]")
     tab.wait_for_function(f"{TICKS} === '1111'")
+    tab.wait_for_selector("#chapters [data-chapter]:focus")  # the box that a button opens takes the focus
     return path
 
 
@@ -87,13 +88,15 @@ def test_chapters_by_keyboard_are_read_and_asked_about(served, tab) -> None:
 
 def test_several_documents_together(served, tab, dials) -> None:
     first = open_chapters(served, tab)
-    tab.click("#leave-pages")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#head [data-action=choose-pages]:focus")  # and gives it back
     ask(tab, "What about this one alone?")
     answered(tab)
     second = upload(served, tab, 5)
     tab.focus("#head [data-action=together]")  # from here on by keyboard
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#pick h2")
+    tab.wait_for_selector("#pick input:focus")
     tab.wait_for_selector(f"#pick label:has-text('{second.stem}') input:checked")
     tab.wait_for_selector("#pick-budget [data-action=read-together][disabled]")
     tab.focus(f"#pick label:has-text('{first.stem}') input")
