@@ -58,7 +58,7 @@ class Dials:
     gamma2s: tuple[int, ...]
     may_rest: bool
     most: int  # tokens at which a draft of chosen length is cut off; 0: nowhere
-    pace: str  # "on", "draws" (where the text does not depend on lengths) or "off": whether they are so chosen
+    pace: str  # "on" or "off": whether they are so chosen
     budget: int
     chunk_size: int
     recent: int

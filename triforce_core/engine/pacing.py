@@ -70,7 +70,7 @@ class Pacing:
     def begin(self, context: Sequence[int], sampler: Sampler) -> None:
         """An answer after ``context``, once that was measured."""
         self._controller = None
-        if self._costs is None or (self._hierarchy.dials.pace == "draws" and not sampler.by_draws):
+        if self._costs is None:
             return
         temperature, quotes = sampler.params.temperature, bool(sampler.forced(context, 1))
         hoped = QUOTING if quotes else hopes(self._hierarchy.dials.middle_cache, temperature)
