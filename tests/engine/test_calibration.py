@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from engine.tiny import document, write_model
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine import calibration, measured, pacing
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.loading import full_cache
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress, RoundEvent
 from triforce_core.tuning.costs import Costs, Curve
@@ -97,9 +99,48 @@ def test_on_demand_with_lengths_of_ones_own(folders, tmp_path, timed):
     assert "how many are right is not known yet" in model.drafting
     *_, looked = Engine(engine.config).check()
     assert isinstance(looked, ModelInfo) and looked.drafting == model.drafting
-    with pytest.raises(ConfigError, match="context is 9000"):
-        list(engine.tune((9000,)))
+    for beyond in (3841, 9000):  # there is room to draft in behind the longest
+        with pytest.raises(ConfigError, match=f"context is {beyond}.*1024 to 3840"):
+            list(engine.tune((beyond,)))
     assert isinstance(list(engine.open_document(document(140)))[-1], DocumentOpened)
+
+
+def test_one_lengths_cache_goes_before_the_next_one_comes(folders, tmp_path, timed, monkeypatch):
+    engine, caches, alive = start(folders, tmp_path), [], []
+
+    def watched(*given):
+        alive.append([cache() is not None for cache in caches])
+        full = full_cache(*given)
+        caches.append(weakref.ref(full.cache))
+        return full
+
+    monkeypatch.setattr(calibration, "full_cache", watched)
+    list(engine.tune((1024, 2600, 3000)))
+    assert alive == [[], [False], [False, False]]
+
+
+def test_a_length_at_which_memory_runs_out_is_left_out(folders, tmp_path, monkeypatch):
+    def fake(hierarchy, full, context, *_):
+        if len(context) > 2600:
+            raise torch.OutOfMemoryError
+        return COSTS
+
+    monkeypatch.setattr(calibration, "measure_costs", fake)
+    engine = start(folders, tmp_path)
+    *_, model = engine.tune((2600, 3000))
+    assert "at 2,600 tokens" in model.drafting
+    assert isinstance(list(engine.open_document(document(140)))[-1], DocumentOpened)
+    monkeypatch.setattr(calibration, "measure_costs", lambda *_: {}["no figures"])
+    with pytest.raises(KeyError):  # nothing but memory is a reason
+        list(engine.tune((2600,)))
+
+
+def test_where_nothing_drafts_nothing_is_measured(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "prefill", lambda *_: pytest.fail("read for nothing"))
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model="none", dtype="float32", threads=1, mode="cpu",
+                                 measurements=tmp_path))
+    list(engine.load())
+    assert isinstance(list(engine.tune((1024,)))[-1], ModelInfo)
 
 
 def test_a_check_says_what_is_missing_or_wrong(folders, tmp_path, timed):

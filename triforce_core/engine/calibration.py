@@ -14,11 +14,11 @@ from statistics import mean
 from time import perf_counter
 
 from ..config import SamplingParams, SpeculationConfig
-from ..device.memory import give_back
+from ..device.memory import give_back, ran_out
 from ..drafters.device_tree import DeviceTree
 from ..drafters.tree import TreeDrafter
 from ..errors import NotEnoughMemoryError
-from ..events import PrefillProgress
+from ..events import MemoryPlan, PrefillProgress
 from ..kv_cache.full import FullCache
 from ..sampling import Sampler
 from ..speculation.round import speculate
@@ -34,7 +34,7 @@ from .prefill import prefill, prepare
 from .small_model import SmallReading
 
 _READ = 512  # made-up tokens that are really read
-_FREE = 256  # tokens of the longest context that stay free, for drafts
+ROOM = 256  # tokens of context that stay free behind what is measured, for drafts
 _SHORT, _SHORT_ON_GPU, _LONG = 4096, 16384, 32768  # tokens of context: a middle tier begins to pay; books
 _TREES, _TREE_DEPTH = (4, 16), 4  # guesses in trees whose passes are timed
 _TREE_REPEATS = 2
@@ -55,57 +55,75 @@ class _Stage:
 def usual_lengths(loaded: Loaded, longest: int) -> tuple[int, ...]:
     """Tokens of context to measure at, of at most ``longest`` that fit."""
     short = _SHORT_ON_GPU if loaded.target.device.type == "cuda" else _SHORT
-    most = min(_LONG, longest) - _FREE
+    most = min(_LONG, longest) - ROOM
     return tuple(sorted({min(short, most), most})) if most > 0 else ()
 
 
 def calibrate(loaded: Loaded, measured: Measured, contexts: Sequence[int], chunk: int,
-              cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+              cancelled: Callable[[], bool], plan: Callable[[int], MemoryPlan]) -> Iterator[PrefillProgress]:
     """Measure at each of ``contexts`` (tokens) and keep it in ``measured``. A length that does not fit into memory is
-    left out. Ends early when cancelled; what was measured by then is kept."""
+    left out. Ends early when cancelled; what was measured by then is kept.
+
+    plan: lays out so many tokens of context, on all ranks alike; raises NotEnoughMemoryError."""
     started = perf_counter()
     yield PrefillProgress(0, _STEPS, 0.0, None, "tune")
     for number, context in enumerate(contexts):
+        if cancelled():
+            return
         try:
-            bench = _Bench(loaded, measured, context, chunk, cancelled, started, alternatives=context == max(contexts))
+            laid_out = plan(context + ROOM)
         except NotEnoughMemoryError as error:
             give_back(error)
             continue
-        stages = bench.stages()
-        total, done = sum(stage.share for stage in stages), 0.0
-        for stage in stages:
-            if cancelled():
-                return
-            if stage.needed or loaded.shard.least(perf_counter() - started < _PATIENCE):
-                stage.work()
-            done += stage.share
-            fraction, spent = (number + done / total) / len(contexts), perf_counter() - started
-            yield PrefillProgress(int(_STEPS * fraction), _STEPS, _STEPS * fraction / spent, spent / fraction - spent,
-                                  "tune")
-        bench.foresee()
-        del bench, stages
+        try:
+            # Nothing but the loop holds it: its cache goes before the next one comes.
+            for share in _Bench(loaded, measured, laid_out, chunk, cancelled, started,
+                                alternatives=context == max(contexts)).run():
+                fraction, spent = (number + share) / len(contexts), perf_counter() - started
+                yield PrefillProgress(int(_STEPS * fraction), _STEPS, _STEPS * fraction / spent,
+                                      spent / fraction - spent, "tune")
+        except Exception as error:
+            # One rank alone cannot leave out what the others go on with.
+            if loaded.shard.world > 1 or not (isinstance(error, NotEnoughMemoryError) or ran_out(error)):
+                raise
+            loaded.copies.clear()  # of the weights: only speed is lost with them
+            give_back(error)
 
 
 class _Bench:
     """One length of context, filled."""
 
-    def __init__(self, loaded: Loaded, measured: Measured, context: int, chunk: int,
+    def __init__(self, loaded: Loaded, measured: Measured, plan: MemoryPlan, chunk: int,
                  cancelled: Callable[[], bool], started: float, *, alternatives: bool) -> None:
-        """started: when all of it did. alternatives: other tiers than the usual ones are timed too.
-        Raises NotEnoughMemoryError."""
+        """plan: for the context and ``ROOM``. started: when all of it did. alternatives: other tiers than the usual
+        ones are timed too. Raises what ``ran_out`` knows."""
         self._loaded, self._measured, self._chunk, self._cancelled = loaded, measured, chunk, cancelled
         self._alternatives, self._started = alternatives, started
-        self._plan = loaded.planner.plan(context + _FREE, together=True)
-        self._full = full_cache(loaded, self._plan)
+        self._full = full_cache(loaded, plan)
         vocabulary = loaded.target.config.vocab_size
         # Steps through the vocabulary that repeat nothing within what is read; the first ids are special.
-        self._context = [16 + 7919 * i % (vocabulary - 16) for i in range(context)]
+        self._context = [16 + 7919 * i % (vocabulary - 16) for i in range(plan.context - ROOM)]
         self._reading: SmallReading | None = None
 
-    def stages(self) -> list[_Stage]:
+    def run(self) -> Iterator[float]:
+        """The share of it that is done, after every stage. Ends early when cancelled."""
+        stages = self._stages()
+        total, done = sum(stage.share for stage in stages), 0.0
+        for stage in stages:
+            if self._cancelled():
+                return
+            if stage.needed or self._loaded.shard.least(perf_counter() - self._started < _PATIENCE):
+                stage.work()
+            done += stage.share
+            yield done / total
+        self._foresee()
+
+    def _stages(self) -> list[_Stage]:
         context = len(self._context)
         wanted = SpeculationConfig(pace="on", ngram="off")
         dials = dials_for(self._loaded, self._full, wanted, context)
+        if dials.engine == "autoregressive":  # nothing drafts here, so there is nothing to weigh
+            return []
         found = [_Stage(self._fill, 1.0)]
         if dials.draft_cache == "cross":
             found.append(_Stage(self._read_small, 1.0))
@@ -119,7 +137,7 @@ class _Bench:
             found.append(_Stage(partial(self._measure_trees, wanted), 1.0, needed=False))
         return found
 
-    def foresee(self) -> None:
+    def _foresee(self) -> None:
         """What the usual settings would do here, in words."""
         self._measured.plan(Asked(SpeculationConfig(), SamplingParams(), self._full, len(self._context), False,
                                   self._reading))

@@ -33,7 +33,7 @@ from ..events import (
 )
 from ..kv_cache.full import FullCache
 from ..kv_cache.saved import ReadingKey, SavedReadings, token_digest
-from .calibration import calibrate, usual_lengths
+from .calibration import ROOM, calibrate, usual_lengths
 from .checkpoints import fingerprint
 from .dials import prefill_chunk
 from .loading import Loaded, choose, full_cache, load
@@ -106,8 +106,8 @@ class Engine:
         self._cancel.clear()
         longest = loaded.planner.plan(None, self._held, together=True).context
         for context in contexts:
-            if not _SHORTEST_TUNED <= context <= longest:
-                raise ConfigError(f"context is {context}", allowed=f"{_SHORTEST_TUNED} to {longest}")
+            if not _SHORTEST_TUNED <= context <= longest - ROOM:
+                raise ConfigError(f"context is {context}", allowed=f"{_SHORTEST_TUNED} to {longest - ROOM}")
         self._session = self._plan = None
         self._measured = self._measured or self._know()
         self._measured.records.forget()
@@ -120,7 +120,8 @@ class Engine:
         assert self._measured is not None
         chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
                               streams=False)
-        yield from calibrate(loaded, self._measured, contexts, chunk, self._cancelled)
+        yield from calibrate(loaded, self._measured, contexts, chunk, self._cancelled,
+                             lambda tokens: loaded.planner.plan(tokens, self._held, together=True))
 
     def _know(self) -> Measured:
         """What is kept of this machine with the loaded model, or nothing yet."""
