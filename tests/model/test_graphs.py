@@ -141,6 +141,37 @@ def test_what_is_prepared_is_captured_once_and_changes_nothing() -> None:
     assert (again.captured, again.repeats) == (1, 1)
 
 
+def test_an_observed_chain_of_any_width_runs_as_a_tree_that_was_prepared() -> None:
+    usual, prepared, again = model(), model(), RunAgain()
+    prepared.graphs = PassGraphs(prepared.rope, 16, lambda: again)
+    caches = [FullCache(2, 2, 8, max_tokens=400, dtype=torch.float32, slots=200) for _ in range(2)]
+    g = torch.Generator().manual_seed(0)
+    ids = torch.randint(VOCAB, (30,), generator=g)
+    for llama, cache in zip((usual, prepared), caches, strict=True):
+        llama.forward(ids, cache, logits_rows=0)
+        cache.commit()
+    for width in (4, 8, 12):
+        prepared.prepare(caches[1], width, Watch(), tree=True)
+    prepared.prepare(caches[1], 6, Watch())
+    for n in (4, 6, 7, 8, 9, 11, 12):
+        ids = torch.randint(VOCAB, (n,), generator=g)
+        watches = (Watch(), Watch())
+        found = [llama.forward(ids, cache, logits_rows=n, observer=watch)
+                 for llama, cache, watch in zip((usual, prepared), caches, watches, strict=True)]
+        assert found[0].shape == found[1].shape and torch.allclose(*found, atol=1e-5)
+        for (_, asked, mass), (_, asked2, mass2) in zip(watches[0].seen, watches[1].seen, strict=True):
+            assert torch.allclose(asked, asked2, atol=1e-5)
+            chunks = min(mass.shape[1], mass2.shape[1])
+            assert torch.allclose(mass[:, :chunks], mass2[:, :chunks], atol=1e-5) and not mass2[:, chunks:].any()
+        for cache in caches:
+            cache.keep(range(n - 1))
+            if n > 6:
+                cache.commit()
+            cache.check_integrity()
+        assert caches[0].length == caches[1].length
+    assert (again.captured, again.repeats) == (4, 7), "nothing ran as usual, and nothing was captured on the way"
+
+
 def test_a_cache_takes_its_graphs_along() -> None:
     llama, again = model(), RunAgain()
     llama.graphs = PassGraphs(llama.rope, 8, lambda: again)

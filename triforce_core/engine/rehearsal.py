@@ -10,23 +10,27 @@ from ..model import Llama
 from ..model.graphs import CAPTURED_WIDTHS
 from .attention_map import AttentionMass
 
-# Rows of a full pass, one for each of the sizes that kernels come in.
-_ROWS = (3, 7, 15, 20, 40)
+_ROWS = (3, 7, 15)  # of full passes with fewer rows than are observed, one for each of the sizes that kernels come in
 
 
 def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_size: int,
               mass_rows: int) -> list[Callable[[], None]]:
     """Steps to be called in order. Where a quotation is held to the document the host leads, and a draft is as long as
-    the document forces. Drafting passes are captured in all widths that there are. An observed full pass is captured in
-    its own width, once that has come often; until then it runs as usual: here once in each size of kernels.
+    the document forces. Drafting passes are captured in all widths that there are. So are observed full passes, as
+    trees, which are filled up: any chain runs as one of these. With fewer rows than are observed nothing fills up:
+    such a pass is captured in its own width once that has come often; until then it runs as usual: here once.
 
-    full: None where that takes too long."""
+    full: None where that takes too long. mass_rows: see ``AttentionMass``."""
     captures: list[Callable[[], None]] = [
         partial(on.model.prepare, on.cache, width)
         for on in parts if isinstance(on.model, Llama) for width in CAPTURED_WIDTHS]
     if full is None:
         return captures
-    return [*captures, *(partial(_run, full, rows, AttentionMass(chunk_size, mass_rows)) for rows in _ROWS)]
+    observer = AttentionMass(chunk_size, mass_rows)
+    if isinstance(full.model, Llama):
+        captures += [partial(full.model.prepare, full.cache, width, observer, tree=True)
+                     for width in CAPTURED_WIDTHS if width >= mass_rows]
+    return [*captures, *(partial(_run, full, rows, observer) for rows in _ROWS)]
 
 
 def _run(full: ModelOnCache, rows: int, observer: AttentionMass) -> None:

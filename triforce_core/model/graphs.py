@@ -168,7 +168,8 @@ class PassGraphs:
 
     def forward(self, run: RunPass, token_ids: Tensor, positions: Tensor, cache: StagingCache, logits_rows: int,
                 observer: AttentionObserver | None) -> Tensor | None:
-        """A chain that ``cache.begin`` has announced: logits, or None: nothing done, run it as usual.
+        """A chain that ``cache.begin`` has announced: logits, or None: nothing done, run it as usual. Where it is not
+        captured in its own width, but trees in one it fits in are, it is a tree of a single branch.
 
         run: the model's pass, always the same. positions: int64 [n], ascending, on the host."""
         n = token_ids.shape[0]
@@ -185,6 +186,9 @@ class PassGraphs:
             first, logits_rows = n - asked, token_ids.shape[0]
         book = self._book(cache, int(positions[-1]))
         key = _key(token_ids.shape[0], logits_rows, observer)
+        if key not in book.captured and _tree_key(n, n, observer) in book.captured:
+            mask = torch.ones(n, n, dtype=torch.bool, device=cache.device).tril()
+            return self.forward_tree(run, token_ids, positions, cache, mask, logits_rows, observer)
         book.seen[key] += 1
         if key not in book.captured and book.seen[key] < _WORTH_CAPTURING:
             return None
