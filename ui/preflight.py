@@ -17,7 +17,7 @@ from .arguments import VERSION, Arguments, engine_config
 from .engines import engine_maker
 from .models import Models, model_is_open
 
-PACKAGES = ("torch", "gradio", "transformers", "pypdfium2", "pypdf", "sentencepiece", "flash-attn", "triton")
+PACKAGES = ("torch", "gradio", "transformers", "pypdfium2", "pypdf", "sentencepiece", "triton")
 
 
 def check(arguments: Arguments) -> int:
