@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import weakref
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.device.shard import Shard
 from triforce_core.engine import calibration, measured, pacing
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import full_cache
@@ -17,6 +19,7 @@ from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress, RoundEvent
 from triforce_core.tuning.costs import Costs, Curve
 from triforce_core.tuning.plan import Plan
+from triforce_core.tuning.records import Records, Subject
 
 COSTS = Costs(10.0, Curve(((3, 12.0), (33, 40.0))), {gamma1: 3.0 + gamma1 for gamma1 in range(9)}, 0.5)
 SMALL = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "ngram": "off"}
@@ -217,6 +220,35 @@ def test_where_chance_decides_what_was_learnt_changes_no_word(folders, tmp_path,
     words = [answer(one, temperature=0.9, seed=3)[0].token_ids for one in (usual, engine, engine)]
     assert words[0] == words[1] == words[2]
     assert "where chance decides" in engine.facts().drafting
+
+
+@dataclass(frozen=True)
+class Asking(Shard):
+    """Notes what is asked of all ranks."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def least(self, number: int) -> int:
+        self.asked.append(number)
+        return number
+
+
+def test_ranks_ask_each_other_as_often_whatever_each_has_measured(folders, tmp_path, timed):
+    """Else one of them would wait for an answer that the others do not owe."""
+    engine = start(folders, None)
+    list(engine.open_document(document(140)))
+    often = []
+    for measures in (False, True):
+        shard = Asking()
+        known = measured.Measured(replace(engine._loaded, shard=shard), Records(None, Subject({}, "", "")))
+        asked = engine._session._asked("", SamplingParams(), SpeculationConfig(recent=48, draft_cache="cross"), 3000)
+        if measures:
+            known.records.keep_costs("all on the device", measured.tiers(known._dials(asked, asked.speculation)), 3000,
+                                     COSTS)
+        shard.asked.clear()
+        known.plan(asked)
+        often.append(len(shard.asked))
+    assert often[0] == often[1] > 2
 
 
 def test_answers_are_learnt_from_and_no_text_is_kept(folders, tmp_path, timed):

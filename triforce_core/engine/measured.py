@@ -130,9 +130,11 @@ class Measured:
             others += [{"budget": budget} for budget in other_budgets(usual)]
         if wanted.retrieval_weights == "auto" and usual.retrieval_weights != "same":
             others.append({"retrieval_weights": "same"})
+        # All of them first: ranks decide dials together, and what each of them knows of costs may differ.
+        decided = [(changes, self._dials(asked, replace(wanted, **changes)))  # type: ignore[arg-type]
+                   for changes in others]
         ways = []
-        for changes in others:
-            dials = self._dials(asked, replace(wanted, **changes))  # type: ignore[arg-type]
+        for changes, dials in decided:
             costs = self._costs(asked, dials)
             if costs is None or dials.gamma1 not in costs.steps or dials.has_middle != usual.has_middle:
                 if not changes:
