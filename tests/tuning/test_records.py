@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -103,3 +104,15 @@ def test_forgetting_takes_the_file_along_and_a_full_disk_only_costs_time(tmp_pat
     nowhere.write_text("")
     kept(nowhere / "folder")  # cannot be written: nothing is raised
     assert kept(tmp_path, HERE).measured
+
+
+def test_what_a_full_disk_broke_off_takes_no_place(tmp_path, monkeypatch):
+    before = kept(tmp_path).measured
+
+    def full(content, file, **_):
+        file.write("{")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", full)
+    kept(tmp_path)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"] and Records(tmp_path, HERE).measured == before

@@ -139,6 +139,8 @@ class Records:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(self._content(), file, indent=1)
             os.replace(partial, self._path)
+        with suppress(OSError):  # what could not be finished
+            partial.unlink(missing_ok=True)
 
     def _content(self) -> dict[str, Any]:
         kept = self._kept
