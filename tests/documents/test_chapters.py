@@ -23,6 +23,7 @@ from triforce_core.documents.chapters import (
 )
 from triforce_core.documents.document import Chapter
 from triforce_core.documents.readers.source import Heading
+from triforce_core.documents.sections import first_places
 from triforce_core.errors import PageRangeError
 
 TEXTS = ["Preface of it all.", "1. Whales\nare large", "more of them. Ships are", "large, too. 2 Men", "THE END\nfin"]
@@ -230,7 +231,7 @@ def test_docx(tmp_path: Path) -> None:
 NAV = ('<!DOCTYPE html><html><nav epub:type="landmarks"><ol><li><a href="c1.xhtml">Cover</a></li></ol></nav>'
        '<nav epub:type="toc"><ol><li><a href="c1.xhtml">A <b>start</b></a><ol><li><a href="c1.xhtml#x">Inside</a></li>'
        '</ol></li><li><a href="c2.xhtml">An end</a></li><li><a href="../../../etc/passwd">Out</a></li>'
-       '<li><a href="http://evil.example/c2.xhtml">Far</a></li></ol></nav></html>')
+       '<li><a href="http://evil.example/c2.xhtml">Far</a></li><li><a href="http://[">Nowhere</a></li></ol></nav></html>')
 NCX = ('<!DOCTYPE ncx PUBLIC "x" "y"><ncx><navMap><navPoint><navLabel><text>A start</text></navLabel>'
        '<content src="c1.xhtml"/><navPoint><navLabel><text>Inside</text></navLabel><content src="c1.xhtml#x"></content>'
        '</navPoint></navPoint><navPoint><navLabel><text>An end</text></navLabel><content src="c2.xhtml"/></navPoint>'
@@ -258,6 +259,21 @@ def test_epub(tmp_path: Path, kind: str) -> None:
     start, inside, end = document.chapters
     assert start.first == 1 and "Inside" in document.pages[inside.first - 1].text
     assert document.pages[end.first - 1].label == "2.1" and end.last == len(document.pages)
+
+
+@pytest.mark.parametrize("href", ["http://[", "//[x/y"])
+def test_a_reference_that_is_none_costs_what_it_names_and_no_more(tmp_path: Path, href: str) -> None:
+    book = dict_of(hostile.epub({"c1.xhtml": f"<h1>Opening</h1><p>{WORDS}</p>", "c2.xhtml": f"<p>{WORDS}</p>"}))
+    listing = f'<item id="n" href="{href}" properties="nav" media-type="application/xhtml+xml"/></manifest>'
+    book["OEBPS/book.opf"] = book["OEBPS/book.opf"].replace(b"</manifest>", listing.encode()).replace(
+        b"c2.xhtml", href.encode())
+    (tmp_path / "b.epub").write_bytes(hostile.zipped(book))
+    assert read_document(tmp_path / "b.epub").pages[0].text.startswith("Opening")
+
+
+def test_a_list_of_contents_is_looked_up_in_one_go() -> None:
+    sections = ["Whales\nThe  Whale\n" + WORDS, "The Whale\nShips\n" + WORDS]
+    assert first_places({"The Whale", "Ships", "None", ""}, sections) == {"The Whale": 0, "Ships": 1}
 
 
 def dict_of(archive: bytes) -> dict[str, bytes]:

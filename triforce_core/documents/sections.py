@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from .readers.source import Heading
 
@@ -35,15 +35,7 @@ def placed(headings: Iterable[tuple[str, int]], sections: Sequence[str], before:
     """(title, level) of headings in their order -> in which section each stands, as a line of its own; one that the
     text has not is left out. before: pages that stand before the first section."""
     wanted = [(" ".join(title.split()), level) for title, level in headings]
-    titles = {title for title, _ in wanted if title}
-    lines: dict[str, list[tuple[int, int]]] = {}
-    at = 0
-    for page, section in enumerate(sections):
-        for line in section.split("\n"):
-            at += 1
-            words = " ".join(line.split()) if len(line) < SECTION else ""
-            if words in titles:
-                lines.setdefault(words, []).append((at, page))
+    lines = _standing({title for title, _ in wanted}, sections)
     found, at = [], 0
     for title, level in wanted:
         places = lines.get(title, [])
@@ -52,6 +44,24 @@ def placed(headings: Iterable[tuple[str, int]], sections: Sequence[str], before:
             at, page = places[here]
             found.append(Heading(title, level, before + page))
     return found
+
+
+def first_places(titles: Set[str], sections: Sequence[str]) -> dict[str, int]:
+    """In which section each title (words with single spaces) first stands as a line of its own, if it does."""
+    return {title: places[0][1] for title, places in _standing(titles, sections).items()}
+
+
+def _standing(titles: Set[str], sections: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """The number of each line that is one of ``titles``, and of its section."""
+    lines: dict[str, list[tuple[int, int]]] = {}
+    at = 0
+    for page, section in enumerate(sections):
+        for line in section.split("\n"):
+            at += 1
+            words = " ".join(line.split()) if len(line) < SECTION else ""
+            if words and words in titles:
+                lines.setdefault(words, []).append((at, page))
+    return lines
 
 
 def _pieces(paragraph: str) -> list[str]:

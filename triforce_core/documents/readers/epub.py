@@ -6,7 +6,7 @@ import posixpath
 from urllib.parse import unquote, urlsplit
 
 from ...errors import DamagedDocumentError, EncryptedDocumentError
-from ..sections import placed, split_sections
+from ..sections import first_places, placed, split_sections
 from .archive import GuardedZip, damaged, parse_xml, resolve
 from .epub_contents import contents
 from .html import decode_html, html_text, tidy
@@ -60,14 +60,26 @@ def _listed(
         markup, _ = decode_html(archive.read(listing), source.name)
     except DamagedDocumentError:  # a book is readable without one
         return []
-    found = []
-    for entry in contents(markup):
-        name = resolve(posixpath.dirname(listing), unquote(urlsplit(entry.reference).path))
-        if name in files:
-            before, sections = files[name]
-            inside = placed([(entry.title, entry.level)], sections, before) if "#" in entry.reference else []
-            found += inside or [Heading(entry.title, entry.level, before)]
-    return found
+    folder = posixpath.dirname(listing)
+    entries = [(entry, name) for entry in contents(markup) if (name := _part(folder, entry.reference)) in files]
+    inside: dict[str, set[str]] = {}
+    for entry, name in entries:
+        if "#" in entry.reference:
+            inside.setdefault(name, set()).add(entry.title)
+    # Each file is searched once: a book may be one file, and its list may have thousands of entries.
+    places = {name: first_places(titles, files[name][1]) for name, titles in inside.items()}
+    return [Heading(entry.title, entry.level,
+                    files[name][0] + (places[name].get(entry.title, 0) if "#" in entry.reference else 0))
+            for entry, name in entries]
+
+
+def _part(folder: str, reference: str) -> str:
+    """The name of the part that a reference inside a part in ``folder`` leads to; "" for none."""
+    try:
+        path = unquote(urlsplit(reference).path)
+    except ValueError:  # such as "http://["
+        return ""
+    return resolve(folder, path) if path else ""
 
 
 def _refuse_drm(archive: GuardedZip, source: Source) -> None:
@@ -131,11 +143,11 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
     chapters = []
     for key in order:
         reference, media = items.get(key, ("", ""))
-        name = resolve(folder, unquote(urlsplit(reference).path)) if reference else ""
+        name = _part(folder, reference)
         if name and media in _MARKUP:
             chapters.append(name)
     source.check_pages(len(chapters))
     if not chapters:
         raise damaged(source, "it names no chapters")
-    listing = resolve(folder, unquote(urlsplit(listings[0]).path)) if listings else ""
+    listing = _part(folder, listings[0]) if listings else ""
     return "".join(said["title"]).strip(), "".join(said["language"]).strip(), chapters, listing

@@ -27,7 +27,7 @@ def contents(markup: str) -> list[Entry]:
     parser.feed(markup)
     parser.close()
     return [Entry(title, level, reference) for words, level, reference in parser.found
-            if (title := " ".join("".join(words).split())[:_LONGEST]) and reference]
+            if (title := " ".join("".join(words).split())[:_LONGEST].rstrip()) and reference]
 
 
 class _Contents(HTMLParser):
