@@ -132,6 +132,8 @@ def test_a_length_at_which_memory_runs_out_is_left_out(folders, tmp_path, monkey
     engine = start(folders, tmp_path)
     *_, model = engine.tune((2600, 3000))
     assert "at 2,600 tokens" in model.drafting
+    *_, model = engine.tune((3000,))
+    assert model.drafting.startswith("no memory is free to measure at 3,000 tokens; not measured")
     assert isinstance(list(engine.open_document(document(140)))[-1], DocumentOpened)
     monkeypatch.setattr(calibration, "measure_costs", lambda *_: {}["no figures"])
     with pytest.raises(KeyError):  # nothing but memory is a reason

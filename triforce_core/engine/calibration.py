@@ -73,6 +73,7 @@ def calibrate(loaded: Loaded, measured: Measured, contexts: Sequence[int], chunk
         try:
             laid_out = plan(context + ROOM)
         except NotEnoughMemoryError as error:
+            measured.records.trouble = _left_out(context)
             give_back(error)
             continue
         try:
@@ -87,7 +88,12 @@ def calibrate(loaded: Loaded, measured: Measured, contexts: Sequence[int], chunk
             if loaded.shard.world > 1 or not (isinstance(error, NotEnoughMemoryError) or ran_out(error)):
                 raise
             loaded.copies.clear()  # of the weights: only speed is lost with them
+            measured.records.trouble = _left_out(context)
             give_back(error)
+
+
+def _left_out(context: int) -> str:
+    return f"no memory is free to measure at {context:,} tokens"
 
 
 class _Bench:

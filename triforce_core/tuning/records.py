@@ -60,7 +60,7 @@ class Records:
         name = sha256(f"{subject.model}\n{subject.draft}".encode()).hexdigest()[:24]
         self._path = None if folder is None else folder / f"{name}.json"
         self._subject, self._kept = subject, _Kept()
-        self.trouble = ""  # why what was kept could not be used
+        self.trouble = ""  # why nothing is known: what was kept could not be used, or nothing could be measured
         self._read()
 
     @property
