@@ -43,7 +43,12 @@
     else if (key === 'Escape' && document.querySelector('#editing [data-action]')) {
       document.querySelector('#editing [data-action]').click();
       done = false;  // Stop hears it too
-    } else if (key === 'Escape' && openBox()) openBox().click(); else if (!typing(target) && !command && !event.altKey && key === '/') focus('#question textarea', 'center');
+    } else if (key === 'Escape' && document.querySelector('.tf-menu[open]')) {
+      const menu = document.querySelector('.tf-menu[open]');
+      menu.open = false;
+      menu.querySelector('summary').focus();
+    } else if (key === 'Escape' && openBox()) openBox().click();
+    else if (!typing(target) && !command && !event.altKey && key === '/') focus('#question textarea', 'center');
     else if (!typing(target) && !command && !event.altKey && key === '?') byId('key-table').showModal();
     else done = false;
     if (done) { event.preventDefault(); event.stopImmediatePropagation(); }
@@ -60,12 +65,16 @@
     if (action === 'instruct') meet('#instructions textarea', '#leave-instructions');
     if (action === 'rename') meet('#new-title input, #new-title textarea', '#leave-title');
     if (action === 'choose-pages') meet('#chapters [data-chapter], #pages-wanted :is(input, textarea)', '#leave-pages');
-    if (action === 'together') meet('#pick input:enabled', '#pick-budget [data-action=leave-together]');
-    if (action === 'leave-together') lead('#head [data-action=together], #together-button');
+    if (action === 'together') {
+      door = target.id ? `#${target.id}` : '#head [data-action=together]';
+      meet('#pick input:enabled', '#pick-budget [data-action=leave-together]');
+    }
+    if (action === 'leave-together') lead(door, '#head [data-action=together]', '#together-button');
     if (action === 'export') target.closest('.tf-menu').open = false;
     if (action === 'found') { pane('center'); lookFor(answer, 40); }
   });
 
+  let door = '';  // two buttons open the same box
   // The box that a button opens is where the typing goes on, and what closes it leads back to the button.
   function meet(field, way, tries = 40) {
     const box = document.querySelector(field);
@@ -80,10 +89,15 @@
     if (box) lead(`#talk-bar [data-action=${box}]`);
     if (event.target.closest?.('#read-pages, #leave-pages')) lead('#head [data-action=choose-pages]');
   });
-  function lead(back, tries = 40) {  // not away from where the person has gone meanwhile
-    const here = document.activeElement;
-    if (here === document.body || !here?.offsetParent) document.querySelector(back)?.focus();
-    else if (tries) setTimeout(() => lead(back, tries - 1), 50);
+  // To the first of them that is shown (a narrow screen hides a pane), not away from where the person has gone meanwhile.
+  function lead(...back) {
+    const wait = tries => {
+      const here = document.activeElement;
+      if (here === document.body || !here?.offsetParent) {
+        back.map(way => document.querySelector(way)).find(button => button?.offsetParent)?.focus();
+      } else if (tries) setTimeout(() => wait(tries - 1), 50);
+    };
+    wait(40);
   }
 
   function lookFor(answer, tries) {  // the transcript is drawn a moment later

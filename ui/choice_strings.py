@@ -32,8 +32,8 @@ TOGETHER = "Read several together"
 TOGETHER_HELP = "Ask about several documents at once: all of them whole in the context"
 ADD_MORE = "Add documents"
 PICK_TITLE = "Which documents should be read together?"
-PICK_HELP = ("All of those ticked go into the context, whole, in this order. A new conversation begins with them; "
-             "earlier ones stay with their documents.")
+PICK_HELP = ("All of those ticked go into the context, whole, in the order of ticking. A new conversation begins "
+             "with them; earlier ones stay with their documents.")
 PICK = "Documents"
 READ_TOGETHER = "Read these together"
 TOO_FEW = "Tick at least two documents, and at most {most}."

@@ -90,6 +90,14 @@ def test_several_documents_together(served, tab, dials) -> None:
     first = open_chapters(served, tab)
     tab.keyboard.press("Escape")
     tab.wait_for_selector("#head [data-action=choose-pages]:focus")  # and gives it back
+    for width, opener in ((360, "#head [data-action=together]"), (1280, "#head [data-action=together]"),
+                          (1280, "#together-button")):  # to the one of its two buttons that opened it
+        tab.set_viewport_size({"width": width, "height": 800})
+        tab.focus(opener)
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("#pick input:focus")
+        tab.keyboard.press("Escape")
+        tab.wait_for_selector(f"{opener}:focus")
     ask(tab, "What about this one alone?")
     answered(tab)
     second = upload(served, tab, 5)

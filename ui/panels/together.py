@@ -82,15 +82,15 @@ def verdict(weighing: Weighing) -> str:
 
 def chosen(weighing: Weighing) -> str:
     """The bar, what it means, and what to do next."""
-    drawn = ""
+    drawn = fits = ""
     if weighing.parts:
-        drawn = budget.bar(weighing.parts, weighing.most, weighing.room) + verdict(weighing)
+        drawn, fits = budget.bar(weighing.parts, weighing.most, weighing.room), verdict(weighing)
         if any(part.estimated for part in weighing.parts):
             drawn += f'<p class="tf-note">{esc(choice_strings.ESTIMATED)}</p>'
     read = button(choice_strings.READ_TOGETHER, "read-together", css="tf-primary")
     if len(weighing.parts) < 2:
         read = read.replace("<button ", "<button disabled ")
-    return f'{drawn}<div class="tf-dialog-row">{read}{button(strings.KEEP_AS_IS, "leave-together")}</div>'
+    return f'{drawn}<div class="tf-dialog-row">{fits}{read}{button(strings.KEEP_AS_IS, "leave-together")}</div>'
 
 
 def panels(services: Services) -> list[Panel]:
