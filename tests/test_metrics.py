@@ -38,8 +38,6 @@ def test_nothing_yet() -> None:
     stats = metrics.answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine="triforce", why="")
     assert stats.generated_tokens == stats.full_passes == 0
     assert stats.decode_tokens_per_second == stats.tokens_per_full_pass == 0.0
-    assert metrics.decode_rate(ROUNDS) == 7.0
-    assert metrics.rolling_rate([]) == metrics.rolling_rate(ROUNDS[:1]) == metrics.decode_rate(ROUNDS[:1]) == 0.0
     assert metrics.page_shares([]) == ()
 
 
@@ -47,13 +45,6 @@ def test_an_answer_of_one_round_has_a_rate() -> None:
     stats = metrics.answer_stats([make_round(0, 30, 1.5)], prompt_tokens=0, reused_tokens=0, prefill_seconds=0.5,
                                  engine="triforce", why="")
     assert stats.decode_tokens_per_second == 30.0
-
-
-def test_rolling_rate_forgets_the_past() -> None:
-    slow_then_fast = [make_round(i, 1, float(i)) for i in range(5)] + [make_round(5 + i, 10, 5.0 + i) for i in range(3)]
-    assert metrics.rolling_rate(slow_then_fast, window=2.0) == 10.0
-    assert metrics.rolling_rate(slow_then_fast, window=0.1) == 10.0  # at least two rounds
-    assert metrics.rolling_rate(slow_then_fast, window=100.0) == metrics.decode_rate(slow_then_fast)
 
 
 def test_sums_and_means() -> None:

@@ -57,20 +57,6 @@ def tokens_per_full_pass(rounds: Sequence[RoundEvent]) -> float:
     return generated_tokens(rounds) / len(rounds) if rounds else 0.0
 
 
-def decode_rate(rounds: Sequence[RoundEvent]) -> float:
-    """Tokens per second after the first round, for a live display; 0 with fewer than two rounds."""
-    seconds = rounds[-1].elapsed - rounds[0].elapsed if rounds else 0.0
-    return (generated_tokens(rounds) - len(rounds[0].token_ids)) / seconds if seconds > 0 else 0.0
-
-
-def rolling_rate(rounds: Sequence[RoundEvent], window: float = 2.0) -> float:
-    """Tokens per second over the last ``window`` seconds of decoding, as a live display shows it."""
-    if len(rounds) < 2:
-        return 0.0
-    start = next(i for i, event in enumerate(rounds) if event.elapsed >= rounds[-1].elapsed - window)
-    return decode_rate(rounds[min(start, len(rounds) - 2) :])
-
-
 def chosen_lengths(rounds: Sequence[RoundEvent]) -> dict[int, int]:
     """How many rounds were asked for each number of tokens (gamma2; 0: nothing was drafted), ascending."""
     return dict(sorted(Counter(event.gamma2 for event in rounds).items()))

@@ -88,7 +88,6 @@ class Fit:
     pages: int
     pages_fit: int
     tokens_fit: int
-    last_label: str  # label of the last page that fits, "" when none does
 
     @property
     def fits(self) -> bool:
@@ -219,8 +218,7 @@ class PromptBuilder:
         ends = [page.end + tail for page in prompt.pages]
         ends[-1] = total
         count = sum(end <= max_tokens for end in ends)
-        label = prompt.pages[count - 1].label if count else ""
-        return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0, label)
+        return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0)
 
     def quote_constraint(self, prompt: DocumentPrompt, question: str,
                          typographic: bool = False) -> QuoteConstraint | None:

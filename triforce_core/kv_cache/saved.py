@@ -251,9 +251,6 @@ class SavedReadings:
                                        facts.st_size, header["read_seconds"], facts.st_mtime))
         return tuple(sorted(found, key=lambda info: -info.last_used))
 
-    def total_bytes(self) -> int:
-        return sum(size for _, size, _ in self._files())
-
     def delete(self, document: str | None = None) -> int:
         """Remove the readings of one document (Document.id), or all. Returns how many."""
         if document is None:
