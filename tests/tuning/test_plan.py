@@ -142,8 +142,11 @@ def test_where_lengths_are_chosen_round_by_round_a_plan_leaves_them_alone():
     pacing = Lengths(LENGTHS.gamma1s, LENGTHS.gamma2s, 2, 10, True, each_round=True)
     found = plan(costs(plain=400.0), seen(0.97), pacing)
     assert found.changes == {} and "chosen round by round" in found.words
-    ways = [Way({}, costs(retrieval=12.0), seen(0.95), SHOWN), Way({"budget": 384}, costs(), seen(0.95), SHOWN)]
-    assert make_plan(ways, pacing).changes == {"budget": 384}
+    ways = [Way({}, costs(retrieval=12.0), seen(0.95), SHOWN), Way({"budget": 384}, costs(), seen(0.95), "half of it")]
+    other = make_plan(ways, pacing)
+    assert other.changes == {"budget": 384} and other.words.startswith(
+        "drafting as many tokens at a time as pay, chosen round by round, with half of it, because")
+    assert other.words.endswith(f"are expected than with {SHOWN}")
 
 
 def test_rounds_are_remembered_by_position():

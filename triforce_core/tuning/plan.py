@@ -9,7 +9,7 @@ where it promises clearly more. Measures nothing, knows no clocks and decides on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from ..speculation.tree_shape import choose as choose_tree
@@ -94,7 +94,11 @@ def make_plan(ways: Sequence[Way], lengths: Lengths, fixed: str = "") -> Plan:
     best = max(_choices(ways, lengths), key=lambda choice: choice.rate, default=usual)
     if best.rate < _BETTER * promised or not best.changes:
         return Plan(_sentence(usual, why) + f"; nothing else promises {_BETTER - 1:.0%} more tokens per second")
-    gain = f"; {best.rate / promised - 1:.0%} more tokens per second are expected than with {lengths.gamma2} at a time"
+    beside = f"{lengths.gamma2} at a time"
+    if lengths.each_round:
+        beside = usual_way.shown
+        best = best if "tree" in best.changes else replace(best, drafts=usual.drafts)
+    gain = f"; {best.rate / promised - 1:.0%} more tokens per second are expected than with {beside}"
     gamma1 = int(best.changes.get("gamma1", lengths.gamma1))
     return Plan(_sentence(best, _figures(best.way, gamma1, lengths)) + gain, best.changes)
 
