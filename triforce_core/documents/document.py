@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+LONGEST_LABEL = 40  # characters of a page's label that the model reads
+
 
 @dataclass(frozen=True, slots=True)
 class Page:

@@ -22,7 +22,7 @@ from ..events import PageSpan, PrefillProgress
 from ..tokenizer import Tokenizer
 from ..verbatim import Mark, QuoteConstraint, QuoteIndex, Unit
 from .chat_layout import ChatLayout
-from .document import Document
+from .document import LONGEST_LABEL, Document
 from .layout import Layout
 from .lexical import WordIndex
 from .sentences import SentenceRules
@@ -30,7 +30,6 @@ from .tagged_layout import TaggedLayout
 from .typography import normaliser, spelt_letters
 
 PROMPT_VERSION = 1  # part of the key of a saved reading: raise it when the same document would give other ids
-_LONGEST_LABEL = 40
 _TOGETHER = 32  # pages whose text becomes tokens in one go
 
 
@@ -160,7 +159,7 @@ class PromptBuilder:
         key = document.id
         if self._last is not None and self._last[0] == key:
             return self._last[1]
-        labels = [" ".join(self._normalise(page.label).split())[:_LONGEST_LABEL] for page in document.pages]
+        labels = [" ".join(self._normalise(page.label).split())[:LONGEST_LABEL] for page in document.pages]
         texts = [self._normalise(page.text) for page in document.pages]
         assert texts, "a Document has at least one page"
         parts: list[tuple[list[int], np.ndarray]] = []

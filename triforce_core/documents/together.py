@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .chapters import MOST_CHAPTERS, MOST_LEVELS
-from .document import Chapter, Document, Page
+from .document import LONGEST_LABEL, Chapter, Document, Page
 
 KIND = "together"
-LONGEST_LABEL = 40  # what a page marker holds
 _LONGEST_NAME, _SHORTEST_NAME = 24, 8
 
 
