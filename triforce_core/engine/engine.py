@@ -209,7 +209,7 @@ class Engine:
 
     def facts(self) -> EngineFacts | None:
         """Where things lie now; None before the model is loaded. From any thread; waits for nothing."""
-        loaded, plan = self._loaded, self._plan
+        loaded, plan, measured = self._loaded, self._plan, self._measured  # the thread that works may change them
         if loaded is None:
             return None
         use = read_use(loaded.planner.device, loaded.planner.limit)
@@ -217,7 +217,7 @@ class Engine:
         if plan is not None:
             mode, why = plan.mode, f"{loaded.planner.why_there}; {plan.why}"
         return EngineFacts(mode, why, use.host_used, use.host_free, use.device_used, use.device_free,
-                           self._measured.words if self._measured is not None else "",
+                           measured.words if measured is not None else "",
                            self._copy_rate and self._copy_rate * self._shard.world)
 
     def cancel(self) -> None:
