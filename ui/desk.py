@@ -217,7 +217,8 @@ class Desk:
             self._changed()
 
         known = self.fits.get(name)
-        if known is None or known.limited_by == "memory":  # what is free changes
+        # What is free changes, and a text that was taken out anew may have other pages.
+        if known is None or known.limited_by == "memory" or len(known.page_tokens) != len(document.pages):
             self.fits[name] = engine.measure(document, heard)
         chosen = document if ranges == ((1, len(document.pages)),) else document.pick(ranges)
         if not (self.fits[name] if chosen is document else engine.measure(chosen, heard)).fits:

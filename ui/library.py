@@ -213,8 +213,9 @@ class Library:
 
     def document(self, key: str) -> Document | None:
         """The text of a ready document, or None if it has to be extracted (again)."""
-        if key in self._read:
-            return self._read[key]
+        kept = self._read.get(key)  # in one step: another thread may forget it
+        if kept is not None:
+            return kept
         known = self.get(key)
         if known is not None and known.parts:
             document = self._together(known.parts)
@@ -245,9 +246,10 @@ class Library:
         self.update(key, opened_at=time.time())
 
     def _remember(self, key: str, document: Document) -> None:
-        self._read[key] = document
-        while len(self._read) > 4:
-            self._read.pop(next(iter(self._read)))
+        with self._lock:
+            self._read[key] = document
+            while len(self._read) > 4:
+                del self._read[next(iter(self._read))]
 
 
 def add_all(library: Library, paths: Iterable[Path]) -> tuple[list[Entry], list[str]]:

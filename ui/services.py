@@ -207,9 +207,10 @@ class Services:
         self.desk.cancel_reading(document)
 
     def choosing(self, view: View) -> Entry | None:
-        """The document of which pages are being chosen: because somebody wants to, or because it is too long."""
+        """The document of which pages are being chosen: because somebody wants to, or because it is too long. None
+        while documents are picked: one box is open at a time."""
         entry = self.library.get(view.document)
-        if entry is None or entry.state != "ready":
+        if entry is None or entry.state != "ready" or view.picking is not None:
             return None
         return entry if view.choosing is not None or self.phase(entry) == "too_long" else None
 
@@ -225,7 +226,7 @@ class Services:
 
     def suggestion(self, entry: Entry) -> Ranges:
         """The pages to offer: those chosen before, or as many from the start as fit."""
-        fit = self.desk.fits.get(entry.id)
+        fit = self.shelf.fit(entry)
         if fit is None or fit.fits or entry.chosen:
             return entry.ranges
         total, last = 0, 0

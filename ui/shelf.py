@@ -16,7 +16,8 @@ LETTERS_A_TOKEN = 4.0  # where no document was counted yet
 
 @dataclass(frozen=True)
 class Weighing:
-    """parts: what each document takes. most: tokens that fit; room: kept beside them; 0: not known."""
+    """parts: what each document takes. most: tokens that fit; room: kept beside them; 0: not known (of
+    ``most``: so long as no model is loaded)."""
 
     parts: tuple[budget.Part, ...]
     most: int
@@ -46,11 +47,16 @@ class Shelf:
 
     def of(self, entry: Entry) -> Weighing | None:
         """Documents that are read together, by the pages that were chosen of them; None until they were counted."""
-        fit = self._desk.fits.get(entry.id)
-        if fit is None or not entry.parts or len(fit.page_tokens) != entry.pages:
+        fit = self.fit(entry)
+        if fit is None or not entry.parts:
             return None
         return Weighing(tuple(budget.Part(title, tokens, fit.estimated) for title, tokens in self.split(
             entry, fit, entry.ranges)), fit.max_tokens, budget.room(fit, self._context))
+
+    def fit(self, entry: Entry) -> DocumentFit | None:
+        """What was counted of the pages that it has now; None where its text was taken out anew since."""
+        fit = self._desk.fits.get(entry.id)
+        return fit if fit is not None and len(fit.page_tokens) == entry.pages else None
 
     def split(self, entry: Entry, fit: DocumentFit, ranges: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
         """Title and tokens of each of its documents, of the pages in ``ranges``."""

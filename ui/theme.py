@@ -58,8 +58,7 @@ def head() -> str:
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
     words = json.dumps({"copy": strings.COPY, "copied": strings.COPIED, "page": strings.STRIP_PAGE,
-                        "trace": {**strings.TRACE_WORDS, "stages": strings.STAGES,
-                                                                      "page": strings.CITED_PAGE},
+                        "trace": {**strings.TRACE_WORDS, "stages": strings.STAGES, "page": strings.CITED_PAGE},
                         "pageEmpty": strings.PAGE_EMPTY, "pageBroken": strings.PAGE_BROKEN})
     scripts = ("page.js", "talks.js", "reader.js", "trace.js", "chapters.js")
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)

@@ -114,6 +114,12 @@ def test_weighing_says_what_to_leave_out(services: Services, two) -> None:
     assert "tf-good" in together.verdict(Weighing(parts, 900, 0)) and not Weighing(parts, 900, 0).enough
 
 
+def test_nothing_is_too_much_before_a_model_is_loaded(services: Services, two, monkeypatch) -> None:
+    monkeypatch.setattr(services.desk, "model", None)
+    drawn = together.chosen(services.shelf.weigh(two))
+    assert choice_strings.ROOM_UNKNOWN in drawn and "tf-bad" not in drawn and "tf-budget" not in drawn
+
+
 def test_too_much_together_offers_those_that_fit_whole(services: Services, two) -> None:
     services.library.combine(two)
     services.open(view := View(), two[0])
@@ -123,6 +129,10 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     services.read_together(view)
     wait_for(lambda: services.phase(services.library.get(view.document)) == "too_long")
     entry = services.library.get(view.document)
+    assert services.choosing(view) == entry
+    together.begin(services, view)
+    assert services.choosing(view) is None  # one box at a time: Escape closes what was opened last
+    view.picking = None
     assert services.suggestion(entry) == ((1, 5),)  # the first one whole, not a part of the second
     services.choose_pages(view, "1-5")
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
@@ -140,11 +150,14 @@ def test_a_part_is_not_deleted_from_under_them(services: Services, two) -> None:
 
 
 def test_a_part_that_reads_otherwise_changes_them_too(services: Services, two) -> None:
-    whole = services.library.combine(two)
+    whole = services.library.get(read_together(services, two).document)
     services.library.update(whole.id, chosen="7-9")
     services.library.store(two[0], make_document(2, "Harbour letters"))
     now = services.library.get(whole.id)
     assert now.pages == 6 and now.chosen == "" and len(services.library.document(whole.id).pages) == 6
+    assert services.shelf.of(now) is None and services.shelf.fit(now) is None  # what was counted is of other pages
+    services.desk.read(whole.id)
+    wait_for(lambda: services.shelf.fit(now) is not None)
     (services.folders.library / two[0] / "document.json").unlink()
     services.library._read.clear()
     with pytest.raises(TriForceError, match="Open it alone"):

@@ -129,7 +129,7 @@ def panels(services: Services) -> list[Panel]:
 
     def choosing(view: View) -> tuple[Entry, DocumentFit | None] | None:
         entry = services.choosing(view)
-        return (entry, desk.fits.get(entry.id)) if entry else None
+        return (entry, services.shelf.fit(entry)) if entry else None
 
     def is_open(view: View) -> bool:
         return choosing(view) is not None

@@ -83,7 +83,9 @@ def verdict(weighing: Weighing) -> str:
 def chosen(weighing: Weighing) -> str:
     """The bar, what it means, and what to do next."""
     drawn = fits = ""
-    if weighing.parts:
+    if weighing.parts and not weighing.most:
+        drawn = f'<p class="tf-note">{esc(choice_strings.ROOM_UNKNOWN)}</p>'
+    elif weighing.parts:
         drawn, fits = budget.bar(weighing.parts, weighing.most, weighing.room), verdict(weighing)
         if any(part.estimated for part in weighing.parts):
             drawn += f'<p class="tf-note">{esc(choice_strings.ESTIMATED)}</p>'
@@ -106,5 +108,7 @@ def panels(services: Services) -> list[Panel]:
     def states(view: View) -> object:
         return view.picking is not None and tuple((entry.id, entry.state) for entry in pickable(services))
 
-    return [Panel("pick", states, draw_list),
-            Panel("pick_budget", lambda view: (view.picking, states(view), len(services.desk.fits)), draw_chosen)]
+    def weighed(view: View) -> object:
+        return view.picking, states(view), len(services.desk.fits), services.desk.model
+
+    return [Panel("pick", states, draw_list), Panel("pick_budget", weighed, draw_chosen)]
