@@ -19,6 +19,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def answers(home: Path) -> list[dict[str, Any]]:
     found = next(home.rglob("*.sqlite"), None)
     if found is None:
         return []
-    with sqlite3.connect(f"file:{found}?mode=ro", uri=True) as database:
+    with closing(sqlite3.connect(f"file:{found}?mode=ro", uri=True)) as database:
         rows = database.execute("select result from answers where state = 'done' order by created_at").fetchall()
     return [json.loads(result)["figures"] for result, in rows]
 
