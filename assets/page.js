@@ -13,7 +13,7 @@
       event.preventDefault();
       event.stopPropagation();
       byId(target.closest('#question') ? 'send' : 'race-start')?.click();
-    } else if (event.key === 'Escape') {
+    } else if (event.key === 'Escape' && !document.querySelector('dialog[open]')) {
       const stop = [byId('stop'), byId('race-stop')].find(shown);
       if (stop && !stop.disabled) stop.click();
     } else if (target.classList?.contains('tf-page')) {

@@ -81,3 +81,20 @@ def test_the_menu_opens_closes_and_gives_the_focus_back(served, tab, dials) -> N
     tab.keyboard.press("Tab")
     tab.keyboard.press("Escape")
     tab.wait_for_selector("#talk-bar .tf-menu:not([open]) summary:focus")
+
+
+def test_escape_closes_what_is_open_before_it_stops_the_answer(served, tab, dials) -> None:
+    upload(served, tab)
+    dials.triforce_tokens_per_second = 8.0
+    ask(tab, "How many ships?")
+    tab.wait_for_selector("#live .tf-prose")
+    for opener, box in (("#talk-bar [data-action=instruct]", "#instructing"), (".tf-keys-button", "#key-table")):
+        tab.focus(opener)
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector(box)
+        tab.keyboard.press("Escape")
+        tab.wait_for_selector(box, state="hidden")
+        tab.wait_for_timeout(300)
+        assert tab.is_visible("#stop") and not any(run.cancelled.is_set() for run in served.services.runs.active())
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#stop", state="hidden")
