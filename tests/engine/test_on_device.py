@@ -11,11 +11,12 @@ from engine.tiny import document, write_model
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.device_loop import DeviceLoop
-from triforce_core.engine import leading, session
+from triforce_core.engine import leading, pacing, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.indexed import IndexedCache
 from triforce_core.model.graphs import Outputs, PassGraphs
+from triforce_core.tuning.costs import Costs, Curve, Drift
 
 DIALS = {"ngram": "off", "budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "quotes": "off"}
 
@@ -97,6 +98,20 @@ def test_the_same_rounds(engines, tiers, sampling):
     hierarchies = [engine._session._hierarchy for engine in engines]
     assert [isinstance(hierarchy.drafter, DeviceLoop) for hierarchy in hierarchies] == [True, False]
     assert (type(hierarchies[0]._part) is IndexedCache) == ("middle_cache" not in tiers)
+
+
+@pytest.mark.parametrize(("best", "steps"), [(4, {1: 1.0, 2: 1.0, 4: 1.0}), (1, {1: 1.0, 2: 9.0, 4: 99.0})])
+def test_chains_that_the_device_leads_are_chosen_too(engines, monkeypatch, best, steps):
+    monkeypatch.setattr(pacing, "measure_costs", lambda *_: Costs(100.0, Curve(((1, 100.0), (64, 101.0))), steps))
+    monkeypatch.setattr(Drift, "note", lambda *_: None)
+    wanted = {name: value for name, value in DIALS.items() if not name.startswith("gamma")}
+    wanted["window"] = 28 + best  # other tiers for each case: what was measured for the ones before is theirs
+    plain, _ = answer(engines[0], SpeculationConfig(engine="autoregressive", quotes="off"), tokens=60)
+    done, rounds = answer(engines[0], SpeculationConfig(pace="on", **wanted), tokens=60)
+    assert done.token_ids == plain.token_ids
+    drafted = [event for event in rounds if event.gamma2]
+    assert drafted and all(event.gamma1 == best for event in drafted)
+    assert all(event.passes["draft"] == best * event.passes["retrieval"] for event in drafted)
 
 
 def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):

@@ -98,5 +98,8 @@ def test_measuring_leaves_nothing_behind(engine, monkeypatch):
     assert measured[0].plain > 0 and all(time > 0 for time in measured[0].steps.values())
     answer(engine, tokens=1)
     assert len(measured) == 1
+    for temperature in (0.7, 0.9):  # laws take another time than greedy choices, whatever their temperature
+        answer(engine, tokens=1, temperature=temperature)
+        assert len(measured) == 2
     after = answer(engine, gamma1=2, gamma2=4)[0]
     assert after.token_ids == before.token_ids and after.stats.acceptance == before.stats.acceptance

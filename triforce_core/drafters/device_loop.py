@@ -55,8 +55,8 @@ class DeviceLoop(Drafter):
         self._seats = [seat for seat in (self._small, self._middle) if seat is not None]
         self.device = self._seats[0].on.device
         self._new_capture, self._same = capture, same
-        self._state: LoopState | None = None
-        self._graphs: dict[LawKind, list[Callable[[], None]]] = {}
+        self._states: dict[int, LoopState] = {}  # by gamma
+        self._graphs: dict[tuple[int, LawKind], list[Callable[[], None]]] = {}
         self._valid: tuple[object, ...] = ()  # what captured rounds are good for
         self._capture: Capture | None = None
         self._clock = StageClock(self.device)
@@ -66,6 +66,9 @@ class DeviceLoop(Drafter):
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         if sampler.masks is not None:
             return self.host.propose(context, num_draft_tokens, sampler)
+        if self._small is not None and isinstance(self.host, HierarchicalDrafter):
+            self._gamma = self.host.gamma1  # another one from draft to draft, but never none
+            assert self._gamma > 0
         # The last round may overshoot, and the tier above stages one token more.
         wanted = min(num_draft_tokens, min(seat.cache.room for seat in self._seats) - self._gamma - 1)
         if wanted < 1 or len(context) < REREAD:
@@ -92,16 +95,18 @@ class DeviceLoop(Drafter):
         """Everything the rounds read, in its place; captured, if these rounds were not."""
         room, vocabulary = wanted + self._gamma, self._seats[-1].model.config.vocab_size
         starts = [seat.begin(context, room) for seat in self._seats]
-        if self._state is None or not self._state.holds(room):
-            self._state = LoopState(room, self._gamma, vocabulary, self.device)
-        state = self._state
-        valid = (state, *(place for seat in self._seats for place in (seat.model.rope.reserve(0), *seat.addresses)))
+        state = self._states.get(self._gamma)
+        if state is None or not state.holds(room):
+            state = self._states[self._gamma] = LoopState(room, self._gamma, vocabulary, self.device)
+            self._graphs = {key: graphs for key, graphs in self._graphs.items() if key[0] != self._gamma}
+        valid = tuple(place for seat in self._seats for place in (seat.model.rope.reserve(0), *seat.addresses))
         if valid != self._valid:
             self._valid, self._graphs = valid, {}
             self._capture = self._new_capture() if self._new_capture else None
         state.write(context, starts, sampler, room)
-        if self._capture is not None and sampler.kind not in self._graphs:
-            self._graphs[sampler.kind] = [self._capture(partial(part, state, sampler.kind))[0] for part in self._parts]
+        if self._capture is not None and (self._gamma, sampler.kind) not in self._graphs:
+            self._graphs[self._gamma, sampler.kind] = [self._capture(partial(part, state, sampler.kind))[0]
+                                                       for part in self._parts]
             state.rewrite()  # capturing has run a round
         return state
 
@@ -112,7 +117,7 @@ class DeviceLoop(Drafter):
     def _round(self, state: LoopState, kind: LawKind) -> None:
         for number, part in enumerate(self._parts):
             if self._capture is not None:
-                self._graphs[kind][number]()
+                self._graphs[self._gamma, kind][number]()
             else:
                 part(state, kind)
             self._clock.mark(self.tier if part == self._check else self._below)

@@ -11,6 +11,7 @@ from ..config import HEAVY_HITTERS, SpeculationConfig
 from ..device.stage_clock import StageClock
 from ..drafters.cascade import with_ngrams
 from ..drafters.chain import ModelDrafter, ModelOnCache
+from ..drafters.device_loop import DeviceLoop
 from ..drafters.either import Either
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.ngram import NGramDrafter, TextIndex
@@ -131,7 +132,7 @@ class Hierarchy:
         a capture, or for a kernel to be compiled. What is staged on the way is forgotten. sampler: like the answer's,
         but not its own. quoting: answers may be held to the document's words."""
         dials = self.dials
-        beyond = dials.gamma1 if dials.has_middle else 0
+        beyond = max(dials.gamma1s) if dials.has_middle else 0
         widths = {gamma2 + more for gamma2 in dials.gamma2s for more in range(beyond + 1)}
         widths = {dials.tree_size} if dials.verifies_trees else widths | ({0} if dials.may_rest else set())
         observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
@@ -149,7 +150,10 @@ class Hierarchy:
         return [*steps, partial(self._rehearse, context, sampler)]
 
     def _rehearse(self, context: list[int], sampler: Sampler) -> None:
-        if sampler.masks is None:  # else the host leads, and which passes come depends on what is quoted
+        # The longest first: buffers that grow for it would take shorter ones' captures along. Held to the document the
+        # host leads, and which passes come depends on what is quoted.
+        for gamma1 in sorted(self.dials.gamma1s, reverse=True) if sampler.masks is None else ():
+            self._set_chain(gamma1)
             self.drafter.propose(context, self.dials.longest, sampler)
             self.drafter.settle(context, committed=False)
         for forgotten in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes, self.drafter.ranks):
@@ -163,9 +167,14 @@ class Hierarchy:
     def begin(self, choice: Choice) -> int:
         """Before each round; -> tokens to ask for."""
         self._observes = choice.observed
-        if isinstance(self.tiers, HierarchicalDrafter) and choice.gamma2:
-            self.tiers.gamma1 = choice.gamma1
+        if choice.gamma2:
+            self._set_chain(choice.gamma1)
         return self.drafter.begin(choice.gamma2) if isinstance(self.drafter, Either) else choice.gamma2
+
+    def _set_chain(self, gamma1: int) -> None:
+        tiers = self.tiers.host if isinstance(self.tiers, DeviceLoop) else self.tiers
+        if isinstance(tiers, HierarchicalDrafter):
+            tiers.gamma1 = gamma1
 
     @property
     def measures_next_round(self) -> bool:

@@ -178,14 +178,15 @@ class _Bench:
         hierarchy, dials, observer = self._start(wanted)
         if hierarchy is None:
             return
-        measure = partial(measure_costs, hierarchy, self._full, self._context, observer, dials, self._loaded.shard)
+        measure = partial(measure_costs, hierarchy, self._full, self._context, observer, dials, self._loaded.shard,
+                          SamplingParams())
         costs = measure()
         if not steps_only and self._loaded.shard.least(perf_counter() - self._started < _PATIENCE):
             costs = quickest(costs, measure())
         if steps_only:
             self._measured.records.keep_steps(tiers(dials), costs.steps)
         else:
-            self._measured.keep(dials, self._full, len(self._context), costs)
+            self._measured.keep(dials, self._full, len(self._context), True, costs)
 
     def _measure_trees(self, wanted: SpeculationConfig) -> None:
         """Of the middle tier, by two sizes: what a level takes, and what their verification takes."""

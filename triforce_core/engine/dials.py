@@ -20,6 +20,7 @@ _LENGTHS = {"cpu": (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28), "on-chip": (2, 4, 6,
             "offload": (8, 12, 16, 24, 32, 48)}
 _SMALL_LENGTHS = {"cpu": (1, 2, 3, 4, 6, 8, 12), "on-chip": (2, 3, 4, 6, 8), "offload": (2, 4, 6, 8, 12, 16)}
 _CHAINS = (0, 1, 2, 3, 4, 6)  # tokens of the small model per pass of the middle tier
+_CAPTURED_CHAINS = (1, 2, 4)  # the same where the device leads: each is captured, and in every width that may come
 # What the comparisons among the middle caches attend, in words.
 _HELD = {"streaming": "sinks and the newest of", "h2o": "the most attended so far and the newest,",
          "streaming-h2o": "the most attended so far and the newest, moved together,",
@@ -147,7 +148,8 @@ class Dials:
             gamma1 = trees.depth
         elif trees.kind != "off":
             gamma2 = trees.depth
-        gamma1s, gamma2s = (gamma1,), (gamma2,)
+        gamma1s: tuple[int, ...] = (gamma1,)
+        gamma2s: tuple[int, ...] = (gamma2,)
         # On two CPU cores chosen lengths were last measured when they began from worse hopes, at 0.79 to 1.02 of the
         # usual ones' tokens per second; replayed answers (tests/tuning) promise more than the usual ones now. On a GPU
         # they bring 1.1 to 1.2 times as many, and where drafts are seldom right, they alone keep drafting from being
@@ -157,9 +159,8 @@ class Dials:
         if paced != "off" and wanted.gamma2 == "auto" and (middle or small):
             where = "offload" if offloaded else "on-chip" if on_gpu else "cpu"
             gamma2s = (_LENGTHS if middle else _SMALL_LENGTHS)[where]
-        # Rounds that the device leads are captured with their gamma1; copies have lengths of their own.
-        if paced != "off" and wanted.gamma1 == "auto" and middle and small and not ngram and not device_leads:
-            gamma1s = _CHAINS
+        if paced != "off" and wanted.gamma1 == "auto" and middle and small and not ngram:  # copies have their own
+            gamma1s = _CAPTURED_CHAINS if device_leads else _CHAINS
         # Wider, a CPU's products take another way: no longer to the last bit what plain decoding computes.
         most = ALIKE_ROWS - 1 if len(gamma2s) > 1 and not on_gpu else 0
         weights = wanted.retrieval_weights

@@ -64,14 +64,15 @@ class Measured:
         self.records, self.words = records, records.words
         self._loaded = loaded
 
-    def costs(self, dials: Dials, full: ModelOnCache, context_tokens: int) -> Costs | None:
+    def costs(self, dials: Dials, full: ModelOnCache, context_tokens: int, greedy: bool) -> Costs | None:
         """Measured before, near enough; None on every rank, or on none."""
-        known = self.records.costs(where(full), tiers(dials), context_tokens, dials.gamma1s) if _lasts(dials) else None
+        known = (self.records.costs(where(full), steps_of(dials, greedy), context_tokens, dials.gamma1s)
+                 if _lasts(dials) else None)
         return known if self._loaded.shard.least(known is not None) else None
 
-    def keep(self, dials: Dials, full: ModelOnCache, context_tokens: int, costs: Costs) -> None:
+    def keep(self, dials: Dials, full: ModelOnCache, context_tokens: int, greedy: bool, costs: Costs) -> None:
         if _lasts(dials):
-            self.records.keep_costs(where(full), tiers(dials), context_tokens, costs)
+            self.records.keep_costs(where(full), steps_of(dials, greedy), context_tokens, costs)
             self.records.write()
 
     def plan(self, asked: Asked) -> SpeculationConfig:
@@ -219,6 +220,11 @@ def tiers(dials: Dials) -> str:
              f"{dials.refresh} every {dials.refresh_every}, weights {dials.retrieval_weights}"
     lenient = f", lenience {dials.lenience:g}" if dials.lenience != 1.0 else ""
     return f"{small}{copies}; {middle if dials.has_middle else 'no middle tier'}{lenient}"
+
+
+def steps_of(dials: Dials, greedy: bool) -> str:
+    """Whose steps they are: where a law is made of the logits, they take longer."""
+    return tiers(dials) if greedy else f"{tiers(dials)}; drawn from laws"
 
 
 def shown(dials: Dials, context_tokens: int) -> str:

@@ -51,35 +51,38 @@ class Pacing:
         dials = hierarchy.dials
         self._ways = Ways(dials.gamma1s, dials.gamma2s, dials.has_middle, dials.may_rest, dials.most or None)
         self._fixed = Choice(dials.gamma1, dials.gamma2)
-        self._costs: Costs | None = None
+        self._costs: dict[bool, Costs] = {}  # by whether choices are greedy: a law takes the device longer
         self._known: dict[tuple[float, bool], Controller] = {}
         self._controller: Controller | None = None
 
-    def measure(self, context: Sequence[int], observer: AttentionMass) -> None:
+    def measure(self, context: Sequence[int], observer: AttentionMass, params: SamplingParams) -> None:
         """What rounds after ``context`` cost, unless it is known or of no use. The hierarchy has started there; what is
-        staged on the way is forgotten. observer: sees passes over made-up drafts."""
-        if self._costs is not None or self._ways.settled:
+        staged on the way is forgotten. observer: sees passes over made-up drafts. params: the answer's."""
+        greedy = params.temperature == 0
+        if greedy in self._costs or self._ways.settled:
             return
         dials, known = self._hierarchy.dials, self._measured
-        self._costs = known.costs(dials, self._full, len(context)) if known is not None else None
-        if self._costs is None:
-            self._costs = measure_costs(self._hierarchy, self._full, context, observer, dials, self._shard)
+        costs = known.costs(dials, self._full, len(context), greedy) if known is not None else None
+        if costs is None:
+            costs = measure_costs(self._hierarchy, self._full, context, observer, dials, self._shard, params)
             if known is not None:
-                known.keep(dials, self._full, len(context), self._costs)
+                known.keep(dials, self._full, len(context), greedy, costs)
+        self._costs[greedy] = costs
 
     def begin(self, context: Sequence[int], sampler: Sampler) -> None:
         """An answer after ``context``, once that was measured."""
         self._controller = None
-        if self._costs is None:
+        costs = self._costs.get(sampler.kind.greedy)
+        if costs is None:
             return
         temperature, quotes = sampler.params.temperature, bool(sampler.forced(context, 1))
         hoped = QUOTING if quotes else hopes(self._hierarchy.dials.middle_cache, temperature)
         if not sampler.by_draws:
-            self._controller = self._new(self._costs, hoped, clocks=False)
+            self._controller = self._new(costs, hoped, clocks=False)
             return
         kind = temperature, sampler.masks is not None
         if kind not in self._known:
-            self._known[kind] = self._new(self._costs, hoped, clocks=True)
+            self._known[kind] = self._new(costs, hoped, clocks=True)
         self._controller = self._known[kind]
 
     def next(self) -> Choice:
@@ -125,9 +128,10 @@ class _Given(NoDrafter):
 
 
 def measure_costs(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[int], observer: AttentionMass,
-                  dials: Dials, shard: Shard) -> Costs:
-    """Medians of a few repeats, of fewer where passes are long. dials: with the lengths to choose from."""
-    sampler = Sampler(SamplingParams())
+                  dials: Dials, shard: Shard, params: SamplingParams) -> Costs:
+    """Medians of a few repeats, of fewer where passes are long. dials: with the lengths to choose from. params: what
+    tokens are chosen by, its seed apart."""
+    sampler = Sampler(replace(params, seed=0))
     room = min(full.cache.room, len(context)) - 1  # type: ignore[attr-defined]
     shortest, longest = min(dials.gamma2s), dials.most or max(dials.gamma2s)
     widths = sorted({min(room, drafted) for drafted in (shortest, (shortest + longest) // 2, longest)})

@@ -112,7 +112,7 @@ class Session:
         report = QuoteReport(constraint, self.builder, self.prompt) if constraint is not None else None
         pacing = self._pacing if hierarchy is not None else None
         if pacing is not None:
-            pacing.measure(context, AttentionMass(observer.chunk_size, observer.mass_rows))
+            pacing.measure(context, AttentionMass(observer.chunk_size, observer.mass_rows), sampling)
             pacing.begin(context, sampler)
         prefilled = perf_counter()
         answer_start, limit = len(context), min(sampling.max_new_tokens, room)
@@ -225,7 +225,7 @@ class Session:
         steps = self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier),
                                quoting=self.builder.quote_format is not None and speculation.quotes != "off")
         if self._pacing is not None:
-            steps.append(partial(self._pacing.measure, context, observer))
+            steps.append(partial(self._pacing.measure, context, observer, SamplingParams()))
         for done, step in enumerate(steps, start=1):  # making the hierarchy, weights and all, was one more
             if cancelled():
                 return
