@@ -19,7 +19,7 @@ from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress, RoundEvent
 from triforce_core.tuning.costs import Costs, Curve
 from triforce_core.tuning.plan import Plan
-from triforce_core.tuning.records import Records, Subject
+from triforce_core.tuning.records import Records, Subject, TreeCosts
 
 COSTS = Costs(10.0, Curve(((3, 12.0), (33, 40.0))), {gamma1: 3.0 + gamma1 for gamma1 in range(9)}, 0.5)
 SMALL = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "ngram": "off"}
@@ -223,6 +223,26 @@ def test_where_chance_decides_what_was_learnt_changes_no_word(folders, tmp_path,
     words = [answer(one, temperature=0.9, seed=3)[0].token_ids for one in (usual, engine, engine)]
     assert words[0] == words[1] == words[2]
     assert "where chance decides" in engine.facts().drafting
+
+
+def test_a_plan_for_the_middle_tiers_trees_goes_by_its_own(folders, tmp_path, timed):
+    """Their siblings, and their costs: those of the small model are others."""
+    engine = start(folders, tmp_path)
+    list(engine.open_document(document(140)))
+    known = engine._measured
+    trees = TreeCosts(COSTS.verify, COSTS.verify)
+    known.records.keep_trees("all on the device", 1500, trees)
+    for tier, small_model, learnt in (("draft", "on", False), ("middle", "off", True)):
+        done, _ = answer(engine, tree="sequoia", tree_tier=tier)
+        asked = engine._session._asked("", SamplingParams(), SpeculationConfig(**SMALL, small_model=small_model), 1500)
+        dials = known._dials(asked, asked.speculation)
+        assert done.stats.ranks and bool(known.records.seen(asked.kind(dials)).ranks_tested[0]) == learnt
+        known.records.keep_costs("all on the device", measured.tiers(dials), 1500, COSTS)
+        assert known._ways(asked, dials)[0].trees == trees
+    alone = engine._session._asked("", SamplingParams(), SpeculationConfig(**SMALL, middle_cache="none"), 1500)
+    dials = known._dials(alone, alone.speculation)
+    known.records.keep_costs("all on the device", measured.tiers(dials), 1500, COSTS)
+    assert known._ways(alone, dials)[0].trees is None
 
 
 @dataclass(frozen=True)

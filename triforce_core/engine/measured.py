@@ -107,8 +107,8 @@ class Measured:
                 continue  # nothing was drafted, or a copy, of which nothing is decided here
             if dials.tree == "off":
                 _learn_chain(seen, dials, event)
-            for count in event.ranks:
-                if count.tier == (dials.middle_cache if dials.tree_tier == "middle" else "draft"):
+            if dials.tree_tier == "middle":  # the small model's siblings say nothing of those that a plan would grow
+                for count in event.ranks:
                     seen.learn_rank(count.rank, count.tested, count.accepted)
             pace = _pace(dials, costs, event) if costs is not None and dials.tree == "off" else None
             if pace is not None and event.index:  # the first round warms up
@@ -131,6 +131,8 @@ class Measured:
             others += [{"budget": budget} for budget in other_budgets(usual)]
         if wanted.retrieval_weights == "auto" and usual.retrieval_weights != "same":
             others.append({"retrieval_weights": "same"})
+        # Only the middle tier's were timed.
+        trees = self.records.trees(where(asked.full), asked.context_tokens) if usual.has_middle else None
         # All of them first: ranks decide dials together, and what each of them knows of costs may differ.
         decided = [(changes, self._dials(asked, replace(wanted, **changes)))  # type: ignore[arg-type]
                    for changes in others]
@@ -141,7 +143,6 @@ class Measured:
                 if not changes:
                     return []
                 continue
-            trees = self.records.trees(where(asked.full), asked.context_tokens)
             ways.append(Way(changes, costs, self.records.seen(asked.kind(dials)), shown(dials, asked.context_tokens),
                             trees))
         return ways
@@ -159,14 +160,13 @@ class Measured:
         if self._loaded.shard.world == 1:
             return changes
         numbers = [int(changes.get(name, -1)) for name in _TOLD]
-        choices = [int("pace" in changes), int("retrieval_weights" in changes),
-                   {"": 0, "draft": 1, "middle": 2}[str(changes.get("tree_tier", ""))]]
+        choices = [int(name in changes) for name in ("pace", "retrieval_weights", "tree")]
         told = self._loaded.shard.same([*numbers, *choices])
         agreed: dict[str, int | str] = {name: n for name, n in zip(_TOLD, told[: len(_TOLD)], strict=True) if n >= 0}
-        paces, same, tier = told[len(_TOLD) :]
+        paces, same, grows = told[len(_TOLD) :]
         agreed |= {"pace": "on"} if paces else {}
         agreed |= {"retrieval_weights": "same"} if same else {}
-        return agreed | ({"tree": "sequoia", "tree_tier": ("draft", "middle")[tier - 1]} if tier else {})
+        return agreed | ({"tree": "sequoia", "tree_tier": "middle"} if grows else {})
 
 
 def subject(device: torch.device, dtype: str, fingerprint: str, draft_fingerprint: str, shard: Shard) -> Subject:

@@ -29,7 +29,7 @@ Changes = Mapping[str, int | str]
 @dataclass(frozen=True, slots=True)
 class Way:
     """Tiers that may draft, the usual ones or others. changes: of settings, that make them so. shown: what the drafter
-    attends, in words. trees: None where none can be grown, or none was measured."""
+    attends, in words. trees: the middle tier's; None where it can grow none or none was measured."""
 
     changes: Changes
     costs: Costs
@@ -141,7 +141,7 @@ def _trees(way: Way, lengths: Lengths, usual: Way) -> Iterator[_Choice]:
                         sizes=[size for size in _TREE_SIZES if size <= (lengths.most or size)], depths=_TREE_DEPTHS)
     if not found.shape.size:
         return
-    changes = {**way.changes, "tree": "sequoia", "tree_tier": "middle" if lengths.has_middle else "draft",
+    changes = {**way.changes, "tree": "sequoia", "tree_tier": "middle",
                "tree_size": found.shape.size, "tree_depth": found.shape.depth}
     yield _Choice(way, changes, found.expected_tokens / found.cost,
                   f"drafting trees of {found.shape.size} guesses on {found.shape.depth} levels")
