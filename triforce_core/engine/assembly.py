@@ -226,8 +226,6 @@ class Hierarchy:
         return None if scores is None else self._target.kernels.look_ahead(scores)
 
 
-
-
 def dials_for(loaded: Loaded, full: ModelOnCache, speculation: SpeculationConfig, context_tokens: int,
               reading: SmallReading | None = None) -> Dials:
     """Settings with every "auto" decided for this model, machine, cache and context. reading: the small model's, if

@@ -11,6 +11,8 @@ from torch import Tensor
 from ..device.shard import ALONE, Shard
 from ..events import PageSpan
 
+MASS_ROWS = 16  # newest rows of a full pass by which chunks are chosen
+
 
 class AttentionMass:
     """An ``AttentionObserver``: collects each layer's mass over the chunks of the committed prefix.

@@ -25,7 +25,7 @@ from ..speculation.round import speculate
 from ..tuning.costs import Curve, middle, quickest
 from ..tuning.records import TreeCosts
 from .assembly import Hierarchy, dials_for
-from .attention_map import AttentionMass
+from .attention_map import MASS_ROWS, AttentionMass
 from .dials import Dials
 from .loading import Loaded, full_cache
 from .measured import Asked, Measured, other_budgets, tiers, where
@@ -38,7 +38,6 @@ ROOM = 256  # tokens of context that stay free behind what is measured, for draf
 _SHORT, _SHORT_ON_GPU, _LONG = 4096, 16384, 32768  # tokens of context: a middle tier begins to pay; books
 _TREES, _TREE_DEPTH = (4, 16), 4  # guesses in trees whose passes are timed
 _TREE_REPEATS = 2
-_MASS_ROWS = 16
 _PATIENCE = 12.0  # seconds after which a busy or slow machine is asked for no more than the usual settings need
 _STEPS = 100  # hundredths, in which progress is told
 
@@ -179,14 +178,14 @@ class _Bench:
         if hierarchy is None:
             return
         measure = partial(measure_costs, hierarchy, self._full, self._context, observer, dials, self._loaded.shard,
-                          SamplingParams())
+                          Sampler(SamplingParams()))
         costs = measure()
         if not steps_only and self._loaded.shard.least(perf_counter() - self._started < _PATIENCE):
             costs = quickest(costs, measure())
         if steps_only:
             self._measured.records.keep_steps(tiers(dials), costs.steps)
         else:
-            self._measured.keep(dials, self._full, len(self._context), True, costs)
+            self._measured.keep(dials, self._full, len(self._context), "", costs)
 
     def _measure_trees(self, wanted: SpeculationConfig) -> None:
         """Of the middle tier, by two sizes: what a level takes, and what their verification takes."""
@@ -219,7 +218,7 @@ class _Bench:
     def _start(self, wanted: SpeculationConfig) -> tuple[Hierarchy | None, Dials, AttentionMass]:
         """Drafters behind the context; None where none draft there."""
         dials = dials_for(self._loaded, self._full, wanted, len(self._context), self._reading)
-        observer = AttentionMass(dials.chunk_size, _MASS_ROWS)
+        observer = AttentionMass(dials.chunk_size, MASS_ROWS)
         if dials.engine == "autoregressive":
             return None, dials, observer
         reading = self._reading if dials.draft_cache == "cross" else None
@@ -230,7 +229,7 @@ class _Bench:
             self._loaded.target.prepare(self._full.cache, 1)
             for capture in hierarchy.captures(self._context, Sampler(SamplingParams()), quoting=False):
                 capture()
-        return hierarchy, dials, AttentionMass(dials.chunk_size, _MASS_ROWS)
+        return hierarchy, dials, AttentionMass(dials.chunk_size, MASS_ROWS)
 
 
 def _curve(times: dict[int, list[float]]) -> Curve:

@@ -19,6 +19,7 @@ from ..drafters.chain import QUOTE, ModelOnCache
 from ..drafters.ngram import NGRAM
 from ..events import RoundEvent
 from ..kv_cache.full import FullCache
+from ..sampling import Sampler
 from ..tuning.costs import Costs
 from ..tuning.plan import Changes, Lengths, Way, make_plan
 from ..tuning.records import Records, Subject
@@ -64,15 +65,15 @@ class Measured:
         self.records, self.words = records, records.words
         self._loaded = loaded
 
-    def costs(self, dials: Dials, full: ModelOnCache, context_tokens: int, greedy: bool) -> Costs | None:
-        """Measured before, near enough; None on every rank, or on none."""
-        known = (self.records.costs(where(full), steps_of(dials, greedy), context_tokens, dials.gamma1s)
+    def costs(self, dials: Dials, full: ModelOnCache, context_tokens: int, law: str) -> Costs | None:
+        """Measured before, near enough; None on every rank, or on none. law: see ``law_of``."""
+        known = (self.records.costs(where(full) + law, tiers(dials) + law, context_tokens, dials.gamma1s)
                  if _lasts(dials) else None)
         return known if self._loaded.shard.least(known is not None) else None
 
-    def keep(self, dials: Dials, full: ModelOnCache, context_tokens: int, greedy: bool, costs: Costs) -> None:
+    def keep(self, dials: Dials, full: ModelOnCache, context_tokens: int, law: str, costs: Costs) -> None:
         if _lasts(dials):
-            self.records.keep_costs(where(full), steps_of(dials, greedy), context_tokens, costs)
+            self.records.keep_costs(where(full) + law, tiers(dials) + law, context_tokens, costs)
             self.records.write()
 
     def plan(self, asked: Asked) -> SpeculationConfig:
@@ -222,9 +223,11 @@ def tiers(dials: Dials) -> str:
     return f"{small}{copies}; {middle if dials.has_middle else 'no middle tier'}{lenient}"
 
 
-def steps_of(dials: Dials, greedy: bool) -> str:
-    """Whose steps they are: where a law is made of the logits, they take longer."""
-    return tiers(dials) if greedy else f"{tiers(dials)}; drawn from laws"
+def law_of(sampler: Sampler) -> str:
+    """What, beside the tiers, passes take their time from; nothing for greedy choices."""
+    if sampler.kind.greedy:
+        return ""
+    return "; drawn with noise" if sampler.by_draws else "; drawn from laws"
 
 
 def shown(dials: Dials, context_tokens: int) -> str:

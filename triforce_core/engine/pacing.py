@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from ..config import SamplingParams
 from ..device.shard import Shard
 from ..drafters.chain import QUOTE, ModelOnCache
 from ..drafters.ngram import NGRAM
@@ -21,7 +20,7 @@ from ..tuning.costs import Costs, Curve, middle
 from .assembly import Hierarchy
 from .attention_map import AttentionMass
 from .dials import Dials
-from .measured import Measured
+from .measured import Measured, law_of
 
 # What is assumed before anything was seen: priors, soon overruled. Measured with the built-in pair at 30,000 tokens.
 _RIGHT = {"retrieval": 0.95, "streaming": 0.85, "h2o": 0.85, "streaming-h2o": 0.85, "top-k": 0.95, "none": 0.5}
@@ -51,28 +50,29 @@ class Pacing:
         dials = hierarchy.dials
         self._ways = Ways(dials.gamma1s, dials.gamma2s, dials.has_middle, dials.may_rest, dials.most or None)
         self._fixed = Choice(dials.gamma1, dials.gamma2)
-        self._costs: dict[bool, Costs] = {}  # by whether choices are greedy: a law takes the device longer
+        self._costs: dict[str, Costs] = {}  # by law: to make one of logits takes its time
         self._known: dict[tuple[float, bool], Controller] = {}
         self._controller: Controller | None = None
 
-    def measure(self, context: Sequence[int], observer: AttentionMass, params: SamplingParams) -> None:
+    def measure(self, context: Sequence[int], observer: AttentionMass, sampler: Sampler) -> None:
         """What rounds after ``context`` cost, unless it is known or of no use. The hierarchy has started there; what is
-        staged on the way is forgotten. observer: sees passes over made-up drafts. params: the answer's."""
-        greedy = params.temperature == 0
-        if greedy in self._costs or self._ways.settled:
+        staged on the way is forgotten. observer: sees passes over made-up drafts. sampler: chooses as the answer's
+        does, but is not held to a document."""
+        law = law_of(sampler)
+        if law in self._costs or self._ways.settled:
             return
         dials, known = self._hierarchy.dials, self._measured
-        costs = known.costs(dials, self._full, len(context), greedy) if known is not None else None
+        costs = known.costs(dials, self._full, len(context), law) if known is not None else None
         if costs is None:
-            costs = measure_costs(self._hierarchy, self._full, context, observer, dials, self._shard, params)
+            costs = measure_costs(self._hierarchy, self._full, context, observer, dials, self._shard, sampler)
             if known is not None:
-                known.keep(dials, self._full, len(context), greedy, costs)
-        self._costs[greedy] = costs
+                known.keep(dials, self._full, len(context), law, costs)
+        self._costs[law] = costs
 
     def begin(self, context: Sequence[int], sampler: Sampler) -> None:
         """An answer after ``context``, once that was measured."""
         self._controller = None
-        costs = self._costs.get(sampler.kind.greedy)
+        costs = self._costs.get(law_of(sampler))
         if costs is None:
             return
         temperature, quotes = sampler.params.temperature, bool(sampler.forced(context, 1))
@@ -128,10 +128,8 @@ class _Given(NoDrafter):
 
 
 def measure_costs(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[int], observer: AttentionMass,
-                  dials: Dials, shard: Shard, params: SamplingParams) -> Costs:
-    """Medians of a few repeats, of fewer where passes are long. dials: with the lengths to choose from. params: what
-    tokens are chosen by, its seed apart."""
-    sampler = Sampler(replace(params, seed=0))
+                  dials: Dials, shard: Shard, sampler: Sampler) -> Costs:
+    """Medians of a few repeats, of fewer where passes are long. dials: with the lengths to choose from."""
     room = min(full.cache.room, len(context)) - 1  # type: ignore[attr-defined]
     shortest, longest = min(dials.gamma2s), dials.most or max(dials.gamma2s)
     widths = sorted({min(room, drafted) for drafted in (shortest, (shortest + longest) // 2, longest)})

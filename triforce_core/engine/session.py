@@ -33,7 +33,7 @@ from ..tuning.controller import Choice
 from ..verbatim import QuoteConstraint
 from .accumulated import AccumulatedMass
 from .assembly import Hierarchy, dials_for
-from .attention_map import AttendedMap, AttentionMass
+from .attention_map import MASS_ROWS, AttendedMap, AttentionMass
 from .dials import Dials
 from .loading import Loaded
 from .measured import Asked, Measured
@@ -45,7 +45,6 @@ from .small_model import SmallReading
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.
 _OBSERVED = 16
-_MASS_ROWS = 16
 _TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
 
 AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
@@ -112,7 +111,8 @@ class Session:
         report = QuoteReport(constraint, self.builder, self.prompt) if constraint is not None else None
         pacing = self._pacing if hierarchy is not None else None
         if pacing is not None:
-            pacing.measure(context, AttentionMass(observer.chunk_size, observer.mass_rows), sampling)
+            pacing.measure(context, AttentionMass(observer.chunk_size, observer.mass_rows),
+                           self._measuring(sampling, speculation.verifier))
             pacing.begin(context, sampler)
         prefilled = perf_counter()
         answer_start, limit = len(context), min(sampling.max_new_tokens, room)
@@ -225,7 +225,8 @@ class Session:
         steps = self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier),
                                quoting=self.builder.quote_format is not None and speculation.quotes != "off")
         if self._pacing is not None:
-            steps.append(partial(self._pacing.measure, context, observer, SamplingParams()))
+            steps.append(partial(self._pacing.measure, context, observer,
+                                 self._measuring(SamplingParams(), speculation.verifier)))
         for done, step in enumerate(steps, start=1):  # making the hierarchy, weights and all, was one more
             if cancelled():
                 return
@@ -271,7 +272,7 @@ class Session:
     def _prepare(self, dials: Dials) -> tuple[AttentionMass, Drafter, Hierarchy | None]:
         """Drafters for these dials; caches are made anew only when a dial changed."""
         if self._observer is None or self._observer.chunk_size != dials.chunk_size:
-            self._observer = AttentionMass(dials.chunk_size, _MASS_ROWS)
+            self._observer = AttentionMass(dials.chunk_size, MASS_ROWS)
             self._hierarchy = self._pacing = None
         if dials.engine == "autoregressive":
             return self._observer, NoDrafter(), None
@@ -327,6 +328,10 @@ class Session:
         shard = self.loaded.shard
         return Sampler(sampling, verifier=speculation.verifier, masks=masks, stop=stop,
                        same=shard.same if shard.world > 1 else None)
+
+    def _measuring(self, sampling: SamplingParams, verifier: str) -> Sampler:
+        shard = self.loaded.shard
+        return Sampler(replace(sampling, seed=0), verifier=verifier, same=shard.same if shard.world > 1 else None)
 
     @staticmethod
     def _cut(tokens: list[int], stop: frozenset[int], left: int) -> tuple[list[int], FinishReason | None]:
