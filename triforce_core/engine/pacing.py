@@ -82,7 +82,8 @@ class Pacing:
             return
         kind = temperature, sampler.masks is not None
         if kind not in self._known:
-            self._known[kind] = self._new(costs, hoped, clocks=True)
+            # A CPU is shared with all else that runs: times there go up and down by a third, and lengths would follow.
+            self._known[kind] = self._new(costs, hoped, clocks=self._full.device.type == "cuda")
         self._controller = self._known[kind]
 
     def next(self) -> Choice:
