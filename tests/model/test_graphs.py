@@ -19,6 +19,11 @@ from triforce_core.model import Llama
 from triforce_core.model.graphs import Outputs, PassGraphs
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)  # several divide other widths in other ways, and sums part in the last bits
+
+
 class RunAgain:
     """A capture whose results, as a graph's, stay in one place and are written over."""
 

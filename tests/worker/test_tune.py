@@ -66,7 +66,8 @@ def test_the_command_and_the_check(config: EngineConfig, tmp_path: Path, capsys:
     assert cli.main(["tune", *named, "--context", "1024", "2600"]) == 0
     told = capsys.readouterr().out.strip()
     assert told.startswith("measured 20")
-    assert ("at 1,024 and 2,600 tokens: drafting 10 tokens at a time with the retrieval cache, 768 of 2,600 tokens, "
+    assert ("at 1,024 and 2,600 tokens: drafting as many tokens at a time as pay, chosen round by round, with the "
+            "retrieval cache, 768 of 2,600 tokens, "
             "because a full pass takes 25 ms, a drafted token 6.0 ms, and how many are right is not known yet") in told
     assert check() == told
     assert cli.main(["tune", *named, "--context", "70000"]) == 2
