@@ -98,7 +98,7 @@ def test_on_demand_with_lengths_of_ones_own(folders, tmp_path, timed):
     *_, model = engine.tune((1024, 3000))
     assert isinstance(model, ModelInfo) and set(timed) == {1024, 3000}
     assert model.drafting.startswith("measured 20")
-    assert "at 1,024 and 3,000 tokens: drafting 10 tokens at a time" in model.drafting
+    assert "at 1,024 and 3,000 tokens: drafting as many tokens at a time as pay" in model.drafting
     assert "how many are right is not known yet" in model.drafting
     *_, looked = Engine(engine.config).check()
     assert isinstance(looked, ModelInfo) and looked.drafting == model.drafting
@@ -285,7 +285,8 @@ def test_answers_are_learnt_from_and_no_text_is_kept(folders, tmp_path, timed):
     assert "temperature 0, rejection, free" in kind and "retrieval 128" in kind
     tested = sum(count.tested for event in rounds for count in event.tiers if count.tier == "retrieval")
     assert sum(known["tested"]) == pytest.approx(tested, abs=1)  # a round may be cut where the answer ends
-    assert all(time > 0 for time in known["pace"]["2"])
+    used = {str(event.gamma1) for event in rounds if event.gamma2 and event.index}
+    assert used and all(time > 0 for gamma1 in used for time in known["pace"][gamma1])
     later = start(folders, tmp_path)
     assert later._measured.records.seen(kind).total == sum(known["tested"])
     assert not any(word in file.read_text() for word in ("lamp", "Adele", "Who", done.text[:12].strip() or "lamp"))
