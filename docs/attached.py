@@ -1,13 +1,14 @@
 """What a page that shows the answer costs the engine: tokens per second with it attached, and without.
 
-    python -m docs.attached [--engine triforce|autoregressive|scripted] [--pairs N] [FILE]    (one JSON line; needs
-    playwright and chromium)
+    python -m docs.attached [--engine triforce|autoregressive|scripted] [--pairs N] [--own-core] [FILE]    (one JSON
+    line; needs playwright and chromium)
 
 The app is started as a person starts it. Each question is asked twice, each time in a new conversation of a page that
 was just opened: once the page stays and shows the answer as it is written, once the browser is ended as soon as the
 question is queued; which comes first alternates. Rates are the engine's own, of the kept answers: all their tokens over
 all the time from the end of each question's reading to its last token. At least 0.97 is wanted. Other work on the
-machine, and a browser that shares its few cores, count against it.
+machine, and a browser that shares its few cores, count against it: with --own-core the engine's process has the first
+core to itself, and the page's server and the browser the others.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 from playwright.sync_api import Playwright, sync_playwright
 
 from .screenshots import PATIENCE, QUESTIONS, SIZE, app
@@ -68,8 +70,21 @@ def ask(playwright: Playwright, url: str, home: Path, question: str, stays: bool
     return found[-1]
 
 
-def measure(playwright: Playwright, url: str, home: Path, pairs: int) -> dict[str, Any]:
+def divide_cores() -> None:
+    """The engine's process on the first core, this one and its other descendants on the rest (Linux)."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    assert others, "one core cannot be divided"
+    for process in (me := psutil.Process(), *me.children(recursive=True)):
+        cores = [first] if "triforce_core.worker.process" in process.cmdline() else others
+        for thread in process.threads():
+            os.sched_setaffinity(thread.id, cores)
+
+
+def measure(playwright: Playwright, url: str, home: Path, pairs: int, own_core: bool = False) -> dict[str, Any]:
+    cores = len(os.sched_getaffinity(0))
     ask(playwright, url, home, _WARM_UP, True)
+    if own_core:
+        divide_cores()
     told: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for number in range(pairs):
         for stays in (True, False) if number % 2 else (False, True):
@@ -84,19 +99,21 @@ def measure(playwright: Playwright, url: str, home: Path, pairs: int) -> dict[st
             "least": LEAST, "good": attached / alone >= LEAST, "pairs": pairs,
             "tokens": {"attached": sum(one["tokens"] for one in told[True]),
                        "alone": sum(one["tokens"] for one in told[False])},
-            "cores": len(os.sched_getaffinity(0)), "load_average": os.getloadavg()[0]}
+            "cores": cores, "own_core": own_core, "load_average": os.getloadavg()[0]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.attached", description="What an attached page costs.")
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="document to ask about (default: handbook)")
     parser.add_argument("--engine", choices=("triforce", "autoregressive", "scripted"), default="triforce")
+    parser.add_argument("--own-core", action="store_true", help="the engine has the first core to itself (Linux)")
     parser.add_argument("--pairs", type=int, default=6, metavar="N", help="questions, each asked with and without")
     given = parser.parse_args()
     home = Path(tempfile.mkdtemp())
     try:
         with sync_playwright() as playwright, app(given.engine, home, *([given.file] if given.file else ())) as url:
-            print(json.dumps({"engine": given.engine} | measure(playwright, url, home, given.pairs)))
+            found = measure(playwright, url, home, given.pairs, given.own_core)
+            print(json.dumps({"engine": given.engine} | found))
     finally:
         shutil.rmtree(home)
 

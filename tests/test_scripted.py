@@ -23,6 +23,7 @@ from triforce_core import (
     Finished,
     NotEnoughMemoryError,
     Page,
+    PrefillProgress,
     QuoteEvent,
     RoundEvent,
     SamplingParams,
@@ -170,3 +171,12 @@ def test_quotations_are_told_with_their_places_as_soon_as_they_are_closed() -> N
                 assert words[occurrence.start : occurrence.end] == text[event.start : event.end].split()
     assert not any(isinstance(event, QuoteEvent) for event in engine(answer=text).ask(
         "", (), SamplingParams(), SpeculationConfig(quotes="off")))
+
+
+def test_a_stop_does_not_hurry_what_comes_after_it() -> None:
+    made = engine(tokenize_seconds=0.4)
+    made.cancel()
+    told: list[PrefillProgress] = []
+    began = time.monotonic()
+    made.measure(BOOK, told.append)
+    assert time.monotonic() - began >= 0.35 and len(told) == 4

@@ -138,6 +138,7 @@ class ScriptedEngine:
                 ) -> DocumentFit:
         fit, pause = self._fit(document), self.script.tokenize_seconds
         total = fit.tokens
+        self._cancel.clear()  # of an answer before
         for done in range(1, 5 if pause else 1):
             self._cancel.wait(pause / 4)
             heard(PrefillProgress(total * done // 4, total, total / pause, pause * (4 - done) / 4, "tokenize"))
