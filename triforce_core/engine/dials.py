@@ -150,8 +150,8 @@ class Dials:
             gamma2 = trees.depth
         gamma1s: tuple[int, ...] = (gamma1,)
         gamma2s: tuple[int, ...] = (gamma2,)
-        # Chosen lengths alone keep drafting from being slower than plain decoding where drafts are seldom right. Over the
-        # usual ones they bring 1.1 to 1.2 times the tokens per second on a GPU, on two CPU cores as many or more.
+        # Chosen lengths alone keep drafting from being slower than plain decoding where drafts are seldom right. Over
+        # the usual ones they bring 1.1 to 1.2 times the tokens per second on a GPU, on two CPU cores as many or more.
         paced = "off" if wanted.pace == "off" or trees.kind != "off" else "on"
         if paced != "off" and wanted.gamma2 == "auto" and (middle or small):
             where = "offload" if offloaded else "on-chip" if on_gpu else "cpu"
