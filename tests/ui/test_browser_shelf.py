@@ -181,6 +181,6 @@ def test_a_part_is_not_deleted_silently(served, tab) -> None:
     row = f"#documents li:has(> [data-document='{names[first.stem]}'].tf-doc-open)"
     tab.hover(row)
     tab.click(f"{row} > .tf-delete")
-    tab.click(f"{row} > .tf-delete")  # the same deed twice
+    tab.click(f"{row} > .tf-delete:has-text('{strings.DELETE_SURE}')")  # the same deed twice
     tab.wait_for_selector(f"#notice .tf-card-error:has-text('“{first.stem}” is part of')")
     assert served.services.library.get(names[first.stem]) is not None
