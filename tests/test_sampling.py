@@ -75,6 +75,19 @@ def test_the_same_numbers_pick_the_same_tokens():
             assert picked == Scripted(numbers).pick(weights) and weights[picked] > 0
 
 
+def test_faster_ways_take_the_place_of_the_usual_ones():
+    logits, numbers = logits_of(3, 20, 0), torch.rand(4, dtype=torch.float64)
+    sampler = Sampler(SamplingParams(temperature=0.6, top_p=0.9))
+    dials, seen = torch.tensor(sampler.dials(20), dtype=torch.float64), []
+    usual = TensorLaw(sampler.kind, dials).distributions(logits)
+    assert TensorLaw(sampler.kind, dials, lambda *given: (seen.append(given), usual)[1]).distributions(logits) is usual
+    assert seen[0][0] is logits and seen[0][1] is dials
+    chance = DrawnChance(numbers, lambda weights, given: (seen.append((weights, given)), given.long())[1])
+    chance.happens(torch.ones(1))
+    assert chance.pick(usual).shape == (3,)
+    assert torch.equal(seen[1][1], numbers[1:])  # one number a row, behind the one that was spent
+
+
 @pytest.mark.parametrize("forced", [False, True])
 def test_the_same_numbers_decide_a_draft_alike(forced):
     g = torch.Generator().manual_seed(1)

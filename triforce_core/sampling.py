@@ -94,17 +94,21 @@ class TensorChance(Protocol):
 class DrawnChance:
     """Spends numbers that were drawn beforehand, float64 [n] in [0, 1): one per decision, in order."""
 
-    def __init__(self, numbers: Tensor) -> None:
-        self._numbers, self._spent = numbers, 0
+    def __init__(self, numbers: Tensor, pick: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
+        """pick: a faster way from (weights, numbers [m]) to tokens, as ``kernels`` may have one."""
+        self._numbers, self._spent, self._pick = numbers, 0, pick
 
     def happens(self, probabilities: Tensor) -> Tensor:
         return self._spend(probabilities.shape[0]) < probabilities
 
     def pick(self, weights: Tensor) -> Tensor:
+        numbers = self._spend(weights.numel() // weights.shape[-1])
+        if self._pick is not None:
+            return self._pick(weights, numbers)
         cumulative = weights.double().cumsum(-1)
         total = cumulative[..., -1:]
         # Rounding may lift the point to the total itself, behind the last token that has any weight.
-        point = torch.minimum(self._spend(total.numel()).view_as(total) * total,
+        point = torch.minimum(numbers.view_as(total) * total,
                               torch.nextafter(total, torch.zeros_like(total)))
         return torch.searchsorted(cumulative, point, right=True).clamp_max(weights.shape[-1] - 1).view(-1)
 
@@ -126,8 +130,9 @@ class LawKind:
 class TensorLaw:
     """A ``Sampler`` without masks as data on a device. dials float64 [3]: see ``Sampler.dials``."""
 
-    def __init__(self, kind: LawKind, dials: Tensor) -> None:
-        self.kind, self._dials = kind, dials
+    def __init__(self, kind: LawKind, dials: Tensor, laws: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
+        """laws: a faster way from (logits, dials) to distributions, as ``kernels`` may have one."""
+        self.kind, self._dials, self._laws = kind, dials, laws
 
     def draws(self, logits: Tensor, noise: Tensor) -> Tensor:
         """As ``Sampler.draws``: int64 [m] of logits [m, V]; noise [m, V] of the rows' positions, unread if greedy."""
@@ -141,7 +146,7 @@ class TensorLaw:
 
     def distributions(self, logits: Tensor) -> Tensor:
         """As ``Sampler.distributions``."""
-        return self._filtered(logits).softmax(-1)
+        return self._filtered(logits).softmax(-1) if self._laws is None else self._laws(logits, self._dials)
 
     def _scores(self, logits: Tensor, noise: Tensor) -> Tensor:
         return logits if self.kind.greedy else self._filtered(logits) + noise

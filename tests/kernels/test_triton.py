@@ -8,8 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from triforce_core.config import SamplingParams
 from triforce_core.kernels import REFERENCE, Dense, FusedLinear, choose_kernels, quantized
 from triforce_core.kernels.fused import FusedDense
+from triforce_core.sampling import DrawnChance, Sampler, TensorLaw
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
@@ -219,6 +221,48 @@ def test_fused_small_ops(dtype: torch.dtype) -> None:
         assert queries[0].shape == queries[1].shape and relative(*queries) <= BOUNDS[dtype]
         assert relative(caches[0], caches[1]) <= BOUNDS[dtype]
         assert torch.equal(caches[0, 1], caches[1, 1])  # values are moved, not computed
+
+
+LAWS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0.9),
+        SamplingParams(temperature=1.3, top_k=3), SamplingParams(temperature=0.7, top_k=40, top_p=0.5),
+        SamplingParams(temperature=0.9, top_k=1_000_000, top_p=0.99), SamplingParams(temperature=0.1, top_p=1e-6)]
+
+
+@pytest.mark.parametrize("params", LAWS, ids=str)
+@pytest.mark.parametrize(("rows", "width"), [(1, 8192), (3, 32_000), (9, 50), (2, 128_256)])
+def test_laws_without_sorting(params: SamplingParams, rows: int, width: int) -> None:
+    """Sums in another order may find the bar one token further on, where masses differ in their last bits."""
+    kernels, sampler = choose_kernels(torch.device("cuda")), Sampler(params)
+    assert kernels.laws is not None
+    logits = torch.randn(rows, width, device="cuda", generator=torch.Generator("cuda").manual_seed(width)) * 3
+    logits[0, width // 2 :] = logits[0, 0]  # many that are equally likely
+    dials = torch.tensor(sampler.dials(width), dtype=torch.float64, device="cuda")
+    expected, found = TensorLaw(sampler.kind, dials).distributions(logits), kernels.laws(logits, dials)
+    assert found.dtype == torch.float32 and found.shape == expected.shape
+    assert torch.allclose(found.sum(-1), torch.ones(rows, device="cuda"), atol=1e-5)
+    for mine, theirs in list(zip(found, expected, strict=True))[1 if params.top_p < 1 else 0 :]:  # of equals, all stay
+        assert abs(int((mine > 0).sum()) - int((theirs > 0).sum())) <= 1
+        assert float((mine - theirs).abs().sum()) <= 1e-4
+    least = found[0][found[0] > 0].min()
+    assert bool((found[0] >= least).sum() == (logits[0] >= logits[0][found[0] > 0].min()).sum())
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 8192), (4, 50), (3, 32_000), (2, 128_256)])
+def test_tokens_are_picked_by_the_same_numbers(rows: int, width: int) -> None:
+    pick = choose_kernels(torch.device("cuda")).pick
+    assert pick is not None
+    g = torch.Generator("cuda").manual_seed(width)
+    for turn in range(20):
+        weights = torch.rand(rows, width, device="cuda", generator=g)
+        weights *= torch.rand(rows, width, device="cuda", generator=g) < 0.2
+        weights[:, 3] += 1e-3
+        numbers = torch.rand(rows, dtype=torch.float64, device="cuda", generator=g)
+        numbers[0] = (0.0, 1 - 2**-53, float(numbers[0]))[turn % 3]
+        found = pick(weights, numbers)
+        assert torch.equal(found, DrawnChance(numbers).pick(weights))
+        assert bool((weights.gather(1, found[:, None]) > 0).all())
+        assert torch.equal(pick(weights[0], numbers[:1]), found[:1])
+    assert pick(torch.zeros(2, width, device="cuda"), numbers.new_zeros(2)).shape == (2,)  # any token: nothing is left
 
 
 @pytest.mark.parametrize("kind", quantized.KINDS)

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..device.stage_clock import StageClock
 from ..events import TierCount
 from ..model.graphs import Capture
-from ..sampling import DrawnChance, LawKind, Sampler, TensorLaw
+from ..sampling import LawKind, Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 from ..speculation.lenience import lenient_draws, lenient_laws
@@ -125,7 +125,7 @@ class DeviceLoop(Drafter):
     def _draft(self, state: LoopState, kind: LawKind) -> None:
         """The small model's chain behind the newest token."""
         assert self._small is not None
-        law, chance = TensorLaw(kind, state.dials), DrawnChance(state.numbers_of_round())
+        law, chance = self._small.law(kind, state.dials), self._small.chance(state.numbers_of_round())
         token_ids, steps = state.newest(REREAD), state.steps(1 - REREAD, 1)
         for i in range(self._gamma):
             logits = self._small.logits(token_ids, state.starts[0], steps, 1)
@@ -148,7 +148,7 @@ class DeviceLoop(Drafter):
         steps = state.steps(0, self._gamma + 1)
         token_ids = torch.cat((state.newest(1), state.drafted))
         logits = self._middle.logits(token_ids, state.starts[-1], steps, self._gamma + 1)
-        law = TensorLaw(kind, state.dials)
+        law = self._middle.law(kind, state.dials)
         lenient = self._lenience > 1.0 and self._gamma > 0
         if kind.by_draws:
             own = law.draws(logits, state.noise_of(steps, kind))
@@ -160,7 +160,7 @@ class DeviceLoop(Drafter):
         target = law.distributions(logits)
         if lenient:
             target = lenient_laws(state.draft_laws, target, self._lenience)
-        chance = DrawnChance(state.numbers_of_round()[self._gamma :])
+        chance = self._middle.chance(state.numbers_of_round()[self._gamma :])
         verdict = torch.cat(reject_on_tensors(state.drafted, state.draft_laws, target, chance))
         accepted, own = self._agree(kind, verdict).split(1)
         written = torch.cat((state.drafted, own))

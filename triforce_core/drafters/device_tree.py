@@ -19,7 +19,7 @@ from torch import Tensor
 from ..device.stage_clock import StageClock
 from ..events import RankCount
 from ..model.graphs import Capture
-from ..sampling import DrawnChance, LawKind, Sampler, TensorLaw
+from ..sampling import LawKind, Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 from .loop_state import REREAD
@@ -116,12 +116,12 @@ class DeviceTree(Drafter):
         """One pass, and siblings drawn after each of its rows."""
         token_ids, steps, slots, stop, mask = state.rows(width)
         logits = self.seat.branch(token_ids, state.start, steps, slots, stop, mask)
-        targets, law = state.targets(width, siblings), TensorLaw(kind, state.dials)
+        targets, law = state.targets(width, siblings), self.seat.law(kind, state.dials)
         if kind.by_draws:
             found = law.best(logits, state.noise_of(steps, kind), siblings)
             state.put(targets.reshape(-1), found.t().reshape(-1), None)
         else:
-            chance = DrawnChance(state.numbers_of(targets))
+            chance = self.seat.chance(state.numbers_of(targets))
             drawn = siblings_on_tensors(law.distributions(logits), siblings, chance, replacing=self.host.replacing)
             for rank, (tokens, laws) in enumerate(drawn):
                 state.put(targets[rank], tokens, laws)

@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from ..kernels import Kernels
 from ..kv_cache.staging import StagingCache
 from ..model.graphs import DeviceSlots, StagesKV
 from ..model.rope import RotaryTable
+from ..sampling import DrawnChance, LawKind, TensorLaw
 from .chain import ModelOnCache
 
 
@@ -18,6 +20,7 @@ class DeviceModel(Protocol):
 
     config: Any
     rope: RotaryTable
+    kernels: Kernels
 
     def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor: ...
 
@@ -45,6 +48,12 @@ class Seat:
         ahead = len(pending) - 1
         self.model.rope.reserve(self.cache.length + ahead + n)
         return self.cache.length + ahead, self.cache.next_slot + ahead
+
+    def law(self, kind: LawKind, dials: Tensor) -> TensorLaw:
+        return TensorLaw(kind, dials, self.model.kernels.laws)
+
+    def chance(self, numbers: Tensor) -> DrawnChance:
+        return DrawnChance(numbers, self.model.kernels.pick)
 
     def logits(self, token_ids: Tensor, start: Tensor, steps: Tensor, rows: int) -> Tensor:
         """[rows, V] after the last of token_ids [n]; steps [n]: how far behind the context's last token each is;

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..device.stage_clock import StageClock
 from ..events import RankCount, TierCount
 from ..model.graphs import Capture
-from ..sampling import DrawnChance, LawKind, Sampler, TensorLaw
+from ..sampling import LawKind, Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 from ..speculation.verifier import reject_tree_on_tensors
@@ -134,14 +134,14 @@ class TreeLoop(Drafter):
         token_ids = torch.cat((state.newest(1), drafted[:-1].clamp_min(0)))
         start, below = state.starts[-1] + state.count, state.starts[0, 1:] + state.count
         logits = self._middle.branch(token_ids, start, tables.steps, tables.every, tables.stop, tables.mask)
-        law, target = TensorLaw(kind, state.dials), None
+        law, target = self._middle.law(kind, state.dials), None
         if kind.by_draws:
             own = law.draws(logits, state.noise_of(state.count + tables.steps, kind))
             path, row = shape.walk((drafted >= 0) & (drafted == own.index_select(0, tables.parents)))
             token = own.index_select(0, row)
         else:
             target = law.distributions(logits)
-            chance = DrawnChance(state.numbers_of_round()[size:])
+            chance = self._middle.chance(state.numbers_of_round()[size:])
             decided, residuals = reject_tree_on_tensors(drafted, shape, grown_in.laws, target, chance)
             path, row = shape.walk(decided)
             token = chance.pick(residuals.index_select(0, row)[0])

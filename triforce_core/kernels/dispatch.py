@@ -49,6 +49,8 @@ class Kernels:
     quantized_types: tuple[torch.dtype, ...] = ()  # of products that weights in few bits make faster
     look_ahead: Callable[[Tensor], Tensor] = reference.look_ahead
     top_k_attention: Callable[[Tensor, Tensor, Tensor, int, Tensor | None, int], Tensor] = reference.top_k_attention
+    laws: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.TensorLaw has it
+    pick: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DrawnChance has it
 
 
 REFERENCE = Kernels("reference", reference.rms_norm, reference.adding(reference.rms_norm), reference.rotate,
@@ -62,13 +64,14 @@ def choose_kernels(device: torch.device) -> Kernels:
         return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, cpu.make_linear,
                        cpu.Attention())
     if device.type == "cuda" and find_spec("triton") is not None:
-        from . import triton_attention, triton_indexed, triton_linear, triton_ops
+        from . import triton_attention, triton_indexed, triton_law, triton_linear, triton_ops
 
         natively = torch.cuda.get_device_capability(device) >= (8, 0)
         return Kernels("triton", gpu.rms_norm, triton_ops.add_rms_norm, triton_ops.rotate, triton_ops.swiglu,
                        reference.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
                        triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
-                       triton_linear.quantize_linear, (torch.bfloat16,) if natively else (), triton_ops.look_ahead)
+                       triton_linear.quantize_linear, (torch.bfloat16,) if natively else (), triton_ops.look_ahead,
+                       laws=triton_law.laws, pick=triton_law.pick)
     return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
                    sdpa.attention)
 

@@ -1,0 +1,124 @@
+"""From logits to a distribution, and from a distribution to a token, in Triton: one launch each, without sorting.
+
+Drafts whose rounds run without the host make a law for every token that they try. In torch's own operations that is
+some twenty launches, a sort among them: 0.13 ms on an H200, where the pass over the retrieved part takes 3. What top-k
+and top-p leave is all scores over one bar, so the bar is what is searched for, by halving.
+
+Letters as in ``sampling``. A program takes one row, in pieces of BLOCK of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton  # type: ignore[import-not-found, import-untyped]
+import triton.language as tl  # type: ignore[import-not-found, import-untyped]
+from torch import Tensor
+
+from .triton_launch import early, follow
+
+_PIECE = 8192  # of the vocabulary
+
+
+def laws(logits: Tensor, dials: Tensor) -> Tensor:
+    """See sampling.TensorLaw.distributions; fp32. Tokens as likely as the last one that stays all stay."""
+    m, width = logits.shape
+    out = torch.empty(m, width, dtype=torch.float32, device=logits.device)
+    _laws[(m,)](logits.contiguous(), dials, out, width, BLOCK=_block(width), **early(logits.device), num_warps=8)
+    return out
+
+
+def pick(weights: Tensor, numbers: Tensor) -> Tensor:
+    """See sampling.DrawnChance.pick: of weights [V] or [m, V] with float64 numbers [m]."""
+    width, m = weights.shape[-1], numbers.shape[0]
+    out = torch.empty(m, dtype=torch.int64, device=weights.device)
+    _pick[(m,)](weights.contiguous(), numbers.contiguous(), out, width, BLOCK=_block(width), **early(weights.device),
+                num_warps=8)
+    return out
+
+
+def _block(width: int) -> int:
+    return min(_PIECE, triton.next_power_of_2(width))
+
+
+@triton.jit
+def _scores(logits, first, width, temperature, BLOCK: tl.constexpr):
+    at = first + tl.arange(0, BLOCK)
+    return tl.load(logits + at, mask=at < width, other=float("-inf")).to(tl.float32) / temperature
+
+
+@triton.jit
+def _over(logits, width, temperature, top, bar, BLOCK: tl.constexpr):
+    """How many scores are over the bar, and their mass. The bar is counted from the top."""
+    count = tl.zeros((), tl.float32)
+    mass = tl.zeros((), tl.float32)
+    for first in tl.range(0, width, BLOCK):
+        score = _scores(logits, first, width, temperature, BLOCK) - top
+        count += tl.sum((score > bar).to(tl.float32), 0)
+        mass += tl.sum(tl.where(score > bar, tl.exp(score), 0.0), 0)
+    return count, mass
+
+
+@triton.jit
+def _raise(logits, width, temperature, top, bar, count, mass, wanted, BY_MASS: tl.constexpr, BLOCK: tl.constexpr):
+    """The bar over which are all whose betters have less than ``wanted``, in number or in mass, and what is over it.
+    bar: a lower one, over which there are ``count`` with ``mass``."""
+    high = tl.zeros((), tl.float32)
+    over_high = tl.zeros((), tl.float32)
+    middle = 0.5 * bar
+    # Until one token lies between both, or no number does, and so only tokens that are equal.
+    while (count - over_high > 1.0) & (middle > bar) & (middle < high):
+        found, weighs = _over(logits, width, temperature, top, middle, BLOCK)
+        low = (weighs if BY_MASS else found) >= wanted
+        bar = tl.where(low, middle, bar)
+        high = tl.where(low, high, middle)
+        mass = tl.where(low, weighs, mass)
+        over_high = tl.where(low, over_high, found)
+        count = tl.where(low, found, count)
+        middle = 0.5 * (bar + high)
+    return bar, count, mass
+
+
+@triton.jit(do_not_specialize=["width"])
+def _laws(logits, dials, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    follow(EARLY)
+    row = tl.program_id(0).to(tl.int64) * width
+    logits += row
+    temperature = tl.load(dials).to(tl.float32)
+    top_k = tl.load(dials + 1).to(tl.float32)
+    top_p = tl.load(dials + 2).to(tl.float32)
+    top = tl.full((), float("-inf"), tl.float32)
+    for first in tl.range(0, width, BLOCK):
+        top = tl.maximum(top, tl.max(_scores(logits, first, width, temperature, BLOCK), 0))
+    bar = tl.full((), -100.0, tl.float32)  # e to the power of it is nothing beside 1 in fp32
+    count, mass = _over(logits, width, temperature, top, bar, BLOCK)
+    if top_k < count:
+        bar, count, mass = _raise(logits, width, temperature, top, bar, count, mass, top_k, False, BLOCK)
+    if top_p < 1.0:
+        bar, count, mass = _raise(logits, width, temperature, top, bar, count, mass, top_p * mass, True, BLOCK)
+    for first in tl.range(0, width, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        score = _scores(logits, first, width, temperature, BLOCK) - top
+        tl.store(out + row + at, tl.where(score > bar, tl.exp(score) / mass, 0.0), mask=at < width)
+
+
+@triton.jit(do_not_specialize=["width"])
+def _pick(weights, numbers, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    follow(EARLY)
+    row = tl.program_id(0)
+    weights += row.to(tl.int64) * width
+    total = tl.zeros((), tl.float64)
+    for first in tl.range(0, width, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(weights + at, mask=at < width, other=0.0).to(tl.float64), 0)
+    point = tl.load(numbers + row) * total
+    before = tl.zeros((), tl.float64)
+    found = tl.full((), 2147483647, tl.int32)
+    last = tl.zeros((), tl.int32)  # that has any weight: sums in another order may not come to the point
+    for first in tl.range(0, width, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        weight = tl.load(weights + at, mask=at < width, other=0.0).to(tl.float64)
+        passed = (before + tl.cumsum(weight, 0) > point) & (weight > 0.0)
+        found = tl.minimum(found, tl.min(tl.where(passed, at, 2147483647), 0))
+        last = tl.maximum(last, tl.max(tl.where(weight > 0.0, at, 0), 0))
+        before += tl.sum(weight, 0)
+    tl.store(out + row, tl.minimum(found, last).to(tl.int64))
