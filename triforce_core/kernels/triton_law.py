@@ -16,14 +16,14 @@ from torch import Tensor
 
 from .triton_launch import early, follow
 
-_PIECE = 8192  # of the vocabulary
+_PIECE = 32_768  # of the vocabulary, at most
 
 
 def laws(logits: Tensor, dials: Tensor) -> Tensor:
     """See sampling.TensorLaw.distributions; fp32. Tokens as likely as the last one that stays all stay."""
     m, width = logits.shape
     out = torch.empty(m, width, dtype=torch.float32, device=logits.device)
-    _laws[(m,)](logits.contiguous(), dials, out, width, BLOCK=_block(width), **early(logits.device), num_warps=8)
+    _laws[(m,)](logits.contiguous(), dials, out, width, **_shape(width), **early(logits.device))
     return out
 
 
@@ -31,13 +31,14 @@ def pick(weights: Tensor, numbers: Tensor) -> Tensor:
     """See sampling.DrawnChance.pick: of weights [V] or [m, V] with float64 numbers [m]."""
     width, m = weights.shape[-1], numbers.shape[0]
     out = torch.empty(m, dtype=torch.int64, device=weights.device)
-    _pick[(m,)](weights.contiguous(), numbers.contiguous(), out, width, BLOCK=_block(width), **early(weights.device),
-                num_warps=8)
+    _pick[(m,)](weights.contiguous(), numbers.contiguous(), out, width, **_shape(width), **early(weights.device))
     return out
 
 
-def _block(width: int) -> int:
-    return min(_PIECE, triton.next_power_of_2(width))
+def _shape(width: int) -> dict[str, int]:
+    """32 tokens a thread."""
+    block = min(_PIECE, triton.next_power_of_2(width))
+    return {"BLOCK": block, "num_warps": max(1, block // 1024)}
 
 
 @triton.jit
