@@ -33,6 +33,7 @@ class Seat:
         assert isinstance(on.cache, StagingCache)
         self.on, self.cache, self._reread = on, on.cache, reread
         self.model: DeviceModel = on.model  # type: ignore[assignment]
+        self._narrow = self.model.config.vocab_size <= self.model.kernels.law_width
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -50,10 +51,10 @@ class Seat:
         return self.cache.length + ahead, self.cache.next_slot + ahead
 
     def law(self, kind: LawKind, dials: Tensor) -> TensorLaw:
-        return TensorLaw(kind, dials, self.model.kernels.laws)
+        return TensorLaw(kind, dials, self.model.kernels.laws if self._narrow else None)
 
     def chance(self, numbers: Tensor) -> DrawnChance:
-        return DrawnChance(numbers, self.model.kernels.pick)
+        return DrawnChance(numbers, self.model.kernels.pick if self._narrow else None)
 
     def logits(self, token_ids: Tensor, start: Tensor, steps: Tensor, rows: int) -> Tensor:
         """[rows, V] after the last of token_ids [n]; steps [n]: how far behind the context's last token each is;
