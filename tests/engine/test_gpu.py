@@ -172,7 +172,7 @@ def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, 
         sampling = SamplingParams(temperature=0.7, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
         *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
-        assert isinstance(engine._session._hierarchy.drafter, DeviceLoop) == (lengths is None)
+        assert isinstance(engine._session._hierarchy.tiers, DeviceLoop) == (lengths is None)
         found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.origins, r.passes) for r in rounds]))
     assert found[0] == found[1]
 

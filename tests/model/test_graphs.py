@@ -266,6 +266,26 @@ def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], Staging
     assert again.captured <= 40 and again.repeats > 90
 
 
+def test_an_unobserved_chain_of_any_width_runs_as_a_tree_that_was_prepared() -> None:
+    """Chains are filled up to few widths, trees too, but not in the same way."""
+    usual, prepared, again = model(), model(), RunAgain()
+    prepared.graphs = PassGraphs(prepared.rope, 16, lambda: again)
+    ons = [ModelOnCache(llama, FullCache(2, 2, 8, max_tokens=400, dtype=torch.float32, slots=200))
+           for llama in (usual, prepared)]
+    for on in ons:
+        on.feed(range(30), 0)
+        on.commit()
+    for width in (4, 8, 12):
+        prepared.prepare(ons[1].cache, width, tree=True)
+    for n in (4, 5, 7, 8, 9, 12):
+        found = [on.logits([*range(30), 5], range(n - 1)) for on in ons]
+        assert found[0].shape == found[1].shape == (n, VOCAB) and torch.allclose(*found, atol=1e-5)
+        for on in ons:
+            on.keep(30)
+            on.cache.check_integrity()
+    assert (again.captured, again.repeats) == (3, 5), "a tree of 6 was not prepared"
+
+
 def test_a_tree_that_was_prepared_is_captured_once() -> None:
     llama, again = model(), RunAgain()
     llama.graphs = PassGraphs(llama.rope, 16, lambda: again)

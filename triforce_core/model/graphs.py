@@ -188,7 +188,7 @@ class PassGraphs:
         key = _key(token_ids.shape[0], logits_rows, observer)
         if key not in book.captured and _tree_key(n, n, observer) in book.captured:
             mask = torch.ones(n, n, dtype=torch.bool, device=cache.device).tril()
-            return self.forward_tree(run, token_ids, positions, cache, mask, logits_rows, observer)
+            return self.forward_tree(run, token_ids[:n], positions[:n], cache, mask, asked, observer)
         book.seen[key] += 1
         if key not in book.captured and book.seen[key] < _WORTH_CAPTURING:
             return None
