@@ -103,19 +103,21 @@ class NGramDrafter(Drafter):
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         started = perf_counter()
-        grown = list(context)
+        tokens: list[int] = []
         origins: list[str] = []
         self._open = None
-        while len(origins) < num_draft_tokens and not (origins and grown[-1] in sampler.stop):
+        while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in sampler.stop):
+            grown = [*context, *tokens] if tokens else context
             run, origin = sampler.forced(grown, MAX_FORCED), QUOTE
             if not run and self._open is None:
-                run, origin = self._guess(grown, num_draft_tokens - len(origins), sampler), NGRAM
-            if not run:
-                break
-            grown += run
+                run, origin = self._guess(grown, num_draft_tokens - len(tokens), sampler), NGRAM
+            tokens += run
             origins += [origin] * len(run)
+            # Without masks nothing is forced, and one guess is all: no need to copy a long context once more.
+            if not run or sampler.masks is None:
+                break
         self._seconds += perf_counter() - started
-        return Draft(grown[len(context) :], [None] * len(origins), origins)
+        return Draft(tokens, [None] * len(tokens), origins)
 
     def odds(self, context: Sequence[int]) -> float:
         kind, guess = self._index.guess(context, 1)
