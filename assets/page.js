@@ -103,17 +103,18 @@
   // -- the race's replay ----------------------------------------------------------------------------------------------
   const played = new Set();
   let turn = 0;
-  function watchRace() {
-    const board = byId('race-board');
-    if (!board) { setTimeout(watchRace, 100); return; }
-    new MutationObserver(() => {
+  window.tfWatchRace = board => {
+    const fresh = () => {
       const race = board.querySelector('[data-race]');
       if (race && race.dataset.fresh === '1' && !played.has(race.dataset.race)) {
         played.add(race.dataset.race);
         play(race);
       }
-    }).observe(board, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-race'] });
-  }
+    };
+    new MutationObserver(fresh)
+      .observe(board, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-race'] });
+    fresh();
+  };
 
   function play(race) {
     if (!race) return;
@@ -163,6 +164,6 @@
     }
   });
 
-  document.addEventListener('DOMContentLoaded', () => { showPane('center'); watchChat(); watchRace(); });
-  if (document.readyState !== 'loading') { showPane('center'); watchChat(); watchRace(); }
+  document.addEventListener('DOMContentLoaded', () => { showPane('center'); watchChat(); });
+  if (document.readyState !== 'loading') { showPane('center'); watchChat(); }
 })();

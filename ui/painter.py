@@ -7,10 +7,11 @@ a second tab and an answer that goes on while nobody looks need no code of their
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from .pace import BRISK, Pace
 from .services import View
 
 
@@ -18,34 +19,48 @@ from .services import View
 class Panel:
     """One output of the loop. key: cheap, changes whenever ``draw`` would give something else.
 
-    every: seconds that must lie between two redraws, whatever changes."""
+    every: seconds that must lie between two redraws, whatever changes; of what tells of the engine's work ("words" or
+    "aside") as many more as ``pace`` says."""
 
     name: str
     key: Callable[[View], Hashable]
     draw: Callable[[View], Any]
     every: float = 0.1
+    tells: Literal["", "words", "aside"] = ""
 
 
 class Painter:
     """Remembers what one tab was last sent."""
 
-    def __init__(self, panels: Sequence[Panel], view: View, clock: Callable[[], float] = time.monotonic) -> None:
-        self._panels, self._view, self._clock = panels, view, clock
+    def __init__(self, panels: Sequence[Panel], view: View, pace: Callable[[], Pace] = lambda: BRISK,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        """pace: of now."""
+        self._panels, self._view, self._pace, self._clock = panels, view, pace, clock
         self._keys: dict[str, Hashable] = {}
         self._drawn: dict[str, Any] = {}
         self._at: dict[str, float] = {}
 
+    def due(self) -> bool:
+        """Whether there is anything to draw. Cheap: nothing is drawn for it."""
+        return next(self._due(), None) is not None
+
     def changes(self) -> dict[str, Any]:
         """Panel name -> new value, for those that have changed since the last call and may be redrawn now."""
-        now, found = self._clock(), {}
-        for panel in self._panels:
-            if now - self._at.get(panel.name, -1e9) < panel.every:
-                continue
-            key = panel.key(self._view)
-            if panel.name in self._keys and self._keys[panel.name] == key:
-                continue
+        found = {}
+        for panel, key, now in self._due():
             value = panel.draw(self._view)
             self._keys[panel.name], self._at[panel.name] = key, now
             if panel.name not in self._drawn or self._drawn[panel.name] != value:
                 self._drawn[panel.name] = found[panel.name] = value
         return found
+
+    def _due(self) -> Iterator[tuple[Panel, Hashable, float]]:
+        """(panel, its key, now) of what has changed and may be redrawn."""
+        now, pace = self._clock(), self._pace()
+        slower = {"": 0.0, "words": pace.words, "aside": pace.aside}
+        for panel in self._panels:
+            if now - self._at.get(panel.name, -1e9) < max(panel.every, slower[panel.tells]):
+                continue
+            key = panel.key(self._view)
+            if panel.name not in self._keys or self._keys[panel.name] != key:
+                yield panel, key, now

@@ -94,7 +94,8 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     from . import layout, theme
 
     page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
-    page.queue(max_size=64)
+    queue = page.queue(max_size=64)._queue
+    queue.sleep_when_free = queue.progress_update_sleep_when_free = 0.05
     page.launch(
         server_name=host, server_port=port, prevent_thread_lock=True, quiet=True, inbrowser=False, share=False,
         show_error=True, allowed_paths=[], max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False,

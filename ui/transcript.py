@@ -109,8 +109,10 @@ def quoting(quotes: Sequence[Mapping[str, Any]]) -> str:
     return f" · {strings.QUOTING.format(label=places[0]['label'])}" if places else ""
 
 
-def live(run: Run, ahead: int = 0, traced: bool = False, body: Callable[[], str] | None = None) -> str:
-    """The exchange that is being written: question, text so far, one line of state. body: the text as safe HTML."""
+def live(run: Run, ahead: int = 0, traced: bool = False, body: Callable[[], str] | None = None,
+         moves: bool = True) -> str:
+    """The exchange that is being written: question, text so far, one line of state. body: the text as safe HTML. moves:
+    whether a sign of life does."""
     figures = run.fold.figures()
     if run.stopping:
         state = strings.STOPPING
@@ -129,5 +131,6 @@ def live(run: Run, ahead: int = 0, traced: bool = False, body: Callable[[], str]
                  else body() if body else markdown.render(run.fold.text))
         text = f'<div class="tf-prose tf-streaming">{words}</div>'
     return (f'{question(run.question)}<div class="tf-answer" aria-busy="true">{text}'
-            f'<p class="tf-state"><span class="tf-dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(state)}'
+            f'<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'
+            f'<i></i><i></i><i></i></span>{esc(state)}'
             f"{trace_button(run.id, traced)}</p></div>")

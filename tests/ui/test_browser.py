@@ -98,16 +98,18 @@ def test_a_sleeping_tab_catches_up(served, tab) -> None:
 
 
 def test_closed_tabs_leave_no_loop_behind(served, tab, monkeypatch) -> None:
+    from ui import layout
     from ui.painter import Painter
 
     seen: set[int] = set()
-    changes = Painter.changes
-    monkeypatch.setattr(Painter, "changes", lambda self: (seen.add(id(self)), changes(self))[1])
+    due = Painter.due
+    monkeypatch.setattr(Painter, "due", lambda self: (seen.add(id(self)), due(self))[1])
+    monkeypatch.setattr(layout, "PULSE", 1.0)
     pages = [tab.context.new_page() for _ in range(2)]
     for page in pages:
         page.goto(served.url)
         page.wait_for_selector("#transcript .tf-welcome")
-    assert len(seen) >= 3
+    wait_for(lambda: len(seen) >= 6)  # of each the screen and the words
     for page in pages:
         page.close()
 
@@ -116,7 +118,7 @@ def test_closed_tabs_leave_no_loop_behind(served, tab, monkeypatch) -> None:
         time.sleep(0.5)
         return len(seen)
 
-    wait_for(lambda: loops() == 1, 10.0)
+    wait_for(lambda: loops() == 2, 10.0)
 
 
 def test_conversations(served, tab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 import uuid
@@ -110,8 +111,10 @@ def test_a_hostile_answer_stays_in_its_place(served, tab, dials) -> None:
     assert "[evil.example]" in tab.locator("#transcript").text_content()
 
 
-def test_updates_do_not_slow_down_with_the_chat(served, tab, dials) -> None:
+def test_updates_do_not_slow_down_with_the_chat(served, tab, dials, monkeypatch) -> None:
     """A 100-message chat streams like an empty one, and never faster than ten times a second."""
+    desk = served.services.desk
+    monkeypatch.setattr(desk, "model", dataclasses.replace(desk.model, mode="on-chip"))
     upload(served, tab)
     dials.answer, dials.triforce_tokens_per_second = "The harbour was quiet that night. " * 12, 4000.0
     ask(tab, "Begin?")

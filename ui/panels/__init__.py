@@ -31,6 +31,8 @@ element.addEventListener('click', event => {
 """
 
 
-def html(elem_id: str, value: str = "", *, clicks: bool = False) -> gr.HTML:
-    """A panel drawn by us. clicks: it has elements with ``data-action``."""
-    return gr.HTML(value, elem_id=elem_id, apply_default_css=False, js_on_load=CLICKS if clicks else None)
+def html(elem_id: str, value: str = "", *, clicks: bool = False, begin: str = "") -> gr.HTML:
+    """A panel drawn by us. clicks: it has elements with ``data-action``. begin: a script for when it is there, which on
+    a tab that nobody opened it is not."""
+    script = (CLICKS if clicks else "") + begin
+    return gr.HTML(value, elem_id=elem_id, apply_default_css=False, js_on_load=script or None)

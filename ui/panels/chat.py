@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -11,6 +12,7 @@ import gradio as gr
 from .. import provenance, strings, transcript
 from ..charts import esc
 from ..conversations import Answer
+from ..pace import pace
 from ..painter import Panel
 from ..runs import Run
 from ..services import Services, View
@@ -60,11 +62,32 @@ def begin(questions: Sequence[str] = ()) -> str:
             f'<p>{esc(strings.START_MORE)}</p><div class="tf-starters">{starters}</div></div>')
 
 
-def panels(services: Services) -> list[Panel]:
-    runs, conversations = services.runs, services.conversations
+def running(services: Services, view: View) -> Run | None:
+    """The answer that is being written in the conversation on the screen."""
+    return services.runs.of_conversation(view.conversation) if view.conversation else None
 
-    def running(view: View) -> Run | None:
-        return runs.of_conversation(view.conversation) if view.conversation else None
+
+def draw_live(services: Services, view: View) -> str:
+    run = running(services, view)
+    if run is None:
+        return ""
+    text, document = run.fold.text, services.library.document(run.document)
+    return transcript.live(run, services.desk.waiting, traced=run.id == view.traced,
+                           moves=pace(services.desk, services.runs).moves, body=lambda: (
+                               services.citations.live(text, document, run.document, run.quotes)))
+
+
+def words(services: Services) -> Panel:
+    """What the ``live`` panel shows while words come; that one has a redraw for all else that happens to an answer."""
+    def key(view: View) -> object:
+        run = running(services, view)
+        return run and run.fold.text and (run.version, view.traced)
+
+    return Panel("words", key, partial(draw_live, services), tells="words")
+
+
+def panels(services: Services) -> list[Panel]:
+    conversations = services.conversations
 
     def askable(view: View) -> bool:
         entry = services.library.get(view.document)
@@ -91,20 +114,12 @@ def panels(services: Services) -> list[Panel]:
 
     def shown_trace(view: View) -> str | None:
         """Not that of the answer being written: the others need not be drawn again for it."""
-        run = running(view)
+        run = running(services, view)
         return None if run and run.id == view.traced else view.traced
 
     def live_key(view: View) -> object:
-        run = running(view)
-        return run and (run.version, services.desk.waiting, view.traced)
-
-    def draw_live(view: View) -> str:
-        run = running(view)
-        if run is None:
-            return ""
-        text, document = run.fold.text, services.library.document(run.document)
-        return transcript.live(run, services.desk.waiting, traced=run.id == view.traced, body=lambda: (
-            services.citations.live(text, document, run.document, run.quotes)))
+        run = running(services, view)
+        return run and (run.id, run.state, run.stopping, services.desk.waiting, view.traced)
 
     def stop_state(view: View) -> tuple[bool, bool]:
         run = services.active_run(view)
@@ -119,6 +134,6 @@ def panels(services: Services) -> list[Panel]:
         Panel("transcript", lambda view: (
             view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
             view.document is None and services.library.version), draw_transcript),
-        Panel("live", live_key, draw_live),
+        Panel("live", live_key, partial(draw_live, services)),
         Panel("stop", stop_state, draw_stop),
     ]

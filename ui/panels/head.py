@@ -162,7 +162,7 @@ def panels(services: Services) -> list[Panel]:
         return f"<h2>{esc(strings.PASSWORD_TITLE)}</h2><p>{esc(strings.PASSWORD_HELP)}</p>{wrong}"
 
     return [
-        Panel("head", key, draw),
+        Panel("head", key, draw, tells="words"),
         Panel("notice", lambda view: view.notice, draw_notice),
         Panel("locked", lambda view: phase(view)[1] == "locked",
               lambda view: gr.update(visible=phase(view)[1] == "locked")),

@@ -43,7 +43,7 @@ def build() -> Race:
                          visible=False)
     third = gr.Dropdown(list(strings.RACE_THIRD), value="", label=strings.RACE_THIRD_LABEL,
                         info=strings.RACE_THIRD_HELP, allow_custom_value=True, elem_id="race-third")
-    board = html("race-board", clicks=True)
+    board = html("race-board", clicks=True, begin="tfWatchRace(element);")
     return Race(question, start, stop, third, board)
 
 
@@ -186,4 +186,4 @@ def panels(services: Services) -> list[Panel]:
         shown, stopping = stop_state(view)
         return gr.update(visible=shown, interactive=not stopping, value=strings.STOPPING if stopping else strings.STOP)
 
-    return [Panel("race_board", key, draw, 0.15), Panel("race_stop", stop_state, draw_stop)]
+    return [Panel("race_board", key, draw, 0.15, "words"), Panel("race_stop", stop_state, draw_stop)]

@@ -157,8 +157,8 @@ def panels(services: Services) -> list[Panel]:
                               bool(runs.active() or desk.readings))
 
     return [
-        Panel("figures", answer_key, draw_figures, 0.25),
-        Panel("strip", lambda view: (answer_key(view), view.page, services.library.version), draw_strip, 0.4),
-        Panel("history", lambda view: (view.document, services.conversations.version), draw_history, 0.5),
-        Panel("engine", lambda view: (desk.version, desk.waiting, len(runs.active())), draw_engine, 0.5),
+        Panel("figures", answer_key, draw_figures, 0.25, "aside"),
+        Panel("strip", lambda view: (answer_key(view), view.page, services.library.version), draw_strip, 0.4, "aside"),
+        Panel("history", lambda view: (view.document, services.conversations.version), draw_history, 0.5, "aside"),
+        Panel("engine", lambda view: (desk.version, desk.waiting, len(runs.active())), draw_engine, 0.5, "aside"),
     ]

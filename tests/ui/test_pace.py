@@ -1,0 +1,90 @@
+"""How often a page hears of what the engine does, and that it moves nothing meanwhile, nor at rest."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from little_books import wait_for
+from page_steps import ask, upload
+
+from ui import strings
+from ui.pace import BRISK, SPARING, pace
+from ui.painter import Painter, Panel
+from ui.runs import Run
+from ui.services import View
+
+FRAMES = """new Promise(done => {
+  const first = requestAnimationFrame(() => {});
+  setTimeout(() => done(requestAnimationFrame(() => {}) - first - 1), 1000);
+})"""  # how many frames others asked for in a second: they are numbered
+CHANGES = """() => {
+  window.changes = 0;
+  new MutationObserver(() => { window.changes += 1; })
+    .observe(document.getElementById('shell'), { childList: true, subtree: true, characterData: true });
+}"""
+MOVING = "document.getAnimations().filter(each => each.playState === 'running').length"
+
+
+def test_the_engine_says_how_often(services) -> None:
+    desk, runs = services.desk, services.runs
+    wait_for(lambda: desk.model is not None)
+    assert desk.model.mode == "cpu" and pace(desk, runs) is BRISK  # nothing is asked
+    runs.add(Run("document", "question"))
+    for mode, wanted in (("cpu", SPARING), ("on-chip", BRISK), ("offload", BRISK), ("remote", BRISK)):
+        desk.model = dataclasses.replace(desk.model, mode=mode)
+        assert pace(desk, runs) is wanted
+
+
+def test_words_come_rarely_and_what_stands_beside_them_more_rarely() -> None:
+    now, told = [0.0], [0]
+    panels = [Panel(name, lambda view: told[0], lambda view: told[0], tells=tells)
+              for name, tells in (("title", ""), ("live", "words"), ("strip", "aside"))]
+    drawn: dict[str, int] = {}
+    speed = [SPARING]
+    painter = Painter(panels, View(), lambda: speed[0], lambda: now[0])
+    for tick in range(100):  # ten seconds
+        now[0], told[0] = tick / 10 + 1e-6 * tick, tick
+        due, changed = painter.due(), painter.changes()
+        assert due == bool(changed)
+        for name in changed:
+            drawn[name] = drawn.get(name, 0) + 1
+    assert drawn == {"title": 100, "live": 20, "strip": 1}
+    speed[0], now[0], told[0] = BRISK, now[0] + 0.2, 100  # the answer has ended
+    assert painter.changes() == {"title": 100, "live": 100, "strip": 100}
+    assert not painter.due() and painter.changes() == {}
+
+
+def come_to_rest(tab) -> None:
+    """Whoever counts frames asks for some, which the page must not take for its own."""
+    wait_for(lambda: tab.wait_for_timeout(2500) or tab.evaluate(FRAMES) == 0, 20.0)
+
+
+@pytest.mark.browser
+def test_a_page_at_rest_asks_for_nothing(tab) -> None:
+    """Gradio's own loop for its sign of loading among it."""
+    assert tab.evaluate(FRAMES) > 10  # it is there, or still.js can go
+    come_to_rest(tab)
+    tab.evaluate(CHANGES)
+    tab.wait_for_timeout(1500)
+    assert tab.evaluate("changes") == 0 and tab.evaluate(MOVING) == 0
+
+
+@pytest.mark.browser
+def test_an_answer_moves_nothing_but_its_words(served, tab, dials) -> None:
+    upload(served, tab)
+    dials.triforce_tokens_per_second = 25
+    come_to_rest(tab)
+    ask(tab, "How many ships?")
+    tab.wait_for_selector("#live .tf-streaming")
+    tab.wait_for_timeout(600)
+    tab.evaluate(CHANGES)
+    written = len(tab.inner_text("#live"))
+    frames = tab.evaluate(FRAMES)
+    tab.wait_for_timeout(1000)
+    assert served.services.runs.active() and len(tab.inner_text("#live")) > written
+    most = 1 / SPARING.words + 1  # in a second
+    assert frames <= most and tab.evaluate(MOVING) == 0 and 2 <= tab.evaluate("changes") <= 2 * most
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector(f"#transcript:has-text('{strings.STOPPED}')")
+    tab.wait_for_selector(f"#figures:has-text('{strings.LAST_ANSWER}')")  # at once, not when its time has come
