@@ -9,8 +9,10 @@ from ..drafters.chain import ModelOnCache
 from ..model import Llama
 from ..model.graphs import CAPTURED_WIDTHS
 from .attention_map import AttentionMass
+from .small_model import SmallReading
 
 _ROWS = (3, 7, 15)  # of full passes with fewer rows than are observed, one for each of the sizes that kernels come in
+_ASKED = (3, 8, 16, 24, 48)  # tokens of questions, likewise
 
 
 def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_size: int,
@@ -33,12 +35,27 @@ def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_si
     return [*captures, *(partial(_run, full, rows, observer) for rows in _ROWS)]
 
 
-def _run(full: ModelOnCache, rows: int, observer: AttentionMass) -> None:
-    """A pass over made-up tokens, forgotten."""
+def questions(full: ModelOnCache | None, reading: SmallReading | None, document: Sequence[int], chunk: int,
+              room: int) -> list[Callable[[], None]]:
+    """Steps that read questions of several lengths, up to ``room`` tokens, behind the document, which was read, and
+    forget them. full: None where that takes too long; reading: the small model's, if there is one."""
+    lengths = [rows for rows in _ASKED if rows < room]
+    steps = [partial(_run, full, rows, None) for rows in lengths] if full is not None else []
+    return steps + ([partial(_read, reading, document, rows, chunk) for rows in lengths] if reading is not None else [])
+
+
+def _read(reading: SmallReading, document: Sequence[int], rows: int, chunk: int) -> None:
+    for context in ([*document, *[0] * rows], document):
+        for _ in reading.read(context, chunk, lambda: False):
+            pass
+
+
+def _run(full: ModelOnCache, rows: int, observer: AttentionMass | None) -> None:
+    """A pass over made-up tokens, forgotten; without an observer none of its rows is asked for, as in reading."""
     if rows > full.room:
         return
     before, used = full.length, full.observer
     full.observer = observer
-    full.feed([0] * rows, rows)
+    full.feed([0] * rows, rows if observer is not None else 0)
     full.observer = used
     full.keep(before)

@@ -25,6 +25,7 @@ from ..events import (
     TokenChance,
     Turn,
 )
+from ..kv_cache.offloaded import OffloadedCache
 from ..metrics import answer_stats
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
@@ -40,6 +41,7 @@ from .measured import Asked, Measured
 from .pacing import Pacing
 from .prefill import prefill
 from .quoting import QuoteMasks, QuoteReport
+from .rehearsal import questions
 from .small_model import SmallReading
 
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
@@ -219,11 +221,13 @@ class Session:
         speculation = SpeculationConfig()
         dials = self._dials(self.usual(len(context)))
         observer, _, hierarchy = self._prepare(dials)
+        streams = isinstance(self.full.cache, OffloadedCache)  # a pass takes about as long as compiling does
+        steps = questions(None if streams else self.full, self._reading, self._document, self._chunk,
+                          self.loaded.info.max_context - len(context))
         if hierarchy is not None:
-            hierarchy.reset()
-            hierarchy.start(context)
-        steps = self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier),
-                               quoting=self.builder.quote_format is not None and speculation.quotes != "off")
+            steps += [hierarchy.reset, partial(hierarchy.start, context)]
+        steps += self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier),
+                                quoting=self.builder.quote_format is not None and speculation.quotes != "off")
         if self._pacing is not None:
             steps.append(partial(self._pacing.measure, context, observer,
                                  self._measuring(SamplingParams(), speculation.verifier)))

@@ -120,7 +120,9 @@ class Controller:
 
     def _rest(self, best: Choice, rate: float, plain: float) -> None:
         """Until the next try, which will have cost no more than its share of the time by then."""
-        waste = self._milliseconds(best.gamma2, self._drafting_ms(best.gamma1)) * (1.0 - rate * plain)
+        survivals = self.acceptance.survivals(ceil(best.gamma2 + self.acceptance.overshoot))
+        drafted, rows, _ = self._expected(best.gamma2, survivals)
+        waste = self._milliseconds(drafted, rows, self._drafting_ms(best.gamma1)) * (1.0 - rate * plain)
         rounds = ceil(max(waste, self._lost - _SLACK * plain) / (_TRYING * plain))
         self._pause = min(_LONGEST_REST, max(_SHORTEST_REST, rounds))
         self._rested = self._gains = 0
@@ -172,7 +174,9 @@ class Controller:
         per_token = {self._drafting_ms(gamma1): gamma1 for gamma1 in reversed(chains)}
         cheapest = min(per_token)
         gamma1, most = per_token[cheapest], self._ways.most
-        rates = {Choice(gamma1, gamma2, most=most): self._rate(gamma2, cheapest) for gamma2 in self._ways.gamma2s}
+        survivals = self.acceptance.survivals(ceil(max(self._ways.gamma2s) + self.acceptance.overshoot))
+        rates = {Choice(gamma1, gamma2, most=most): self._rate(gamma2, cheapest, survivals)
+                 for gamma2 in self._ways.gamma2s}
         best = max(rates, key=rates.__getitem__)
         now = self._now
         if now in rates and rates[best] < _STAYING * rates[now]:
@@ -180,10 +184,12 @@ class Controller:
         self._now = best
         return best, rates[best]
 
-    def _rate(self, gamma2: int, per_token: float) -> float:
-        return self._expected(gamma2)[2] / self._milliseconds(gamma2, per_token)
+    def _rate(self, gamma2: int, per_token: float, survivals: Sequence[float]) -> float:
+        """survivals: see ``Acceptance.survivals``, for the longest draft at least."""
+        drafted, rows, brought = self._expected(gamma2, survivals)
+        return brought / self._milliseconds(drafted, rows, per_token)
 
-    def _expected(self, gamma2: int) -> tuple[float, float, float]:
+    def _expected(self, gamma2: int, survivals: Sequence[float]) -> tuple[float, float, float]:
         """Of a round: tokens drafted that are not forced, rows of the full pass, tokens brought.
 
         Behind each token that is not forced, the verdict's own as well, the document may force a run: it is right
@@ -194,7 +200,7 @@ class Controller:
         each = 1.0 + odds * run
         drafted = right = 0.0
         goes_on = 1.0
-        for number, chance in enumerate(known.survivals(ceil(longest)), start=1):
+        for number, chance in enumerate(survivals[: ceil(longest)], start=1):
             goes_on *= 1.0 - odds * min(1.0, run / max(1.0, gamma2 - number + 1))
             share = goes_on * min(1.0, longest - number + 1)
             drafted += share
@@ -202,9 +208,8 @@ class Controller:
         rows = (1.0 + drafted) * each
         return drafted, rows if self._ways.most is None else min(rows, self._ways.most + 1), (1.0 + right) * each
 
-    def _milliseconds(self, gamma2: int, per_token: float) -> float:
+    def _milliseconds(self, drafted: float, rows: float, per_token: float) -> float:
         """Of a round. per_token: of drafting one that is not forced."""
-        drafted, rows, _ = self._expected(gamma2)
         verifying = self._costs.verify.at(rows) * self._verifying.factor
         return drafted * per_token + verifying + self._other(True, self._costs.choose)
 
