@@ -29,6 +29,9 @@ MEASURED = Costs(
     verify=Curve(((1, 27.2), (2, 30.5), (3, 34.0), (5, 38.5), (7, 45.0), (9, 48.5), (11, 52.8), (15, 61.0), (21, 73.0),
                   (29, 86.0), (33, 92.0), (41, 110.0), (61, 131.0))),
     steps={0: 3.5, 1: 4.6, 2: 5.6, 3: 6.4, 4: 8.4, 6: 10.0}, choose=4.7)
+# An H200, bf16, 124,000 tokens, the pair grown to llama3-8b.
+ON_A_GPU = Costs(plain=8.2, verify=Curve(((3, 8.6), (18, 10.0), (33, 10.6))), steps={1: 2.95, 2: 3.08, 4: 3.32},
+                 choose=3.0)
 
 
 @dataclass(frozen=True, slots=True)

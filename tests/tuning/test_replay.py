@@ -8,7 +8,7 @@ from math import exp, log
 
 import pytest
 
-from tests.tuning.replay import MEASURED, TEMPERATURES, WORKLOADS, Replay, Trace
+from tests.tuning.replay import MEASURED, ON_A_GPU, TEMPERATURES, WORKLOADS, Replay, Trace
 from triforce_core.engine.pacing import QUOTING, hopes
 from triforce_core.kernels import ALIKE_ROWS
 from triforce_core.tuning.acceptance import Acceptance
@@ -75,6 +75,18 @@ def test_over_five_workloads_they_beat_the_usual_lengths(temperature, share, gai
 def test_never_slower_than_plain_decoding_nor_much_than_the_usual_lengths(workload, temperature):
     assert chosen(workload, temperature) < MEASURED.plain / 0.97
     assert chosen(workload, temperature) < fixed(workload, temperature, USUAL) / 0.95
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_where_rows_cost_little_a_quotation_is_drafted_whole(temperature):
+    """How far forced runs reach is known roughly; drafts that end within one cost a round more."""
+    traces, lengths = Trace.of("questions", temperature), list(product((1, 2, 4), (2, 4, 6, 8, 12, 16, 24, 32)))
+    ways, mine = Ways((1, 2, 4), (2, 4, 6, 8, 12, 16, 24, 32), True, True), 0.0
+    made = Controller(ON_A_GPU, ways, Acceptance(QUOTING), clocks=False)
+    for trace in traces:
+        mine += Replay(trace, 0, ON_A_GPU).spend(made)
+    theirs = min(sum(Replay(trace, 0, ON_A_GPU).spend(Choice(*pair)) for trace in traces) for pair in lengths)
+    assert theirs > 0.93 * mine
 
 
 def test_there_is_something_to_choose():

@@ -29,6 +29,8 @@ _CONVINCED = 3  # tries in a row that must gain
 _CHAINS_REST = 24  # rounds without the tier below before it is tried again
 _RECENT = 9
 _STAYING = 1.01  # times the rate of the lengths in use that others must promise
+_NEARLY = 0.98  # of the best rate: not worse, as far as can be told
+_CHEAP = 1.5  # times a pass of one row, for the widest
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +181,24 @@ class Controller:
                  for gamma2 in self._ways.gamma2s}
         best = max(rates, key=rates.__getitem__)
         now = self._now
-        if now in rates and rates[best] < _STAYING * rates[now]:
+        if self._forces and self._rows_are_cheap:
+            # How runs end drafts is known roughly; one that is longer costs little, and may hold the rest of an answer.
+            best = max((choice for choice, rate in rates.items() if rate >= _NEARLY * rates[best]),
+                       key=lambda choice: choice.gamma2)
+        elif now in rates and rates[best] < _STAYING * rates[now]:
             best = now
         self._now = best
         return best, rates[best]
+
+    @property
+    def _forces(self) -> bool:
+        """Whether most of the tokens are the document's."""
+        return self.acceptance.run_odds * self.acceptance.run_length > 1.0
+
+    @property
+    def _rows_are_cheap(self) -> bool:
+        verify = self._costs.verify
+        return verify.at(1 + max(self._ways.gamma2s)) < _CHEAP * verify.at(1)
 
     def _rate(self, gamma2: int, per_token: float, survivals: Sequence[float]) -> float:
         """survivals: see ``Acceptance.survivals``, for the longest draft at least."""
