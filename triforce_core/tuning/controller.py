@@ -20,7 +20,7 @@ from statistics import median
 from .acceptance import Acceptance
 from .costs import Costs, Drift
 
-_SLACK = 4.0  # tokens of plain decoding whose time drafts may have lost, in all, before none are made
+_SLACK = 2.5  # tokens of plain decoding whose time drafts may have lost, in all, before none are made
 _SURE = 1.25  # times plain decoding's rate: drafts that promise so much are made whatever was lost
 _TRYING = 0.015  # of the time of plain decoding that tries may take while drafting does not pay
 _SHORTEST_REST, _LONGEST_REST = 4, 100  # rounds between tries
