@@ -143,8 +143,8 @@ def test_the_index_holds_the_context_whatever_is_asked(engine):
 
 def test_a_follow_up_finds_what_was_said_before(engine):
     """History is part of what is copied from, and a question asked again from the same state drafts the same."""
-    lookup = SpeculationConfig(small_model="off", middle_cache="none", ngram="on", quotes="off")
-    first, _ = answer(engine, lookup)
+    lookup = SpeculationConfig(small_model="off", middle_cache="none", ngram="on", quotes="off", pace="off")
+    first, _ = answer(engine, lookup)  # lengths that are chosen learn from answer to answer
     history = (Turn("Who found the lamp?", first.token_ids),)
     second, _ = answer(engine, lookup, question="And who sold it?", history=history)
     again, _ = answer(engine, lookup)
