@@ -1,11 +1,12 @@
-/* A page at rest draws nothing. Gradio's sign of loading asks for a frame sixty times a second, and where it is taken
-   away before its clock is stopped, as happens at every start, goes on asking for ever: a tenth of a core where a browser
-   draws in software. Its loop began before this script and cannot be reached by name, but frames are numbered in the
-   order in which they are asked for: once nobody but it and this script has asked for a long while, its is the other. */
+/* A page at rest draws nothing. Gradio's signs of loading ask for a frame sixty times a second, and where one is taken
+   away before its clock is stopped, as happens at every start, it goes on asking for ever: a tenth of a core where a
+   browser draws in software. Such a loop began before this script and cannot be reached by name, but frames are numbered
+   in the order in which they are asked for: when for a long while every one brings as many new numbers as the one before,
+   it is the loops that ask, and theirs are those beside ours. */
 (() => {
   'use strict';
   const SETTLED = 3000, LONG = 30;  // ms after the page is there; frames
-  let mine = 0, quiet = 0, alone = 0;
+  let mine = 0, width = 0, same = 0, gap = 0;
 
   function start() {
     if (!document.getElementById('shell')) { setTimeout(start, 200); return; }
@@ -15,18 +16,19 @@
   function look() {
     const before = mine;
     mine = requestAnimationFrame(look);
-    quiet = mine === before + 2 ? quiet + 1 : 0;
-    alone = mine === before + 1 ? alone + 1 : 0;
-    if (alone > LONG) cancelAnimationFrame(mine);  // a Gradio without that loop
-    else if (quiet > LONG) setTimeout(end, 0);  // between two frames, when both wait
+    same = mine - before === width ? same + 1 : 0;
+    width = mine - before;
+    if (same < LONG) return;
+    if (width === 1) cancelAnimationFrame(mine);  // nobody asks but we
+    else setTimeout(end, 0);  // between two frames, when all wait
   }
 
   function end() {
-    const last = requestAnimationFrame(() => {});
-    const other = last === mine + 1 ? mine - 1 : last === mine + 2 ? mine + 1 : 0;
-    if (!other) { quiet = 0; return; }  // somebody else has asked meanwhile
-    cancelAnimationFrame(other);
-    cancelAnimationFrame(mine);
+    const last = requestAnimationFrame(() => {}), before = gap;
+    gap = last - mine;
+    same = 0;
+    if (gap !== before) return;  // once more: somebody else may have asked just now
+    for (let each = last - width; each < last; each += 1) cancelAnimationFrame(each);
   }
 
   start();

@@ -1,14 +1,19 @@
 """What a page that shows the answer costs the engine: tokens per second with it attached, and without.
 
-    python -m docs.attached [--engine triforce|autoregressive|scripted] [--pairs N] [--own-core] [FILE]    (one JSON
-    line; needs playwright and chromium)
+    python -m docs.attached [--engine triforce|autoregressive|scripted] [--pairs N] [--new-tokens N] [--own-core] [FILE]
+                                                               (one JSON line; needs playwright and chromium)
 
-The app is started as a person starts it. Each question is asked twice, each time in a new conversation of a page that
-was just opened: once the page stays and shows the answer as it is written, once the browser is ended as soon as the
-question is queued; which comes first alternates. Rates are the engine's own, of the kept answers: all their tokens over
-all the time from the end of each question's reading to its last token. At least 0.97 is wanted. Other work on the
-machine, and a browser that shares its few cores, count against it: with --own-core the engine's process has the first
-core to itself, and the page's server and the browser the others.
+The app is started as a person starts it, and set on its own settings tab to write long answers. Each question is asked
+twice, each time in a new conversation of a page that was opened a while ago and has come to rest: once the page stays
+and shows the answer as it is written, once the browser is ended as soon as the question is queued; which comes first
+alternates. Rates are the engine's own, of the kept answers: all their tokens over all the time from the end of each
+question's reading to its last token. At least 0.97 is wanted; the share of each pair is told beside that of all. Other
+work on the machine, and a browser that shares its few cores, count against it: with --own-core the engine has one
+thread and the first core to itself, and the page's server and the browser the others.
+
+The built-in pair answers with one sentence of the document. So that an answer is some hundred tokens long, quotations
+are not held to the document, and the document (unless FILE is given) is the handbook's text with a full stop only after
+every 300 words.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -25,12 +31,30 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from playwright.sync_api import Playwright, sync_playwright
+from playwright.sync_api import Page, Playwright, sync_playwright
 
-from .screenshots import PATIENCE, QUESTIONS, SIZE, app
+from .screenshots import PATIENCE, QUESTIONS, ROOT, SIZE, app
 
 LEAST = 0.97  # share of the rate without a page
+REST = 8.0  # seconds in which a page that was just opened comes to rest
+_SENTENCE = 300  # words
 _WARM_UP = "What is this?"  # asked first: captures, kernels and caches are made for it
+
+
+def long_sentences(folder: Path) -> Path:
+    """The handbook's prose as a text in which a sentence is _SENTENCE words long or a little longer."""
+    prose: list[str] = []
+    for source in sorted((ROOT / "docs" / "handbook").glob("*.md")):
+        paragraphs = source.read_text(encoding="utf-8").split("\n\n")
+        prose += [" ".join(each.split()) for each in paragraphs if each[:1].isalpha()]
+    sentences: list[list[str]] = [[]]
+    for words in re.split(r"(?<=[.!?])\s+", re.sub(r"[*`_]", "", " ".join(prose))):
+        if sum(len(each.split()) for each in sentences[-1]) >= _SENTENCE:
+            sentences.append([])
+        sentences[-1].append(words.rstrip(".!?:"))
+    path = folder / "long-sentences.txt"
+    path.write_text("\n\n".join(f"{'; '.join(sentence)}." for sentence in sentences), encoding="utf-8")
+    return path
 
 
 def answers(home: Path) -> list[dict[str, Any]]:
@@ -43,8 +67,19 @@ def answers(home: Path) -> list[dict[str, Any]]:
     return [json.loads(result)["figures"] for result, in rows]
 
 
-def ask(playwright: Playwright, url: str, home: Path, question: str, stays: bool) -> dict[str, Any]:
-    """The figures of one answer. stays: the page is there until the end."""
+def set_up(page: Page, new_tokens: int) -> None:
+    """Long answers, by the page's own settings."""
+    page.get_by_role("tab", name="Settings", exact=True).click()
+    page.fill("#set-max-new-tokens input", str(new_tokens))
+    page.click("#set-quotes label:has-text('off')")
+    page.click("#settings-save")
+    page.wait_for_selector("#settings-result .tf-card-info")
+    page.get_by_role("tab", name="Chat", exact=True).click()
+
+
+def ask(playwright: Playwright, url: str, home: Path, question: str, stays: bool,
+        new_tokens: int = 0) -> dict[str, Any]:
+    """The figures of one answer. stays: the page is there until the end. new_tokens: to be set before; 0: they are."""
     before = len(answers(home))
     browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
     try:
@@ -53,20 +88,23 @@ def ask(playwright: Playwright, url: str, home: Path, question: str, stays: bool
         page.goto(url)
         page.click("#documents .tf-doc-open >> nth=0")
         page.wait_for_selector("#head .tf-dot-ok")
+        if new_tokens:
+            set_up(page, new_tokens)
         page.click("#new-conversation")
         page.wait_for_selector("#transcript .tf-welcome")
         page.fill("#question textarea", question)
+        time.sleep(REST)
         page.press("#question textarea", "Enter")
         page.wait_for_function("!document.querySelector('#question textarea').value")  # it is queued
-        if stays:
-            page.wait_for_selector("#transcript .tf-answer")
+        if not stays:
+            browser.close()
+        end = time.monotonic() + PATIENCE / 1000
+        while len(found := answers(home)) == before:  # not asked of the page, which would have to look for it
+            if time.monotonic() > end:
+                raise TimeoutError("The answer did not come")
+            time.sleep(0.5)
     finally:
         browser.close()
-    end = time.monotonic() + PATIENCE / 1000
-    while len(found := answers(home)) == before:
-        if time.monotonic() > end:
-            raise TimeoutError("The answer did not come")
-        time.sleep(0.2)
     return found[-1]
 
 
@@ -80,23 +118,26 @@ def divide_cores() -> None:
             os.sched_setaffinity(thread.id, cores)
 
 
-def measure(playwright: Playwright, url: str, home: Path, pairs: int, own_core: bool = False) -> dict[str, Any]:
+def rate(figures: list[dict[str, Any]]) -> float:
+    """All tokens over all the time."""
+    good = [one for one in figures if one["tokens_per_second"]]
+    return sum(one["tokens"] for one in good) / sum(one["tokens"] / one["tokens_per_second"] for one in good)
+
+
+def measure(playwright: Playwright, url: str, home: Path, pairs: int, new_tokens: int,
+            own_core: bool = False) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0))
-    ask(playwright, url, home, _WARM_UP, True)
+    ask(playwright, url, home, _WARM_UP, True, new_tokens)
     if own_core:
         divide_cores()
     told: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for number in range(pairs):
         for stays in (True, False) if number % 2 else (False, True):
             told[stays].append(ask(playwright, url, home, QUESTIONS[number % len(QUESTIONS)], stays))
-
-    def rate(figures: list[dict[str, Any]]) -> float:
-        good = [one for one in figures if one["tokens_per_second"]]
-        return sum(one["tokens"] for one in good) / sum(one["tokens"] / one["tokens_per_second"] for one in good)
-
     attached, alone = rate(told[True]), rate(told[False])
     return {"attached_tokens_per_second": attached, "alone_tokens_per_second": alone, "share": attached / alone,
             "least": LEAST, "good": attached / alone >= LEAST, "pairs": pairs,
+            "share_of_each": [rate([one]) / rate([other]) for one, other in zip(told[True], told[False], strict=True)],
             "tokens": {"attached": sum(one["tokens"] for one in told[True]),
                        "alone": sum(one["tokens"] for one in told[False])},
             "cores": cores, "own_core": own_core, "load_average": os.getloadavg()[0]}
@@ -104,15 +145,19 @@ def measure(playwright: Playwright, url: str, home: Path, pairs: int, own_core: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.attached", description="What an attached page costs.")
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="document to ask about (default: handbook)")
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="document to ask about (default: made)")
     parser.add_argument("--engine", choices=("triforce", "autoregressive", "scripted"), default="triforce")
     parser.add_argument("--own-core", action="store_true", help="the engine has the first core to itself (Linux)")
     parser.add_argument("--pairs", type=int, default=6, metavar="N", help="questions, each asked with and without")
+    parser.add_argument("--new-tokens", type=int, default=512, metavar="N",
+                        help="longest answer (default: %(default)s)")
     given = parser.parse_args()
     home = Path(tempfile.mkdtemp())
     try:
-        with sync_playwright() as playwright, app(given.engine, home, *([given.file] if given.file else ())) as url:
-            found = measure(playwright, url, home, given.pairs, given.own_core)
+        document = given.file or long_sentences(home)
+        flags = ("--threads", "1") if given.own_core else ()
+        with sync_playwright() as playwright, app(given.engine, home, document, flags=flags) as url:
+            found = measure(playwright, url, home, given.pairs, given.new_tokens, given.own_core)
             print(json.dumps({"engine": given.engine} | found))
     finally:
         shutil.rmtree(home)

@@ -1,7 +1,7 @@
 """Places the panels and wires their events; nothing else.
 
 Handlers change a tab's view (or leave a note at the engine's desk) and mostly return nothing: one loop per tab,
-``_stream``, sends whatever has changed, at most ten times a second, and a second one the words that are being written.
+``_live``, sends whatever has changed, at most ten times a second; the words that are being written go by ``writing``.
 """
 
 from __future__ import annotations
@@ -91,14 +91,8 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                   _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
-        streaming: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "multiple", **PRIVATE}
-        # Gradio makes every output of a stream anew with each update: for the whole screen 10 ms of a core, and as much
-        # in the browser. So what changes all the time has a stream of its own.
-        for name, drawn, send, targets in (
-                ("screen", panels, lambda changed: [changed.get(each, gr.skip()) for each in outputs],
-                 list(outputs.values())),
-                ("words", [chat.words(services)], lambda changed: changed.get("words", gr.skip()), [talk.live])):
-            gr.on([page.load, awake.click], _stream(services, tabs, name, drawn, send), [memory], targets, **streaming)
+        gr.on([page.load, awake.click], _live(services, tabs, panels, list(outputs)), [memory], list(outputs.values()),
+              concurrency_limit=None, trigger_mode="multiple", **PRIVATE)
         asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
         page.load(lambda: settings.values(services.dials), None, list(form.fields.values()), queue=False, **PRIVATE)
 
@@ -137,34 +131,32 @@ def _memory(services: Services) -> Panel:
     return Panel("memory", lambda view: (view.document, view.conversation, view.page), what)
 
 
-def _stream(services: Services, tabs: Tabs, name: str, panels: list[Panel],
-            send: Callable[[dict[str, Any]], Any]) -> Callable[..., AsyncIterator[Any]]:
-    """A loop that sends what changes on a tab's panels, until the tab is closed or a loop of the same name, on a new
-    connection, takes over."""
-    async def stream(remembered: Any, request: gr.Request) -> AsyncIterator[Any]:
+def _live(services: Services, tabs: Tabs, panels: list[Panel],
+          names: list[str]) -> Callable[..., AsyncIterator[list[Any]]]:
+    async def live(remembered: Any, request: gr.Request) -> AsyncIterator[list[Any]]:
         session = request.session_hash or ""
         view = tabs.get(session) if tabs.known(session) else tabs.open(session, remembered)
-        me = view.watchers[name] = object()
+        me = view.watcher = object()
         painter, quiet = Painter(panels, view, partial(pace, services.desk, services.runs)), 0
         try:
-            while view.watchers.get(name) is me:
+            while view.watcher is me:
                 changed = await asyncio.to_thread(painter.changes) if painter.due() else {}
                 quiet = 0 if changed else quiet + 1
                 if changed or quiet >= PULSE / TICK:
                     quiet = 0
-                    yield send(changed)
+                    yield [changed.get(name, gr.skip()) for name in names]
                 await asyncio.sleep(TICK)
         finally:
-            if view.watchers.get(name) is me:  # the tab was closed
+            if view.watcher is me:  # the tab was closed
                 tabs.close(session)
 
-    return stream
+    return live
 
 
 def _sleep(tabs: Tabs) -> Callable[[gr.Request], None]:
     """A tab in the background gives its connection back: a browser has only six for one server."""
     def sleep(request: gr.Request) -> None:
-        tabs.get(request.session_hash).watchers.clear()
+        tabs.get(request.session_hash).watcher = None
 
     return sleep
 

@@ -17,16 +17,16 @@ from .services import View
 
 @dataclass(frozen=True)
 class Panel:
-    """One output of the loop. key: cheap, changes whenever ``draw`` would give something else.
-
-    every: seconds that must lie between two redraws, whatever changes; of what tells of the engine's work ("words" or
-    "aside") as many more as ``pace`` says."""
+    """One output of the loop. key, and news of the engine's work: cheap, change whenever ``draw`` would give something
+    else. every: seconds that must lie between two redraws, whatever changes; where it is only the news, as many as
+    ``pace`` says for what is ``told``."""
 
     name: str
     key: Callable[[View], Hashable]
     draw: Callable[[View], Any]
     every: float = 0.1
-    tells: Literal["", "words", "aside"] = ""
+    news: Callable[[View], Hashable] = lambda view: None
+    told: Literal["words", "aside"] = "aside"
 
 
 class Painter:
@@ -36,7 +36,7 @@ class Painter:
                  clock: Callable[[], float] = time.monotonic) -> None:
         """pace: of now."""
         self._panels, self._view, self._pace, self._clock = panels, view, pace, clock
-        self._keys: dict[str, Hashable] = {}
+        self._keys: dict[str, tuple[Hashable, Hashable]] = {}
         self._drawn: dict[str, Any] = {}
         self._at: dict[str, float] = {}
 
@@ -54,13 +54,14 @@ class Painter:
                 self._drawn[panel.name] = found[panel.name] = value
         return found
 
-    def _due(self) -> Iterator[tuple[Panel, Hashable, float]]:
-        """(panel, its key, now) of what has changed and may be redrawn."""
+    def _due(self) -> Iterator[tuple[Panel, tuple[Hashable, Hashable], float]]:
+        """(panel, its key and news, now) of what has changed and may be redrawn."""
         now, pace = self._clock(), self._pace()
-        slower = {"": 0.0, "words": pace.words, "aside": pace.aside}
         for panel in self._panels:
-            if now - self._at.get(panel.name, -1e9) < max(panel.every, slower[panel.tells]):
+            since = now - self._at.get(panel.name, -1e9)
+            if since < panel.every:
                 continue
-            key = panel.key(self._view)
-            if panel.name not in self._keys or self._keys[panel.name] != key:
+            key, before = (panel.key(self._view), panel.news(self._view)), self._keys.get(panel.name)
+            slowly = before is not None and before[0] == key[0]
+            if before != key and not (slowly and since < (pace.words if panel.told == "words" else pace.aside)):
                 yield panel, key, now

@@ -112,11 +112,11 @@ def own_routes(services: Services, access: Access) -> list[BaseRoute]:
     """Every route that is not Gradio's: whoever adds one adds it here, behind the door."""
     from starlette.routing import Route
 
-    from . import api, page_routes
+    from . import api, page_routes, writing
     from .api.health import healthz
 
     return [Route("/healthz", healthz(services)), *behind(access, api.routes(services)),
-            *behind(access.of_the_page, page_routes.routes(services))]
+            *behind(access.of_the_page, [*page_routes.routes(services), *writing.routes(services)])]
 
 
 def quiet_environment(uploads: Path) -> None:

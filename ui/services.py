@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
@@ -57,7 +57,7 @@ class View:
     choosing: str | None = None
     picking: tuple[str, ...] | None = None
     notice: tuple[str, str, str] | None = None
-    watchers: dict[str, object] = field(default_factory=dict)  # the loops that draw this tab; none while it sleeps
+    watcher: object = None  # the loop that draws this tab; None while the tab sleeps
 
 
 class Services:

@@ -61,7 +61,7 @@ def head() -> str:
                         "trace": {**strings.TRACE_WORDS, "stages": strings.STAGES, "page": strings.CITED_PAGE},
                         "pageEmpty": strings.PAGE_EMPTY, "pageBroken": strings.PAGE_BROKEN})
     # talks.js hears keys first: Escape that closes a box does not also stop the answer.
-    scripts = ("still.js", "talks.js", "page.js", "reader.js", "trace.js", "chapters.js")
+    scripts = ("still.js", "talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js")
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)
     drop = json.dumps(f"{strings.DROP_HERE}\n{strings.DROP_HELP}").replace("\\n", "\\A ")
     style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "talks.css", "shelf.css"))

@@ -109,10 +109,16 @@ def quoting(quotes: Sequence[Mapping[str, Any]]) -> str:
     return f" · {strings.QUOTING.format(label=places[0]['label'])}" if places else ""
 
 
-def live(run: Run, ahead: int = 0, traced: bool = False, body: Callable[[], str] | None = None,
-         moves: bool = True) -> str:
-    """The exchange that is being written: question, text so far, one line of state. body: the text as safe HTML. moves:
-    whether a sign of life does."""
+def live(run: Run, by_token: bool, inside: str) -> str:
+    """The exchange that is being written; writing.js keeps what is ``inside`` up to date. by_token: as ``writing``."""
+    return (f'{question(run.question)}<div class="tf-answer" aria-busy="true" data-writing="{run.id}" '
+            f'data-tokens="{int(by_token)}">{inside}</div>')
+
+
+def writing(run: Run, ahead: int = 0, by_token: bool = False, moves: bool = True,
+            body: Callable[[], str] | None = None) -> str:
+    """The text so far and one line of state. body: the text as safe HTML. by_token: who wrote each token instead.
+    moves: whether a sign of life does."""
     figures = run.fold.figures()
     if run.stopping:
         state = strings.STOPPING
@@ -127,10 +133,8 @@ def live(run: Run, ahead: int = 0, traced: bool = False, body: Callable[[], str]
         state += quoting(run.quotes)
     text = ""
     if run.fold.text:
-        words = (f'<div class="tf-tokens">{provenance.tokens(run.fold.trace, run.fold.text)}</div>' if traced
+        words = (f'<div class="tf-tokens">{provenance.tokens(run.fold.trace, run.fold.text)}</div>' if by_token
                  else body() if body else markdown.render(run.fold.text))
         text = f'<div class="tf-prose tf-streaming">{words}</div>'
-    return (f'{question(run.question)}<div class="tf-answer" aria-busy="true">{text}'
-            f'<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'
-            f'<i></i><i></i><i></i></span>{esc(state)}'
-            f"{trace_button(run.id, traced)}</p></div>")
+    return (f'{text}<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'
+            f'<i></i><i></i><i></i></span><span>{esc(state)}</span>{trace_button(run.id, by_token)}</p>')

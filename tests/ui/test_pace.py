@@ -38,8 +38,9 @@ def test_the_engine_says_how_often(services) -> None:
 
 def test_words_come_rarely_and_what_stands_beside_them_more_rarely() -> None:
     now, told = [0.0], [0]
-    panels = [Panel(name, lambda view: told[0], lambda view: told[0], tells=tells)
-              for name, tells in (("title", ""), ("live", "words"), ("strip", "aside"))]
+    panels = [Panel("title", lambda view: told[0], lambda view: told[0]),
+              Panel("race", lambda view: told[0] // 70, lambda view: told[0], news=lambda view: told[0], told="words"),
+              Panel("strip", lambda view: told[0] // 70, lambda view: told[0], news=lambda view: told[0])]
     drawn: dict[str, int] = {}
     speed = [SPARING]
     painter = Painter(panels, View(), lambda: speed[0], lambda: now[0])
@@ -49,9 +50,9 @@ def test_words_come_rarely_and_what_stands_beside_them_more_rarely() -> None:
         assert due == bool(changed)
         for name in changed:
             drawn[name] = drawn.get(name, 0) + 1
-    assert drawn == {"title": 100, "live": 20, "strip": 1}
+    assert drawn == {"title": 100, "race": 20, "strip": 2}  # it is its own change that is shown at once
     speed[0], now[0], told[0] = BRISK, now[0] + 0.2, 100  # the answer has ended
-    assert painter.changes() == {"title": 100, "live": 100, "strip": 100}
+    assert painter.changes() == {"title": 100, "race": 100, "strip": 100}
     assert not painter.due() and painter.changes() == {}
 
 

@@ -51,7 +51,8 @@ def test_nothing_from_outside_is_live() -> None:
     run = Run("d", EVIL)
     run.fold.text = EVIL
     screens = [
-        transcript.answer(answer), transcript.live(run), head.head(ENTRY, "ready"), head.head(ENTRY, "failed"),
+        transcript.answer(answer), transcript.live(run, False, transcript.writing(run)),
+        head.head(ENTRY, "ready"), head.head(ENTRY, "failed"),
         library.listing([(ENTRY, "ready")], ENTRY.id, [], None),
         side.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=((1, 6),)),
         race_panel.recording(run), charts.figures_card(replace(FIGURES, why=EVIL), "x"),

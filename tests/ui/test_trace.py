@@ -80,8 +80,8 @@ def test_live_tokens() -> None:
     run = Run("d", "Q?")
     run.fold.add(ROUNDS[0])
     run.fold.text = "The keeper"
-    assert 'class="tf-t tf-o-draft"' in transcript.live(run, traced=True)
-    assert "tf-t" not in transcript.live(run) and strings.TRACE in transcript.live(run)
+    assert 'class="tf-t tf-o-draft"' in transcript.writing(run, by_token=True)
+    assert "tf-t" not in transcript.writing(run) and strings.TRACE in transcript.writing(run)
 
 
 def test_only_the_traced_answer_is_drawn_so() -> None:

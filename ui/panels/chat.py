@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -12,12 +11,12 @@ import gradio as gr
 from .. import provenance, strings, transcript
 from ..charts import esc
 from ..conversations import Answer
-from ..pace import pace
 from ..painter import Panel
 from ..runs import Run
 from ..services import Services, View
 from ..trace import Trace
 from ..transcript import button
+from ..writing import inside
 from . import html, talks
 
 
@@ -67,25 +66,6 @@ def running(services: Services, view: View) -> Run | None:
     return services.runs.of_conversation(view.conversation) if view.conversation else None
 
 
-def draw_live(services: Services, view: View) -> str:
-    run = running(services, view)
-    if run is None:
-        return ""
-    text, document = run.fold.text, services.library.document(run.document)
-    return transcript.live(run, services.desk.waiting, traced=run.id == view.traced,
-                           moves=pace(services.desk, services.runs).moves, body=lambda: (
-                               services.citations.live(text, document, run.document, run.quotes)))
-
-
-def words(services: Services) -> Panel:
-    """What the ``live`` panel shows while words come; that one has a redraw for all else that happens to an answer."""
-    def key(view: View) -> object:
-        run = running(services, view)
-        return run and run.fold.text and (run.version, view.traced)
-
-    return Panel("words", key, partial(draw_live, services), tells="words")
-
-
 def panels(services: Services) -> list[Panel]:
     conversations = services.conversations
 
@@ -119,7 +99,12 @@ def panels(services: Services) -> list[Panel]:
 
     def live_key(view: View) -> object:
         run = running(services, view)
-        return run and (run.id, run.state, run.stopping, services.desk.waiting, view.traced)
+        return run and (run.id, run.id == view.traced)
+
+    def draw_live(view: View) -> str:
+        run = running(services, view)
+        by_token = run is not None and run.id == view.traced
+        return transcript.live(run, by_token, inside(services, run, by_token)) if run else ""
 
     def stop_state(view: View) -> tuple[bool, bool]:
         run = services.active_run(view)
@@ -134,6 +119,6 @@ def panels(services: Services) -> list[Panel]:
         Panel("transcript", lambda view: (
             view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
             view.document is None and services.library.version), draw_transcript),
-        Panel("live", live_key, partial(draw_live, services)),
+        Panel("live", live_key, draw_live),
         Panel("stop", stop_state, draw_stop),
     ]

@@ -142,7 +142,9 @@ def panels(services: Services) -> list[Panel]:
         return view.choosing is None and view.picking is None
 
     def key(view: View) -> tuple[object, ...]:
-        return view.document, phase(view)[1], desk.version, room.version, library.version, alone(view)
+        reading = desk.readings.get(view.document or "")
+        return (view.document, phase(view)[1], room.version, library.version, alone(view),
+                reading is not None and reading.cancelled.is_set())
 
     def draw(view: View) -> str:
         entry, now = phase(view)
@@ -162,7 +164,7 @@ def panels(services: Services) -> list[Panel]:
         return f"<h2>{esc(strings.PASSWORD_TITLE)}</h2><p>{esc(strings.PASSWORD_HELP)}</p>{wrong}"
 
     return [
-        Panel("head", key, draw, tells="words"),
+        Panel("head", key, draw, news=lambda view: desk.version, told="words"),
         Panel("notice", lambda view: view.notice, draw_notice),
         Panel("locked", lambda view: phase(view)[1] == "locked",
               lambda view: gr.update(visible=phase(view)[1] == "locked")),

@@ -176,7 +176,11 @@ def panels(services: Services) -> list[Panel]:
 
     def key(view: View) -> object:
         run = runs.race_of(view.document)
-        return view.document, run and run.version
+        return view.document, run and run.version[:-1]
+
+    def told(view: View) -> object:
+        run = runs.race_of(view.document)
+        return run and run.version
 
     def stop_state(view: View) -> tuple[bool, bool]:
         run = runs.race_of(view.document)
@@ -186,4 +190,4 @@ def panels(services: Services) -> list[Panel]:
         shown, stopping = stop_state(view)
         return gr.update(visible=shown, interactive=not stopping, value=strings.STOPPING if stopping else strings.STOP)
 
-    return [Panel("race_board", key, draw, 0.15, "words"), Panel("race_stop", stop_state, draw_stop)]
+    return [Panel("race_board", key, draw, 0.15, told, "words"), Panel("race_stop", stop_state, draw_stop)]

@@ -110,8 +110,12 @@ def panels(services: Services) -> list[Panel]:
                 result.get("first_page", 1), strings.LAST_ANSWER)
 
     def answer_key(view: View) -> tuple[object, ...]:
+        return view.document, view.conversation, services.conversations.version
+
+    def written(view: View) -> object:
+        """Of the answer that is being written."""
         run = runs.of_conversation(view.conversation) if view.conversation else None
-        return view.document, view.conversation, services.conversations.version, run and run.version
+        return run and run.version
 
     def draw_figures(view: View) -> str:
         figures, *_, title = answer(view)
@@ -157,8 +161,9 @@ def panels(services: Services) -> list[Panel]:
                               bool(runs.active() or desk.readings))
 
     return [
-        Panel("figures", answer_key, draw_figures, 0.25, "aside"),
-        Panel("strip", lambda view: (answer_key(view), view.page, services.library.version), draw_strip, 0.4, "aside"),
-        Panel("history", lambda view: (view.document, services.conversations.version), draw_history, 0.5, "aside"),
-        Panel("engine", lambda view: (desk.version, desk.waiting, len(runs.active())), draw_engine, 0.5, "aside"),
+        Panel("figures", answer_key, draw_figures, 0.25, written),
+        Panel("strip", lambda view: (answer_key(view), view.page, services.library.version), draw_strip, 0.4, written),
+        Panel("history", lambda view: (view.document, services.conversations.version), draw_history, 0.5),
+        Panel("engine", lambda view: (desk.state, desk.model, desk.problem, len(runs.active())), draw_engine, 0.5,
+              lambda view: (desk.version, desk.waiting)),
     ]
