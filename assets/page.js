@@ -129,7 +129,8 @@
     });
     const started = performance.now();
     const step = () => {
-      if (mine !== turn || !race.isConnected) return;
+      if (mine !== turn) return;
+      if (!race.isConnected) { document.body.classList.remove('tf-playing'); return; }
       const now = (performance.now() - started) / 1000;
       let going = false;
       for (const lane of lanes) {
@@ -147,6 +148,7 @@
         lane.bar.style.width = `${lane.full ? 100 * chars / lane.letters.length : 100}%`;
         lane.clock.textContent = `${Math.min(now, end).toFixed(1)} s`;
       }
+      document.body.classList.toggle('tf-playing', going);  // for still.js, which else takes this for what never ends
       if (going) requestAnimationFrame(step);
     };
     step();

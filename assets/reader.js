@@ -182,8 +182,15 @@
     let found = { total: 0, hits: [] };
     if (words) {
       try {
-        found = await (await fetch(`pages/${document_}/find?words=${encodeURIComponent(words)}`)).json();
-      } catch { /* the server is gone; the count says 0 */ }
+        const answer = await fetch(`pages/${document_}/find?words=${encodeURIComponent(words)}`);
+        if (!answer.ok) throw new Error(String(answer.status));
+        found = await answer.json();
+      } catch {
+        if (words !== searched || document_ !== open.document) return;
+        searched = null;  // Enter asks again
+        byId('page-hits').textContent = TF_WORDS.findBroken;
+        return;
+      }
     }
     if (words !== searched || document_ !== open.document) return;
     hits = found.hits;

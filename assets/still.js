@@ -16,7 +16,8 @@
   function look() {
     const before = mine;
     mine = requestAnimationFrame(look);
-    same = mine - before === width ? same + 1 : 0;
+    const playing = document.body.classList.contains('tf-playing');  // a race: page.js asks for its frames
+    same = mine - before === width && !playing ? same + 1 : 0;
     width = mine - before;
     if (same < LONG) return;
     if (width === 1) cancelAnimationFrame(mine);  // nobody asks but we

@@ -18,7 +18,7 @@ import importlib
 from typing import Any
 
 _HOME = {
-    "config": ("BUILTIN", "EngineConfig", "SamplingParams", "SpeculationConfig"),
+    "config": ("BUILTIN", "MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig"),
     "documents": ("ReadCancelled", "ReadLimits", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
     "documents.document": ("Chapter", "Document", "Page"),

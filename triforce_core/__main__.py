@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import flags
+from .config import MEASUREMENTS, READINGS
 from .errors import ConfigError, ContextTooLongError, TriForceError
 from .events import DocumentFit, DocumentOpened, Finished, LoadProgress, ModelInfo, PrefillProgress, TextDelta
 from .metrics import acceptance_rate, quotes_as_json
@@ -186,9 +187,6 @@ def _make_engine(config: Any) -> Engine | EngineClient:
     from .engine.engine import Engine
 
     return Engine(config)
-
-
-READINGS, MEASUREMENTS = "readings", "measurements"
 
 
 def _cache(data_dir: Path | None) -> Path:

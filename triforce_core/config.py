@@ -10,6 +10,7 @@ from .errors import ConfigError
 
 Auto = Literal["auto"]
 BUILTIN = "builtin"
+READINGS, MEASUREMENTS = "readings", "measurements"  # folders in the app's cache, for the page and the command line
 MIDDLE_CACHES = ("retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none")
 HEAVY_HITTERS = ("h2o", "streaming-h2o")
 

@@ -219,7 +219,9 @@ class Desk:
         known = self.fits.get(name)
         # What is free changes, and a text that was taken out anew may have other pages.
         if known is None or known.limited_by == "memory" or len(known.page_tokens) != len(document.pages):
-            self.fits[name] = engine.measure(document, heard)
+            counted = engine.measure(document, heard)
+            self.fits.pop(name, None)  # the last that was counted is the last of them: what is free now goes by it
+            self.fits[name] = counted
         chosen = document if ranges == ((1, len(document.pages)),) else document.pick(ranges)
         if not (self.fits[name] if chosen is document else engine.measure(chosen, heard)).fits:
             self.too_long.add(name)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from platformdirs import PlatformDirs
 
+from triforce_core import MEASUREMENTS, READINGS
+
 APP = "triforce-chat"
 
 
@@ -38,11 +40,11 @@ class Folders:
 
     @property
     def saved_readings(self) -> Path:
-        return self.cache / "readings"
+        return self.cache / READINGS
 
     @property
     def measurements(self) -> Path:
-        return self.cache / "measurements"
+        return self.cache / MEASUREMENTS
 
     @property
     def uploads(self) -> Path:

@@ -13,6 +13,8 @@ from .conversations import Conversations
 if TYPE_CHECKING:
     from .services import View
 
+LONGEST = 4000  # characters: more would take the room that is kept for questions and answers
+
 
 class Instructions:
     """See the module. model: the one that is loaded, None before."""
@@ -32,8 +34,11 @@ class Instructions:
         return talk.system if talk and talk.document == view.document else view.system
 
     def keep(self, view: View, words: str) -> None:
-        """Raises TriForceError where the model follows none ("" takes them away)."""
+        """Raises TriForceError where they are too long, or the model follows none ("" takes them away)."""
         words = words.strip()
+        if len(words) > LONGEST:
+            raise TriForceError(talk_strings.INSTRUCT_LONG.format(count=len(words)),
+                                allowed=talk_strings.INSTRUCT_MOST.format(most=LONGEST))
         self._must_be_followed(words)
         talk = self._conversations.get(view.conversation)
         if talk and talk.document == view.document:

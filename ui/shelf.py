@@ -42,8 +42,8 @@ class Shelf:
     def weigh(self, keys: Sequence[str]) -> Weighing:
         """Documents that somebody may want to read together."""
         entries = [entry for entry in map(self._library.get, keys) if entry is not None]
-        most, room = self._room()
-        return Weighing(tuple(self._part(entry) for entry in entries), most, room)
+        (most, room), letters = self._room(), self._letters()
+        return Weighing(tuple(self._part(entry, letters) for entry in entries), most, room)
 
     def of(self, entry: Entry) -> Weighing | None:
         """Documents that are read together, by the pages that were chosen of them; None until they were counted."""
@@ -81,17 +81,19 @@ class Shelf:
 
     def _room(self) -> tuple[int, int]:
         """Tokens that fit, and those kept beside them, as the engine told of the last document that it counted."""
-        fits = list(self._desk.fits.values())
-        if fits:
-            return fits[-1].max_tokens, budget.room(fits[-1], self._context)
-        return self._context, 0
+        last = next(reversed(self._desk.fits.values()), None)
+        return (last.max_tokens, budget.room(last, self._context)) if last else (self._context, 0)
 
-    def _part(self, entry: Entry) -> budget.Part:
+    def _letters(self) -> float:
+        """Letters that make a token, by all documents that were counted."""
+        known = [(each.characters, tokens) for each in self._library.entries() if (tokens := self._counted(each))]
+        letters = sum(characters for characters, _ in known)
+        return letters / sum(tokens for _, tokens in known) if letters else LETTERS_A_TOKEN
+
+    def _part(self, entry: Entry, letters: float) -> budget.Part:
+        """letters: that make a token."""
         counted = self._counted(entry)
-        known = [(each, tokens) for each in self._library.entries() if (tokens := self._counted(each))]
-        letters = sum(each.characters for each, _ in known)
-        each = sum(tokens for _, tokens in known) / letters if letters else 1 / LETTERS_A_TOKEN
-        return budget.Part(entry.title or entry.name, counted or round(entry.characters * each), not counted)
+        return budget.Part(entry.title or entry.name, counted or round(entry.characters / letters), not counted)
 
     def _counted(self, entry: Entry) -> int:
         """Tokens of the whole document with this model; 0 where nobody counted them."""

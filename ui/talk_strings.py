@@ -23,6 +23,8 @@ INSTRUCT_NONE = ("The model that is loaded follows no instructions: it was train
                  "that answer a question, and to quote them. Load a chat model (Models) to use this.")
 INSTRUCT_KEEP = "Keep"
 INSTRUCT_REMOVE = "Remove them"
+INSTRUCT_LONG = "These instructions have {count} characters, and were not kept"
+INSTRUCT_MOST = "{most} at most"
 NO_INSTRUCTIONS = "The model that is loaded follows no instructions"
 NO_INSTRUCTIONS_REMEDY = "Remove them (Instructions, above the chat), or load a chat model (Models)."
 NEW_TALK = "New conversation"

@@ -59,7 +59,8 @@ def head() -> str:
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
     words = json.dumps({"copy": strings.COPY, "copied": strings.COPIED, "page": strings.STRIP_PAGE,
                         "trace": {**strings.TRACE_WORDS, "stages": strings.STAGES, "page": strings.CITED_PAGE},
-                        "pageEmpty": strings.PAGE_EMPTY, "pageBroken": strings.PAGE_BROKEN})
+                        "pageEmpty": strings.PAGE_EMPTY, "pageBroken": strings.PAGE_BROKEN,
+                        "findBroken": strings.FIND_BROKEN})
     # talks.js hears keys first: Escape that closes a box does not also stop the answer.
     scripts = ("still.js", "talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js")
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)

@@ -35,7 +35,7 @@ def test_quotations_are_checked_and_open_their_page(served, tab, dials) -> None:
 
 def test_pages_of_quotations_are_there_while_the_answer_is_written(served, tab, dials) -> None:
     upload(served, tab)
-    dials.answer = "It says “keeper of Ness 3 counted 302 ships” and “Ness 4 slept all night” " + "and goes on. " * 40
+    dials.answer = "It says “keeper of Ness 3 counted 302 ships” and “Ness 4 slept all night” " + "and goes on. " * 25
     dials.triforce_tokens_per_second = 12.0
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-cite")

@@ -101,6 +101,13 @@ def test_a_pdf_page_beside_the_chat(served, tab, dials) -> None:
     tab.fill("#page-find", "ness 4 counted")
     tab.press("#page-find", "Enter")
     tab.wait_for_function("document.querySelector('#page-hits').textContent.startsWith('1 / ')")
+    tab.route("**/find?*", lambda route: route.fulfill(status=503))
+    tab.fill("#page-find", "ness 4")
+    tab.press("#page-find", "Enter")
+    tab.wait_for_function(f"document.querySelector('#page-hits').textContent === '{strings.FIND_BROKEN}'")
+    tab.unroute("**/find?*")
+    tab.press("#page-find", "Enter")  # the same words again
+    tab.wait_for_function("document.querySelector('#page-hits').textContent.startsWith('1 / ')")
     tab.wait_for_selector("#page .tf-set[data-page='4'] mark")
     width = tab.evaluate("document.querySelector('.tf-sheet').clientWidth")
     tab.click("[data-reader=larger]")

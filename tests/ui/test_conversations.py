@@ -234,6 +234,8 @@ def test_instructions_belong_to_a_conversation_and_reach_the_model(services: Ser
     assert ask("How many?").endswith("It was told: Answer in *French*.") and view.system == ""
     first = view.conversation
     assert services.conversations.get(first).system == "Answer in *French*."
+    with pytest.raises(TriForceError, match=r"4,?001 characters.*4,?000 at most"):  # whatever a browser lets through
+        services.instructions.keep(view, "x" * 4001)
     services.instructions.keep(view, "Be brief.")
     assert ask("And when?").endswith("It was told: Be brief.")
     view.conversation = None

@@ -232,3 +232,12 @@ def test_closing_ends_everything_soon(tmp_path: Path) -> None:
     assert (run.state, run.error) == ("failed", strings.APP_ENDED) and run.fold.text
     assert not [thread for thread in threading.enumerate() if thread.name == "engine-desk" and thread.is_alive()
                 and thread is services.desk._thread]
+
+
+def test_the_page_and_the_command_line_share_what_they_saved(tmp_path: Path) -> None:
+    from triforce_core import MEASUREMENTS, READINGS
+    from triforce_core.__main__ import _cache
+
+    folders = places.make_folders(tmp_path)
+    assert folders.saved_readings == _cache(tmp_path) / READINGS
+    assert folders.measurements == _cache(tmp_path) / MEASUREMENTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,29 @@ def test_weighing_says_what_to_leave_out(services: Services, two) -> None:
     assert "tf-good" in together.verdict(Weighing(parts, 900, 0)) and not Weighing(parts, 900, 0).enough
 
 
+def test_weighing_looks_at_each_document_a_few_times(services: Services, two, monkeypatch) -> None:
+    """And not at all of them for each of them."""
+    asked = []
+    counted = services.shelf._counted
+    monkeypatch.setattr(services.shelf, "_counted", lambda entry: (asked.append(entry.id), counted(entry))[1])
+    services.shelf.weigh([*two] * 20)
+    assert len(asked) <= len(two) + 40
+
+
+def test_what_fits_is_what_was_counted_last(services: Services, two, tmp_path) -> None:
+    """Also where it is a document that was counted before."""
+    fits, desk = {}, services.desk
+    for key in two:
+        services.open(View(), key)
+        wait_for(lambda key=key: key in desk.fits and desk.open_key and desk.open_key[0] == key)
+        fits[key] = desk.fits[key]
+    desk.fits[two[0]] = dataclasses.replace(fits[two[0]], limited_by="memory", max_tokens=1)  # it is counted anew
+    services.open(View(), two[0])
+    wait_for(lambda: desk.open_key is not None and desk.open_key[0] == two[0])
+    desk.fits[two[0]] = dataclasses.replace(fits[two[0]], max_tokens=777)
+    assert services.shelf.weigh(two).most == 777
+
+
 def test_nothing_is_too_much_before_a_model_is_loaded(services: Services, two, monkeypatch) -> None:
     monkeypatch.setattr(services.desk, "model", None)
     drawn = together.chosen(services.shelf.weigh(two))
@@ -130,6 +154,9 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     wait_for(lambda: services.phase(services.library.get(view.document)) == "too_long")
     entry = services.library.get(view.document)
     assert services.choosing(view) == entry
+    view.notice = ("info", choice_strings.NEW_TALK, "")
+    (card,) = [panel for panel in head.panels(services) if panel.name == "notice"]
+    assert card.key(view) is None and card.draw(view) == ""  # nothing is read together yet
     together.begin(services, view)
     assert services.choosing(view) is None  # one box at a time: Escape closes what was opened last
     view.picking = None
@@ -137,6 +164,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     services.choose_pages(view, "1-5")
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
     assert [part.tokens > 0 for part in services.shelf.of(services.library.get(entry.id)).parts] == [True, False]
+    assert choice_strings.NEW_TALK in card.draw(view)
 
 
 def test_a_part_is_not_deleted_from_under_them(services: Services, two) -> None:

@@ -153,10 +153,16 @@ def panels(services: Services) -> list[Panel]:
                     load=desk.load_progress, opened=desk.opened.get(document), problem=desk.problems.get(document, ""),
                     weighing=services.shelf.of(entry) if entry and alone(view) else None)
 
+    def notice(view: View) -> tuple[str, str, str] | None:
+        """That several documents are read together is not said so long as they are too much for it."""
+        early = view.notice and view.notice[1] == choice_strings.NEW_TALK and phase(view)[1] == "too_long"
+        return None if early else view.notice
+
     def draw_notice(view: View) -> str:
-        if view.notice is None:
+        shown = notice(view)
+        if shown is None:
             return ""
-        return card(*view.notice, action=button(strings.DISMISS, "dismiss", css="tf-quiet"))
+        return card(*shown, action=button(strings.DISMISS, "dismiss", css="tf-quiet"))
 
     def draw_locked(view: View) -> str:
         entry, now = phase(view)
@@ -165,7 +171,7 @@ def panels(services: Services) -> list[Panel]:
 
     return [
         Panel("head", key, draw, news=lambda view: desk.version, told="words"),
-        Panel("notice", lambda view: view.notice, draw_notice),
+        Panel("notice", notice, draw_notice),
         Panel("locked", lambda view: phase(view)[1] == "locked",
               lambda view: gr.update(visible=phase(view)[1] == "locked")),
         Panel("locked_text", lambda view: (phase(view), library.version), draw_locked),

@@ -9,11 +9,10 @@ import gradio as gr
 
 from .. import strings, talk_strings
 from ..charts import esc
+from ..instructions import LONGEST
 from ..painter import Panel
 from ..services import Services, View
 from . import html
-
-LONGEST = 4000  # characters: more would take the room that is kept for questions and answers
 
 
 @dataclass(frozen=True)
