@@ -8,8 +8,9 @@ twice, each time in a new conversation of a page that was opened a while ago and
 and shows the answer as it is written, once it is left for an empty one as soon as the question is queued; which comes
 first alternates. Rates are the engine's own, of the kept answers: all their tokens over all the time from the end of
 each question's reading to its last token. At least 0.97 is wanted; the share of each pair is told beside that of all.
-Other work on the machine, and a browser that shares its few cores, count against it: with --own-core the engine has one
-thread and the first core to itself, and the page's server and the browser the others.
+Other work on the machine, and a browser that shares its few cores, count against it: with --own-core the engine's
+process has the first core to itself (all its threads: it is slow, so ask for few tokens), and the page's server and the
+browser the others.
 
 The built-in pair answers with one sentence of the document. So that an answer is some hundred tokens long, quotations
 are not held to the document, and the document (unless FILE is given) is the handbook's text with a full stop only after
@@ -155,8 +156,7 @@ def main() -> None:
     home = Path(tempfile.mkdtemp())
     try:
         document = given.file or long_sentences(home)
-        flags = ("--threads", "1") if given.own_core else ()
-        with sync_playwright() as playwright, app(given.engine, home, document, flags=flags) as url:
+        with sync_playwright() as playwright, app(given.engine, home, document) as url:
             found = measure(playwright, url, home, given.pairs, given.new_tokens, given.own_core)
             print(json.dumps({"engine": given.engine} | found))
     finally:

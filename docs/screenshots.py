@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,10 @@ QUESTIONS = ("How many tokens are kept for questions and answers?", "When was Tr
 
 
 @contextmanager
-def app(engine: str, home: Path, *files: Path, flags: Sequence[str] = ()) -> Iterator[str]:
+def app(engine: str, home: Path, *files: Path) -> Iterator[str]:
     """The app as a person starts it, with nothing kept from before; its address."""
     command = [sys.executable, "app.py", "--no-browser", "--engine", engine, "--data-dir", str(home),
-               *flags, *(str(file.resolve()) for file in files)]
+               *(str(file.resolve()) for file in files)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -129,7 +129,8 @@ def writing(run: Run, ahead: int = 0, by_token: bool = False, moves: bool = True
     elif not run.fold.text:
         state = strings.THINKING
     else:
-        state = strings.WRITING.format(rate=charts.fmt.rate(figures.tokens_per_second), tokens=figures.tokens)
+        rate = charts.fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # none of one round
+        state = strings.WRITING.format(rate=rate, tokens=figures.tokens)
         state += quoting(run.quotes)
     text = ""
     if run.fold.text:
