@@ -21,7 +21,7 @@ class Pace:
 BRISK = Pace(0.1, 0.0, True)
 # All that a page takes is taken from the answer, a hundredth of a second or two with each update: a CPU's engine
 # computes with every core, and what one thread loses all others wait for. What moves by itself takes the most.
-SPARING = Pace(0.5, 10.0, False)
+SPARING = Pace(0.5, 2.0, False)
 
 
 def pace(desk: Desk, runs: RunStore) -> Pace:

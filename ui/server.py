@@ -94,6 +94,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     from . import layout, theme
 
     page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
+    # As Gradio has it on Windows; elsewhere its queue looks a thousand times a second, which an engine on a CPU feels.
     queue = page.queue(max_size=64)._queue
     queue.sleep_when_free = queue.progress_update_sleep_when_free = 0.05
     page.launch(

@@ -50,7 +50,7 @@ def test_words_come_rarely_and_what_stands_beside_them_more_rarely() -> None:
         assert due == bool(changed)
         for name in changed:
             drawn[name] = drawn.get(name, 0) + 1
-    assert drawn == {"title": 100, "race": 20, "strip": 2}  # it is its own change that is shown at once
+    assert drawn == {"title": 100, "race": 20, "strip": 6}  # it is its own change that is shown at once
     speed[0], now[0], told[0] = BRISK, now[0] + 0.2, 100  # the answer has ended
     assert painter.changes() == {"title": 100, "race": 100, "strip": 100}
     assert not painter.due() and painter.changes() == {}
