@@ -15,9 +15,10 @@ from .protocol import Close, Receiver, Sender
 
 _ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "triforce_core.engine.engine:Engine"
-# OpenMP's threads spin for milliseconds while they wait for each other. Where another program has a core, as the browser
-# does that shows the answer, whoever waits for its turn there is waited for by all: with one of two cores taken plain
-# decoding wrote 22 to 30 tokens/s, and 43 to 55 when they give up this soon; with none taken no difference was seen.
+# OpenMP's threads spin for milliseconds while they wait for each other. Where another program has a core, as the
+# browser does that shows the answer, whoever waits for its turn there is waited for by all: with one of two cores taken
+# plain decoding wrote 22 to 30 tokens/s, and 43 to 55 when they give up this soon; with none taken no difference was
+# seen.
 _SPINS = "2000"
 
 
