@@ -129,8 +129,7 @@
     });
     const started = performance.now();
     const step = () => {
-      if (mine !== turn) return;
-      if (!race.isConnected) { document.body.classList.remove('tf-playing'); return; }
+      if (mine !== turn || !race.isConnected) return;
       const now = (performance.now() - started) / 1000;
       let going = false;
       for (const lane of lanes) {
@@ -148,7 +147,6 @@
         lane.bar.style.width = `${lane.full ? 100 * chars / lane.letters.length : 100}%`;
         lane.clock.textContent = `${Math.min(now, end).toFixed(1)} s`;
       }
-      document.body.classList.toggle('tf-playing', going);  // for still.js, which else takes this for what never ends
       if (going) requestAnimationFrame(step);
     };
     step();

@@ -62,7 +62,7 @@ def head() -> str:
                         "pageEmpty": strings.PAGE_EMPTY, "pageBroken": strings.PAGE_BROKEN,
                         "findBroken": strings.FIND_BROKEN})
     # talks.js hears keys first: Escape that closes a box does not also stop the answer.
-    scripts = ("still.js", "talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js")
+    scripts = ("talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js")
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)
     drop = json.dumps(f"{strings.DROP_HERE}\n{strings.DROP_HELP}").replace("\\n", "\\A ")
     style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "talks.css", "shelf.css"))
