@@ -177,7 +177,9 @@ def test_its_dialogs_fit_the_screen(served, tab, width: int, theme: str) -> None
 def test_a_part_is_not_deleted_silently(served, tab) -> None:
     first, second = upload(served, tab, 4), upload(served, tab, 3)
     names = {entry.title: entry.id for entry in served.services.library.entries()}
+    cards = tab.locator("#documents .tf-doc-open").count()
     served.services.library.combine([names[first.stem], names[second.stem]])
+    tab.wait_for_selector(f"#documents .tf-doc-open >> nth={cards}")  # drawn anew, no card would be asked twice
     row = f"#documents li:has(> [data-document='{names[first.stem]}'].tf-doc-open)"
     tab.hover(row)
     tab.click(f"{row} > .tf-delete")
