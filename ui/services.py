@@ -352,8 +352,12 @@ class Services:
         if run:
             self.desk.stop(run)
 
+    def running(self, view: View) -> Run | None:
+        """The answer that is being written in the conversation on the screen."""
+        return self.runs.of_conversation(view.conversation) if view.conversation else None
+
     def active_run(self, view: View) -> Run | None:
-        answer = self.runs.of_conversation(view.conversation) if view.conversation else None
+        answer = self.running(view)
         if answer:
             return answer
         race = self.runs.race_of(view.document)

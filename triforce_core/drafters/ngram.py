@@ -105,9 +105,9 @@ class NGramDrafter(Drafter):
         started = perf_counter()
         tokens: list[int] = []
         origins: list[str] = []
+        grown = context
         self._open = None
         while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in sampler.stop):
-            grown = [*context, *tokens] if tokens else context
             run, origin = sampler.forced(grown, MAX_FORCED), QUOTE
             if not run and self._open is None:
                 run, origin = self._guess(grown, num_draft_tokens - len(tokens), sampler), NGRAM
@@ -116,6 +116,7 @@ class NGramDrafter(Drafter):
             # Without masks nothing is forced, and one guess is all: no need to copy a long context once more.
             if not run or sampler.masks is None:
                 break
+            grown = [*grown, *run]
         self._seconds += perf_counter() - started
         return Draft(tokens, [None] * len(tokens), origins)
 

@@ -41,13 +41,14 @@ def questions(full: ModelOnCache | None, reading: SmallReading | None, document:
     forget them. full: None where that takes too long; reading: the small model's, if there is one."""
     lengths = [rows for rows in _ASKED if rows < room]
     steps = [partial(_run, full, rows, None) for rows in lengths] if full is not None else []
-    return steps + ([partial(_read, reading, document, rows, chunk) for rows in lengths] if reading is not None else [])
+    if reading is not None:  # each reading forgets the one before; the last is of the document alone
+        steps += [partial(_read, reading, document, rows, chunk) for rows in (*lengths, 0)]
+    return steps
 
 
 def _read(reading: SmallReading, document: Sequence[int], rows: int, chunk: int) -> None:
-    for context in ([*document, *[0] * rows], document):
-        for _ in reading.read(context, chunk, lambda: False):
-            pass
+    for _ in reading.read([*document, *[0] * rows], chunk, lambda: False):
+        pass
 
 
 def _run(full: ModelOnCache, rows: int, observer: AttentionMass | None) -> None:

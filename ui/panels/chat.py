@@ -12,7 +12,6 @@ from .. import provenance, strings, transcript
 from ..charts import esc
 from ..conversations import Answer
 from ..painter import Panel
-from ..runs import Run
 from ..services import Services, View
 from ..trace import Trace
 from ..transcript import button
@@ -61,11 +60,6 @@ def begin(questions: Sequence[str] = ()) -> str:
             f'<p>{esc(strings.START_MORE)}</p><div class="tf-starters">{starters}</div></div>')
 
 
-def running(services: Services, view: View) -> Run | None:
-    """The answer that is being written in the conversation on the screen."""
-    return services.runs.of_conversation(view.conversation) if view.conversation else None
-
-
 def panels(services: Services) -> list[Panel]:
     conversations = services.conversations
 
@@ -94,15 +88,15 @@ def panels(services: Services) -> list[Panel]:
 
     def shown_trace(view: View) -> str | None:
         """Not that of the answer being written: the others need not be drawn again for it."""
-        run = running(services, view)
+        run = services.running(view)
         return None if run and run.id == view.traced else view.traced
 
     def live_key(view: View) -> object:
-        run = running(services, view)
+        run = services.running(view)
         return run and (run.id, run.id == view.traced)
 
     def draw_live(view: View) -> str:
-        run = running(services, view)
+        run = services.running(view)
         by_token = run is not None and run.id == view.traced
         return transcript.live(run, by_token, inside(services, run, by_token)) if run else ""
 

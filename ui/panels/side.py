@@ -99,7 +99,7 @@ def panels(services: Services) -> list[Panel]:
 
     def answer(view: View) -> tuple[Any, ...]:
         """(figures, shares, chunks, first page, title) of the answer this tab shows: the live one or the last."""
-        run = runs.of_conversation(view.conversation) if view.conversation else None
+        run = services.running(view)
         if run:
             return run.fold.figures(), run.fold.page_shares(), (), run.first_page, strings.THIS_ANSWER
         answers = services.conversations.answers(view.conversation) if view.conversation else []
@@ -114,7 +114,7 @@ def panels(services: Services) -> list[Panel]:
 
     def written(view: View) -> object:
         """Of the answer that is being written."""
-        run = runs.of_conversation(view.conversation) if view.conversation else None
+        run = services.running(view)
         return run and run.version
 
     def draw_figures(view: View) -> str:
@@ -134,7 +134,7 @@ def panels(services: Services) -> list[Panel]:
 
     def last_trace(view: View) -> Trace:
         """Of the answer that is being written, or of the last one."""
-        run = runs.of_conversation(view.conversation) if view.conversation else None
+        run = services.running(view)
         if run:
             return run.fold.trace
         answers = services.conversations.answers(view.conversation)
