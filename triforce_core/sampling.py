@@ -196,6 +196,12 @@ def chances(logits: Tensor, token_ids: Sequence[int], count: int) -> list[tuple[
     return [(row[0], [(int(token), p) for p, token in zip(row[1 : n + 1], row[n + 1 :], strict=True)]) for row in read]
 
 
+def sureness(logits: Tensor) -> Tensor:
+    """fp32 [m]: the greatest probability of each row of logits [m, V], at temperature 1 and without masks."""
+    rows = logits.float()
+    return (rows.amax(-1) - rows.logsumexp(-1)).exp()
+
+
 _ROWS = 64  # sorted at once: of a large vocabulary, what sorting takes for a tree's rows would be gigabytes
 
 

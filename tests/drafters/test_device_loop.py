@@ -145,6 +145,50 @@ def test_the_small_model_alone(params):
     assert lives(tiers, lambda _: (sampler, sampler), 4) == 14 * 4
 
 
+class OneRoundLate:
+    """What a rule makes of a draft where it is asked while the next round is under way, for a host that has none."""
+
+    def __init__(self, rule: Callable, most: int, wanted: int) -> None:
+        self._rule, self._most, self._wanted = rule, most, wanted
+        self._good, self._before = True, 0
+
+    def __call__(self, sure: list[float], num_drafted: int, under_way: int) -> bool:
+        begun = self._good and self._before + self._most < self._wanted
+        self._good = self._good and self._rule(sure)
+        self._before = num_drafted
+        return begun or self._good
+
+
+@pytest.mark.parametrize(("gamma1", "count"), [(0, 6), (2, 10)])
+@pytest.mark.parametrize("verifier", ["coupled", "rejection"])
+def test_a_draft_ends_where_the_tier_is_not_sure(gamma1, count, verifier):
+    """On the device as on the host, but for the round that is under way there: the same sureness, and so the same end.
+    """
+    tiers = Tiers(gamma1, on_device=True, capture=lambda: run_again), Tiers(gamma1, on_device=False)
+    params, lengths, known = SamplingParams(temperature=1.0, seed=4), set(), [0.0]
+    for step in range(12):
+        def rule(sure: list[float], least: float = sorted(known)[step * len(known) // 14] + 1e-4) -> bool:
+            return sure[-1] > least
+
+        tiers[0].drafter.host.goes_on = lambda sure, _, under_way, rule=rule: rule(sure)
+        tiers[1].drafter.goes_on = OneRoundLate(rule, gamma1 + 1, count)
+        if verifier == "coupled":
+            samplers = (Sampler(params, verifier="coupled"),) * 2
+        else:
+            samplers = (Sampler(params, chance=SeededChance(step)),
+                        Sampler(params, chance=InRows(step, count + gamma1, gamma1)))
+        found = [one.draft(count, sampler) for one, sampler in zip(tiers, samplers, strict=True)]
+        same(*found)
+        assert found[0].sureness == pytest.approx(found[1].sureness, abs=1e-5)
+        assert all(0.0 < sure <= 1.0 for sure in found[0].sureness)
+        lengths.add(len(found[0].token_ids))
+        known += found[0].sureness
+        for one, draft in zip(tiers, found, strict=True):
+            one.settle([*draft.token_ids[:2], step], draft)
+        assert tiers[0].drafter.counts() == tiers[1].drafter.counts()
+    assert min(lengths) < count / 2 and max(lengths) >= count
+
+
 class InRows(SeededChance):
     """Spends the same numbers as the device loop, decision by decision: a row of 2g + 1 per round."""
 

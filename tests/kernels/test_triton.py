@@ -11,7 +11,7 @@ import torch
 from triforce_core.config import SamplingParams
 from triforce_core.kernels import REFERENCE, Dense, FusedLinear, choose_kernels, quantized
 from triforce_core.kernels.fused import FusedDense
-from triforce_core.sampling import DrawnChance, Sampler, TensorLaw
+from triforce_core.sampling import DrawnChance, Sampler, TensorLaw, sureness
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
@@ -263,6 +263,15 @@ def test_tokens_are_picked_by_the_same_numbers(rows: int, width: int) -> None:
         assert bool((weights.gather(1, found[:, None]) > 0).all())
         assert torch.equal(pick(weights[0], numbers[:1]), found[:1])
     assert pick(torch.zeros(2, width, device="cuda"), numbers.new_zeros(2)).shape == (2,)  # any token: nothing is left
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 50), (3, 8192), (5, 128_256)])
+def test_how_sure_each_row_is(rows: int, width: int) -> None:
+    found = choose_kernels(torch.device("cuda")).sureness
+    assert found is not None
+    logits = torch.randn(rows, width, device="cuda", generator=torch.Generator("cuda").manual_seed(width)) * 5
+    logits[0, 7] = 60.0  # as sure as can be
+    torch.testing.assert_close(found(logits), sureness(logits), atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", quantized.KINDS)

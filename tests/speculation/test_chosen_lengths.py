@@ -1,4 +1,5 @@
-"""Lengths that a controller chooses by the past keep the target's law and words; by their own tokens they would not."""
+"""Lengths that a controller chooses by the past keep the target's law and words, and so do drafts that end where their
+tier is no longer sure; lengths by the tokens that they cut off would not."""
 
 from __future__ import annotations
 
@@ -11,18 +12,24 @@ from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
 from triforce_core.tuning.acceptance import Acceptance, Hopes
+from triforce_core.tuning.confidence import Confidence
 from triforce_core.tuning.controller import Controller, RoundSeen, Ways
 from triforce_core.tuning.costs import Costs, Curve
 
 
-def adaptive(target, retrieval, small, chance, params, length: int, cheat: bool = False) -> tuple[int, ...]:
+DOUBTS = (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+
+
+def adaptive(target, retrieval, small, chance, params, length: int, *, cheat: bool = False,
+             confidence: Confidence | None = None) -> tuple[int, ...]:
     """Rounds whose lengths a controller chooses by how the rounds before fared; at least ``length`` tokens."""
     costs = Costs(2.0, Curve(((1, 2.0), (9, 2.2))), {0: 0.5, 1: 0.6}, 0.0)
-    controller = Controller(costs, Ways((0, 1), (1, 2), True, True), Acceptance(Hopes(0.5)), clocks=False)
+    controller = Controller(costs, Ways((0, 1), (1, 2), True, True), Acceptance(Hopes(0.5)), clocks=False,
+                            confidence=confidence)
     drafter, sampler, context = tiers(retrieval, small, 1), Sampler(params, chance=chance), list(START)
     while len(context) - len(START) < length:
         choice = controller.next()
-        drafter.gamma1 = choice.gamma1
+        drafter.gamma1, drafter.goes_on = choice.gamma1, choice.goes_on
         if cheat:
             done = speculate(target, Cheating(drafter), context, choice.gamma2, sampler)
         else:
@@ -31,7 +38,8 @@ def adaptive(target, retrieval, small, chance, params, length: int, cheat: bool 
         below = drafter.counts()
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
                                    done.verdict.num_accepted, drafter.passes()["retrieval"],
-                                   (sum(c.tested for c in below), sum(c.accepted for c in below)), 1.0, 1.0, 0.0))
+                                   (sum(c.tested for c in below), sum(c.accepted for c in below)), 1.0, 1.0, 0.0,
+                                   done.draft.sureness))
     return tuple(context[len(START) :])
 
 
@@ -47,13 +55,46 @@ class Cheating(NoDrafter):
 
 
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
-def test_lengths_chosen_by_the_past_are_lossless(params):
+@pytest.mark.parametrize("confident", [False, True])
+def test_lengths_chosen_by_the_past_are_lossless(params, confident):
     target, retrieval, small = models()
-    rounds = enumerate_exactly(lambda chance: adaptive(target, retrieval, small, chance, params, 3))
+    rounds = enumerate_exactly(lambda chance: adaptive(target, retrieval, small, chance, params, 3,
+                                                       confidence=Confidence(DOUBTS) if confident else None))
     lengths = {len(tokens) for tokens in rounds}
     assert max(lengths) > 3  # rounds of more than one token
     law = completed(target, params, rounds, max(lengths))
     assert total_variation(law, plain_law(target, params, max(lengths))) < BOUND
+
+
+@pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
+@pytest.mark.parametrize("middle", [True, False])
+def test_drafts_that_end_where_their_tier_is_not_sure_are_lossless(params, middle):
+    target, retrieval, small = models()
+    drafter, drafted = tiers(retrieval, small, 1) if middle else tiers(retrieval, small, 1).drafter, set()
+    found: list[float] = []
+
+    def always(sureness, num_drafted, under_way):
+        assert num_drafted == len(sureness)
+        found.extend(sureness[1:2])
+        return True
+
+    def a_round(chance):
+        sampler = Sampler(params, chance=chance)
+        done = speculate(target, drafter, list(START), 3, sampler)
+        drafted.add(len(done.draft.token_ids))
+        assert len(done.draft.sureness) == len(done.draft.token_ids)
+        return tuple(done.verdict.token_ids)
+
+    drafter.goes_on = always
+    enumerate_exactly(a_round)
+    least = sorted(set(found))[(len(set(found)) - 1) // 2]
+    drafter.goes_on = lambda sureness, *_: len(sureness) == 1 or sureness[-1] > least
+    drafted.clear()
+    rounds = enumerate_exactly(a_round)
+    length = max(map(len, rounds))
+    assert len(drafted) > 1  # some went on, some did not
+    law = completed(target, params, rounds, length)
+    assert total_variation(law, plain_law(target, params, length)) < BOUND
 
 
 def test_the_enumeration_sees_a_length_that_knows_its_own_tokens():
@@ -73,16 +114,18 @@ def test_lengths_chosen_by_the_past_change_no_word_when_deciding_by_draws(temper
         context += speculate(target, NoDrafter(), context, 0, sampler).verdict.token_ids
     chosen = adaptive(target, retrieval, small, Sampler(params).chance, params, 148) if not temperature else None
     costs = Costs(2.0, Curve(((1, 2.0), (9, 3.0))), {0: 1.0, 2: 1.5}, 0.1)
-    controller = Controller(costs, Ways((0, 2), (1, 2, 4), True, True), Acceptance(Hopes(0.5)), clocks=True)
+    controller = Controller(costs, Ways((0, 2), (1, 2, 4), True, True), Acceptance(Hopes(0.5)), clocks=True,
+                            confidence=Confidence(DOUBTS))
     drafter, sampler, text, asked = tiers(retrieval, small, 1), Sampler(params, verifier="coupled"), list(START), set()
     while len(text) < 150:
         choice = controller.next()
         asked.add(choice.gamma2)
-        drafter.gamma1 = choice.gamma1
+        drafter.gamma1, drafter.goes_on = choice.gamma1, choice.goes_on
         done = speculate(target, drafter, text, choice.gamma2, sampler)
         text += done.verdict.token_ids
         drafter.settle(text, committed=True)
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
-                                   done.verdict.num_accepted, drafter.passes()["retrieval"], (0, 0), 1.0, 1.0, 0.0))
+                                   done.verdict.num_accepted, drafter.passes()["retrieval"], (0, 0), 1.0, 1.0, 0.0,
+                                   done.draft.sureness))
     assert text[:150] == context[:150] and len(asked) > 1
     assert chosen is None or list(chosen[:148]) == context[2:150]

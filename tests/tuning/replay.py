@@ -5,7 +5,8 @@ too where it goes on or is asked; for code and table what the benchmark makes), 
 left one choice. right: how likely the full cache accepts what the retrieval tier drafts there, with the true text
 before it, once for each of ``AGO``: so many tokens after its chunks were chosen. below: how likely the retrieval tier
 accepts the small model's token. At temperature 0 both are 0 or 1, above it the share of the two laws that is common to
-both (the chance of rejection sampling). Base64's letters are 0 to 63 of 63."""
+both (the chance of rejection sampling). sure: how sure the retrieval tier was, for each row of right (see
+``tuning.confidence``). Base64's letters are 0 to 63 of 63. ``tests.tuning.record`` makes them."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from triforce_core.tuning.costs import Costs, Curve
 WORKLOADS = ("continue", "questions", "summary", "code", "table")
 TEMPERATURES = (0.0, 0.6, 1.0)
 AGO = (0, 2, 5, 10, 17, 27)
-_LIMIT = 128  # tokens of an answer, unless it ended itself
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+LIMIT = 128  # tokens of an answer, unless it ended itself
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 # Two cores of a Zen 5 EPYC, bf16, 30,000 tokens, medians of nine.
 MEASURED = Costs(
     plain=27.2,
@@ -41,24 +42,28 @@ class Trace:
     forced: list[bool]
     right: list[list[float]]
     below: list[float]
+    sure: list[list[float]]
 
     @classmethod
     def of(cls, workload: str, temperature: float) -> list[Trace]:
         found = json.loads((Path(__file__).parent / "traces" / f"{workload}.json").read_text())[f"{temperature:.1f}"]
         return [cls([letter == "1" for letter in each["forced"]], [_shares(row) for row in each["right"]],
-                    _shares(each["below"])) for each in found]
+                    _shares(each["below"]), [_shares(row) for row in each["sure"]]) for each in found]
 
     def __len__(self) -> int:
         return len(self.forced)
 
     @property
     def ends_itself(self) -> bool:
-        return len(self) < _LIMIT
+        return len(self) < LIMIT
 
     def odds(self, began: int, place: int) -> float:
         """That a token at ``place`` is right, drafted in a round that began at ``began``; behind the end as before."""
-        row = min(range(len(AGO)), key=lambda number: abs(AGO[number] - (place - began)))
-        return self.right[row][place % len(self)]
+        return self.right[_row(began, place)][place % len(self)]
+
+    def sureness(self, began: int, place: int) -> float:
+        """Of such a token."""
+        return self.sure[_row(began, place)][place % len(self)]
 
     def run(self, place: int) -> int:
         """Tokens from there on that the document forces."""
@@ -88,23 +93,28 @@ class Replay:
     def _round(self, choice: Choice) -> RoundSeen:
         trace, costs, left = self._trace, self._costs, len(self._trace) - self._at
         wanted = choice.gamma2 if trace.ends_itself else min(choice.gamma2, left - 1)
-        forced, right, steps, tested, stood = self._draft(choice.gamma1, wanted, left)
+        forced, right, sure, steps, tested, stood = self._draft(choice, wanted, left)
         if choice.most is not None:
             del forced[choice.most :], right[choice.most :]
         accepted = right.index(False) if False in right else len(right)
         self._at += min(accepted + 1, left)
         return RoundSeen(choice, forced, min(accepted + 1, len(forced)), accepted, steps, (tested, stood),
                          steps * costs.steps[choice.gamma1],
-                         costs.verify.at(len(forced) + 1) if wanted else costs.plain, costs.choose if wanted else 0.0)
+                         costs.verify.at(len(forced) + 1) if wanted else costs.plain, costs.choose if wanted else 0.0,
+                         sure)
 
-    def _draft(self, gamma1: int, wanted: int, left: int) -> tuple[list[bool], list[bool], int, int, int]:
-        """Of each drafted token whether it was forced and is right; the middle tier's passes; what it tested of the
-        tier below, and let stand."""
-        trace, place = self._trace, self._at
+    def _draft(self, choice: Choice, wanted: int,
+               left: int) -> tuple[list[bool], list[bool], list[float], int, int, int]:
+        """Of each drafted token whether it was forced and is right; how sure its tier was of the others; the middle
+        tier's passes; what it tested of the tier below, and let stand."""
+        trace, place, gamma1 = self._trace, self._at, choice.gamma1
         forced: list[bool] = []
         right: list[bool] = []
+        sure: list[float] = []
         steps = tested = stood = 0
         while len(forced) < wanted and not (trace.ends_itself and len(forced) >= left and all(right[:left])):
+            if steps and choice.goes_on is not None and not choice.goes_on(sure, len(forced), 0):
+                break
             run = trace.run(place)
             count = run or 1
             if not run:
@@ -116,15 +126,20 @@ class Replay:
                     stood += 1
                     count += 1
             forced += [bool(run)] * count
+            sure += [] if run else [trace.sureness(self._at, place + i) for i in range(count)]
             right += [bool(run) or self._happens(trace.odds(self._at, place + i)) for i in range(count)]
             place += count
         if trace.ends_itself and all(right[:left]):
             del forced[left:], right[left:]
-        return forced, right, steps, tested, stood
+        return forced, right, sure, steps, tested, stood
 
     def _happens(self, odds: float) -> bool:
         return self._chance.random() < odds
 
 
+def _row(began: int, place: int) -> int:
+    return min(range(len(AGO)), key=lambda number: abs(AGO[number] - (place - began)))
+
+
 def _shares(letters: str) -> list[float]:
-    return [_LETTERS.index(letter) / 63 for letter in letters]
+    return [LETTERS.index(letter) / 63 for letter in letters]

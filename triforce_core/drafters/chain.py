@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ..kv_cache.base import KVCache
 from ..kv_cache.staging import StagingCache
-from ..sampling import Sampler
+from ..sampling import Sampler, chances
 from ..speculation import tree
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, GoesOn
 
 
 class ForwardModel(Protocol):
@@ -186,10 +186,12 @@ MAX_FORCED = 32  # of them in one draft; a verification is not free per token
 class ModelDrafter(Drafter):
     """Lets a model write a chain of tokens, one pass each; forced ones come without a pass.
 
-    leaves_forced: it stops where some follow its own: to the tier above they come as cheap, and unseen by its pass."""
+    leaves_forced: it stops where some follow its own: to the tier above they come as cheap, and unseen by its pass.
+    goes_on: asked before each pass but the first; None: as many tokens as are asked for."""
 
     def __init__(self, model: ModelOnCache, *, tier: str = "draft", leaves_forced: bool = False) -> None:
         self.model, self.tier, self._leaves_forced = model, tier, leaves_forced
+        self.goes_on: GoesOn | None = None
         self._seconds, self._passes = 0.0, 0
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
@@ -197,6 +199,8 @@ class ModelDrafter(Drafter):
         tokens: list[int] = []
         laws: list[Tensor | None] = []
         origins: list[str] = []
+        sureness: list[float] = []
+        own: list[float] = []  # of those that are not forced
         grown = list(context)
         while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in sampler.stop):
             forced = sampler.forced(grown, MAX_FORCED)
@@ -207,7 +211,10 @@ class ModelDrafter(Drafter):
                 grown += forced
                 laws += [None] * len(forced)
                 origins += [QUOTE] * len(forced)
+                sureness += [1.0] * len(forced)
                 continue
+            if own and self.goes_on is not None and not self.goes_on(own, len(tokens), 0):
+                break
             logits = self.model.logits(grown, ())
             self._passes += 1
             if sampler.by_draws:
@@ -219,8 +226,11 @@ class ModelDrafter(Drafter):
             tokens.append(token)
             grown.append(token)
             origins.append(self.tier)
+            if self.goes_on is not None:
+                own.append(chances(logits, [token], 1)[0][1][0][1])
+                sureness.append(own[-1])
         self._seconds += perf_counter() - started
-        return Draft(tokens, laws, origins)
+        return Draft(tokens, laws, origins, sureness=sureness if self.goes_on is not None else [])
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         self.model.agree(context)

@@ -4,6 +4,7 @@
 counts, positions and slots are numbers in device memory; a round is two captured graphs (the small model's chain; the
 pass over the retrieved part with its verdict) that read and advance them. Temperature, noise and chance are data too.
 The host enqueues as many rounds as are certain to be needed and reads once; seldom it must enqueue one or two more.
+Where drafts end when they no longer pay (``goes_on``), it reads after each, while the next is under way.
 
 The rules are ``sampling.TensorLaw`` and the verifier's ``*_on_tensors``. Drafts equal the host's: token for token when
 deciding by draws, and when deciding by chance with the same numbers.
@@ -22,12 +23,12 @@ from ..events import TierCount
 from ..model.graphs import Capture
 from ..sampling import LawKind, Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, GoesOn
 from ..speculation.lenience import lenient_draws, lenient_laws
 from ..speculation.verifier import agree_on_tensors, reject_on_tensors
 from .chain import ModelDrafter
 from .hierarchical import HierarchicalDrafter
-from .loop_state import REREAD, LoopState
+from .loop_state import REREAD, LoopState, Written
 from .seat import Seat
 
 
@@ -75,12 +76,13 @@ class DeviceLoop(Drafter):
             return Draft()
         state = self._begin(context, wanted, sampler)
         self._clock.start()
-        emitted: list[int] = []
-        while len(emitted) < wanted and sampler.stop.isdisjoint(emitted):
-            most = self._gamma + 1 if self._middle else 1
-            for _ in range(-(-(wanted - len(emitted)) // most)):
-                self._round(state, sampler.kind)
-            tally, emitted, kept = state.read()  # the only wait
+        # A round of the small model alone is over before anything could be read.
+        goes_on = self.host.goes_on if self._middle else None
+        if goes_on is None:
+            written = self._all(state, sampler, wanted)
+        else:
+            written = self._while_it_pays(state, sampler, wanted, goes_on)
+        emitted, tally = written.token_ids, written.tally
         self._rounds += tally.rounds
         self._tested += tally.tested
         self._accepted += tally.accepted
@@ -88,8 +90,32 @@ class DeviceLoop(Drafter):
         ends = [i + 1 for i, token in enumerate(emitted) if token in sampler.stop]
         count = ends[0] if ends else len(emitted)
         laws: Sequence[Tensor | None] = [None] * count if sampler.by_draws else state.laws[:count].clone().unbind()
-        origins = [self._below if below else self.tier for below in kept[:count]]
-        return Draft(emitted[:count], list(laws), origins)
+        origins = [self._below if below else self.tier for below in written.kept[:count]]
+        return Draft(emitted[:count], list(laws), origins, sureness=written.sure[:count] if goes_on is not None else [])
+
+    def _all(self, state: LoopState, sampler: Sampler, wanted: int) -> Written:
+        """As many rounds as so many tokens take."""
+        written, most = Written.nothing(), self._gamma + 1 if self._middle else 1
+        while len(written.token_ids) < wanted and sampler.stop.isdisjoint(written.token_ids):
+            for _ in range(-(-(wanted - len(written.token_ids)) // most)):
+                self._round(state, sampler.kind)
+            written = state.read()  # the only wait
+        return written
+
+    def _while_it_pays(self, state: LoopState, sampler: Sampler, wanted: int, goes_on: GoesOn) -> Written:
+        """No more than that, and only while ``goes_on`` says so. To start a round takes the host a while: one is under
+        way while it asks about those before, if so many tokens need it anyhow."""
+        written, most, more = Written.nothing(), self._gamma + 1, True
+        under_way: list[Callable[[], Written]] = []
+        while True:
+            while more and len(under_way) < 2 and len(written.token_ids) + most * len(under_way) < wanted:
+                self._round(state, sampler.kind)
+                under_way.append(state.look())
+            if not under_way:
+                return written
+            written = under_way.pop(0)()
+            more = (more and sampler.stop.isdisjoint(written.token_ids)
+                    and goes_on(written.sure, len(written.token_ids), len(under_way)))
 
     def _begin(self, context: Sequence[int], wanted: int, sampler: Sampler) -> LoopState:
         """Everything the rounds read, in its place; captured, if these rounds were not."""
@@ -149,13 +175,14 @@ class DeviceLoop(Drafter):
         token_ids = torch.cat((state.newest(1), state.drafted))
         logits = self._middle.logits(token_ids, state.starts[-1], steps, self._gamma + 1)
         law = self._middle.law(kind, state.dials)
+        sure = self._middle.sureness(logits)
         lenient = self._lenience > 1.0 and self._gamma > 0
         if kind.by_draws:
             own = law.draws(logits, state.noise_of(steps, kind))
             if lenient:
                 own = lenient_draws(state.drafted, own, logits, self._lenience)
             own = self._agree(kind, own, sums=lenient)
-            state.emit(own, agree_on_tensors(state.drafted, own), None)
+            state.emit(own, agree_on_tensors(state.drafted, own), None, sure=sure)
             return
         target = law.distributions(logits)
         if lenient:
@@ -164,7 +191,7 @@ class DeviceLoop(Drafter):
         verdict = torch.cat(reject_on_tensors(state.drafted, state.draft_laws, target, chance))
         accepted, own = self._agree(kind, verdict).split(1)
         written = torch.cat((state.drafted, own))
-        state.emit(torch.where(state.ramp(self._gamma + 1) < accepted, written, own), accepted, target)
+        state.emit(torch.where(state.ramp(self._gamma + 1) < accepted, written, own), accepted, target, sure=sure)
 
     def _agree(self, kind: LawKind, numbers: Tensor, *, sums: bool = False) -> Tensor:
         """sums: a running sum had its part in greedy choices too."""

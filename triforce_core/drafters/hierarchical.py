@@ -16,7 +16,7 @@ from torch import Tensor
 from ..events import RankCount, TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, GoesOn
 from ..speculation.round import speculate
 from .chain import MAX_FORCED, QUOTE, ModelOnCache
 
@@ -29,12 +29,14 @@ class HierarchicalDrafter(Drafter):
     distribution is one-hot at every tier.
 
     lenience: of its reviews (see ``speculation.lenience``); what it hands up has the law that it says.
+    goes_on: asked before each round but the first; None: as many tokens as are asked for.
     follows: the model's cache copies the full one (retrieval); otherwise it lives on what this tier computes itself.
     """
 
     def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
                  follows: bool = True, lenience: float = 1.0) -> None:
         self.lenience = lenience
+        self.goes_on: GoesOn | None = None
         self.model, self.drafter, self.gamma1, self.tier, self._follows = model, drafter, gamma1, tier, follows
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
@@ -44,14 +46,20 @@ class HierarchicalDrafter(Drafter):
         grown = list(context)
         laws: list[Tensor | None] = []
         origins: list[str] = []
+        sureness: list[float] = []
+        own: list[float] = []  # of those that are not forced
         while len(origins) < num_draft_tokens and not (origins and grown[-1] in sampler.stop):
             forced = sampler.forced(grown, MAX_FORCED)
             if forced:
                 grown.extend(forced)
                 laws.extend([None] * len(forced))
                 origins.extend([QUOTE] * len(forced))
+                sureness.extend([1.0] * len(forced))
                 continue
-            done = speculate(self.model, self.drafter, grown, self.gamma1, sampler, lenience=self.lenience)
+            if own and self.goes_on is not None and not self.goes_on(own, len(origins), 0):
+                break
+            done = speculate(self.model, self.drafter, grown, self.gamma1, sampler, lenience=self.lenience,
+                             alternatives=int(self.goes_on is not None))
             self._seconds += done.verify_milliseconds / 1e3
             self._passes += 1
             for count in done.counts(done.draft.given_by(self.drafter.tier)):
@@ -61,8 +69,11 @@ class HierarchicalDrafter(Drafter):
             laws.extend(done.laws)
             # What the tier below wrote and this one let stand keeps its writer's name; the rest is this tier's.
             origins.extend([*(done.draft.origins[node] for node in done.verdict.path), self.tier])
+            sure = [likeliest[0][1] for _, likeliest in done.chances]
+            own.extend(sure)
+            sureness.extend(sure)
             self.drafter.settle(grown, committed=False)
-        return Draft(grown[len(context) :], laws, origins)
+        return Draft(grown[len(context) :], laws, origins, sureness=sureness if self.goes_on is not None else [])
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         if self._follows:

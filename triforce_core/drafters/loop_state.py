@@ -6,8 +6,9 @@ context's last one: step 0 is that token, step i the i-th token that the loop ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -32,13 +33,28 @@ class Tally:
     last: int
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Since ``LoopState.write``. kept: of each token whether it was drafted and let stand; sure: how sure the checking
+    tier was of it."""
+
+    tally: Tally
+    token_ids: list[int]
+    kept: list[bool]
+    sure: list[float]
+
+    @classmethod
+    def nothing(cls) -> Written:
+        return cls(Tally(0, 0, 0, 0), [], [], [])
+
+
 class LoopState:
     """Plain tensors: every method but ``write`` and ``read`` may be captured."""
 
     def __init__(self, room: int, gamma: int, vocabulary: int, device: torch.device) -> None:
         self._room, self._gamma, self._vocabulary, self._device = room, gamma, vocabulary, device
         with torch.inference_mode(False):
-            self._book = torch.zeros(_TALLY + _STARTS + REREAD + 2 * room, dtype=torch.int64, device=device)
+            self._book = torch.zeros(_TALLY + _STARTS + REREAD + 3 * room, dtype=torch.int64, device=device)
             self._odds = torch.zeros(_DIALS + room * (2 * gamma + 1), dtype=torch.float64, device=device)
             self._ramp = torch.arange(-REREAD, gamma + 2, device=device)
             self.drafted = torch.zeros(gamma, dtype=torch.int64, device=device)
@@ -48,7 +64,8 @@ class LoopState:
         self._written: list[tuple[Tensor, Tensor]] = []
         self._tally, rest = self._book[:_TALLY], self._book[_TALLY:]
         self.starts = rest[:_STARTS].view(-1, 2)
-        self._tokens, self._kept = rest[_STARTS : len(rest) - room], rest[len(rest) - room :]
+        self._tokens, self._kept, sure = rest[_STARTS:].split((REREAD + room, room, room))
+        self._sure = sure.view(torch.float64)
         self.dials, self._numbers = self._odds[:_DIALS], self._odds[_DIALS:].view(room, 2 * gamma + 1)
 
     def holds(self, room: int) -> bool:
@@ -76,12 +93,24 @@ class LoopState:
             # From pinned memory: other copies wait for all that the device has to do.
             to[: len(values)].copy_(values.pin_memory() if to.is_cuda else values, non_blocking=True)
 
-    def read(self) -> tuple[Tally, list[int], list[bool]]:
-        """Waits: the tally, the tokens written since ``write``, and whether each was drafted and kept."""
-        book = self._book.tolist()
-        count, first = book[_COUNT], _TALLY + _STARTS + REREAD
-        tokens, kept = book[first : first + count], book[first + self._room : first + self._room + count]
-        return Tally(book[_ROUND], book[_TESTED], book[_ACCEPTED], book[_LAST]), tokens, [bool(flag) for flag in kept]
+    def read(self) -> Written:
+        """Waits for all that the device has to do."""
+        return self.look()()
+
+    def look(self) -> Callable[[], Written]:
+        """What is written once the device has done what it was given so far; only that is waited for."""
+        if not self._book.is_cuda:
+            return partial(_written, self._book.clone())
+        book = torch.empty_like(self._book, device="cpu", pin_memory=True)
+        book.copy_(self._book, non_blocking=True)
+        copied = torch.cuda.Event()
+        copied.record()
+
+        def written() -> Written:
+            copied.synchronize()
+            return _written(book)
+
+        return written
 
     def ramp(self, n: int) -> Tensor:
         """0 ... n - 1, for n up to g + 2."""
@@ -117,14 +146,16 @@ class LoopState:
         return self._numbers.index_select(0, self._tally[_ROUND : _ROUND + 1])[0]
 
     def emit(self, tokens: Tensor, accepted: Tensor, laws: Tensor | None, *, alone: bool = False,
-             tested: Tensor | None = None) -> None:
+             tested: Tensor | None = None, sure: Tensor | None = None) -> None:
         """End a round: of tokens [m] the first accepted [1] were drafted and kept, the next is the checking tier's;
         what lies behind is noise and will be written over. alone: nobody checked, all are drafted. tested [1]: tokens
-        for which something was drafted, if that was not a chain of g."""
+        for which something was drafted, if that was not a chain of g. sure [m]: see ``read``."""
         m = tokens.shape[0]
         steps = self.steps(0, m)
         self._tokens.index_copy_(0, steps + REREAD, tokens)
         self._kept.index_copy_(0, steps, (self.ramp(m) < accepted).long())
+        if sure is not None:
+            self._sure.index_copy_(0, steps, sure.double())
         if laws is not None:
             self.laws.index_copy_(0, steps, laws)
         if alone:
@@ -134,3 +165,10 @@ class LoopState:
         tested = (accepted + 1).clamp_max(self._gamma) if tested is None else tested
         self._tally[:_LAST].add_(torch.cat((accepted + 1, one, tested, accepted)))
         self._tally[_LAST:].copy_(accepted)
+
+
+def _written(book: Tensor) -> Written:
+    tally, (tokens, kept, sure) = book[:_TALLY].tolist(), book[_TALLY + _STARTS + REREAD :].view(3, -1)
+    count = tally[_COUNT]
+    return Written(Tally(tally[_ROUND], tally[_TESTED], tally[_ACCEPTED], tally[_LAST]), tokens[:count].tolist(),
+                   kept[:count].bool().tolist(), sure.view(torch.float64)[:count].tolist())

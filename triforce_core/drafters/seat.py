@@ -11,7 +11,7 @@ from ..kernels import Kernels
 from ..kv_cache.staging import StagingCache
 from ..model.graphs import DeviceSlots, StagesKV
 from ..model.rope import RotaryTable
-from ..sampling import DrawnChance, LawKind, TensorLaw
+from ..sampling import DrawnChance, LawKind, TensorLaw, sureness
 from .chain import ModelOnCache
 
 
@@ -55,6 +55,10 @@ class Seat:
 
     def chance(self, numbers: Tensor) -> DrawnChance:
         return DrawnChance(numbers, self.model.kernels.pick if self._narrow else None)
+
+    def sureness(self, logits: Tensor) -> Tensor:
+        """See sampling.sureness."""
+        return (self.model.kernels.sureness or sureness)(logits)
 
     def logits(self, token_ids: Tensor, start: Tensor, steps: Tensor, rows: int) -> Tensor:
         """[rows, V] after the last of token_ids [n]; steps [n]: how far behind the context's last token each is;

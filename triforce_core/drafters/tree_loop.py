@@ -22,7 +22,7 @@ from ..speculation.drafter import Drafter
 from ..speculation.verifier import reject_tree_on_tensors
 from .device_tree import DeviceTree
 from .hierarchical import HierarchicalDrafter
-from .loop_state import REREAD, LoopState, Tally
+from .loop_state import REREAD, LoopState, Tally, Written
 from .seat import Seat
 from .tree_plan import TreePlan
 from .tree_state import TreeState
@@ -63,17 +63,18 @@ class TreeLoop(Drafter):
             return Draft()
         state = self._begin(context, wanted, most, sampler, grown_in, grown)
         self._clock.start()
-        emitted: list[int] = []
-        while len(emitted) < wanted and sampler.stop.isdisjoint(emitted):
-            for _ in range(-(-(wanted - len(emitted)) // most)):
+        written = Written.nothing()
+        while len(written.token_ids) < wanted and sampler.stop.isdisjoint(written.token_ids):
+            for _ in range(-(-(wanted - len(written.token_ids)) // most)):
                 self._round(state, grown_in, grown, sampler.kind)
-            tally, emitted, kept = state.read()  # the only wait
+            written = state.read()  # the only wait
+        emitted, tally = written.token_ids, written.tally
         last = self._learn(tally, grown, emitted, sampler)
         self._tell(context, emitted, tally.last, len(set(last).intersection(grown.run)))
         ends = [i + 1 for i, token in enumerate(emitted) if token in sampler.stop]
         count = ends[0] if ends else len(emitted)
         laws: Sequence[Tensor | None] = [None] * count if sampler.by_draws else state.laws[:count].clone().unbind()
-        origins = [self.trees.tier if below else self.tier for below in kept[:count]]
+        origins = [self.trees.tier if below else self.tier for below in written.kept[:count]]
         return Draft(emitted[:count], list(laws), origins)
 
     def _begin(self, context: Sequence[int], wanted: int, most: int, sampler: Sampler, grown_in: TreeState,

@@ -22,7 +22,7 @@ from ..kv_cache.full import FullCache
 from ..kv_cache.marked import MarkedCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..sampling import Sampler
-from ..speculation.drafter import Drafter, NoDrafter
+from ..speculation.drafter import Drafter, GoesOn, NoDrafter
 from ..tuning.controller import Choice
 from .accumulated import AccumulatedMass
 from .attention_map import AttentionMass
@@ -133,7 +133,8 @@ class Hierarchy:
         but not its own. quoting: answers may be held to the document's words."""
         dials = self.dials
         beyond = max(dials.gamma1s) if dials.has_middle else 0
-        widths = {gamma2 + more for gamma2 in dials.gamma2s for more in range(beyond + 1)}
+        ends = range(1, dials.longest + 1) if self.tells_sureness and len(dials.gamma2s) > 1 else dials.gamma2s
+        widths = {end + more for end in ends for more in range(beyond + 1)}
         widths = {dials.tree_size} if dials.verifies_trees else widths | ({0} if dials.may_rest else set())
         observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
         steps: list[Callable[[], None]] = [
@@ -168,13 +169,21 @@ class Hierarchy:
         """Before each round; -> tokens to ask for."""
         self._observes = choice.observed
         if choice.gamma2:
-            self._set_chain(choice.gamma1)
+            self._set_chain(choice.gamma1, choice.goes_on)
         return self.drafter.begin(choice.gamma2) if isinstance(self.drafter, Either) else choice.gamma2
 
-    def _set_chain(self, gamma1: int) -> None:
+    def _set_chain(self, gamma1: int, goes_on: GoesOn | None = None) -> None:
         tiers = self.tiers.host if isinstance(self.tiers, DeviceLoop) else self.tiers
         if isinstance(tiers, HierarchicalDrafter):
             tiers.gamma1 = gamma1
+        if isinstance(tiers, (HierarchicalDrafter, ModelDrafter)):
+            tiers.goes_on = goes_on
+
+    @property
+    def tells_sureness(self) -> bool:
+        """Whether its drafts may end where their tier is no longer sure of them."""
+        alone = isinstance(self.tiers, DeviceLoop) and isinstance(self.tiers.host, ModelDrafter)
+        return isinstance(self.tiers, (DeviceLoop, HierarchicalDrafter, ModelDrafter)) and not alone
 
     @property
     def measures_next_round(self) -> bool:

@@ -15,6 +15,7 @@ from ..speculation.draft import Draft
 from ..speculation.drafter import NoDrafter
 from ..speculation.round import Round, speculate
 from ..tuning.acceptance import Acceptance, Hopes
+from ..tuning.confidence import Confidence
 from ..tuning.controller import Choice, Controller, RoundSeen, Ways
 from ..tuning.costs import Costs, Curve, middle
 from .assembly import Hierarchy
@@ -27,6 +28,8 @@ _RIGHT = {"retrieval": 0.95, "streaming": 0.85, "h2o": 0.85, "streaming-h2o": 0.
 _BELOW = 0.6
 _WARMTH = 0.06, 0.1  # what both lose at temperature 1 and above
 QUOTING = Hopes(right=0.78, below=0.3, runs=0.3, run_length=22.0)  # where every answer is a quotation
+# How much a tier's sureness is worth, with greedy choices and with any others; measured likewise.
+DOUBTS = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005), (0.14, 0.12, 0.09, 0.06, 0.03, 0.01)
 _REPEATS = 3  # of every measurement
 _PATIENCE = 1.0  # seconds after which nothing is repeated
 _STEPS = 4  # tokens drafted to time the drafter's steps
@@ -78,12 +81,12 @@ class Pacing:
         temperature, quotes = sampler.params.temperature, bool(sampler.forced(context, 1))
         hoped = QUOTING if quotes else hopes(self._hierarchy.dials.middle_cache, temperature)
         if not sampler.by_draws:
-            self._controller = self._new(costs, hoped, clocks=False)
+            self._controller = self._new(costs, hoped, temperature, clocks=False)
             return
         kind = temperature, sampler.masks is not None
         if kind not in self._known:
             # A CPU is shared with all else that runs: times there go up and down by a third, and lengths would follow.
-            self._known[kind] = self._new(costs, hoped, clocks=self._full.device.type == "cuda")
+            self._known[kind] = self._new(costs, hoped, temperature, clocks=self._full.device.type == "cuda")
         self._controller = self._known[kind]
 
     def next(self) -> Choice:
@@ -91,8 +94,16 @@ class Pacing:
         if self._controller is None:
             return self._fixed
         choice = self._controller.next()
-        gamma1, gamma2, observed = self._shard.same([choice.gamma1, choice.gamma2, int(choice.observed)])
-        return replace(choice, gamma1=gamma1, gamma2=gamma2, observed=bool(observed))
+        own, shard = choice.goes_on, self._shard
+        # What others measured may differ, and so whether theirs ends drafts early.
+        gamma1, gamma2, observed, ends = shard.same([choice.gamma1, choice.gamma2, int(choice.observed),
+                                                     int(own is not None)])
+
+        def together(sureness: Sequence[float], num_drafted: int, under_way: int) -> bool:
+            return bool(shard.same([int(own is not None and own(sureness, num_drafted, under_way))])[0])
+
+        goes_on = own if shard.world == 1 else together if ends else None
+        return replace(choice, gamma1=gamma1, gamma2=gamma2, observed=bool(observed), goes_on=goes_on)
 
     def learn(self, choice: Choice, done: Round, event: RoundEvent) -> None:
         """After each round. event: of it."""
@@ -108,14 +119,17 @@ class Pacing:
             choice, forced, done.verdict.num_tested, done.verdict.num_accepted,
             _steps(dials, event.passes, len(forced) - sum(forced)),
             (sum(count.tested for count in below), sum(count.accepted for count in below)),
-            _drafting(spent), spent["verify"], spent.get("select", 0.0) + spent["other"]))
+            _drafting(spent), spent["verify"], spent.get("select", 0.0) + spent["other"],
+            [sure for sure, given in zip(done.draft.sureness, forced, strict=False) if not given]))
 
     def why(self) -> str:
         """Why the last answer's drafts are as long as they are; empty where that was given."""
         return self._controller.why() if self._controller is not None else ""
 
-    def _new(self, costs: Costs, hoped: Hopes, *, clocks: bool) -> Controller:
-        return Controller(costs, self._ways, Acceptance(hoped), clocks=clocks)
+    def _new(self, costs: Costs, hoped: Hopes, temperature: float, *, clocks: bool) -> Controller:
+        told = self._hierarchy.tells_sureness and len(self._ways.gamma2s) > 1
+        return Controller(costs, self._ways, Acceptance(hoped), clocks=clocks,
+                          confidence=Confidence(DOUBTS[temperature > 0]) if told else None)
 
 
 class _Given(NoDrafter):

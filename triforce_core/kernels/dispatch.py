@@ -52,6 +52,7 @@ class Kernels:
     laws: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.TensorLaw has it
     pick: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DrawnChance has it
     law_width: int = 0  # of a vocabulary, up to which those two are faster
+    sureness: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
 
 
 REFERENCE = Kernels("reference", reference.rms_norm, reference.adding(reference.rms_norm), reference.rotate,
@@ -72,7 +73,8 @@ def choose_kernels(device: torch.device) -> Kernels:
                        reference.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
                        triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
                        triton_linear.quantize_linear, (torch.bfloat16,) if natively else (), triton_ops.look_ahead,
-                       laws=triton_law.laws, pick=triton_law.pick, law_width=triton_law.MOST)
+                       laws=triton_law.laws, pick=triton_law.pick, law_width=triton_law.MOST,
+                       sureness=triton_law.sureness)
     return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
                    sdpa.attention)
 

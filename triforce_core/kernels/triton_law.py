@@ -41,6 +41,14 @@ def pick(weights: Tensor, numbers: Tensor) -> Tensor:
     return out
 
 
+def sureness(logits: Tensor) -> Tensor:
+    """See sampling.sureness."""
+    m, width = logits.shape
+    out = torch.empty(m, dtype=torch.float32, device=logits.device)
+    _sureness[(m,)](logits.contiguous(), out, width, **_shape(width, _PIECE[1]), **early(logits.device))
+    return out
+
+
 def _shape(width: int, most: int) -> dict[str, int]:
     """32 tokens a thread."""
     block = min(most, triton.next_power_of_2(width))
@@ -129,3 +137,18 @@ def _pick(weights, numbers, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr
         last = tl.maximum(last, tl.max(tl.where(weight > 0.0, at, 0), 0))
         before += tl.sum(weight, 0)
     tl.store(out + row, tl.minimum(found, last).to(tl.int64))
+
+
+@triton.jit(do_not_specialize=["width"])
+def _sureness(logits, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    follow(EARLY)
+    row = tl.program_id(0)
+    logits += row.to(tl.int64) * width
+    top = tl.full((), float("-inf"), tl.float32)
+    total = tl.zeros((), tl.float32)
+    for first in tl.range(0, width, BLOCK):
+        score = _scores(logits, first, width, 1.0, BLOCK)
+        higher = tl.maximum(top, tl.max(score, 0))
+        total = total * tl.exp(top - higher) + tl.sum(tl.exp(score - higher), 0)
+        top = higher
+    tl.store(out + row, 1.0 / total)

@@ -23,6 +23,8 @@ class Draft:
     were drawn is all in their laws. Whether token i is proposed may depend on what came before it, never on token i
     itself. origins: for each token, the tier that wrote it and was not overruled on the way here.
     givers: for each token, the drafter that handed it up, where several did; empty: the one that proposed it all.
+    sureness: for each token, the greatest probability of its tier's law there, at temperature 1 and unmasked; 1 where it
+    was forced; empty where nobody asked.
     parents: see ``tree``; empty: a chain.
     """
 
@@ -31,11 +33,13 @@ class Draft:
     origins: list[str] = field(default_factory=list)
     givers: list[str] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
+    sureness: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.laws) == len(self.origins)
         assert not self.givers or len(self.givers) == len(self.token_ids)
         assert not self.parents or len(self.parents) == len(self.token_ids)
+        assert not self.sureness or len(self.sureness) == len(self.token_ids)
 
     @property
     def families(self) -> list[list[int]]:
@@ -60,7 +64,8 @@ class Draft:
         if count >= len(self.token_ids):
             return self
         if not self.parents:
-            return Draft(self.token_ids[:count], self.laws[:count], self.origins[:count], self.givers[:count])
+            return Draft(self.token_ids[:count], self.laws[:count], self.origins[:count], self.givers[:count],
+                         sureness=self.sureness[:count])
         return self._only([i for i, depth in enumerate(tree.depths(self.parents)) if depth < count])
 
     def smaller(self, size: int) -> Draft:
@@ -71,7 +76,8 @@ class Draft:
         number = {old: new for new, old in enumerate(nodes)} | {-1: -1}
         return Draft([self.token_ids[i] for i in nodes], [self.laws[i] for i in nodes],
                      [self.origins[i] for i in nodes], [self.givers[i] for i in nodes] if self.givers else [],
-                     [number[self.parents[i]] for i in nodes] if self.parents else [])
+                     [number[self.parents[i]] for i in nodes] if self.parents else [],
+                     [self.sureness[i] for i in nodes] if self.sureness else [])
 
     def given_by(self, tier: str) -> list[str]:
         """For each token, the tier under which what becomes of it counts. tier: of the drafter that proposed it."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..events import RankCount, TierCount
 from ..sampling import Sampler
 from .draft import Draft
+
+# Asked between the steps of one draft whether another is to follow. Of what is drafted so far: how sure its tier was of
+# each token that was not forced, and how many tokens there are; and how many steps are under way already.
+GoesOn = Callable[[Sequence[float], int, int], bool]
 
 
 class Drafter(ABC):

@@ -5,19 +5,26 @@ A round that asks for g tokens brings 1 + S(1) + ... + S(g) of them, S(i) being 
 and one full pass. Both are measured: times by medians, chances by position. Where the best draft brings less than
 plain decoding would in its time, none is made, and seldom one is tried again.
 
-Decided before a round is drafted, from rounds that are over: a length that knew its own tokens would change the text's
-law. Where chance decides the text depends on the lengths; clocks are then left alone, so that a seed fixes the text.
+Where a tier says how sure it is of its tokens, a draft is as long as the next step still pays: while the chance that
+all before is right, times what a step brings, is more than drafting earned lately in the step's time (for tokens per
+millisecond, that is the best rule there is, once what was earned is what the rule earns: Dinkelbach's method).
+
+Whether a token is drafted is decided before it is, from rounds that are over and from the tokens before it: what knew
+the token itself would change the text's law. Where chance decides the text depends on the lengths; clocks are then left
+alone, so that a seed fixes the text.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import ceil
 from statistics import median
 
+from ..speculation.drafter import GoesOn
 from .acceptance import Acceptance
+from .confidence import Confidence, Doubts, survival
 from .costs import Costs, Drift
 
 _SLACK = 2.5  # tokens of plain decoding whose time drafts may have lost, in all, before none are made
@@ -29,19 +36,26 @@ _CONVINCED = 3  # tries in a row that must gain
 _CHAINS_REST = 24  # rounds without the tier below before it is tried again
 _RECENT = 9
 _STAYING = 1.01  # times the rate of the lengths in use that others must promise
-_NEARLY = 0.98  # of the best rate: not worse, as far as can be told
+_NEARLY = 0.9  # of the best rate: how far runs reach is known that roughly
 _CHEAP = 1.5  # times a pass of one row, for the widest
+_EARNING = 0.93  # of what rounds earned that the next one does not forget
+_HOPED_PASSES = 4.0  # full passes for which what is hoped to be earned counts
+_BEYOND = 1.5  # times the best length for all rounds alike, that a draft may reach where it is sure
+_FARTHER, _PROVEN = 2, 6  # times what one of so many rounds has held
+_DRAFTING = 0.3  # of a full pass that the longest draft must take, or there is nothing to save
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Of one round. gamma2 0: it drafts nothing. observed: what its full pass attends shall choose for the next.
-    most: tokens at which its draft is cut off, forced ones and a last block's included; None: nowhere."""
+    most: tokens at which its draft is cut off, forced ones and a last block's included; None: nowhere. goes_on: asked
+    after each of the drafter's steps; None: gamma2 alone decides."""
 
     gamma1: int
     gamma2: int
     observed: bool = True
     most: int | None = None
+    goes_on: GoesOn | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +77,8 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class RoundSeen:
-    """What a round did. forced: of each drafted token; below: tested and accepted by a middle tier.
-    Milliseconds of drafting, of the full pass, and of all else."""
+    """What a round did. forced: of each drafted token; below: tested and accepted by a middle tier. sureness: of each
+    token that was not forced, where it was asked for. Milliseconds of drafting, of the full pass, and of all else."""
 
     choice: Choice
     forced: Sequence[bool]
@@ -75,14 +89,17 @@ class RoundSeen:
     draft_ms: float
     verify_ms: float
     other_ms: float
+    sureness: Sequence[float] = ()
 
 
 class Controller:
     """For one answer, or several of one kind in a row."""
 
-    def __init__(self, costs: Costs, ways: Ways, acceptance: Acceptance, *, clocks: bool) -> None:
-        """clocks: whether times measured on the way may change the choice."""
-        self.acceptance = acceptance
+    def __init__(self, costs: Costs, ways: Ways, acceptance: Acceptance, *, clocks: bool,
+                 confidence: Confidence | None = None) -> None:
+        """clocks: whether times measured on the way may change the choice. confidence: None where no tier says how sure
+        it is."""
+        self.acceptance, self.confidence = acceptance, confidence
         self._costs, self._ways, self._clocks = costs, ways, clocks
         self._drafting, self._verifying = Drift(), Drift()
         self._others: dict[bool, deque[float]] = {drafts: deque(maxlen=_RECENT) for drafts in (False, True)}
@@ -91,13 +108,17 @@ class Controller:
         self._resting = False
         self._rested = self._pause = self._gains = 0
         self._now: Choice | None = None
+        self._brought = self._took = 0.0  # tokens of rounds that drafted, and their milliseconds
+        self._held: deque[int] = deque(maxlen=_PROVEN)  # accepted tokens of their drafts
 
     def next(self) -> Choice:
         """Of the next round."""
         best, rate = self._best()
+        plain = self._plain()
+        if self.confidence is not None:
+            best = self._patient(best, self._earned(rate), self.confidence.doubts)
         if not self._ways.may_rest:
             return best
-        plain = self._plain()
         gain = rate * plain
         if self._resting and self._gains >= _CONVINCED and gain >= 1.0:
             self._resting, self._lost = False, 0.0
@@ -118,6 +139,8 @@ class Controller:
                    f"and {self.acceptance.share:.0%} were right lately")
         if self._resting:
             return f"drafting nothing but for a try now and then: {figures}"
+        if self.confidence is not None:
+            return f"drafting as long as another token pays: {figures}"
         return f"drafting {best.gamma2} tokens at a time: {figures}"
 
     def _rest(self, best: Choice, rate: float, plain: float) -> None:
@@ -129,6 +152,32 @@ class Controller:
         self._pause = min(_LONGEST_REST, max(_SHORTEST_REST, rounds))
         self._rested = self._gains = 0
         self.acceptance.soften(_SOFTENED)
+
+    def _earned(self, hoped: float) -> float:
+        """Tokens per millisecond that rounds with drafts brought lately; hoped: what is thought of it otherwise."""
+        weight = _HOPED_PASSES * self._costs.plain
+        return (self._brought + hoped * weight) / (self._took + weight)
+
+    def _patient(self, choice: Choice, rate: float, doubts: Doubts) -> Choice:
+        """The same chain, for as long as another step pays. rate: what is earned otherwise."""
+        step, verify = self._costs.steps[choice.gamma1] * self._drafting.factor, self._costs.verify
+        tokens, slowness, longest = self._per_step(choice.gamma1), self._verifying.factor, max(self._ways.gamma2s)
+        per_row = step / tokens + (verify.at(1 + longest) - verify.at(1)) * slowness / longest
+        if self._forces or longest * per_row < _DRAFTING * self._plain():
+            return choice
+        known = self.acceptance
+        brings = sum(known.share**i * min(1.0, tokens - i + 1) for i in range(1, ceil(tokens) + 1))
+        each = 1.0 + known.run_odds * known.run_length
+
+        def goes_on(sureness: Sequence[float], num_drafted: int, under_way: int) -> bool:
+            ahead = tokens * under_way
+            rows = num_drafted + 1 + ahead * each
+            wider = (verify.at(rows + tokens * each) - verify.at(rows)) * slowness
+            return survival(doubts, sureness) * known.share**ahead * brings * each > rate * (step + wider)
+
+        # Sureness alone promises too much: what was never seen to hold may take as long as a full pass, if in vain.
+        reach = min(_BEYOND * choice.gamma2, max([self._plain() / per_row, *(_FARTHER * held for held in self._held)]))
+        return replace(choice, gamma2=min(longest, max(min(self._ways.gamma2s), int(reach))), goes_on=goes_on)
 
     def learn(self, seen: RoundSeen) -> None:
         """After each round."""
@@ -143,7 +192,15 @@ class Controller:
                 self.acceptance.soften_below(_SOFTENED)
             self.acceptance.learn_below(tested, accepted)
             self._without_chain = 0 if seen.choice.gamma1 else self._without_chain + 1
-            loss = self._spent(seen) - (seen.num_accepted + 1) * plain
+            spent = self._spent(seen)
+            loss = spent - (seen.num_accepted + 1) * plain
+            self._brought = _EARNING * self._brought + seen.num_accepted + 1
+            self._took = _EARNING * self._took + spent
+            self._held.append(seen.num_accepted)
+            if self.confidence is not None and seen.sureness:
+                own = [i for i, given in enumerate(seen.forced) if not given]
+                self.confidence.learn(seen.sureness, sum(i < seen.num_tested for i in own),
+                                      sum(i < seen.num_accepted for i in own))
             self._lost = max(0.0, self._lost + loss)
             if self._resting:
                 self._gains = self._gains + 1 if loss < 0 else 0
