@@ -263,7 +263,8 @@ class RoundEvent:
     texts: what each token adds to the answer ("" for a stop token and for part of a character); together they are the
     TextDelta that follows. chances: of each token, and chunks: the most attended of this round, where
     SamplingParams.alternatives asked for such details.
-    gamma1, gamma2: the lengths that were chosen for it; gamma2 0: nothing was drafted.
+    gamma1, gamma2: the lengths that were chosen for it; gamma2 0: nothing was drafted. A draft may end before, where
+    its tier is no longer sure.
     """
 
     index: int

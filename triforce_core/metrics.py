@@ -57,9 +57,9 @@ def tokens_per_full_pass(rounds: Sequence[RoundEvent]) -> float:
     return generated_tokens(rounds) / len(rounds) if rounds else 0.0
 
 
-def chosen_lengths(rounds: Sequence[RoundEvent]) -> dict[int, int]:
-    """How many rounds were asked for each number of tokens (gamma2; 0: nothing was drafted), ascending."""
-    return dict(sorted(Counter(event.gamma2 for event in rounds).items()))
+def draft_lengths(rounds: Sequence[RoundEvent]) -> dict[int, int]:
+    """How many rounds had each number of drafted tokens (0: nothing was drafted), ascending."""
+    return dict(sorted(Counter(event.drafted for event in rounds).items()))
 
 
 def milliseconds(rounds: Sequence[RoundEvent]) -> dict[str, float]:

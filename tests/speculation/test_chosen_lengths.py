@@ -16,7 +16,6 @@ from triforce_core.tuning.confidence import Confidence
 from triforce_core.tuning.controller import Controller, RoundSeen, Ways
 from triforce_core.tuning.costs import Costs, Curve
 
-
 DOUBTS = (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent
-from ..metrics import acceptance_rate, chosen_lengths, merge_acceptance, milliseconds
+from ..metrics import acceptance_rate, draft_lengths, merge_acceptance, milliseconds
 from .expected import Block
 from .rows import Row
 
@@ -33,7 +33,7 @@ _WARM_UP_TOKENS = 8  # where little is left to warm up: plain decoding has one k
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One answer by one engine. milliseconds per stage and passes per tier: summed over its rounds. lengths: rounds by
-    the gamma2 that they were asked for."""
+    how many tokens they had drafted."""
 
     token_ids: tuple[int, ...]
     stats: AnswerStats
@@ -200,4 +200,4 @@ def _answer(engine: Engine, question: str | None, sampling: SamplingParams, spec
         for tier, made in event.passes.items():
             passes[tier] = passes.get(tier, 0) + made
     blocks = tuple(Block(event.drafted, min(event.drafted, len(event.token_ids) - 1)) for event in rounds)
-    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes, blocks, chosen_lengths(rounds))
+    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes, blocks, draft_lengths(rounds))

@@ -109,7 +109,7 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
         "autoregressive_streamed_gb_per_second": plain_link,
         "triforce_streamed_gb_per_second": fast_link,
         **_inner(answers, bandwidth, traffic),
-        "chosen_gamma2": _lengths(answers) if row.speculation.gamma2 == "auto" else None,
+        "drafted": _lengths(answers) if row.speculation.gamma2 == "auto" else None,
         "why": stats.why,
         "dials": dict(stats.dials),
     }
@@ -133,12 +133,12 @@ def _expected(answers: Sequence[Answer], slow: Sequence[Answer], dials: Mapping[
 
 
 def _lengths(answers: Sequence[Answer]) -> dict[str, int]:
-    """Rounds by the gamma2 that the controller chose for them; 0: it drafted nothing."""
+    """Rounds by how many tokens they had drafted where a controller chooses; 0: it drafted nothing."""
     totals: dict[int, int] = {}
     for answer in answers:
-        for gamma2, rounds in answer.lengths.items():
-            totals[gamma2] = totals.get(gamma2, 0) + rounds
-    return {str(gamma2): totals[gamma2] for gamma2 in sorted(totals)}
+        for length, rounds in answer.lengths.items():
+            totals[length] = totals.get(length, 0) + rounds
+    return {str(length): totals[length] for length in sorted(totals)}
 
 
 def _inner(answers: Sequence[Answer], bandwidth: Bandwidth, traffic: Traffic) -> dict[str, float | None]:

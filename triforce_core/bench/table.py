@@ -85,12 +85,12 @@ def _or_dash(value: float | None) -> str:
 
 
 def _chosen(row: Mapping[str, Any]) -> str:
-    """Marks a row whose lengths the controller chose, by the three that it chose most."""
-    lengths = row.get("chosen_gamma2")
+    """Marks a row whose lengths the controller chose, by the three that it drafted most often."""
+    lengths = row.get("drafted")
     if not lengths:
         return ""
     total, most = sum(lengths.values()), sorted(lengths, key=lengths.__getitem__, reverse=True)[:3]
-    return "  <- chosen: gamma2 " + ", ".join(f"{name} ({lengths[name] / total:.0%})" for name in most)
+    return "  <- drafts of " + ", ".join(f"{name} ({lengths[name] / total:.0%})" for name in most)
 
 
 def _policies(found: Mapping[str, Any]) -> list[str]:

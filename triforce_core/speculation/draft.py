@@ -23,8 +23,8 @@ class Draft:
     were drawn is all in their laws. Whether token i is proposed may depend on what came before it, never on token i
     itself. origins: for each token, the tier that wrote it and was not overruled on the way here.
     givers: for each token, the drafter that handed it up, where several did; empty: the one that proposed it all.
-    sureness: for each token, the greatest probability of its tier's law there, at temperature 1 and unmasked; 1 where it
-    was forced; empty where nobody asked.
+    sureness: for each token, the greatest probability of its tier's law there, at temperature 1 and unmasked; 1 where
+    it was forced; empty where nobody asked.
     parents: see ``tree``; empty: a chain.
     """
 

@@ -28,8 +28,8 @@ from .confidence import Confidence, Doubts, survival
 from .costs import Costs, Drift
 
 _SLACK = 2.5  # tokens of plain decoding whose time drafts may have lost, in all, before none are made
-_SURE = 1.25  # times plain decoding's rate: drafts that promise so much are made whatever was lost
-_TRYING = 0.015  # of the time of plain decoding that tries may take while drafting does not pay
+_SURE = 1.1  # times plain decoding's rate: drafts that promise so much are made whatever was lost
+_TRYING = 0.02  # of the time of plain decoding that tries may take while drafting does not pay
 _SHORTEST_REST, _LONGEST_REST = 4, 100  # rounds between tries
 _SOFTENED = 6.0  # tests that old knowledge counts for when something is tried again
 _CONVINCED = 3  # tries in a row that must gain
