@@ -25,15 +25,15 @@ class Either(Drafter):
 
     def __init__(self, first: Drafter, copies: NGramDrafter, most: int, price: float,
                  lengths: Sequence[int] = (), *, by_draws_only: bool = False) -> None:
-        """most: tokens of a copy. price: of a draft by ``first``, in passes of the reviewer. lengths: of copies, where
+        """most: tokens of a copy. price: of a token by ``first``, in passes of the reviewer. lengths: of copies, where
         not all are equally good (a captured pass has one width); the longest that fits is taken. by_draws_only: no
         copies where chance decides."""
         self.first, self.copies, self.tier = first, copies, first.tier
         self._most, self._price, self._lengths = most, price, sorted(lengths)
         self._by_draws_only = by_draws_only
         self._only_copies = self._silent = False
-        self._brought = 0.0  # tokens per round of ``first``, fading; 0: it has not written yet
-        self._wrote: int | None = None  # where the round began that ``first`` writes
+        self._brought = self._drafted = 0.0  # tokens per round of ``first``, fading; 0: it has not written yet
+        self._wrote: tuple[int, int] | None = None  # of ``first``'s draft: where it begins, how many tokens it has
 
     def begin(self, wanted: int) -> int:
         """A round that is to draft so many tokens; -> how many to ask for. 0: ``first`` rests, a copy that is proven is
@@ -52,14 +52,16 @@ class Either(Drafter):
         if self._only_copies:
             others = 1 + count * PRICE  # plain decoding's, in the time that the copy's rows take
         else:
-            others = (self._brought or num_draft_tokens + 1) / (1 + self._price)
+            brought, drafted = self._brought or num_draft_tokens + 1, self._drafted or num_draft_tokens
+            others = brought / (1 + self._price * drafted)
         if count and hoped > others:
             self._wrote = None
             return Draft(copy.token_ids, copy.laws, copy.origins, copy.given_by(self.copies.tier))
         if self._only_copies:
             return Draft()
-        self._wrote = len(context)
-        return self.first.propose(context, num_draft_tokens, sampler)
+        draft = self.first.propose(context, num_draft_tokens, sampler)
+        self._wrote = len(context), len(draft.token_ids)
+        return draft
 
     def _fitting(self, copy: Draft) -> Draft:
         if not self._lengths:
@@ -68,15 +70,16 @@ class Either(Drafter):
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         if self._wrote is not None:
-            brought = len(context) - self._wrote
-            self._brought = _FADING * self._brought + (1 - _FADING) * brought if self._brought else brought
+            start, drafted = self._wrote
+            self._brought = _faded(self._brought, len(context) - start)
+            self._drafted = _faded(self._drafted, drafted)
             self._wrote = None
         self.first.settle(context, committed=committed)
         if not self._silent:
             self.copies.settle(context, committed=committed)
 
     def reset(self) -> None:
-        self._brought, self._wrote = 0.0, None
+        self._brought, self._drafted, self._wrote = 0.0, 0.0, None
         self.first.reset()
         self.copies.reset()
 
@@ -91,3 +94,7 @@ class Either(Drafter):
 
     def passes(self) -> dict[str, int]:
         return self.first.passes()
+
+
+def _faded(known: float, new: float) -> float:
+    return _FADING * known + (1 - _FADING) * new if known else new
