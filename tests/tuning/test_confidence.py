@@ -34,8 +34,8 @@ class Patches:
             accepted += 1
         drafting, verifying = count * COSTS.steps[0], COSTS.verify.at(count + 1) if count else COSTS.plain
         self._place += accepted + 1
-        seen = RoundSeen(choice, [False] * count, min(accepted + 1, count), accepted, count, (0, 0), drafting, verifying,
-                         1.0, sure)
+        seen = RoundSeen(choice, [False] * count, min(accepted + 1, count), accepted, count, (0, 0), drafting,
+                         verifying, 1.0, sure)
         return accepted + 1, drafting + verifying + 1.0, seen
 
     def rate(self, lengths: Choice | Controller, tokens: int) -> float:
