@@ -86,7 +86,7 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     assert services.desk.opened[view.document].tokens > alone
     script.answer = 'It was "counted 201 ships before" [p. Lighthouse, 2].'
     run = services.ask(view, "How many?")
-    wait_for(lambda: run.ended)
+    wait_for(lambda: services.conversations.answer(run.id).state == "done")  # kept a moment after it ended
     shares = services.conversations.answers(view.conversation)[0].result["page_shares"]
     assert len(shares) == 9
     html = services.citations.render(script.answer, services.library.document(view.document), view.document)

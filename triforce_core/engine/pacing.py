@@ -155,7 +155,8 @@ def measure_costs(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[in
     choose: list[float] = []
     # What is loaded for a law's first pass, and for the first of a width, is no part of the others: on two CPU cores
     # such a one took twice as long, and drafts were half as long for it.
-    if _pass(full, context, 0, None, sampler) < _SHORT:
+    short = _pass(full, context, 0, None, sampler) < _SHORT
+    if shard.same([int(short)])[0]:  # every rank makes the same passes
         for drafted in widths:
             _pass(full, context, drafted, observer, sampler)
     started = perf_counter()
