@@ -18,9 +18,8 @@ from torch import Tensor
 
 from tests.tuning.replay import AGO, LETTERS, LIMIT, TEMPERATURES
 from triforce_core.bench.asked import Asked
-from triforce_core.bench.workload import FIVE
+from triforce_core.bench.workload import FIVE, MADE
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.documents.document import Document
 from triforce_core.engine.assembly import Hierarchy
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.session import Session
@@ -28,7 +27,7 @@ from triforce_core.sampling import Sampler, sureness
 
 _ROOM = 2048  # tokens beside the document
 _AHEAD = max(AGO) + 5  # tokens for which one choice of chunks is followed
-_MADE = {"summary": 4, "code": 4, "table": 4}  # documents of a workload's own kind
+_DOCUMENTS = 4  # of a workload that makes its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,9 @@ class Followed:
     sure: Tensor
 
 
-def record(engine: Engine, document: Document, question: str | None, temperature: float,
-           speculation: SpeculationConfig) -> dict[str, Any]:
-    """One answer; see ``replay.Trace``."""
+def record(engine: Engine, question: str | None, temperature: float, speculation: SpeculationConfig) -> dict[str, Any]:
+    """One answer about the open document; see ``replay.Trace``."""
     sampling = SamplingParams(temperature=temperature, top_p=0.9 if temperature else 1.0, max_new_tokens=LIMIT, seed=1)
-    for _ in engine.open_document(document):
-        pass
     *_, finished = engine.ask(question, (), sampling, speculation)
     session = engine._session
     assert session is not None
@@ -120,17 +116,18 @@ def main() -> None:
     for _ in engine.load():
         pass
     for workload in FIVE:
-        made = workload in _MADE
-        asked = Asked((workload,), [] if made else given.books, _MADE.get(workload, 1), given.context, 3)
+        asked = Asked((workload,), [] if workload in MADE else given.books, _DOCUMENTS, given.context, 3)
         speculation = SpeculationConfig(pace="off", ngram="off")
         if workload == "summary":  # as in the benchmark
             speculation = replace(speculation, quotes="off")
         found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for job in asked.jobs():
             document, questions, _ = asked.ready(job, engine)
+            for _ in engine.open_document(document):
+                pass
             for question in questions:
                 for temperature in TEMPERATURES:
-                    found[f"{temperature:.1f}"].append(record(engine, document, question, temperature, speculation))
+                    found[f"{temperature:.1f}"].append(record(engine, question, temperature, speculation))
                     print(f"{workload}, {document.title}, temperature {temperature:g}", flush=True)
         (given.out / f"{workload}.json").write_text(json.dumps(found))
 

@@ -113,12 +113,10 @@ class Controller:
 
     def next(self) -> Choice:
         """Of the next round."""
-        best, rate = self._best()
-        plain = self._plain()
-        if self.confidence is not None:
-            best = self._patient(best, self._earned(rate), self.confidence.doubts)
+        best, rate = self._draft()
         if not self._ways.may_rest:
             return best
+        plain = self._plain()
         gain = rate * plain
         if self._resting and self._gains >= _CONVINCED and gain >= 1.0:
             self._resting, self._lost = False, 0.0
@@ -133,13 +131,13 @@ class Controller:
 
     def why(self) -> str:
         """What it would do next and from what figures, in plain words."""
-        best, _ = self._best()
+        best, _ = self._draft()
         drafting = self._drafting_ms(best.gamma1)
         figures = (f"a full pass takes {self._plain():.1f} ms, a drafted token {drafting:.1f} ms, "
                    f"and {self.acceptance.share:.0%} were right lately")
         if self._resting:
             return f"drafting nothing but for a try now and then: {figures}"
-        if self.confidence is not None:
+        if best.goes_on is not None:
             return f"drafting as long as another token pays: {figures}"
         return f"drafting {best.gamma2} tokens at a time: {figures}"
 
@@ -152,6 +150,13 @@ class Controller:
         self._pause = min(_LONGEST_REST, max(_SHORTEST_REST, rounds))
         self._rested = self._gains = 0
         self.acceptance.soften(_SOFTENED)
+
+    def _draft(self) -> tuple[Choice, float]:
+        """What to draft, if anything is, and tokens per millisecond with the best length for all rounds alike."""
+        best, rate = self._best()
+        if self.confidence is not None:
+            best = self._patient(best, self._earned(rate), self.confidence.doubts)
+        return best, rate
 
     def _earned(self, hoped: float) -> float:
         """Tokens per millisecond that rounds with drafts brought lately; hoped: what is thought of it otherwise."""
