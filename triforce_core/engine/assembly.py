@@ -55,6 +55,7 @@ class Hierarchy:
         self._text = text if dials.ngram or dials.straight else None
         self._small: ModelOnCache | None = None
         self._marked: MarkedCache | None = None
+        self._marks = True
         self._part: PartCache | None = None
         self._newest: ModelOnCache | None = None
         self._reviewer: ModelOnCache | None = None  # the target over ``_part``
@@ -115,9 +116,13 @@ class Hierarchy:
         self.drafter.reset()
         self._rounds = 0
 
-    def start(self, context: list[int]) -> None:
+    def start(self, context: list[int], *, marks: bool = True) -> None:
         """Before the first round of a question: its prompt but for the last token is in the full cache, and in the
-        small model's own where that attends marked chunks."""
+        small model's own where that attends marked chunks. marks: whether it does so in this answer; else it attends
+        the newest tokens."""
+        self._marks = marks
+        if self._marked is not None and not marks:
+            self._marked.truncate(0)  # what the last answer's rounds marked
         if self._small is not None and self._marked is None:
             self._small.start(context, self.dials.sinks, self.dials.window)
         if self._newest is not None:
@@ -213,7 +218,7 @@ class Hierarchy:
             return
         self._clock.start()
         scores = self._scores()
-        if self._marked is not None and scores is not None:
+        if self._marked is not None and self._marks and scores is not None:
             mark(self._marked, scores, self._shard)
         elif self._marked is not None:
             self._marked.sync()

@@ -5,6 +5,12 @@ Letters: n rows of a pass, H KV heads, G query heads per KV head, D head_dim, C 
 One program takes one KV head, one of S equal parts of the filled slots and all n * G query rows of the head (packed,
 row = token * G + member): a key read from memory serves every row (flash-decoding, Dao et al. 2023; grouped rows as in
 FlashAttention-2's decode path, arXiv 2307.08691). Parts carry their log-sum-exp and are merged by a second kernel.
+
+A row of a chain gets the same bits in a pass of any width, so that a verification rounds as plain decoding does: rows
+are computed in tiles of one kind, S depends on no width, and where parts begin depends on the length at which the first
+row would be alone. That moves once in about 2,048 tokens, as equal parts must grow: ``alike_rows`` says when. (With a
+mask, a tree's, compilers sum in another order: the last bit may differ.)
+
 Attention mass per chunk needs probabilities, which are known only once all parts are: the first kernel leaves sums of
 exp(score - running maximum) per granule (a power of two of slots) and row, about a hundredth of the bytes of the keys
 and values, and a third kernel turns them into mass.
@@ -31,6 +37,8 @@ from .triton_launch import early, follow, multiprocessors, wait
 # comes through a link. Blocks of rows run side by side and share what each other reads.
 MAX_ROWS = 64
 HEAD_DIMS = (32, 64, 128)
+_GROWTH = 2048  # tokens after which parts begin elsewhere, at least
+_LONG = tl.constexpr(32)  # steps of a part from which on it grows by whole ones: then the last is 3 % shorter at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +49,14 @@ class Tiles:
     stages: int
     warps: int
     programs: int
-    rows: int  # query rows per program, at most; more rows read the keys again
+    rows: int  # query rows per program; more rows read the keys again
 
     @classmethod
-    def choose(cls, rows: int, dim: int, dtype: torch.dtype) -> Tiles:
-        """For n * G rows."""
+    def choose(cls, dtype: torch.dtype) -> Tiles:
+        """The same for passes of any width: see above."""
         if dtype == torch.float32:  # exact products on the scalar units: for comparison, not for speed
             return cls(32, 2, 8, 2, 16)
-        if rows <= 16:  # measured on an H200, as are the others: one program of long reads per multiprocessor
-            return cls(128, 3, 4, 1 if dim == 128 else 2, 16)
-        return cls(64, 3, 4, 2, 64)
+        return cls(64, 3, 4, 2, 64)  # on an H200 64 rows take 2 % longer than one, and one as long as in a tile of 16
 
 
 def attention(
@@ -70,13 +76,12 @@ def attention(
         return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
     group = num_heads // heads
     rows = n * group
-    tiles = tiles or Tiles.choose(rows, dim, keys.dtype)
+    tiles = tiles or Tiles.choose(keys.dtype)
     on_device = isinstance(length, Tensor)
     reach = capacity if isinstance(length, Tensor) else length
     blocks = triton.cdiv(reach, tiles.slots)
-    tile_rows = min(tiles.rows, max(16, triton.next_power_of_2(rows)))
-    row_tiles = triton.cdiv(rows, tile_rows)
-    splits = _splits(tiles, keys.device, heads * row_tiles, capacity)
+    row_tiles = triton.cdiv(rows, tiles.rows)
+    splits = _splits(tiles, keys.device, heads)
     queries = queries if queries.stride(2) == 1 and queries.stride(1) == dim else queries.contiguous()
     mask = None if staged_mask is None else staged_mask.to(keys.device).contiguous().view(torch.int8)
     mass_rows = min(n, mass_rows)
@@ -94,8 +99,8 @@ def attention(
     _attend[(row_tiles, heads, splits)](
         queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, blocks, queries.stride(0),
         dim**-0.5 * 1.4426950408889634, n, n if mask is None else mask.shape[1], watched,
-        GROUP=group, DIM=dim, ROWS=tile_rows, SLOTS=tiles.slots, STAGES=tiles.stages, WATCH=watched > 0,
-        GRANULE=granule, ON_DEVICE=on_device, TREE=mask is not None,
+        GROUP=group, DIM=dim, ROWS=tiles.rows, SLOTS=tiles.slots, STAGES=tiles.stages, WATCH=watched > 0,
+        GRANULE=granule, STEP=_step(tiles, splits), ON_DEVICE=on_device, TREE=mask is not None,
         PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device), num_warps=tiles.warps,
     )
     out = new((n, num_heads * dim))
@@ -115,18 +120,33 @@ def attention(
     return out, mass if per_chunk == 1 else mass.view(heads, chunks, per_chunk).sum(-1)
 
 
-def _splits(tiles: Tiles, device: torch.device, columns: int, capacity: int) -> int:
-    """Parts per head: enough programs to fill the device once, and no part smaller than a tile."""
+def alike_rows(length: int, heads: int, dtype: torch.dtype, device: torch.device) -> int:
+    """Tokens behind ``length`` cached ones whose rows are the same bits in one pass as in passes of their own."""
+    tiles = Tiles.choose(dtype)
+    parts = _splits(tiles, device, heads)
+    step = _step(tiles, parts)
+    size = triton.cdiv(triton.cdiv(length + 1, tiles.slots), parts)
+    if size >= _LONG.value * step:
+        size = triton.cdiv(size, step) * step
+    return min(MAX_ROWS, size * parts * tiles.slots - length)
+
+
+def _splits(tiles: Tiles, device: torch.device, columns: int) -> int:
+    """Parts per head: enough programs to fill the device once."""
     fill = max(1, tiles.programs * multiprocessors(device) // columns)
     even = triton.next_power_of_2(fill + 1) // 2
-    fill = even if even >= 0.9 * fill else fill
-    return min(fill, triton.next_power_of_2(triton.cdiv(capacity, tiles.slots)))
+    return even if even >= 0.9 * fill else fill
+
+
+def _step(tiles: Tiles, parts: int) -> int:
+    """Blocks by which long parts grow, all at once."""
+    return max(1, _GROWTH // (parts * tiles.slots))
 
 
 @triton.jit(do_not_specialize=["length", "capacity", "num_blocks", "tokens", "tail_size", "watched"])
 def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, num_blocks, query_stride,
             scale, tokens, tail_size, watched, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr,
-            SLOTS: tl.constexpr, STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr,
+            SLOTS: tl.constexpr, STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr, STEP: tl.constexpr,
             ON_DEVICE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr):
     """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
     wait(EARLY)
@@ -144,8 +164,11 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
 
     blocks = tl.cdiv(filled, SLOTS)
     parts = tl.num_programs(2)
-    first, stop = part * blocks // parts, (part + 1) * blocks // parts
     tail = filled - tail_size  # the first slot that not all rows may see
+    size = tl.cdiv(tl.cdiv(tl.maximum(tail + 1, 1), SLOTS), parts)
+    size = tl.where(size >= _LONG * STEP, tl.cdiv(size, STEP) * STEP, size)
+    first = tl.minimum(part * size, blocks)
+    stop = tl.where(part == parts - 1, blocks, tl.minimum(first + size, blocks))
     plain = tl.maximum(first, tl.minimum(stop, tail // SLOTS))  # blocks that all rows see whole
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
@@ -160,7 +183,8 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
                                  GRANULE, True, TREE, PRECISION)
     seen = total > 0.0  # a row may see nothing of a part
     to = (part * tl.num_programs(1) + head) * count + rows
-    tl.store(spans + to, tl.where(seen, top + tl.log2(tl.where(seen, total, 1.0)), float("-inf")), mask=rows < count)
+    span = tl.fma(top, scale, tl.log2(tl.where(seen, total, 1.0)))
+    tl.store(spans + to, tl.where(seen, span, float("-inf")), mask=rows < count)
     tl.store(mixed + to[:, None] * DIM + dims[None, :], acc / tl.where(seen, total, 1.0)[:, None],
              mask=rows[:, None] < count)
 
@@ -176,7 +200,8 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
         key = tl.load(keys + where, mask=slots[:, None] < filled, other=0.0)
     else:
         key = tl.load(keys + where)
-    scores = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
+    # Scaled last: a product that is added to at once is rounded once or twice, as compilers please.
+    scores = tl.dot(query, tl.trans(key), input_precision=PRECISION)
     if EDGE:
         staged = slots - tail
         if TREE:
@@ -188,8 +213,8 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
             scores = tl.where(staged[None, :] <= token[:, None], scores, float("-inf"))
     highest = tl.maximum(top, tl.max(scores, 1))
     base = tl.where(highest == float("-inf"), 0.0, highest) if EDGE else highest
-    probs = tl.exp2(scores - base[:, None])
-    fade = tl.exp2(top - base)
+    probs = tl.exp2((scores - base[:, None]) * scale)
+    fade = tl.exp2((top - base) * scale)
     if WATCH:
         row = rows - (count - watched)
         inside_watch = (row >= 0) & (rows < count)
@@ -197,13 +222,13 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
         found = tl.sum(tl.reshape(probs, (probs.shape[0], parts, GRANULE)), 2)
         to = (head * num_blocks + block) * watched + row
         tl.store(sums + to[:, None] * parts + tl.arange(0, parts)[None, :], found, mask=inside_watch[:, None])
-        tl.store(maxima + to, base, mask=inside_watch)
+        tl.store(maxima + to, base * scale, mask=inside_watch)
     if EDGE:
         value = tl.load(values + where, mask=slots[:, None] < filled, other=0.0)
     else:
         value = tl.load(values + where)
     acc = tl.dot(probs.to(value.dtype), value, acc * fade[:, None], input_precision=PRECISION)
-    return highest, total * fade + tl.sum(probs, 1), acc
+    return highest, tl.fma(total, fade, tl.sum(probs, 1)), acc
 
 
 @triton.jit(do_not_specialize=["parts", "watched"])

@@ -40,7 +40,8 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
     tiles = tiles or choose_tiles(rows, dim, keys.dtype)
     tile_rows = min(tiles.rows, max(16, triton.next_power_of_2(rows)))
     row_tiles = triton.cdiv(rows, tile_rows)
-    splits = _splits(tiles, keys.device, heads * row_tiles, chunks.shape[1] * chunk_size)
+    most = triton.next_power_of_2(triton.cdiv(chunks.shape[1] * chunk_size, tiles.slots))  # no part below a tile
+    splits = min(_splits(tiles, keys.device, heads * row_tiles), most)
     queries = queries if queries.stride(2) == 1 and queries.stride(1) == dim else queries.contiguous()
     mask = None if staged_mask is None else staged_mask.to(keys.device).contiguous().view(torch.int8)
     mixed = keys.new_empty((splits, heads, rows, dim), dtype=torch.float32)

@@ -228,6 +228,12 @@ class Llama:
         """Whether attending chosen chunks where they lie is faster than copying them together."""
         return self.runs_on_device and self.kernels.indexed_attention is not None
 
+    def alike_rows(self, length: int) -> int | None:
+        """Tokens behind ``length`` cached ones of which one pass computes what passes of one token each would, to the
+        last bit: at least one; None: not known."""
+        own, c = self.kernels.alike_rows, self.config
+        return None if own is None else own(length, c.num_kv_heads, self.dtype, self.device)
+
     @torch.inference_mode()
     def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor:
         """``forward`` over a chain whose ids, positions and slots the device itself has computed. The caller has

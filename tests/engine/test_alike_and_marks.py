@@ -1,0 +1,72 @@
+"""Two choices of a session's: drafts end where a wider pass would round otherwise, and the small model is shown what
+was attended where a question is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from engine.tiny import document, write_model
+
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.engine import assembly, session
+from triforce_core.engine.engine import Engine
+from triforce_core.events import RoundEvent
+
+DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "ngram": "off", "quotes": "off"}
+
+
+@pytest.fixture
+def engine(tmp_path):
+    torch.set_num_threads(1)
+    target = write_model(tmp_path / "target", layers=3, heads=4, seed=1)
+    draft = write_model(tmp_path / "draft", layers=1, heads=2, seed=2)
+    engine = Engine(EngineConfig(model=str(target), draft_model=str(draft), dtype="float32", threads=1, mode="cpu"))
+    list(engine.load())
+    list(engine.open_document(document()))
+    return engine
+
+
+def answer(engine, question="Who found the lamp?", **settings):
+    sampling = SamplingParams(temperature=0.8, seed=3, max_new_tokens=100, stop_token_ids=())
+    speculation = SpeculationConfig(verifier="coupled", **{**DIALS, **settings})
+    return list(engine.ask(question, (), sampling, speculation))
+
+
+def test_no_verification_is_wider_than_what_rounds_alike(engine, monkeypatch):
+    """Every 16 tokens something changes, as on a GPU every 2,048."""
+    target, passes = engine._loaded.target, []
+    target.kernels = replace(target.kernels, alike_rows=lambda length, heads, dtype, device: 16 - length % 16)
+    forward = target.forward
+    monkeypatch.setattr(target, "forward", lambda ids, cache, **given: (
+        passes.append((cache, cache.length, len(ids), given["logits_rows"])), forward(ids, cache, **given))[1])
+    done = answer(engine)
+    full = engine._session.full.cache
+    widths = [(length, n) for cache, length, n, rows in passes if cache is full and rows][1:]  # after the prompt
+    assert len(widths) > 10 and max(n for _, n in widths) > 8
+    assert all(length // 16 == (length + n - 1) // 16 for length, n in widths)
+    assert any((length + n) % 16 == 0 and n < 11 for length, n in widths), "and some would have been wider"
+    plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off")
+    sampling = SamplingParams(temperature=0.8, seed=3, max_new_tokens=100, stop_token_ids=())
+    assert done[-1].token_ids == list(engine.ask("Who found the lamp?", (), sampling, plain))[-1].token_ids
+
+
+def test_the_small_model_is_shown_what_was_attended_where_a_question_is_asked(engine, monkeypatch):
+    """Unless that is asked for; what an earlier question marked is forgotten."""
+    decide, marked = session.dials_for, []
+    monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
+    mark = assembly.mark
+    monkeypatch.setattr(assembly, "mark", lambda *given: (marked.append(1), mark(*given)))
+    words = []
+    for question, settings, marks in (("Who found the lamp?", {}, True), (None, {}, False),
+                                      (None, {"draft_cache": "cross"}, True), ("Who found the lamp?", {}, True)):
+        marked.clear()
+        events = answer(engine, question, **settings)
+        rounds = [event for event in events if isinstance(event, RoundEvent)]
+        assert len(marked) == (len(rounds) + 1 if marks else 0)
+        held = engine._session._hierarchy._marked
+        assert held.selection is None or bool(held.selection.any()) == marks
+        assert sum(count.tested for count in events[-1].stats.acceptance.values() if count.tier == "draft")
+        words.append(events[-1].token_ids)
+    assert words[0] == words[3] and words[1] == words[2]
