@@ -28,8 +28,8 @@ def engine(tmp_path):
     return engine
 
 
-def answer(engine, question="Who found the lamp?", **settings):
-    sampling = SamplingParams(temperature=0.8, seed=3, max_new_tokens=100, stop_token_ids=())
+def answer(engine, question="Who found the lamp?", tokens=100, **settings):
+    sampling = SamplingParams(temperature=0.8, seed=3, max_new_tokens=tokens, stop_token_ids=())
     speculation = SpeculationConfig(verifier="coupled", **{**DIALS, **settings})
     return list(engine.ask(question, (), sampling, speculation))
 
@@ -70,3 +70,16 @@ def test_the_small_model_is_shown_what_was_attended_where_a_question_is_asked(en
         assert sum(count.tested for count in events[-1].stats.acceptance.values() if count.tier == "draft")
         words.append(events[-1].token_ids)
     assert words[0] == words[3] and words[1] == words[2]
+
+
+@pytest.mark.parametrize("question", ["Who found the lamp?", None])
+def test_what_the_small_model_attends_keeps_its_place(engine, monkeypatch, question):
+    """Where buffers move, all that was captured of a GPU's rounds is captured again: 50 ms, several times an answer."""
+    decide, places = session.dials_for, set()
+    monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
+    after_round = assembly.Hierarchy.after_round
+    monkeypatch.setattr(assembly.Hierarchy, "after_round", lambda self: (
+        places.add(self._marked.addresses), after_round(self), places.add(self._marked.addresses))[0])
+    for _ in range(2):
+        answer(engine, question, tokens=300)
+    assert len(places) == 1

@@ -15,8 +15,9 @@ from .retrieval import RetrievalCache
 class MarkedCache(RetrievalCache):
     """A part of ``full``, and the way into it: what is committed here is committed there too.
 
-    Until chunks are chosen, and when more is committed than there is room for, it holds chunk 0 and the newest tokens:
-    a long text may be read through it, and no pass attends more than ``budget`` tokens before its own."""
+    Until chunks are chosen, and when more is committed than half of its slack, it holds chunk 0 and the newest tokens:
+    a long text may be read through it, and the other half stays free for drafts, so that buffers, which captured passes
+    read, keep their place."""
 
     @torch.inference_mode()
     def commit(self) -> None:
@@ -27,6 +28,6 @@ class MarkedCache(RetrievalCache):
                 whole.copy(self.full.next_slot, own, self._filled, self._filled + n)
             self.full.staged_elsewhere()
             self.full.commit()
-        if self._filled + n > self.budget + self.slack:
+        if self._filled + n > self.budget + self.slack // 2:
             self.truncate(0)
         self.sync()
