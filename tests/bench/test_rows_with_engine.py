@@ -9,12 +9,13 @@ import pytest
 import torch
 from engine.tiny import document, write_model
 
-from triforce_core.bench.measure import DocumentResult, measure_document
+from triforce_core.bench.measure import DocumentResult, measure_document, those_that_fit
 from triforce_core.bench.report import summary
 from triforce_core.bench.roofline import Bandwidth, Traffic
 from triforce_core.bench.rows import ABLATION, Row, make_rows, parse_sweep
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
+from triforce_core.errors import NotEnoughMemoryError
 from triforce_core.model import read_config
 
 DIALS = SpeculationConfig(gamma1=2, gamma2=10, budget=128, recent=48, window=32)
@@ -66,3 +67,25 @@ def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
     inner = [row["inner_step_ms"] for row in found["rows"]]
     assert all(step > 0 for step in inner[:3]) and inner[3:] == [None, None]
     assert all(row["identical_text"] is None and row["speedup"] > 0 for row in found["rows"])
+
+
+def test_a_row_that_does_not_fit_is_left_out_and_the_others_are_measured(folders: tuple[Path, Path]) -> None:
+    rows, engine, told = make_rows(SAMPLING, DIALS, [parse_sweep("gamma1=1,2,3")]), open_engine(folders), []
+    ask = engine.ask
+
+    def tight(question, history, sampling, speculation):
+        if speculation.gamma1 == 2:
+            raise NotEnoughMemoryError("24 GiB are there", remedy="Choose fewer pages.")
+        return ask(question, history, sampling, speculation)
+
+    engine.ask = tight  # type: ignore[method-assign]
+    result = measure_document(engine, document(120), [None], rows, 1, told.append)
+    assert [bool(pairs) for pairs in result.pairs] == [True, False, True]
+    assert any("gamma1=2 LEFT OUT. 24 GiB are there" in line for line in told)
+    results, fitting = those_that_fit([result], rows)
+    assert [row.name for row in fitting] == ["gamma1=1", "gamma1=3"]
+    found = summary(results, fitting, engine._need_loaded().info, workload="continue", machine={},
+                    bandwidth=Bandwidth(1.0, how="a copy"), traffic=Traffic(read_config(folders[0]), 4, 1000))
+    assert [row["row"] for row in found["rows"]] == ["gamma1=1", "gamma1=3"]
+    with pytest.raises(NotEnoughMemoryError):  # the first row is what the others are compared with
+        measure_document(engine, document(120), [None], rows[1:], 1, told.append)

@@ -127,7 +127,7 @@ def _parser() -> flags.Parser:
 
 def _bench(given: Namespace) -> dict[str, Any]:
     """Measures, prints tables, returns the JSON object."""
-    from .measure import SHORTEST, measure_document
+    from .measure import SHORTEST, measure_document, those_that_fit
 
     for name, low in (("context", 64), ("repeats", 1), ("questions_per_document", 1), ("peer_new_tokens", 4),
                       ("made_documents", 1), ("plain_new_tokens", SHORTEST)):
@@ -175,16 +175,17 @@ def _bench(given: Namespace) -> dict[str, Any]:
     say("\n")
     found = {}
     for workload, measured in results.items():
-        found[workload] = summary(measured, rows[workload], model, workload=workload, machine=machine,
+        fitting, compared = those_that_fit(measured, rows[workload])
+        found[workload] = summary(fitting, compared, model, workload=workload, machine=machine,
                                   bandwidth=bandwidth, traffic=traffic)
         heading = f"\n{workload}\n" if len(results) > 1 else ""
         print(heading + table(found[workload]), flush=True)
     if len(found) > 1:
         from .gains import gains, gains_table
 
-        compared = gains(found)
-        print(gains_table(compared, found))
-        return {"workloads": found, "gains": compared}
+        over = gains(found)
+        print(gains_table(over, found))
+        return {"workloads": found, "gains": over}
     only = found[given.workload[0]]
     if given.peer:
         print(json.dumps(only, ensure_ascii=False), flush=True)

@@ -4,7 +4,8 @@ The document is read once; every answer starts from the same cache, cut back to 
 counted: it makes the row's caches and, on a GPU, captures its graphs. The first row of each sampling and plain decoding
 take turns; further rows follow one after the other and are compared with the same plain answers. Plain decoding may be
 given fewer tokens where each takes long (a cache behind a link): its rate does not depend on how many they are. A row
-is told as soon as it is known: a run that is cut short keeps what it has measured."""
+is told as soon as it is known: a run that is cut short keeps what it has measured. So does one in which a row does not
+fit into memory: it is told, and the others are compared without it."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
+from ..errors import NotEnoughMemoryError
 from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent
 from ..metrics import acceptance_rate, draft_lengths, merge_acceptance, milliseconds
 from .expected import Block
@@ -93,7 +95,7 @@ class DocumentResult:
     prefill_seconds: float
     prefill_tokens_per_second: float
     restored: bool  # from a saved reading: the prefill figures are of the run that made it
-    pairs: tuple[tuple[Pair, ...], ...]  # [row][question]
+    pairs: tuple[tuple[Pair, ...], ...]  # [row][question]; no questions: the row did not fit into memory
 
     def plain_rate(self, row: int) -> float:
         return median_of([pair.plain_rate for pair in self.timed(row)])
@@ -125,37 +127,61 @@ def measure_document(engine: Engine, document: Document, questions: Sequence[str
     engine.measure(document)  # tokenised now: the prefill below is timed without
     opened, prefill_rate = _open(engine, document, say)
     plain: dict[tuple[SamplingParams, SpeculationConfig], list[list[Answer]]] = {}
-    pairs, warmed = [], None
-    for row in rows:
-        baseline = row.baseline
-        alternate = baseline not in plain
-        if alternate:
-            plain[baseline] = [[] for _ in questions]
-            say(f"{document.title}: warming up plain decoding")
-            short = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens)
-            _answer(engine, questions[0], replace(row.sampling, max_new_tokens=short), baseline[1])
-        say(f"{document.title}: warming up {row.name}")
-        # Another temperature above 0 finds the caches and the captured rounds of the one before.
+    pairs: list[tuple[Pair, ...]] = []
+    warmed: object = None
+    for number, row in enumerate(rows):
         known = row.speculation, row.sampling.temperature > 0
-        most = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens) if known == warmed else row.sampling.max_new_tokens
-        _answer(engine, questions[0], replace(row.sampling, max_new_tokens=most), row.speculation)
+        try:
+            pairs.append(_pairs(engine, document.title, questions, row, repeats, say, plain, plain_limit,
+                                warm=known == warmed))
+        except NotEnoughMemoryError as error:
+            if not number:  # nothing to compare the others with
+                raise
+            pairs.append(())
+            say(f"{document.title}: {row.name} LEFT OUT. {error}\n")
+            continue
         warmed = known
-        fast: list[list[Answer]] = [[] for _ in questions]
-        for number, question in enumerate(questions):
-            for repeat in range(repeats):
-                turns = [(row.sampling, row.speculation, fast[number])]
-                if alternate:
-                    least = min(plain_limit or row.sampling.max_new_tokens, row.sampling.max_new_tokens)
-                    turns.insert((number + repeat) % 2, (replace(row.sampling, max_new_tokens=least), baseline[1],
-                                                         plain[baseline][number]))
-                for sampling, speculation, answers in turns:
-                    say(f"{document.title}: {row.name}, answer {number + 1} of {len(questions)}, {speculation.engine}")
-                    answers.append(_answer(engine, question, sampling, speculation))
-        pairs.append(tuple(Pair(question, tuple(slow), tuple(quick), plain_limit)
-                           for question, slow, quick in zip(questions, plain[baseline], fast, strict=True)))
         say(f"{document.title}: {_told(row, pairs[-1])}\n")
     return DocumentResult(document.title, opened.tokens, opened.tokens / prefill_rate, prefill_rate, opened.restored,
                           tuple(pairs))
+
+
+def those_that_fit(results: Sequence[DocumentResult], rows: Sequence[Row]) -> tuple[list[DocumentResult], list[Row]]:
+    """Without the rows that did not fit into memory beside some document."""
+    kept = [number for number in range(len(rows)) if all(result.pairs[number] for result in results)]
+    return ([replace(result, pairs=tuple(result.pairs[number] for number in kept)) for result in results],
+            [rows[number] for number in kept])
+
+
+def _pairs(engine: Engine, title: str, questions: Sequence[str | None], row: Row, repeats: int,
+           say: Callable[[str], None], plain: dict[tuple[SamplingParams, SpeculationConfig], list[list[Answer]]],
+           plain_limit: int | None, *, warm: bool) -> tuple[Pair, ...]:
+    """One row's answers. plain: plain decoding's by sampling, which it adds to. warm: another temperature above 0 finds
+    the caches and the captured rounds of the row before."""
+    baseline = row.baseline
+    alternate = baseline not in plain
+    slow = [[] for _ in questions] if alternate else plain[baseline]
+    if alternate:
+        say(f"{title}: warming up plain decoding")
+        short = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens)
+        _answer(engine, questions[0], replace(row.sampling, max_new_tokens=short), baseline[1])
+    say(f"{title}: warming up {row.name}")
+    most = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens) if warm else row.sampling.max_new_tokens
+    _answer(engine, questions[0], replace(row.sampling, max_new_tokens=most), row.speculation)
+    fast: list[list[Answer]] = [[] for _ in questions]
+    for number, question in enumerate(questions):
+        for repeat in range(repeats):
+            turns = [(row.sampling, row.speculation, fast[number])]
+            if alternate:
+                least = min(plain_limit or row.sampling.max_new_tokens, row.sampling.max_new_tokens)
+                turns.insert((number + repeat) % 2, (replace(row.sampling, max_new_tokens=least), baseline[1],
+                                                     slow[number]))
+            for sampling, speculation, answers in turns:
+                say(f"{title}: {row.name}, answer {number + 1} of {len(questions)}, {speculation.engine}")
+                answers.append(_answer(engine, question, sampling, speculation))
+    plain[baseline] = slow
+    return tuple(Pair(question, tuple(one), tuple(other), plain_limit)
+                 for question, one, other in zip(questions, slow, fast, strict=True))
 
 
 def tokens_per_full_pass(answers: Sequence[Answer]) -> float:
