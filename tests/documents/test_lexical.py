@@ -33,3 +33,12 @@ def test_words_of_the_request_itself_favour_nothing(question: str) -> None:
 def test_documents_without_sentences_or_words() -> None:
     assert WordIndex([]).scores("ships").shape == (0,)
     assert np.array_equal(WordIndex(["...", "!"]).scores("ships"), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("leaders", [" . . . . . . 19", ".......19", " . . . . ."])
+def test_a_line_of_the_contents_answers_nothing(leaders: str) -> None:
+    """It names what is asked about in few words, and so would win."""
+    index = WordIndex([*SENTENCES, f"Nine ships{leaders}", "He waited .... and left."])
+    scores = index.scores("How many ships?")
+    assert int(scores.argmax()) == 1 and scores[4] == scores.min() < -10 and scores[5] == 0
+    assert index.scores("And then?")[4] == scores[4]

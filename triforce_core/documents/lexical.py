@@ -16,6 +16,8 @@ import numpy as np
 _WORD = re.compile(r"\w+")
 _ENDINGS = ("ing", "ers", "ed", "es", "er", "ly", "s", "e")
 _SATURATION, _LENGTH = 1.2, 0.5  # k1 and b
+_LEADERS = re.compile(r"(?:\.\s?){5}")  # of a table of contents: its lines name a subject and say nothing of it
+_SAYS_NOTHING = -30.0  # their score: quoted only where nothing else can be
 # These speak of the request, not of its subject: "What happens next?" must not favour sentences that say "next".
 _REQUEST = frozenset(
     """a about according after also an and answer any are as at be book by can chapter come comes continue describe did
@@ -40,7 +42,9 @@ class WordIndex:
     """Which words stand in which sentences. Built once per document."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
-        counts = [Counter(map(_stem, _WORD.findall(sentence.lower()))) for sentence in sentences]
+        self._idle = np.array([_LEADERS.search(sentence) is not None for sentence in sentences], bool)
+        counts = [Counter(map(_stem, _WORD.findall("" if idle else sentence.lower())))
+                  for sentence, idle in zip(sentences, self._idle, strict=True)]
         lengths = np.array([sum(count.values()) for count in counts], np.float64)
         self._size = len(counts)
         self._damping = _SATURATION * (1 - _LENGTH + _LENGTH * lengths / max(1.0, lengths.mean() if counts else 1.0))
@@ -51,8 +55,9 @@ class WordIndex:
         self._postings = {word: np.array(found, np.int64) for word, found in postings.items()}
 
     def scores(self, question: str) -> np.ndarray:
-        """BM25 of every sentence, float64 [sentences], >= 0; 0 where no word of the question's subject stands."""
-        total = np.zeros(self._size)
+        """BM25 of every sentence, float64 [sentences]; 0 where no word of the question's subject stands. Lines of a
+        table of contents have a score far below."""
+        total = np.where(self._idle, _SAYS_NOTHING, 0.0)
         asked = [word for word in _WORD.findall(question.lower()) if word not in _REQUEST]
         for word in dict.fromkeys(map(_stem, asked)):  # in order: a set's, and so the sum's last bit, varies by process
             found = self._postings.get(word)
