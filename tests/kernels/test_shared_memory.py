@@ -1,0 +1,77 @@
+"""The large kernels fit into a program's shared memory on every kind of GPU that is named, compiled for each of them:
+no such card need be there. What does not fit would end in an error at the first token."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+
+from triforce_core.kernels import triton_attention, triton_dense, triton_indexed, triton_linear
+
+# Bytes a program may have (CUDA C++ Programming Guide, technical specifications by compute capability):
+# A100; RTX 3090; RTX 4090; H100 and H200.
+MOST = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}
+SHARED = {"DIM": 128, "ON_DEVICE": True, "TREE": False, "GROUP": 4}
+
+
+def shared_bytes(kernel, pointers: str, constants: dict, arch: int, warps: int, number: str = "") -> int:
+    """pointers: "name:type ..."; all other arguments are int32, ``number`` fp32; constants None: absent tensors."""
+    kinds = dict(pair.split(":") for pair in pointers.split())
+    constants = {**constants, "EARLY": arch >= 90}
+    signature = {name: "constexpr" if name in constants else "*" + kinds[name] if name in kinds
+                 else "fp32" if name == number else "i32" for name in kernel.arg_names}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names)
+               if name in kinds or name in ("query_stride", "inputs", "outputs")}
+    made = compile(ASTSource(kernel, signature, constants, aligned), target=GPUTarget("cuda", arch, 32),
+                   options={"num_warps": warps})
+    return made.metadata.shared
+
+
+@pytest.mark.parametrize("arch", MOST)
+def test_attention_over_everything(arch: int) -> None:
+    tiles = triton_attention.Tiles.choose(torch.bfloat16)
+    constants = {**SHARED, "ROWS": tiles.rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "WATCH": True,
+                 "GRANULE": 8, "STEP": 1, "PRECISION": "tf32", "mask": None}
+    used = shared_bytes(triton_attention._attend, "queries:bf16 keys:bf16 values:bf16 mixed:fp32 spans:fp32 sums:fp16 "
+                        "maxima:fp32 length:i32", constants, arch, tiles.warps, "scale")
+    assert 0 < used <= MOST[arch]
+
+
+@pytest.mark.parametrize("arch", MOST)
+@pytest.mark.parametrize("rows", [4, 64])
+def test_attention_over_chosen_chunks(arch: int, rows: int) -> None:
+    tiles = triton_indexed.choose_tiles(rows, 128, torch.bfloat16)
+    constants = {**SHARED, "ROWS": tiles.rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "CHUNK": 8, "mask": None,
+                 "PRECISION": "tf32"}
+    used = shared_bytes(triton_indexed._attend, "queries:bf16 keys:bf16 values:bf16 chunks:i32 bounds:i32 mixed:fp32 "
+                        "spans:fp32 length:i32", constants, arch, tiles.warps, "scale")
+    assert 0 < used <= MOST[arch]
+
+
+@pytest.mark.parametrize("arch", MOST)
+@pytest.mark.parametrize(("rows", "stages"), [(16, 5), (64, 3)])
+def test_products_with_weights_as_they_are(arch: int, rows: int, stages: int) -> None:
+    constants = {"PARTS": 4, "ROWS": rows, "BLOCK": triton_dense._BLOCK, "STEP": triton_dense._STEP, "STAGES": stages,
+                 "bias": None}
+    used = shared_bytes(triton_dense._product, "x:bf16 weight:bf16 out:bf16 partial:fp32 tickets:i32", constants, arch,
+                        4)
+    assert 0 < used <= MOST[arch]
+
+
+@pytest.mark.parametrize("arch", MOST)
+@pytest.mark.parametrize(("kind", "bits"), [("int8", 8), ("int4", 4)])
+@pytest.mark.parametrize("rows", [16, 64])
+def test_products_with_weights_in_few_bits(arch: int, kind: str, bits: int, rows: int) -> None:
+    for outputs in (4096, 65_536):
+        plan = triton_linear.Plan.choose(outputs, kind, 132)
+        constants = {"END": "plain", "SUMS": 1, "PAIRED": False, "ROWS": rows, "BLOCK": plan.outputs, "BITS": bits,
+                     "PARTS": 4, "STAGES": plan.stages if rows == 16 else 3, "squares": None,
+                     **dict.fromkeys(triton_linear._ENDS)}
+        pointers = f"x:bf16 weights:{'i8' if bits == 8 else 'u8'} scales:fp32 out:bf16 partial:fp32 tickets:i32"
+        used = shared_bytes(triton_linear._product, pointers, constants, arch, plan.warps, "eps")
+        assert 0 < used <= MOST[arch]
