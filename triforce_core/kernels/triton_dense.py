@@ -21,9 +21,9 @@ from torch import Tensor
 
 from . import reference
 from .reference import Dense, Linear
+from .triton_attention import MAX_ROWS
 from .triton_launch import early, lead, multiprocessors, wait
 
-MAX_ROWS = 64
 _BLOCK, _STEP = 64, 128  # outputs of a program, inputs that it takes at once
 _FILLED = 1.4  # programs per multiprocessor that are enough
 _MOST_PARTS = 8  # of the inputs: who adds them up holds all at once
