@@ -61,7 +61,7 @@ class Tiles:
 
 def attention(
     queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, staged_mask: Tensor | None = None,
-    mass_rows: int = 0, chunk_size: int = 1, *, tiles: Tiles | None = None,
+    mass_rows: int = 0, chunk_size: int = 1,
 ) -> tuple[Tensor, Tensor | None]:
     """See reference.attention; the result has the type of keys.
 
@@ -76,7 +76,7 @@ def attention(
         return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
     group = num_heads // heads
     rows = n * group
-    tiles = tiles or Tiles.choose(keys.dtype)
+    tiles = Tiles.choose(keys.dtype)
     on_device = isinstance(length, Tensor)
     reach = capacity if isinstance(length, Tensor) else length
     blocks = triton.cdiv(reach, tiles.slots)

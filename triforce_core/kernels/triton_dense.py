@@ -23,6 +23,7 @@ from . import reference
 from .reference import Dense, Linear
 from .triton_attention import MAX_ROWS
 from .triton_launch import early, lead, multiprocessors, wait
+from .triton_linear import add_up, hand_in
 
 _BLOCK, _STEP = 64, 128  # outputs of a program, inputs that it takes at once
 _FILLED = 1.4  # programs per multiprocessor that are enough
@@ -91,17 +92,15 @@ def _product(x, weight, bias, out, partial, tickets, rows, outputs, inputs, PART
     lead(EARLY)
     to = row[:, None] * outputs + outs[None, :]
     if PARTS > 1:
-        tl.store(partial + part * rows * outputs + to, acc, mask=real)
-        tl.debug_barrier()  # all threads' parts are written before one thread says so
-        if tl.atomic_add(tickets + block, 1, sem="acq_rel") == PARTS - 1:
-            acc = tl.zeros((ROWS, BLOCK), tl.float32)
-            for other in tl.static_range(PARTS):
-                acc += tl.load(partial + other * rows * outputs + to, mask=real, other=0.0, cache_modifier=".cg")
-            tl.store(tickets + block, 0)
-            if bias is not None:
-                acc += tl.load(bias + outs)[None, :]
-            tl.store(out + to, acc, mask=real)
+        if hand_in(acc, partial, tickets + block, part, to, real, rows * outputs, PARTS):
+            acc = add_up(partial, tickets + block, to, real, rows * outputs, ROWS, BLOCK, PARTS)
+            _write(acc, bias, out, to, outs, real)
     else:
-        if bias is not None:
-            acc += tl.load(bias + outs)[None, :]
-        tl.store(out + to, acc, mask=real)
+        _write(acc, bias, out, to, outs, real)
+
+
+@triton.jit
+def _write(acc, bias, out, to, outs, real):
+    if bias is not None:
+        acc += tl.load(bias + outs)[None, :]
+    tl.store(out + to, acc, mask=real)

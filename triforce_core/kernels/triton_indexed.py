@@ -26,7 +26,7 @@ def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, chunks: Tensor, bounds: Tensor,
-              chunk_size: int, staged_mask: Tensor | None = None, *, tiles: Tiles | None = None) -> Tensor:
+              chunk_size: int, staged_mask: Tensor | None = None) -> Tensor:
     """See reference.indexed_attention; the result has the type of keys. length may be an int32 tensor [1] on the
     device. Wider passes than 64 rows without a mask, and shapes these kernels are not made for, are gathered first."""
     n, num_heads, dim = queries.shape
@@ -37,7 +37,7 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
                                            staged_mask).to(keys.dtype)
     group = num_heads // heads
     rows = n * group
-    tiles = tiles or choose_tiles(rows, dim, keys.dtype)
+    tiles = choose_tiles(rows, dim, keys.dtype)
     tile_rows = min(tiles.rows, max(16, triton.next_power_of_2(rows)))
     row_tiles = triton.cdiv(rows, tile_rows)
     most = triton.next_power_of_2(triton.cdiv(chunks.shape[1] * chunk_size, tiles.slots))  # no part below a tile

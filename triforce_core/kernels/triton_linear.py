@@ -165,6 +165,24 @@ def _nibbles(packed):
         }""", "=r,=r,=r,=r,r", [packed], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4)
 
 
+@triton.jit
+def hand_in(acc, partial, ticket, part, to, real, size, PARTS: tl.constexpr):
+    """Store one part's sums; whether all PARTS of them, ``size`` numbers each, are there now."""
+    tl.store(partial + part * size + to, acc, mask=real)
+    tl.debug_barrier()  # all threads' parts are written before one thread says so
+    return tl.atomic_add(ticket, 1, sem="acq_rel") == PARTS - 1
+
+
+@triton.jit
+def add_up(partial, ticket, to, real, size, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr):
+    """All parts' sums [ROWS, BLOCK], in fixed order; the ticket is as new."""
+    acc = tl.zeros((ROWS, BLOCK), tl.float32)
+    for other in tl.static_range(PARTS):
+        acc += tl.load(partial + other * size + to, mask=real, other=0.0, cache_modifier=".cg")
+    tl.store(ticket, 0)
+    return acc
+
+
 @triton.jit(do_not_specialize=["rows", "capacity"])
 def _product(x, weights, scales, out, partial, tickets, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys,
              cache, slots, hidden, weight, found, capacity, kv_heads, END: tl.constexpr, SUMS: tl.constexpr,
@@ -201,13 +219,8 @@ def _product(x, weights, scales, out, partial, tickets, rows, outputs, groups, p
         acc *= tl.load(scales + outs)[None, :]
     if PARTS > 1:
         to = row[:, None] * outputs + outs[None, :]
-        tl.store(partial + part * rows * outputs + to, acc, mask=real)
-        tl.debug_barrier()  # all threads' parts are written before one thread says so
-        if tl.atomic_add(tickets + block, 1, sem="acq_rel") == PARTS - 1:
-            acc = tl.zeros((ROWS, BLOCK), tl.float32)
-            for other in tl.static_range(PARTS):
-                acc += tl.load(partial + other * rows * outputs + to, mask=real, other=0.0, cache_modifier=".cg")
-            tl.store(tickets + block, 0)
+        if hand_in(acc, partial, tickets + block, part, to, real, rows * outputs, PARTS):
+            acc = add_up(partial, tickets + block, to, real, rows * outputs, ROWS, BLOCK, PARTS)
             _finish(acc, out, block, row, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache,
                     slots, hidden, weight, found, capacity, kv_heads, END, SUMS, PAIRED, ROWS, BLOCK)
     else:
