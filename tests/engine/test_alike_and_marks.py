@@ -74,7 +74,7 @@ def test_the_small_model_is_shown_what_was_attended_where_a_question_is_asked(en
 
 @pytest.mark.parametrize("question", ["Who found the lamp?", None])
 def test_what_the_small_model_attends_keeps_its_place(engine, monkeypatch, question):
-    """Where buffers move, all that was captured of a GPU's rounds is captured again: on an H200 some 35 ms of an answer."""
+    """Where buffers move, all captured rounds are captured again: on an H200 some 35 ms of an answer."""
     decide, places = session.dials_for, set()
     monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
     after_round = assembly.Hierarchy.after_round
