@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +34,29 @@ def test_chances_are_the_plain_distribution() -> None:
         assert [p for _, p in best] == pytest.approx(probs[row].topk(5).values.tolist(), rel=1e-5)
         assert all(p == pytest.approx(float(probs[row, i]), rel=1e-5) for i, p in best)
     assert len(chances(logits[:1, :2], [1], 5)[0][1]) == 2  # no more than there are
+
+
+def test_masks_leave_what_is_allowed_with_its_prior_row_by_row() -> None:
+    logits = logits_of(4, 30, 1)
+    allowed = [np.array([3, 7, 29]), None, np.array([0]), np.array([4, 5])]
+    priors = [np.array([-0.5, 0.25, -3.0]), None, None, np.array([-1.0, -2.0], dtype=np.float32)]
+
+    class Held:
+        def allowed(self, context, draft):
+            return allowed
+
+        def prior(self, context, draft):
+            return priors
+
+        def forced(self, context, limit):
+            return []
+
+    held = Sampler(SamplingParams(temperature=1.0), masks=Held()).distributions(logits, [1], [2, 2, 2])
+    for row, (ids, prior) in enumerate(zip(allowed, priors, strict=True)):
+        expected = torch.full((30,), -torch.inf)
+        kept = torch.arange(30) if ids is None else torch.from_numpy(ids)
+        expected[kept] = logits[row, kept] + (0.0 if prior is None else torch.from_numpy(prior).float())
+        assert torch.equal(held[row], expected.softmax(-1))
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=str)

@@ -202,6 +202,20 @@ def sureness(logits: Tensor) -> Tensor:
     return (rows.amax(-1) - rows.logsumexp(-1)).exp()
 
 
+def _only(logits: Tensor, allowed: Sequence[np.ndarray | None], priors: Sequence[np.ndarray | None]) -> Tensor:
+    """logits [m, V] with -inf for all but each row's allowed ids, and its prior added to those; rows without stay.
+
+    All rows at once: row by row, a GPU would wait for the host again and again."""
+    held = [(row, ids, prior) for row, (ids, prior) in enumerate(zip(allowed, priors, strict=True)) if ids is not None]
+    places = np.concatenate([row * logits.shape[-1] + np.asarray(ids, dtype=np.int64) for row, ids, _ in held])
+    added = np.concatenate([np.zeros(len(ids)) if prior is None else prior for _, ids, prior in held])
+    index = torch.from_numpy(places).to(logits.device)
+    kept = logits.reshape(-1)[index] + torch.from_numpy(added).to(logits)
+    masked = logits.index_fill(0, torch.tensor([row for row, _, _ in held], device=logits.device), -torch.inf)
+    masked.view(-1)[index] = kept
+    return masked
+
+
 _ROWS = 64  # sorted at once: of a large vocabulary, what sorting takes for a tree's rows would be gigabytes
 
 
@@ -297,16 +311,7 @@ class Sampler:
             priors = self.masks.prior(context, draft)
         else:
             priors = [self.masks.prior(context, tail)[-1] for tail in tails]
-        masked = logits.clone()
-        for row, (ids, prior) in enumerate(zip(allowed, priors, strict=True)):
-            if ids is not None:
-                index = torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(logits.device)
-                kept = logits[row, index]
-                if prior is not None:
-                    kept = kept + torch.from_numpy(prior).to(kept)
-                masked[row] = -torch.inf
-                masked[row, index] = kept
-        return masked
+        return _only(logits, allowed, priors)
 
     def _filtered(self, logits: Tensor) -> Tensor:
         """Temperature, then top-k, then top-p (the order of transformers' generate); removed tokens are -inf."""

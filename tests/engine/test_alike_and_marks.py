@@ -52,15 +52,16 @@ def test_no_verification_is_wider_than_what_rounds_alike(engine, monkeypatch):
     assert done[-1].token_ids == list(engine.ask("Who found the lamp?", (), sampling, plain))[-1].token_ids
 
 
-def test_the_small_model_is_shown_what_was_attended_where_a_question_is_asked(engine, monkeypatch):
-    """Unless that is asked for; what an earlier question marked is forgotten."""
+def test_the_small_model_is_shown_what_was_attended_where_an_answer_is_in_words_of_its_own(engine, monkeypatch):
+    """Or where that is asked for; what an earlier question marked is forgotten."""
     decide, marked = session.dials_for, []
     monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
     mark = assembly.mark
     monkeypatch.setattr(assembly, "mark", lambda *given: (marked.append(1), mark(*given)))
     words = []
     for question, settings, marks in (("Who found the lamp?", {}, True), (None, {}, False),
-                                      (None, {"draft_cache": "cross"}, True), ("Who found the lamp?", {}, True)):
+                                      (None, {"draft_cache": "cross"}, True), ("Who found the lamp?", {}, True),
+                                      ("Who found the lamp?", {"quotes": "on"}, False)):
         marked.clear()
         events = answer(engine, question, **settings)
         rounds = [event for event in events if isinstance(event, RoundEvent)]

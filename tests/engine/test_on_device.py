@@ -12,6 +12,7 @@ from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.device_loop import DeviceLoop
 from triforce_core.engine import leading, pacing, session
+from triforce_core.engine.assembly import Hierarchy
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.indexed import IndexedCache
@@ -81,6 +82,38 @@ def answer(engine, speculation, tokens=24, **sampling) -> tuple[Finished, list[R
     return done, [event for event in events if isinstance(event, RoundEvent)]
 
 
+@pytest.fixture
+def chosen_after_the_verdict(monkeypatch):
+    """As the host's caches are: which tokens are the newest, and so what else is attended, is known then."""
+    monkeypatch.setattr(Hierarchy, "meanwhile", lambda self, told: told(self._observer.latest))
+
+
+def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkeypatch):
+    """The host knows no verdict then. The words stay the same, and so does what the page is told."""
+    done, calls = {}, []
+    for ahead in (True, False):
+        if not ahead:
+            monkeypatch.setattr(Hierarchy, "meanwhile", lambda self, told: told(self._observer.latest))
+        for name in ("choose", "select", "sync"):
+            own = getattr(IndexedCache, name)
+            monkeypatch.setattr(IndexedCache, name, lambda self, *given, _own=own, _name=name: (
+                calls.append((_name, self.full.num_staged > 0)), _own(self, *given))[1])
+        calls.clear()
+        done[ahead], rounds = answer(engines[0], SpeculationConfig(verifier="coupled", **DIALS), tokens=60,
+                                     temperature=0.8, seed=3)
+        if ahead:
+            assert calls.count(("choose", True)) == len(rounds) > 5 and ("sync", False) in calls
+            assert calls.count(("select", False)) == 1, "by the prompt's attention, before the first round"
+        else:
+            assert calls.count(("select", False)) == len(rounds) + 1 and ("choose", True) not in calls
+        assert all(event.page_shares and sum(event.page_shares) == pytest.approx(1.0) for event in rounds)
+        monkeypatch.undo()
+    plain, _ = answer(engines[0], SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off"),
+                      tokens=60, temperature=0.8, seed=3)
+    assert done[True].token_ids == done[False].token_ids == plain.token_ids
+
+
+@pytest.mark.usefixtures("chosen_after_the_verdict")
 @pytest.mark.parametrize("tiers", [{}, {"gamma1": 0}, {"gamma1": 4, "gamma2": 7}, {"small_model": "off"},
                                    {"middle_cache": "none"}, {"middle_cache": "streaming"},
                                    {"draft_cache": "cross"}, {"draft_cache": "cross", "middle_cache": "none"},
@@ -126,6 +159,7 @@ def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
     assert lookup.token_ids == done.token_ids and set(lookup.stats.acceptance) == {"n-gram"}
 
 
+@pytest.mark.usefixtures("chosen_after_the_verdict")
 def test_where_the_device_leads_copies_go_straight_or_not_at_all(engines):
     """Round by round the same on the host and on the device, also after rounds in which its tiers did nothing."""
     speculation = SpeculationConfig(verifier="coupled", **{**DIALS, "ngram": "straight"})

@@ -72,6 +72,33 @@ def test_a_life_beside_the_copying_cache(size: int, seed: int) -> None:
     assert selections > 5
 
 
+def test_chosen_while_tokens_are_staged_they_stay_so() -> None:
+    """As a full pass is under way: the next drafts attend the same as if it had been chosen before that round, and what
+    the round committed."""
+    g = torch.Generator().manual_seed(5)
+    fulls = [prefilled(203), prefilled(203)]
+    ahead, before = (IndexedCache(full, budget=64, recent=17) for full in fulls)
+    mass = torch.rand(2, 2, ahead.num_chunks, generator=g)
+    before.select(mass)
+    drafted = torch.tensor([5, 6, 7, 8])
+    for full, cache in zip(fulls, (ahead, before), strict=True):
+        MODEL.forward(drafted, cache, logits_rows=1)
+        cache.keep([])
+        MODEL.forward(drafted, full, logits_rows=4)
+        if cache is ahead:
+            length, staged = cache.length, full.num_staged
+            cache.choose(mass)
+            assert (cache.length, full.num_staged) == (length, staged)
+        full.keep(range(3))
+        full.commit()
+        cache.commit()
+        cache.check_integrity()
+        assert cache.length == 206
+    assert chosen(ahead) == chosen(before)
+    after = torch.tensor([9, 10])
+    assert torch.equal(MODEL.forward(after, ahead, logits_rows=2), MODEL.forward(after, before, logits_rows=2))
+
+
 def test_choosing_copies_nothing() -> None:
     full = prefilled(300)
     cache = IndexedCache(full, budget=64, recent=16)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
+from ..device.beside import later
 from ..sampling import LawKind, Sampler
 
 # Of the newest tokens, how many the small model's first pass of a round reads. Two of them may not be in its cache yet:
@@ -99,18 +99,8 @@ class LoopState:
 
     def look(self) -> Callable[[], Written]:
         """What is written once the device has done what it was given so far; only that is waited for."""
-        if not self._book.is_cuda:
-            return partial(_written, self._book.clone())
-        book = torch.empty_like(self._book, device="cpu", pin_memory=True)
-        book.copy_(self._book, non_blocking=True)
-        copied = torch.cuda.Event()
-        copied.record()
-
-        def written() -> Written:
-            copied.synchronize()
-            return _written(book)
-
-        return written
+        book = later(self._book)
+        return lambda: _written(book())
 
     def ramp(self, n: int) -> Tensor:
         """0 ... n - 1, for n up to g + 2."""

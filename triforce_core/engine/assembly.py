@@ -8,6 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from ..config import HEAVY_HITTERS, SpeculationConfig
+from ..device.beside import Beside
 from ..device.stage_clock import StageClock
 from ..drafters.cascade import with_ngrams
 from ..drafters.chain import ModelDrafter, ModelOnCache
@@ -19,6 +20,7 @@ from ..errors import ConfigError
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.chunk_means import ChunkMeans
 from ..kv_cache.full import FullCache
+from ..kv_cache.indexed import IndexedCache
 from ..kv_cache.marked import MarkedCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..sampling import Sampler
@@ -94,6 +96,8 @@ class Hierarchy:
                 self._means = ChunkMeans(full.cache, dials.chunk_size)
         self._full, self._target, self._shard = full, loaded.target, loaded.shard
         self._clock = StageClock(loaded.target.device)
+        self._beside = Beside(loaded.target.device)
+        self._chosen: Tensor | None = None  # scores that the next drafts' chunks were chosen by, ahead of their round
         self._spent: dict[str, float] = {}
         # Without copies that go straight to the full cache.
         self.tiers = self.drafter = led(loaded, self.drafter, dials, self._part)
@@ -120,7 +124,8 @@ class Hierarchy:
         """Before the first round of a question: its prompt but for the last token is in the full cache, and in the
         small model's own where that attends marked chunks. marks: whether it does so in this answer; else it attends
         the newest tokens."""
-        self._marks = marks
+        self._marks, self._chosen = marks, None
+        self._beside.join()
         if self._marked is not None and not marks:
             self._marked.truncate(0)  # what the last answer's rounds marked
         if self._small is not None and self._marked is None:
@@ -201,6 +206,21 @@ class Hierarchy:
         self._choose()
         return sum(self._clock.read().values())
 
+    def meanwhile(self, told: Callable[[Tensor], None]) -> None:
+        """An observed pass is under way: tell its mass [layers, H, chunks], and choose chunks by it before its verdict
+        is known, where a choice is an index.
+
+        The host has nothing else to do then, and the device little: after the verdict it would wait for both."""
+        mass = self._observer.latest
+        if mass is None:
+            return
+        told(mass)
+        if self._accumulated is None and self._means is None and isinstance(self._part, IndexedCache):
+            with self._beside:
+                self._chosen = self._scores()
+                if self._chosen is not None:
+                    self._part.choose(self._chosen)
+
     def after_round(self) -> None:
         """The full cache has committed a round: choose chunks anew if it is time."""
         self._rounds += 1
@@ -211,13 +231,16 @@ class Hierarchy:
     def _choose(self) -> None:
         """By what the newest observed pass attended, or its last query against chunk means, or what all attended."""
         part = self._part
+        chosen, self._chosen = self._chosen, None
+        if chosen is not None:
+            self._beside.join()
         if self._chosen_in_passing and part is not None:  # while that pass ran; level with it since
             part.sync()
             part = None
         if self._marked is None and part is None:
             return
         self._clock.start()
-        scores = self._scores()
+        scores = self._scores() if chosen is None else chosen
         if self._marked is not None and self._marks and scores is not None:
             mark(self._marked, scores, self._shard)
         elif self._marked is not None:
@@ -225,7 +248,7 @@ class Hierarchy:
         if part is not None:
             if self._accumulated is not None:
                 part.select(self._accumulated.sums)
-            elif scores is not None:
+            elif scores is not None and chosen is None:
                 part.select(scores)
             else:
                 part.sync()

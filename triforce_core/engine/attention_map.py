@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..device.beside import later
 from ..device.shard import ALONE, Shard
 from ..events import PageSpan
 
@@ -65,12 +66,20 @@ class AttendedMap:
         self._num_pages = len(pages)
         self.total = np.zeros(self.num_chunks)
         self._newest = np.zeros(0)
+        self._seen: Callable[[], Tensor] | None = None
 
-    def add(self, mass: Tensor) -> tuple[float, ...]:
-        """mass [layers, H, chunks] of one pass -> its share per page (sums to 1; zeros if there is none).
+    def see(self, mass: Tensor) -> None:
+        """mass [layers, H, chunks] of one pass, for ``add_seen``; the host does not wait for it.
 
         H: this rank's KV heads; the other ranks add theirs at the same time."""
-        chunks = self._shard.sum(mass.sum((0, 1))[: self.num_chunks]).double().cpu().numpy()
+        self._seen = later(self._shard.sum(mass.sum((0, 1))[: self.num_chunks]).double())
+
+    def add_seen(self) -> tuple[float, ...] | None:
+        """Adds what was seen last: its share per page (sums to 1; zeros if there is none). None: nothing since."""
+        seen, self._seen = self._seen, None
+        if seen is None:
+            return None
+        chunks = seen().numpy()
         chunks[:1] = 0.0
         chunks /= max(chunks.sum(), 1e-30)
         self.total[: len(chunks)] += chunks

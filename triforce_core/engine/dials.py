@@ -193,7 +193,7 @@ class Dials:
         if trees.why:
             why += f"; {trees.why}"
         if cross:
-            why += "; to answer a question the small model attends what the model attended"
+            why += "; to answer in words of its own the small model attends what the model attended"
         elif self_skip:
             why += "; the small model is the model itself without a part of its layers"
         elif small and reads:

@@ -101,12 +101,15 @@ class Session:
             yield self._finished("cancelled", [], [], None, dials, len(context) - reused, reused, started, started)
             return
         attended = AttendedMap(self.prompt.pages, len(self._document), dials.chunk_size, self.loaded.shard)
-        shares = attended.add(observer.latest) if observer.latest is not None else None
-        if hierarchy is not None:
-            # Going on with the text the small model does as well on the newest tokens, and marking takes its time: with
-            # llama3-8b's shape on an H200 2.6 of a round's 27 ms.
-            hierarchy.start(context, marks=question is not None or speculation.draft_cache == "cross")
+        if observer.latest is not None:
+            attended.see(observer.latest)
+        shares = attended.add_seen()
         constraint = self._constraint(question, speculation)
+        if hierarchy is not None:
+            # Going on with the text, or held to its words, the small model does as well on the newest tokens, and
+            # marking takes its time: with llama3-8b's shape on an H200 1 to 2.6 of a round's 20 to 27 ms.
+            hierarchy.start(context, marks=(question is not None and constraint is None)
+                            or speculation.draft_cache == "cross")
         new_sampler = partial(self._sampler, question, sampling, speculation, constraint, len(context))
         if self.loaded.target.graphs is not None:
             for capture in self._captures(context, hierarchy, new_sampler(), quoting=constraint is not None):
@@ -138,15 +141,14 @@ class Session:
             most = min(self._alike(context), self.loaded.info.max_context - len(context) - 1)
             done = speculate(self.full, drafter, context, min(wanted, left - 1, most), sampler,
                              most=most if choice.most is None else min(most, choice.most),
-                             alternatives=sampling.alternatives)
+                             alternatives=sampling.alternatives,
+                             meanwhile=partial(hierarchy.meanwhile, attended.see) if hierarchy and measured else None)
             tokens, reason = self._cut(done.verdict.token_ids, sampler.stop, left)
             if reason == "length" and room < sampling.max_new_tokens:
                 reason = "context"
             context.extend(tokens)
             self.full.keep(min(len(context), self.full.length))
             self.full.commit()
-            if measured and observer.latest is not None:
-                shares = attended.add(observer.latest)  # waits for the device, so before it is given more to do
             drafter.settle(context, committed=True)
             chose = {}
             if hierarchy is not None:
@@ -155,6 +157,7 @@ class Session:
             self._read += context[len(self._read) : self.full.length]
             streamed = self.full.cache.streamed_bytes - streamed
             spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds, **chose}
+            shares = attended.add_seen() or shares
             shown = [decoder.feed(token) for token in (tokens[:-1] if reason == "stop" else tokens)]
             event = self._event(len(rounds), choice, done, tokens, shown, drafter, shares, spent, streamed, began,
                                 started)

@@ -70,14 +70,19 @@ class IndexedCache(LodgingCache):
     def select(self, mass: Tensor) -> None:
         """Attend the chunks with the most ``mass`` [layers, H, chunks] (fewer chunks than there are: the rest count
         nothing), chunk 0 and the newest tokens; be level with the full cache. Waits for nothing on the device."""
+        self.choose(mass)
+        self._mark = self.full.mark
+        self.num_committed = self.length = self._filled = self.full.num_committed
+
+    def choose(self, mass: Tensor) -> None:
+        """``select`` while tokens are staged, which stay so, and in the full cache too: what is committed of them is
+        attended with the newest. Without a ``sync`` in between the full cache must not be cut."""
         assert mass.shape[:2] == (self.num_layers, self.num_kv_heads), mass.shape
         self._choose(mass)
 
     @torch.inference_mode()
     def _choose(self, mass: Tensor | None) -> None:
         total, size = self.full.num_committed, self.chunk_size
-        self._mark = self.full.mark
-        self.num_committed = self.length = self._filled = total
         if total <= self.budget:
             self._point(0, 0)
             return

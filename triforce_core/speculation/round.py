@@ -5,7 +5,7 @@ A round with an empty draft *is* plain decoding, so the autoregressive baseline 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
@@ -65,10 +65,12 @@ class Round:
 
 
 def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_draft_tokens: int, sampler: Sampler,
-              most: int | None = None, alternatives: int = 0, lenience: float = 1.0) -> Round:
+              most: int | None = None, alternatives: int = 0, lenience: float = 1.0,
+              meanwhile: Callable[[], None] | None = None) -> Round:
     """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles.
 
-    most: tokens of one path of a draft, if that is limited (drafters may overshoot). lenience: see ``verify``."""
+    most: tokens of one path of a draft, if that is limited (drafters may overshoot). lenience: see ``verify``.
+    meanwhile: called once the pass is under way, before its verdict is waited for."""
     draft = drafter.propose(context, num_draft_tokens, sampler) if num_draft_tokens > 0 else Draft()
     if most is not None:
         draft = draft.first(most)
@@ -76,6 +78,8 @@ def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_
         draft = draft.smaller(model.room - 1)
     started = perf_counter()
     logits = model.logits(context, draft.token_ids, draft.parents)
+    if meanwhile is not None:
+        meanwhile()
     verdict, laws = verify(draft, logits, context, sampler, lenience)
     rows = [0, *(node + 1 for node in verdict.path)]  # the one that each emitted token was decided by
     asked = chances(logits[rows], verdict.token_ids, alternatives) if alternatives else []
