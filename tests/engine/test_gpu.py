@@ -157,6 +157,7 @@ def test_a_copy_computes_what_its_specification_does(folders, kind):
     assert kind == "int8" or 2 * off[0] < off[2]
 
 
+@pytest.mark.usefixtures("chosen_after_the_verdict")
 @pytest.mark.parametrize("tiers", [{}, {"gamma1": 0}, {"gamma1": 4, "gamma2": 7}, {"middle_cache": "none"},
                                    {"middle_cache": "streaming"}], ids=str)
 def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, tiers):
@@ -185,6 +186,7 @@ TREES = [{"tree_tier": "draft", "tree_size": 7}, {"tree_tier": "middle", "tree_s
          {"small_model": "self-skip", "tree_tier": "draft", "tree_size": 15}]
 
 
+@pytest.mark.usefixtures("chosen_after_the_verdict")
 @pytest.mark.parametrize("tiers", TREES, ids=str)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_trees_grown_by_the_device_are_those_grown_by_the_host(folders, tiers, temperature, monkeypatch):

@@ -82,12 +82,6 @@ def answer(engine, speculation, tokens=24, **sampling) -> tuple[Finished, list[R
     return done, [event for event in events if isinstance(event, RoundEvent)]
 
 
-@pytest.fixture
-def chosen_after_the_verdict(monkeypatch):
-    """As the host's caches are: which tokens are the newest, and so what else is attended, is known then."""
-    monkeypatch.setattr(Hierarchy, "meanwhile", lambda self, told: told(self._observer.latest))
-
-
 def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkeypatch):
     """The host knows no verdict then. The words stay the same, and so does what the page is told."""
     done, calls = {}, []
@@ -131,6 +125,17 @@ def test_the_same_rounds(engines, tiers, sampling):
     hierarchies = [engine._session._hierarchy for engine in engines]
     assert [isinstance(hierarchy.drafter, DeviceLoop) for hierarchy in hierarchies] == [True, False]
     assert (type(hierarchies[0]._part) is IndexedCache) == ("middle_cache" not in tiers)
+
+
+def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monkeypatch):
+    """They take longer than those that the device leads; each kind is measured once."""
+    measured = []
+    monkeypatch.setattr(pacing, "measure_costs", lambda *given: (
+        measured.append(given[-1].masks is not None), Costs(100.0, Curve(((1, 100.0), (64, 101.0))), {2: 1.0}))[1])
+    wanted = {**DIALS, "gamma2": "auto", "window": 33}  # other tiers than those that are known
+    for quotes in ("on", "off", "on", "off"):
+        answer(engines[0], SpeculationConfig(pace="on", **{**wanted, "quotes": quotes}), tokens=8)
+    assert measured == [True, False]
 
 
 @pytest.mark.parametrize(("best", "steps"), [(4, {1: 1.0, 2: 1.0, 4: 1.0}), (1, {1: 1.0, 2: 9.0, 4: 99.0})])

@@ -8,6 +8,7 @@ from time import perf_counter
 
 from ..device.shard import Shard
 from ..drafters.chain import QUOTE, ModelOnCache
+from ..drafters.device_loop import DeviceLoop
 from ..drafters.ngram import NGRAM
 from ..events import RoundEvent
 from ..sampling import Sampler
@@ -61,8 +62,8 @@ class Pacing:
     def measure(self, context: Sequence[int], observer: AttentionMass, sampler: Sampler) -> None:
         """What rounds after ``context`` cost, unless it is known or of no use. The hierarchy has started there; what is
         staged on the way is forgotten. observer: sees passes over made-up drafts. sampler: chooses as the answer's
-        does, but is not held to a document."""
-        law = law_of(sampler)
+        does; its masks, if that is held to a document, leave every token."""
+        law = self._law(sampler)
         if law in self._costs or self._ways.settled:
             return
         dials, known = self._hierarchy.dials, self._measured
@@ -76,7 +77,7 @@ class Pacing:
     def begin(self, context: Sequence[int], sampler: Sampler) -> None:
         """An answer after ``context``, once that was measured."""
         self._controller = None
-        costs = self._costs.get(law_of(sampler))
+        costs = self._costs.get(self._law(sampler))
         if costs is None:
             return
         temperature, quotes = sampler.params.temperature, bool(sampler.forced(context, 1))
@@ -122,6 +123,12 @@ class Pacing:
             (sum(count.tested for count in below), sum(count.accepted for count in below)),
             _drafting(spent), spent["verify"], spent.get("select", 0.0) + spent["other"],
             [sure for sure, given in zip(done.draft.sureness, forced, strict=False) if not given]))
+
+    def _law(self, sampler: Sampler) -> str:
+        """What passes and steps take their time from. Where masks are at work the host leads the drafts, which on a GPU
+        takes up to twice as long: with the other steps' times drafts went on for long behind quotations."""
+        hosted = sampler.masks is not None and isinstance(self._hierarchy.tiers, DeviceLoop)
+        return law_of(sampler) + ("; the host leads" if hosted else "")
 
     def why(self) -> str:
         """Why the last answer's drafts are as long as they are; empty where that was given."""

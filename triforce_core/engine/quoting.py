@@ -54,6 +54,19 @@ class QuoteMasks:
         return self._states
 
 
+class AnyWords:
+    """``sampling.Masks`` that leave every token: rounds run as those of a held answer do, whose words they are not."""
+
+    def allowed(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
+        return [None] * (len(draft) + 1)
+
+    def prior(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
+        return [None] * (len(draft) + 1)
+
+    def forced(self, context: Sequence[int], limit: int) -> list[int]:
+        return []
+
+
 class QuoteReport:
     """Tells where an answer's quotations stand. All of it follows from the answer's tokens, so it is the same however
     they were drafted."""

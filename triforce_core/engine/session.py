@@ -40,7 +40,7 @@ from .loading import Loaded
 from .measured import Asked, Measured
 from .pacing import Pacing
 from .prefill import prefill
-from .quoting import QuoteMasks, QuoteReport
+from .quoting import AnyWords, QuoteMasks, QuoteReport
 from .rehearsal import questions
 from .small_model import SmallReading
 
@@ -119,7 +119,7 @@ class Session:
         pacing = self._pacing if hierarchy is not None else None
         if pacing is not None:
             pacing.measure(context, AttentionMass(observer.chunk_size, observer.mass_rows),
-                           self._measuring(sampling, speculation.verifier))
+                           self._measuring(sampling, speculation.verifier, held=constraint is not None))
             pacing.begin(context, sampler)
         prefilled = perf_counter()
         answer_start, limit = len(context), min(sampling.max_new_tokens, room)
@@ -231,11 +231,13 @@ class Session:
                           self.loaded.info.max_context - len(context))
         if hierarchy is not None:
             steps += [hierarchy.reset, partial(hierarchy.start, context)]
+        quoting = self.builder.quote_format is not None and speculation.quotes != "off"
         steps += self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier),
-                                quoting=self.builder.quote_format is not None and speculation.quotes != "off")
+                                quoting=quoting)
         if self._pacing is not None:
-            steps.append(partial(self._pacing.measure, context, observer,
-                                 self._measuring(SamplingParams(), speculation.verifier)))
+            steps += [partial(self._pacing.measure, context, observer,
+                              self._measuring(SamplingParams(), speculation.verifier, held=held))
+                      for held in ((True, False) if quoting else (False,))]
         for done, step in enumerate(steps, start=1):  # making the hierarchy, weights and all, was one more
             if cancelled():
                 return
@@ -343,9 +345,10 @@ class Session:
         return Sampler(sampling, verifier=speculation.verifier, masks=masks, stop=stop,
                        same=shard.same if shard.world > 1 else None)
 
-    def _measuring(self, sampling: SamplingParams, verifier: str) -> Sampler:
+    def _measuring(self, sampling: SamplingParams, verifier: str, *, held: bool) -> Sampler:
         shard = self.loaded.shard
-        return Sampler(replace(sampling, seed=0), verifier=verifier, same=shard.same if shard.world > 1 else None)
+        return Sampler(replace(sampling, seed=0), verifier=verifier, masks=AnyWords() if held else None,
+                       same=shard.same if shard.world > 1 else None)
 
     @staticmethod
     def _cut(tokens: list[int], stop: frozenset[int], left: int) -> tuple[list[int], FinishReason | None]:
