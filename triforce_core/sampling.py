@@ -211,7 +211,8 @@ def _only(logits: Tensor, allowed: Sequence[np.ndarray | None], priors: Sequence
     added = np.concatenate([np.zeros(len(ids)) if prior is None else prior for _, ids, prior in held])
     index = torch.from_numpy(places).to(logits.device)
     kept = logits.reshape(-1)[index] + torch.from_numpy(added).to(logits)
-    masked = logits.index_fill(0, torch.tensor([row for row, _, _ in held], device=logits.device), -torch.inf)
+    rows = torch.tensor([row for row, _, _ in held], device=logits.device)
+    masked = logits.index_fill(0, rows, -torch.inf).contiguous()
     masked.view(-1)[index] = kept
     return masked
 

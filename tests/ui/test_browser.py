@@ -135,6 +135,13 @@ def test_conversations(served, tab) -> None:
     tab.wait_for_selector("#transcript .tf-bubble:has-text('First')")
     tab.hover(".tf-talk:has-text('First')")
     tab.click(".tf-talk:has-text('First') .tf-delete")
+    tab.evaluate("""() => {
+      const talk = document.querySelector('.tf-armed').closest('.tf-talk');
+      const button = talk.querySelector('.tf-delete');
+      button.classList.remove('tf-armed');
+      button.textContent = button.dataset.label;
+      talk.replaceWith(talk.cloneNode(true));  // as a redraw between the two clicks does
+    }""")
     tab.click(f".tf-talk:has-text('First') .tf-delete:has-text('{strings.DELETE_SURE}')")
     tab.wait_for_function("document.querySelectorAll('.tf-talk').length === 1")
     tab.wait_for_selector("#transcript .tf-welcome")

@@ -10,18 +10,26 @@ import gradio as gr
 
 CLICKS = """
 let armed = '', armedUntil = 0;  // by deed, not by element: a redraw may come between two clicks
+const deedOf = target => JSON.stringify(target.dataset);
+const show = (deed, sure) => {
+  const target = [...element.querySelectorAll('[data-sure]')].find(target => deedOf(target) === deed);
+  if (!target || target.classList.contains('tf-armed') === sure) return;
+  target.classList.toggle('tf-armed', sure);
+  target.textContent = sure ? target.dataset.sure : target.dataset.label;
+};
+new MutationObserver(() => { if (armed && Date.now() < armedUntil) show(armed, true); })
+  .observe(element, {childList: true, subtree: true});
 element.addEventListener('click', event => {
   const target = event.target.closest('[data-action]');
   if (!target || target.disabled) return;
-  const deed = JSON.stringify(target.dataset);
+  const deed = deedOf(target);
   if (target.dataset.sure && !(armed === deed && Date.now() < armedUntil)) {
     armed = deed;
     armedUntil = Date.now() + 3000;
-    target.classList.add('tf-armed');
-    target.textContent = target.dataset.sure;
+    show(deed, true);
     setTimeout(() => {
-      target.classList.remove('tf-armed');
-      target.textContent = target.dataset.label;
+      if (armed === deed) armed = '';
+      show(deed, false);
     }, 3000);
     return;
   }
