@@ -12,7 +12,6 @@ from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.device_loop import DeviceLoop
 from triforce_core.engine import leading, pacing, session
-from triforce_core.engine.assembly import Hierarchy
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.indexed import IndexedCache
@@ -82,12 +81,12 @@ def answer(engine, speculation, tokens=24, **sampling) -> tuple[Finished, list[R
     return done, [event for event in events if isinstance(event, RoundEvent)]
 
 
-def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkeypatch):
+def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkeypatch, request):
     """The host knows no verdict then. The words stay the same, and so does what the page is told."""
     done, calls = {}, []
     for ahead in (True, False):
         if not ahead:
-            monkeypatch.setattr(Hierarchy, "meanwhile", lambda self, told: told(self._observer.latest))
+            request.getfixturevalue("chosen_after_the_verdict")
         for name in ("choose", "select", "sync"):
             own = getattr(IndexedCache, name)
             monkeypatch.setattr(IndexedCache, name, lambda self, *given, _own=own, _name=name: (

@@ -223,21 +223,19 @@ class Session:
             return
         started, total = perf_counter(), len(self._document)
         yield PrefillProgress(0, total, 0.0, None, "warm-up")
-        speculation = SpeculationConfig()
-        dials = self._dials(self.usual(len(context)))
-        observer, _, hierarchy = self._prepare(dials)
+        usual = self.usual(len(context))
+        verifier = usual.speculation.verifier
+        observer, _, hierarchy = self._prepare(self._dials(usual))
         streams = isinstance(self.full.cache, OffloadedCache)  # a pass takes about as long as compiling does
         steps = questions(None if streams else self.full, self._reading, self._document, self._chunk,
                           self.loaded.info.max_context - len(context))
         if hierarchy is not None:
             steps += [hierarchy.reset, partial(hierarchy.start, context)]
-        quoting = self.builder.quote_format is not None and speculation.quotes != "off"
-        steps += self._captures(context, hierarchy, Sampler(SamplingParams(), verifier=speculation.verifier),
-                                quoting=quoting)
+        steps += self._captures(context, hierarchy, Sampler(usual.sampling, verifier=verifier), quoting=usual.forces)
         if self._pacing is not None:
             steps += [partial(self._pacing.measure, context, observer,
-                              self._measuring(SamplingParams(), speculation.verifier, held=held))
-                      for held in ((True, False) if quoting else (False,))]
+                              self._measuring(usual.sampling, verifier, held=held))
+                      for held in ((True, False) if usual.forces else (False,))]
         for done, step in enumerate(steps, start=1):  # making the hierarchy, weights and all, was one more
             if cancelled():
                 return

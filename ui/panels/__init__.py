@@ -9,32 +9,29 @@ from __future__ import annotations
 import gradio as gr
 
 CLICKS = """
-let armed = '', armedUntil = 0;  // by deed, not by element: a redraw may come between two clicks
+let armed = '', expiry = 0;  // by deed, not by element: a redraw may come between two clicks
 const deedOf = target => JSON.stringify(target.dataset);
-const show = (deed, sure) => {
-  const target = [...element.querySelectorAll('[data-sure]')].find(target => deedOf(target) === deed);
+const show = sure => {
+  const target = [...element.querySelectorAll('[data-sure]')].find(target => deedOf(target) === armed);
   if (!target || target.classList.contains('tf-armed') === sure) return;
   target.classList.toggle('tf-armed', sure);
   target.textContent = sure ? target.dataset.sure : target.dataset.label;
 };
-new MutationObserver(() => { if (armed && Date.now() < armedUntil) show(armed, true); })
-  .observe(element, {childList: true, subtree: true});
+const disarm = () => {
+  clearTimeout(expiry);
+  show(false);
+  armed = '';
+};
+new MutationObserver(() => { if (armed) show(true); }).observe(element, {childList: true, subtree: true});
 element.addEventListener('click', event => {
   const target = event.target.closest('[data-action]');
   if (!target || target.disabled) return;
-  const deed = deedOf(target);
-  if (target.dataset.sure && !(armed === deed && Date.now() < armedUntil)) {
-    armed = deed;
-    armedUntil = Date.now() + 3000;
-    show(deed, true);
-    setTimeout(() => {
-      if (armed === deed) armed = '';
-      show(deed, false);
-    }, 3000);
-    return;
-  }
-  armed = '';
-  trigger('click', Object.assign({}, target.dataset));
+  const deed = deedOf(target), asks = target.dataset.sure && armed !== deed;
+  disarm();
+  if (!asks) return trigger('click', Object.assign({}, target.dataset));
+  armed = deed;
+  show(true);
+  expiry = setTimeout(disarm, 3000);
 });
 """
 
