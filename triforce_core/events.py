@@ -283,6 +283,7 @@ class RoundEvent:
     gamma1: int = 0
     gamma2: int = 0
     chunks: tuple[AttendedChunk, ...] = ()
+    decoding: float = 0.0  # of ``elapsed``, seconds since the question was read; 0: not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +346,8 @@ class AttendedChunk:
 
 @dataclass(frozen=True, slots=True)
 class AnswerStats:
-    """Figures of one answer. Rates leave prefill out: decoding starts where it ends."""
+    """Figures of one answer, by the wall clock. Rates leave prefill out: decoding starts where it ends, with all that
+    is made ready for drafting, and ends with the last token."""
 
     prompt_tokens: int  # tokens of this turn that were prefilled
     reused_tokens: int  # tokens that were already in the cache

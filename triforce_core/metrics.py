@@ -1,8 +1,8 @@
 """Pure folds of events into figures. A screen, a log and a benchmark all call these, so they all agree.
 
-A rate never contains prefill. An answer's rate is all its tokens over the time from the end of its prefill to its last
-token: a round may write thirty tokens at once, so leaving the first round out would misstate a short answer. While
-an answer runs and its prefill is not known yet, rates count from the first round's delivery.
+A rate never contains prefill. An answer's rate is all its tokens over the wall clock's time from the end of its
+prefill to its last token: a round may write thirty tokens at once, so leaving the first round out would misstate a
+short answer.
 """
 
 from __future__ import annotations

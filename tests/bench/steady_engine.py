@@ -41,7 +41,7 @@ class Steady:
 
     def __init__(self, differ: bool = False, streams: int = 0) -> None:
         """streams: bytes that each round brings from host memory."""
-        self.differ, self.streams, self.log = differ, streams, []
+        self.differ, self.streams, self.log, self.prepared = differ, streams, [], 0
 
     def measure(self, document: Document, heard=lambda progress: None) -> DocumentFit:
         tokens = tuple(len(page.text) // 4 for page in document.pages)
@@ -73,6 +73,10 @@ class Steady:
                              engine=speculation.engine, why="because",
                              dials={"middle_cache": speculation.middle_cache, "budget": 2000})
         yield Finished("length", "", tuple(ids), stats)
+
+    def prepare(self) -> Iterator[Event]:
+        self.prepared += 1
+        return iter(())
 
     def close(self) -> None: ...
 

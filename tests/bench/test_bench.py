@@ -58,6 +58,7 @@ def test_both_are_warmed_up_and_alternate() -> None:
     engine = Steady()
     measure(engine, ["a", "b"], repeats=2)
     engines = [(question, speculation.engine) for question, speculation, _ in engine.log]
+    assert engine.prepared == 1, "behind the row's warm-up: no answer that is timed waits for it"
     assert engines[:2] == [("a", PLAIN), ("a", FAST)] and engine.log[0][2].max_new_tokens == 8
     assert [name for _, name in engines[2:]] == [PLAIN, FAST, FAST, PLAIN, FAST, PLAIN, PLAIN, FAST]
 

@@ -28,6 +28,7 @@ TARGET = tiny_llama(kernels=LIKE_A_GPU, num_key_value_heads=2)
 # One that is right half the time: the target's first layer.
 SMALL = tiny_llama(kernels=LIKE_A_GPU, num_key_value_heads=2, num_hidden_layers=1)
 START = 150
+VERIFIERS = {False: "rejection", True: "coupled"}
 
 
 class Tiers:
@@ -55,6 +56,8 @@ class Tiers:
         self.drafter: Drafter = DeviceLoop(host, capture, same) if on_device else host
 
     def draft(self, count: int, sampler: Sampler) -> Draft:
+        if isinstance(self.drafter, DeviceLoop):  # with a sampler of its own: this one's chance is the draft's
+            self.drafter.prepare(self.context, count, [Sampler(sampler.params, verifier=VERIFIERS[sampler.by_draws])])
         return self.drafter.propose(self.context, count, sampler)
 
     def settle(self, tokens: list[int], draft: Draft) -> None:

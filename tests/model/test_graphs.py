@@ -92,7 +92,8 @@ def test_captured_passes_follow_an_index_that_changes() -> None:
         found = [llama.forward(ids, cache, logits_rows=1)
                  for llama, cache in zip((usual, captured), caches, strict=True)]
         assert torch.allclose(*found, atol=1e-5)
-    assert again.captured == 3 and again.repeats == 21
+        captured.capture_wanted(caches[1])
+    assert again.captured == 3 and again.repeats == 18, "each width from its fifth pass on"
 
 
 @pytest.mark.parametrize("make", [full, streaming])
@@ -124,8 +125,10 @@ def test_same_logits_and_observations(make: Callable[[Llama], StagingCache]) -> 
             if step % 5:
                 cache.commit()
             cache.check_integrity()
+        captured.capture_wanted(caches[1])
+        caches[1].check_integrity()
     assert all(torch.equal(result, copy) for result, copy in kept)  # nobody else writes to a result
-    assert 8 <= again.captured <= 100 and again.repeats > 250
+    assert 8 <= again.captured <= 100 and again.repeats > 230
 
 
 def test_what_is_prepared_is_captured_once_and_changes_nothing() -> None:
@@ -182,7 +185,11 @@ def test_a_cache_takes_its_graphs_along() -> None:
     llama.graphs = PassGraphs(llama.rope, 8, lambda: again)
     for count in (1, 2):
         cache = full(llama)
-        for _ in range(5):
+        for _ in range(4):
+            llama.forward(torch.tensor([5]), cache, logits_rows=1)
+        assert again.captured == count - 1, "no pass waits for a capture"
+        assert llama.capture_wanted(cache) == 1 and llama.capture_wanted(cache) == 0
+        for _ in range(2):
             llama.forward(torch.tensor([5]), cache, logits_rows=1)
         assert again.captured == count and again.repeats == 2 * count
         del cache
@@ -195,6 +202,7 @@ def test_passes_that_only_catch_up_are_not_captured() -> None:
     cache = full(llama)
     for _ in range(9):
         llama.forward(torch.tensor([5, 6]), cache, logits_rows=0)
+    llama.capture_wanted(cache)
     assert again.captured == 0 and cache.length == 18
 
 
@@ -208,11 +216,14 @@ def test_a_width_between_two_is_filled_up_and_nothing_of_it_stays(make: Callable
         n = (5, 7, 9, 10, 11)[step % 5]
         ids = torch.randint(VOCAB, (n,), generator=g)
         found = [one.forward(ids, cache, logits_rows=3) for one, cache in zip((usual, captured), caches, strict=True)]
-        assert found[0].shape == found[1].shape and torch.allclose(*found, atol=1e-5)
+        # Logits of about ten, in fp32: a wider pass rounds otherwise.
+        assert found[0].shape == found[1].shape and torch.allclose(*found, atol=5e-5)
         assert caches[0].length == caches[1].length
         for cache in caches:
             cache.keep(range(n - step % 3))
             cache.commit()
+        captured.capture_wanted(caches[1])
+    assert make is streaming or again.repeats > 20, "its buffers move with every width here"
     assert again.captured <= 9, "three widths, once for each size of the buffers"
 
 
@@ -263,7 +274,9 @@ def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], Staging
             for on in ons:
                 on.keep(on.cache.num_committed)
             context = context[: ons[0].length + 1]
-    assert again.captured <= 40 and again.repeats > 90
+        captured.capture_wanted(ons[1].cache)
+        ons[1].cache.check_integrity()
+    assert again.captured <= 40 and again.repeats > 70
 
 
 def test_an_unobserved_chain_of_any_width_runs_as_a_tree_that_was_prepared() -> None:

@@ -39,6 +39,7 @@ class FakeEngine:
     def __init__(self, config: EngineConfig) -> None:
         self._config, self._document, self._cancelled = config, None, threading.Event()
         self._looks = 0
+        self._asked: str | None = None
 
     def check(self) -> Iterator[Event]:
         yield MachineInfo((("CPU", "one"),))
@@ -77,9 +78,18 @@ class FakeEngine:
         self._document = document
         yield DocumentOpened(document.id, 3, (PageSpan("1", 0, 3),), 0.1, 0.1, False, 1000)
 
+    def prepare(self) -> Iterator[Event]:
+        self._cancelled.clear()
+        if self._asked == "prepare with a bug":
+            raise RuntimeError("a bug between answers")
+        while self._asked == "prepare for long" and not self._cancelled.wait(0.01):
+            yield PrefillProgress(0, 3, 1.0, None, "warm-up")
+        yield PrefillProgress(3, 3, 1.0, 0.0, "warm-up")
+
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
         self._cancelled.clear()
+        self._asked = question
         if question == "print":
             print("noise on stdout")
             os.write(1, b"more noise\n")

@@ -346,3 +346,24 @@ def test_dead_children_leave_no_files_open(client: EngineClient) -> None:
         errors.append(caught.value)
         assert "Book" in text_of(list(client.ask("what?")))
     assert me.num_fds() <= before
+
+
+def test_between_answers_the_next_one_is_prepared_until_it_comes(client: EngineClient) -> None:
+    """Nobody is told, nobody waits, and a request that comes ends it."""
+    list(client.open_document(BOOK))
+    first = list(client.ask("prepare for long"))
+    assert isinstance(first[-1], Finished) and client.status().state == "idle"
+    for question in ("prepare for long", "what?"):
+        assert isinstance(list(client.ask(question))[-1], Finished)
+    told = list(client.prepare())
+    assert [event.stage for event in told] == ["warm-up"] and client.status().state == "idle"
+
+
+def test_an_engine_that_dies_between_answers_is_started_again(client: EngineClient) -> None:
+    list(client.open_document(BOOK))
+    before = client.status().pid
+    list(client.ask("prepare with a bug"))
+    wait_until(lambda: client.status().state == "dead")
+    answer = list(client.ask("what?"))
+    assert isinstance(answer[-1], Finished) and client.status().pid != before
+    assert text_of(answer).split()[1] == "Book"

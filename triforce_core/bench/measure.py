@@ -168,6 +168,8 @@ def _pairs(engine: Engine, title: str, questions: Sequence[str | None], row: Row
     say(f"{title}: warming up {row.name}")
     most = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens) if warm else row.sampling.max_new_tokens
     _answer(engine, questions[0], replace(row.sampling, max_new_tokens=most), row.speculation)
+    for _ in engine.prepare():
+        pass
     fast: list[list[Answer]] = [[] for _ in questions]
     for number, question in enumerate(questions):
         for repeat in range(repeats):

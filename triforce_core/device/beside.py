@@ -1,4 +1,4 @@
-"""What a device does while the host does something else, and what the host reads of it later."""
+"""What a device does while the host does something else, and what the two hand each other meanwhile."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ class Beside:
         """What is queued from now on waits for it; the host does not."""
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+
+
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """Values of the host's on the device. Neither waits for the other: from memory that is not pinned a copy would wait
+    for all that the device has to do."""
+    if device.type != "cuda" or values.is_cuda:
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
 
 
 def later(values: Tensor) -> Callable[[], Tensor]:

@@ -31,6 +31,10 @@ class StageClock:
         event.record()
         self._moments.append((stage, event))
 
+    def clear(self) -> None:
+        """Forget the marks; waits for nothing."""
+        self._moments.clear()
+
     def read(self) -> dict[str, float]:
         """Milliseconds per stage since the last ``read``; waits for the device to reach the last mark."""
         moments, self._moments = self._moments, []
@@ -39,6 +43,28 @@ class StageClock:
             if stage:
                 spent[stage] = spent.get(stage, 0.0) + _between(before, now)
         return spent
+
+
+class Moment:
+    """When the device comes to this point, on the host's clock; without a GPU that is now."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._now = perf_counter()
+        self._event: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=True)
+            self._event.record()
+
+    def when(self) -> float:
+        """As ``perf_counter`` has it. The first call waits for all that the device was given until then: ask where it
+        is idle."""
+        if self._event is not None:
+            idle = torch.cuda.Event(enable_timing=True)
+            idle.record()
+            idle.synchronize()
+            self._now = perf_counter() - self._event.elapsed_time(idle) / 1e3
+            self._event = None
+        return self._now
 
 
 def _between(before: float | torch.cuda.Event, now: float | torch.cuda.Event) -> float:

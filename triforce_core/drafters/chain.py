@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..device.beside import sent
 from ..kv_cache.base import KVCache
 from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler, chances
@@ -54,7 +55,7 @@ class ModelOnCache:
 
     def feed(self, token_ids: Sequence[int], logits_rows: int) -> Tensor:
         """Stage these tokens, each behind the one before; logits [logits_rows, V] of the last of them."""
-        ids = torch.tensor(token_ids, dtype=torch.int64, device=self.device)
+        ids = sent(torch.tensor(token_ids, dtype=torch.int64), self.device)
         self._stage(token_ids)
         return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer)
 
@@ -62,7 +63,7 @@ class ModelOnCache:
         """Stage these tokens, each behind the staged one that ``parents`` names as they are counted, these included;
         logits [logits_rows, V] of the last of them. Until ``keep`` or ``agree``, more can only be grown."""
         before = self.num_staged
-        ids = torch.tensor(token_ids, dtype=torch.int64, device=self.device)
+        ids = sent(torch.tensor(token_ids, dtype=torch.int64), self.device)
         chain = self._parents == list(range(-1, before - 1)) and min(parents) >= before - 1
         self._staged.extend(token_ids)
         self._parents.extend(parents)

@@ -67,11 +67,7 @@ class DeviceLoop(Drafter):
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         if sampler.masks is not None:
             return self.host.propose(context, num_draft_tokens, sampler)
-        if self._small is not None and isinstance(self.host, HierarchicalDrafter):
-            self._gamma = self.host.gamma1  # another one from draft to draft, but never none
-            assert self._gamma > 0
-        # The last round may overshoot, and the tier above stages one token more.
-        wanted = min(num_draft_tokens, min(seat.cache.room for seat in self._seats) - self._gamma - 1)
+        wanted = self._most(num_draft_tokens)
         if wanted < 1 or len(context) < REREAD:
             return Draft()
         state = self._begin(context, wanted, sampler)
@@ -92,6 +88,14 @@ class DeviceLoop(Drafter):
         laws: Sequence[Tensor | None] = [None] * count if sampler.by_draws else state.laws[:count].clone().unbind()
         origins = [self._below if below else self.tier for below in written.kept[:count]]
         return Draft(emitted[:count], list(laws), origins, sureness=written.sure[:count] if goes_on is not None else [])
+
+    def _most(self, num_draft_tokens: int) -> int:
+        """Of them as many as there is room for, with the chain that the host's drafter has now."""
+        if self._small is not None and isinstance(self.host, HierarchicalDrafter):
+            self._gamma = self.host.gamma1  # another one from draft to draft, but never none
+            assert self._gamma > 0
+        # The last round may overshoot, and the tier above stages one token more.
+        return min(num_draft_tokens, min(seat.cache.room for seat in self._seats) - self._gamma - 1)
 
     def _all(self, state: LoopState, sampler: Sampler, wanted: int) -> Written:
         """As many rounds as so many tokens take."""
@@ -118,7 +122,7 @@ class DeviceLoop(Drafter):
                     and goes_on(written.sure, len(written.token_ids), len(under_way)))
 
     def _begin(self, context: Sequence[int], wanted: int, sampler: Sampler) -> LoopState:
-        """Everything the rounds read, in its place; captured, if these rounds were not."""
+        """Everything the rounds read, in its place; what was captured over buffers that moved is forgotten."""
         room, vocabulary = wanted + self._gamma, self._seats[-1].model.config.vocab_size
         starts = [seat.begin(context, room) for seat in self._seats]
         state = self._states.get(self._gamma)
@@ -130,20 +134,31 @@ class DeviceLoop(Drafter):
             self._valid, self._graphs = valid, {}
             self._capture = self._new_capture() if self._new_capture else None
         state.write(context, starts, sampler, room)
-        if self._capture is not None and (self._gamma, sampler.kind) not in self._graphs:
-            self._graphs[self._gamma, sampler.kind] = [self._capture(partial(part, state, sampler.kind))[0]
-                                                       for part in self._parts]
-            state.rewrite()  # capturing has run a round
         return state
+
+    @torch.inference_mode()
+    def prepare(self, context: Sequence[int], num_draft_tokens: int, samplers: Sequence[Sampler]) -> None:
+        """Capture the rounds of drafts of up to so many tokens after ``context``, with choices as these samplers make
+        them, where they are not: no answer waits for it. What is not captured runs as usual, which takes longer."""
+        wanted = self._most(num_draft_tokens)
+        if self._new_capture is None or wanted < 1 or len(context) < REREAD:
+            return
+        for sampler in samplers:
+            state = self._begin(context, wanted, sampler)
+            if self._capture is not None and (self._gamma, sampler.kind) not in self._graphs:
+                self._graphs[self._gamma, sampler.kind] = [self._capture(partial(part, state, sampler.kind))[0]
+                                                           for part in self._parts]
+        self.host.settle(context, committed=False)  # what was begun behind the context
 
     @property
     def _parts(self) -> list[Callable[[LoopState, LawKind], None]]:
         return [part for part, seat in ((self._draft, self._small), (self._check, self._middle)) if seat is not None]
 
     def _round(self, state: LoopState, kind: LawKind) -> None:
+        captured = self._graphs.get((self._gamma, kind))
         for number, part in enumerate(self._parts):
-            if self._capture is not None:
-                self._graphs[self._gamma, kind][number]()
+            if captured is not None:
+                captured[number]()
             else:
                 part(state, kind)
             self._clock.mark(self.tier if part == self._check else self._below)

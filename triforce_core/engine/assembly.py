@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from torch import Tensor
@@ -23,6 +23,7 @@ from ..kv_cache.full import FullCache
 from ..kv_cache.indexed import IndexedCache
 from ..kv_cache.marked import MarkedCache
 from ..kv_cache.offloaded import OffloadedCache
+from ..model import Llama
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, GoesOn, NoDrafter
 from ..tuning.controller import Choice
@@ -64,7 +65,7 @@ class Hierarchy:
         self._means: ChunkMeans | None = None
         self._rounds = 0
         self._observes = True
-        self._rehearsed_quotes = False
+        self._ran_any_width = False
         self.drafter: Drafter = NoDrafter()
         if dials.small_model:
             if dials.draft_cache == "cross":
@@ -135,40 +136,49 @@ class Hierarchy:
         if self._text is not None:
             self._text.agree(context)
         self._choose()
-        self._clock.read()  # no round's time
+        self._clock.clear()  # no round's time
 
-    def captures(self, context: list[int], sampler: Sampler, *, quoting: bool) -> list[Callable[[], None]]:
-        """After ``start``, each to be called in order: they run what rounds will run, so that none of them waits for
-        a capture, or for a kernel to be compiled. What is staged on the way is forgotten. sampler: like the answer's,
-        but not its own. quoting: answers may be held to the document's words."""
+    def preparations(self, context: list[int], samplers: Sequence[Sampler], *,
+                     quoting: bool) -> list[Callable[[], object]]:
+        """After ``start``, each to be called in order: what rounds will run is captured where it is not, so that no
+        answer waits for a capture, or for a kernel to be compiled. What is staged on the way is forgotten.
+
+        samplers: one for each kind of choices that answers may make, none of them an answer's own. quoting: answers
+        may be held to the document's words."""
         dials = self.dials
         beyond = max(dials.gamma1s) if dials.has_middle else 0
         ends = range(1, dials.longest + 1) if self.tells_sureness and len(dials.gamma2s) > 1 else dials.gamma2s
         widths = {end + more for end in ends for more in range(beyond + 1)}
         widths = {dials.tree_size} if dials.verifies_trees else widths | ({0} if dials.may_rest else set())
         observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
-        steps: list[Callable[[], None]] = [
+        steps: list[Callable[[], object]] = [
             partial(self._target.prepare, self._full.cache, drafted + 1, observer, tree=dials.verifies_trees)
             for drafted in sorted(widths) for observer in observers]
         steps += [partial(self._target.prepare, self._full.cache, copied + 1, self._accumulated or self._observer)
                   for copied in (_COPIES if dials.straight else ())]
-        if quoting and not self._rehearsed_quotes:
-            self._rehearsed_quotes = True
-            parts = [on for on in (self._small, self._reviewer or self._newest) if on is not None]
+        parts = [on for on in (self._small, self._reviewer or self._newest) if on is not None]
+        if quoting:
             # A pass that streams its cache takes about as long as compiling does.
-            whole = None if self._chosen_in_passing else self._full
+            whole = None if self._chosen_in_passing or self._ran_any_width else self._full
+            self._ran_any_width = True
             steps += any_width(whole, parts, dials.chunk_size, self._observer.mass_rows)
-        return [*steps, partial(self._rehearse, context, sampler)]
+        steps += [partial(on.model.capture_wanted, on.cache) for on in (self._full, *parts)
+                  if isinstance(on.model, Llama)]
+        # The longest first: buffers that grow for it would take shorter ones' captures along.
+        return steps + [partial(self._capture_drafts, context, samplers, gamma1)
+                        for gamma1 in sorted(dials.gamma1s, reverse=True)]
 
-    def _rehearse(self, context: list[int], sampler: Sampler) -> None:
-        # The longest first: buffers that grow for it would take shorter ones' captures along. Held to the document the
-        # host leads, and which passes come depends on what is quoted.
-        for gamma1 in sorted(self.dials.gamma1s, reverse=True) if sampler.masks is None else ():
+    def _capture_drafts(self, context: list[int], samplers: Sequence[Sampler], gamma1: int) -> None:
+        if isinstance(self.tiers, DeviceLoop):
             self._set_chain(gamma1)
-            self.drafter.propose(context, self.dials.longest, sampler)
-            self.drafter.settle(context, committed=False)
-        for forgotten in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes, self.drafter.ranks):
-            forgotten()
+            self.tiers.prepare(context, self.dials.longest, samplers)
+
+    def forget(self) -> None:
+        """What is told of rounds: those before belong to no answer."""
+        self.after_round()
+        for told in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes, self.drafter.ranks,
+                     self.milliseconds):
+            told()
 
     def milliseconds(self) -> dict[str, float]:
         """Of the choice that the last round's drafts were made with; clears it. Waits for nothing."""

@@ -178,10 +178,13 @@ class _Bench:
         if hierarchy is None:
             return
         measure = partial(measure_costs, hierarchy, self._full, self._context, observer, dials, self._loaded.shard,
-                          Sampler(SamplingParams()))
+                          Sampler(SamplingParams()), self._cancelled)
         costs = measure()
+        if costs is None:
+            return
         if not steps_only and self._loaded.shard.least(perf_counter() - self._started < _PATIENCE):
-            costs = quickest(costs, measure())
+            again = measure()
+            costs = costs if again is None else quickest(costs, again)
         if steps_only:
             self._measured.records.keep_steps(tiers(dials), costs.steps)
         else:
@@ -227,8 +230,8 @@ class _Bench:
         hierarchy.start(self._context)
         if self._loaded.target.graphs is not None:
             self._loaded.target.prepare(self._full.cache, 1)
-            for capture in hierarchy.captures(self._context, Sampler(SamplingParams()), quoting=False):
-                capture()
+            for prepare in hierarchy.preparations(self._context, [Sampler(SamplingParams())], quoting=False):
+                prepare()
         return hierarchy, dials, AttentionMass(dials.chunk_size, MASS_ROWS)
 
 

@@ -66,6 +66,7 @@ class Engine:
         self._read_seconds = 0.0  # what reading the open document cost, now or when it was saved
         self._measured: Measured | None = None  # of the loaded model; None where nothing is kept
         self._cancel = Event()
+        self._settings = SamplingParams(), SpeculationConfig()  # of the last answer: the next one's, most likely
         self._saved = SavedReadings(config.saved_readings, config.saved_quota_bytes) if config.saved_readings else None
 
     def check(self) -> Iterator[MachineInfo | ModelInfo]:
@@ -191,9 +192,8 @@ class Engine:
         self._read_seconds = read_seconds
         self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._measured), plan
         yield from self._session.read_small(self._cancelled)
-        yield from self._session.warm_up(self._cancelled)
-        if self._measured is not None:
-            self._measured.plan(self._session.usual(len(tokens)))  # to be shown
+        self._session.plan()
+        yield from self._session.prepare(*self._settings, self._cancelled)
         yield self._opened(prompt, perf_counter() - started, restored)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
@@ -204,8 +204,25 @@ class Engine:
         Raises ContextTooLongError, ConfigError; NotEnoughMemoryError, after which the document must be opened again."""
         assert self._session is not None, "open a document first"
         self._cancel.clear()
+        if speculation.engine != "autoregressive":  # plain decoding needs next to nothing
+            self._settings = sampling, speculation
         answer = self._session.ask(question, history, sampling, speculation, self._cancelled, system)
         yield from self._within_memory("answering", answer)
+
+    def prepare(self) -> Iterator[PrefillProgress]:
+        """Between answers: make ready what the last one's settings need and was not there yet, as another one with them
+        may follow. Cancelled, or without a document, it ends early. Where memory runs out nothing is made ready."""
+        if self._session is None:
+            return
+        self._cancel.clear()
+        try:
+            yield from self._session.prepare(*self._settings, self._cancelled)
+        except Exception as error:
+            # One rank alone cannot do without what the others go on with.
+            if self._shard.world > 1 or not (isinstance(error, NotEnoughMemoryError) or ran_out(error)):
+                raise
+            self._session.let_go()
+            give_back(error)
 
     def facts(self) -> EngineFacts | None:
         """Where things lie now; None before the model is loaded. From any thread; waits for nothing."""

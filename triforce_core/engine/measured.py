@@ -19,7 +19,6 @@ from ..drafters.chain import QUOTE, ModelOnCache
 from ..drafters.ngram import NGRAM
 from ..events import RoundEvent
 from ..kv_cache.full import FullCache
-from ..sampling import Sampler
 from ..tuning.costs import Costs
 from ..tuning.plan import Changes, Lengths, Way, make_plan
 from ..tuning.records import Records, Subject
@@ -66,7 +65,7 @@ class Measured:
         self._loaded = loaded
 
     def costs(self, dials: Dials, full: ModelOnCache, context_tokens: int, law: str) -> Costs | None:
-        """Measured before, near enough; None on every rank, or on none. law: see ``law_of``."""
+        """Measured before, near enough; None on every rank, or on none. law: see ``Pacing``."""
         known = (self.records.costs(where(full) + law, tiers(dials) + law, context_tokens, dials.gamma1s)
                  if _lasts(dials) else None)
         return known if self._loaded.shard.least(known is not None) else None
@@ -221,13 +220,6 @@ def tiers(dials: Dials) -> str:
              f"{dials.refresh} every {dials.refresh_every}, weights {dials.retrieval_weights}"
     lenient = f", lenience {dials.lenience:g}" if dials.lenience != 1.0 else ""
     return f"{small}{copies}; {middle if dials.has_middle else 'no middle tier'}{lenient}"
-
-
-def law_of(sampler: Sampler) -> str:
-    """What, beside the tiers, passes take their time from; nothing for greedy choices."""
-    if sampler.kind.greedy:
-        return ""
-    return "; drawn with noise" if sampler.by_draws else "; drawn from laws"
 
 
 def shown(dials: Dials, context_tokens: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -22,7 +22,7 @@ from ..tuning.costs import Costs, Curve, middle
 from .assembly import Hierarchy
 from .attention_map import AttentionMass
 from .dials import Dials
-from .measured import Measured, law_of
+from .measured import Measured
 
 # What is assumed before anything was seen: priors, soon overruled. Measured with the built-in pair at 30,000 tokens.
 _RIGHT = {"retrieval": 0.95, "streaming": 0.85, "h2o": 0.85, "streaming-h2o": 0.85, "top-k": 0.95, "none": 0.5}
@@ -59,25 +59,35 @@ class Pacing:
         self._known: dict[tuple[float, bool], Controller] = {}
         self._controller: Controller | None = None
 
-    def measure(self, context: Sequence[int], observer: AttentionMass, sampler: Sampler) -> None:
+    def measure(self, context: Sequence[int], observer: AttentionMass, sampler: Sampler,
+                cancelled: Callable[[], bool]) -> None:
         """What rounds after ``context`` cost, unless it is known or of no use. The hierarchy has started there; what is
-        staged on the way is forgotten. observer: sees passes over made-up drafts. sampler: chooses as the answer's
-        does; its masks, if that is held to a document, leave every token."""
+        staged on the way is forgotten. observer: sees passes over made-up drafts. sampler: chooses as answers do; its
+        masks, if those are held to a document, leave every token. cancelled: asked after every pass; then nothing is
+        known."""
         law = self._law(sampler)
-        if law in self._costs or self._ways.settled:
+        if self._ways.settled or self._known_costs(context, law) is not None:
             return
-        dials, known = self._hierarchy.dials, self._measured
-        costs = known.costs(dials, self._full, len(context), law) if known is not None else None
+        dials = self._hierarchy.dials
+        costs = measure_costs(self._hierarchy, self._full, context, observer, dials, self._shard, sampler, cancelled)
         if costs is None:
-            costs = measure_costs(self._hierarchy, self._full, context, observer, dials, self._shard, sampler)
-            if known is not None:
-                known.keep(dials, self._full, len(context), law, costs)
+            return
         self._costs[law] = costs
+        if self._measured is not None:
+            self._measured.keep(dials, self._full, len(context), law, costs)
+
+    def _known_costs(self, context: Sequence[int], law: str) -> Costs | None:
+        """Measured here, or before."""
+        if law not in self._costs and self._measured is not None and not self._ways.settled:
+            costs = self._measured.costs(self._hierarchy.dials, self._full, len(context), law)
+            if costs is not None:
+                self._costs[law] = costs
+        return self._costs.get(law)
 
     def begin(self, context: Sequence[int], sampler: Sampler) -> None:
-        """An answer after ``context``, once that was measured."""
+        """An answer after ``context``. Where nothing was measured for it, the usual lengths stay."""
         self._controller = None
-        costs = self._costs.get(self._law(sampler))
+        costs = self._known_costs(context, self._law(sampler))
         if costs is None:
             return
         temperature, quotes = sampler.params.temperature, bool(sampler.forced(context, 1))
@@ -90,6 +100,7 @@ class Pacing:
             # A CPU is shared with all else that runs: times there go up and down by a third, and lengths would follow.
             self._known[kind] = self._new(costs, hoped, temperature, clocks=self._full.device.type == "cuda")
         self._controller = self._known[kind]
+        self._controller.begin()
 
     def next(self) -> Choice:
         """Of the next round; on every rank the same."""
@@ -126,9 +137,12 @@ class Pacing:
 
     def _law(self, sampler: Sampler) -> str:
         """What passes and steps take their time from. Where masks are at work the host leads the drafts, which on a GPU
-        takes up to twice as long: with the other steps' times drafts went on for long behind quotations."""
-        hosted = sampler.masks is not None and isinstance(self._hierarchy.tiers, DeviceLoop)
-        return law_of(sampler) + ("; the host leads" if hosted else "")
+        takes up to twice as long: with the other steps' times drafts went on for long behind quotations. To draw with
+        noise takes about what drawing from laws does; beside a CPU's passes how tokens are chosen takes no time."""
+        if not isinstance(self._hierarchy.tiers, DeviceLoop):
+            return ""
+        drawn = "" if sampler.kind.greedy else "; drawn from laws"
+        return drawn + ("; the host leads" if sampler.masks is not None else "")
 
     def why(self) -> str:
         """Why the last answer's drafts are as long as they are; empty where that was given."""
@@ -151,8 +165,10 @@ class _Given(NoDrafter):
 
 
 def measure_costs(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[int], observer: AttentionMass,
-                  dials: Dials, shard: Shard, sampler: Sampler) -> Costs:
-    """Medians of a few repeats, of fewer where passes are long. dials: with the lengths to choose from."""
+                  dials: Dials, shard: Shard, sampler: Sampler, cancelled: Callable[[], bool] = lambda: False
+                  ) -> Costs | None:
+    """Medians of a few repeats, of fewer where passes are long. dials: with the lengths to choose from. cancelled:
+    asked after every pass, on every rank alike; then there are none."""
     room = min(full.cache.room, len(context)) - 1  # type: ignore[attr-defined]
     shortest, longest = min(dials.gamma2s), dials.most or max(dials.gamma2s)
     widths = sorted({min(room, drafted) for drafted in (shortest, (shortest + longest) // 2, longest)})
@@ -166,13 +182,19 @@ def measure_costs(hierarchy: Hierarchy, full: ModelOnCache, context: Sequence[in
     if shard.same([int(short)])[0]:  # every rank makes the same passes
         for drafted in widths:
             _pass(full, context, drafted, observer, sampler)
+            if cancelled():
+                return None
     started = perf_counter()
     for _ in range(_REPEATS):
         plain.append(_pass(full, context, 0, None, sampler))
         for drafted in widths:
+            if cancelled():
+                return None
             verify[drafted].append(_pass(full, context, drafted, observer, sampler))
         choose.append(hierarchy.time_choice())
         for gamma1 in dials.gamma1s:
+            if cancelled():
+                return None
             hierarchy.begin(Choice(gamma1, _STEPS))
             steps[gamma1].append(_step(hierarchy, context, sampler))
         if shard.same([int(perf_counter() - started > _PATIENCE)])[0]:

@@ -3,53 +3,60 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from time import perf_counter
 
 from ..config import HEAVY_HITTERS, SamplingParams, SpeculationConfig
+from ..device.stage_clock import Moment
 from ..documents.prompt import DocumentPrompt, PromptBuilder
-from ..drafters.chain import QUOTE, ModelOnCache
+from ..drafters.chain import ModelOnCache
 from ..drafters.ngram import TextIndex
 from ..errors import ContextTooLongError
-from ..events import (
-    AttendedChunk,
-    Finished,
-    FinishReason,
-    PrefillProgress,
-    QuoteEvent,
-    RoundEvent,
-    TextDelta,
-    TierCount,
-    TokenChance,
-    Turn,
-)
+from ..events import Finished, FinishReason, PrefillProgress, QuoteEvent, RoundEvent, TextDelta, Turn
 from ..kv_cache.offloaded import OffloadedCache
-from ..metrics import answer_stats
+from ..metrics import generated_tokens
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
-from ..speculation.round import Round, speculate
 from ..tuning.controller import Choice
 from ..verbatim import QuoteConstraint
 from .accumulated import AccumulatedMass
+from .answer import Answer, Prompt
 from .assembly import Hierarchy, dials_for
 from .attention_map import MASS_ROWS, AttendedMap, AttentionMass
+from .decode_loop import DecodeLoop
 from .dials import Dials
 from .loading import Loaded
 from .measured import Asked, Measured
 from .pacing import Pacing
 from .prefill import prefill
-from .quoting import AnyWords, QuoteMasks, QuoteReport
+from .quoting import AnyWords, QuoteMasks
 from .rehearsal import questions
 from .small_model import SmallReading
 
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.
 _OBSERVED = 16
-_TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
+_ROOM = 64  # tokens behind a context that preparing writes and takes back
+# Every kind of choice that takes other kernels or other captured rounds: what the values are does not matter.
+_GREEDY, _DRAWN = SamplingParams(alternatives=1), SamplingParams(temperature=0.6, alternatives=1)
+_FILTERED = replace(_DRAWN, top_p=0.9)
+_KINDS = ((_GREEDY, "rejection"), (_DRAWN, "rejection"), (_FILTERED, "rejection"), (_DRAWN, "coupled"),
+          (_FILTERED, "coupled"))
 
 AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """What drafts for one answer. observer: of the passes that choose chunks; hierarchy None: plain decoding;
+    accumulated: of all passes, for H2O."""
+
+    observer: AttentionMass
+    drafter: Drafter
+    hierarchy: Hierarchy | None
+    accumulated: AccumulatedMass | None
 
 
 class Session:
@@ -68,13 +75,15 @@ class Session:
         self._observer: AttentionMass | None = None
         self._accumulated: AccumulatedMass | None = None  # of this document, once H2O was asked for
         self._reading: SmallReading | None = None  # the small model's, once it was asked to attend marked chunks
+        self._warmed: Hierarchy | None = None  # whose rounds have been run
+        self._planned: Mapping[str, int | str] = {}  # settings in the place of "auto", see ``plan``
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, cancelled: Callable[[], bool], system: str = "") -> Iterator[AnswerEvent]:
         """Answer, round by round; ``question`` None goes on with the document's own text.
 
         Raises ContextTooLongError, ConfigError (an empty question, or a system text for a model that follows none).
-        Closing the generator is safe."""
+        Closing the generator is safe. Captures and measures nothing: what is not prepared runs as it is."""
         started = perf_counter()
         context = self._context(question, history, system)
         room = self.loaded.info.max_context - len(context)
@@ -86,106 +95,72 @@ class Session:
         reused = self._rewind(context)
         asked = self._asked(question, sampling, speculation, len(context))
         dials = self._dials(asked)
-        observer, drafter, hierarchy = self._prepare(dials)
-        if hierarchy is not None:
-            hierarchy.reset()
-        accumulated = self._accumulated if dials.middle_cache in HEAVY_HITTERS else None
-        if accumulated is not None:  # what it has not seen read is read again
-            reused = self._rewind(context, accumulated.rewind(reused))
-        yield from self._prefill(context, observer, accumulated, cancelled)
-        unread = self.full.length < len(context) - 1
-        if self._reading is not None and dials.draft_cache == "cross" and not unread:
-            yield from self._reading.read(context, self._chunk, cancelled)
-            unread = self._reading.full.length < len(context) - 1
-        if unread:
-            yield self._finished("cancelled", [], [], None, dials, len(context) - reused, reused, started, started)
-            return
-        attended = AttendedMap(self.prompt.pages, len(self._document), dials.chunk_size, self.loaded.shard)
-        if observer.latest is not None:
-            attended.see(observer.latest)
-        shares = attended.add_seen()
+        tiers = self._tiers(dials)
+        if tiers.accumulated is not None:  # what it has not seen read is read again
+            reused = self._rewind(context, tiers.accumulated.rewind(reused))
         constraint = self._constraint(question, speculation)
-        if hierarchy is not None:
-            # Going on with the text, or held to its words, the small model does as well on the newest tokens, and
-            # marking takes its time: with llama3-8b's shape on an H200 1 to 2.6 of a round's 20 to 27 ms.
-            hierarchy.start(context, marks=(question is not None and constraint is None)
-                            or speculation.draft_cache == "cross")
-        new_sampler = partial(self._sampler, question, sampling, speculation, constraint, len(context))
-        if self.loaded.target.graphs is not None:
-            for capture in self._captures(context, hierarchy, new_sampler(), quoting=constraint is not None):
-                capture()
-        sampler = new_sampler()
-        report = QuoteReport(constraint, self.builder, self.prompt) if constraint is not None else None
-        pacing = self._pacing if hierarchy is not None else None
-        if pacing is not None:
-            pacing.measure(context, AttentionMass(observer.chunk_size, observer.mass_rows),
-                           self._measuring(sampling, speculation.verifier, held=constraint is not None))
-            pacing.begin(context, sampler)
-        prefilled = perf_counter()
-        answer_start, limit = len(context), min(sampling.max_new_tokens, room)
-        decoder = self.builder.tokenizer.stream_decoder(None if constraint is None else constraint.opening)
-        rounds: list[RoundEvent] = []
-        texts: list[str] = []
-        reason: FinishReason | None = None
-        while reason is None:
-            if cancelled():
-                reason = "cancelled"
-                break
-            left = limit - (len(context) - answer_start)
-            began, streamed = perf_counter(), self.full.cache.streamed_bytes
-            choice = pacing.next() if pacing is not None else Choice(0, 0)
-            wanted = hierarchy.begin(choice) if hierarchy is not None else 0
-            measured = hierarchy is not None and hierarchy.measures_next_round
-            self.full.observer = (accumulated or observer) if measured else None
-            # A draft beyond the answer's limit is verified whole, as its pass may be captured in that width only.
-            most = min(self._alike(context), self.loaded.info.max_context - len(context) - 1)
-            done = speculate(self.full, drafter, context, min(wanted, left - 1, most), sampler,
-                             most=most if choice.most is None else min(most, choice.most),
-                             alternatives=sampling.alternatives,
-                             meanwhile=partial(hierarchy.meanwhile, attended.see) if hierarchy and measured else None)
-            tokens, reason = self._cut(done.verdict.token_ids, sampler.stop, left)
-            if reason == "length" and room < sampling.max_new_tokens:
-                reason = "context"
-            context.extend(tokens)
-            self.full.keep(min(len(context), self.full.length))
-            self.full.commit()
-            drafter.settle(context, committed=True)
-            chose = {}
-            if hierarchy is not None:
-                hierarchy.after_round()
-                chose = hierarchy.milliseconds()
-            self._read += context[len(self._read) : self.full.length]
-            streamed = self.full.cache.streamed_bytes - streamed
-            spent = {**drafter.milliseconds(), "verify": done.verify_milliseconds, **chose}
-            shares = attended.add_seen() or shares
-            shown = [decoder.feed(token) for token in (tokens[:-1] if reason == "stop" else tokens)]
-            event = self._event(len(rounds), choice, done, tokens, shown, drafter, shares, spent, streamed, began,
-                                started)
-            if shares is not None and sampling.alternatives:
-                event = replace(event, chunks=self._attended(attended.top_of_newest(_TOP_OF_ROUND), dials.chunk_size))
-            if pacing is not None:
-                pacing.learn(choice, done, event)
-            shares = None
-            rounds.append(event)
-            yield event
-            text = "".join(shown)
-            if text:
-                texts.append(text)
-                yield TextDelta(text, event.elapsed)
-            if report is not None:
-                yield from report.feed(tokens[: len(shown)], shown)
-        tail = decoder.flush()
-        if tail:
-            texts.append(tail)
-            yield TextDelta(tail, perf_counter() - started)
-        if report is not None:
-            yield from report.end()
+        attended = AttendedMap(self.prompt.pages, len(self._document), dials.chunk_size, self.loaded.shard)
+        answer = Answer(self.builder, self.prompt, Prompt(started, len(context) - reused, reused), dials, attended,
+                        constraint, details=sampling.alternatives > 0)
+        yield from self._prefill(context, tiers.observer, tiers.accumulated, cancelled)
+        read = Moment(self.full.device)  # from here on it is decoding, by every figure
+        if self.full.length < len(context) - 1:
+            yield answer.finished("cancelled", [], 0.0)
+            return
+        if tiers.observer.latest is not None:
+            attended.see(tiers.observer.latest)
+        sampler = self._sampler(question, sampling, speculation, constraint, len(context))
+        # Going on with the text, or held to its words, the small model does as well on the newest tokens, and marking
+        # takes its time: with llama3-8b's shape on an H200 1 to 2.6 of a round's 20 to 27 ms.
+        marks = (question is not None and constraint is None) or speculation.draft_cache == "cross"
+        yield from self._start(tiers, dials, context, sampler, cancelled, marks=marks)
+        loop = self._loop(tiers, attended, sampler, context)
+        ended = yield from self._decode(loop, tiers, answer, sampling, read, cancelled)
+        yield from answer.end()
         if self._measured is not None:
-            self._measured.learn(asked, dials, rounds)
-        lengths = pacing.why() if pacing is not None else ""
-        told = replace(dials, why=f"{dials.why}; {lengths}") if lengths else dials
-        yield self._finished(reason, context[answer_start:], rounds, attended, told, answer_start - reused, reused,
-                             started, prefilled, "".join(texts), report.quotes if report is not None else ())
+            self._measured.learn(asked, dials, answer.rounds)
+        told = self._pacing.why() if self._pacing is not None and tiers.hierarchy is not None else ""
+        yield answer.finished(ended, context[len(context) - generated_tokens(answer.rounds) :], read.when() - started,
+                              told)
+
+    def _start(self, tiers: Tiers, dials: Dials, context: list[int], sampler: Sampler,
+               cancelled: Callable[[], bool], *, marks: bool) -> Iterator[PrefillProgress]:
+        """What drafting needs behind a prompt that was read: a part of its price."""
+        if tiers.hierarchy is None:
+            return
+        if self._reading is not None and dials.draft_cache == "cross":
+            yield from self._reading.read(context, self._chunk, cancelled)
+            if cancelled():
+                return
+        tiers.hierarchy.start(context, marks=marks)
+        if self._pacing is not None:
+            self._pacing.begin(context, sampler)
+
+    def _decode(self, loop: DecodeLoop, tiers: Tiers, answer: Answer, sampling: SamplingParams, read: Moment,
+                cancelled: Callable[[], bool]) -> Generator[AnswerEvent, None, FinishReason]:
+        """Rounds until the answer ends; why it did. read: the end of the prompt."""
+        pacing = self._pacing if tiers.hierarchy is not None else None
+        room = self.loaded.info.max_context - len(loop.context)
+        left = min(sampling.max_new_tokens, room)
+        while True:
+            if cancelled():
+                return "cancelled"
+            choice = pacing.next() if pacing is not None else Choice(0, 0)
+            step = loop.step(choice, left)
+            self._read += loop.context[len(self._read) : self.full.length]
+            yield from answer.add(choice, step, tiers.drafter, read.when())
+            if pacing is not None:
+                pacing.learn(choice, step.done, answer.rounds[-1])
+            left -= len(step.tokens)
+            if step.stopped:
+                return "stop"
+            if left <= 0:
+                return "context" if room < sampling.max_new_tokens else "length"
+
+    def _loop(self, tiers: Tiers, attended: AttendedMap, sampler: Sampler, context: list[int]) -> DecodeLoop:
+        return DecodeLoop(self.loaded.target, self.full, tiers.drafter, tiers.hierarchy,
+                          tiers.accumulated or tiers.observer, attended, sampler, context,
+                          self.loaded.info.max_context)
 
     def usual(self, context_tokens: int) -> Asked:
         """A question with the usual settings."""
@@ -197,9 +172,23 @@ class Session:
         return Asked(speculation, sampling, self.full, context_tokens, forces, self._reading)
 
     def _dials(self, asked: Asked) -> Dials:
-        """Every "auto" decided, by what was measured on this machine where that is known."""
-        wanted = self._measured.plan(asked) if self._measured is not None else asked.speculation
+        """Every "auto" decided, by what was measured on this machine where that is known. Where chance decides, the
+        text of a seed depends on how it is drafted, so that no other settings are tried there."""
+        wanted = asked.speculation
+        if asked.by_draws:
+            wanted = replace(wanted, **{name: value for name, value in self._planned.items()
+                                        if getattr(wanted, name) == "auto"})
         return dials_for(self.loaded, self.full, wanted, asked.context_tokens, asked.reading)
+
+    def plan(self) -> None:
+        """Go by what is known of this machine now, until the next time: what an answer has shown changes no answer's
+        caches while the document is open, as nothing would be prepared for them."""
+        if self._measured is None:
+            return
+        usual = self.usual(len(self._document))
+        planned = self._measured.plan(usual)
+        self._planned = {own.name: getattr(planned, own.name) for own in fields(planned)
+                         if getattr(planned, own.name) != getattr(usual.speculation, own.name)}
 
     def read_small(self, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
         """Have the small model read the document where the usual settings ask for that: no question shall wait for it.
@@ -215,28 +204,19 @@ class Session:
                                          max_tokens=self.loaded.info.max_context)
         return self._reading
 
-    def warm_up(self, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
-        """Capture what an answer with the usual settings runs, so that the first question does not wait for it.
-        Ends early when cancelled: what is missing then is captured when it is needed."""
-        context = [*self._document, self._document[-1]]  # which token comes next does not matter
-        if self.loaded.target.graphs is None or len(context) >= self.loaded.info.max_context:
+    def prepare(self, sampling: SamplingParams, speculation: SpeculationConfig,
+                cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+        """Make ready all that answers with these settings run, at any temperature, held to the document's words or
+        free: caches, captured passes and rounds, costs. No answer waits for any of it; what is ready costs next to
+        nothing. Ends early when cancelled: what is missing then runs as it is. Leaves what was read."""
+        context = [*self._read, self._document[-1]]  # which token comes next does not matter
+        if len(context) + _ROOM >= self.loaded.info.max_context:
             return
         started, total = perf_counter(), len(self._document)
         yield PrefillProgress(0, total, 0.0, None, "warm-up")
-        usual = self.usual(len(context))
-        verifier = usual.speculation.verifier
-        observer, _, hierarchy = self._prepare(self._dials(usual))
-        streams = isinstance(self.full.cache, OffloadedCache)  # a pass takes about as long as compiling does
-        steps = questions(None if streams else self.full, self._reading, self._document, self._chunk,
-                          self.loaded.info.max_context - len(context))
-        if hierarchy is not None:
-            steps += [hierarchy.reset, partial(hierarchy.start, context)]
-        steps += self._captures(context, hierarchy, Sampler(usual.sampling, verifier=verifier), quoting=usual.forces)
-        if self._pacing is not None:
-            steps += [partial(self._pacing.measure, context, observer,
-                              self._measuring(usual.sampling, verifier, held=held))
-                      for held in ((True, False) if usual.forces else (False,))]
-        for done, step in enumerate(steps, start=1):  # making the hierarchy, weights and all, was one more
+        asked = self._asked("", sampling, speculation, len(context))
+        steps = self._preparations(self._tiers(self._dials(asked)), asked, context, cancelled)
+        for done, step in enumerate(steps, start=1):  # making the tiers, weights and all, was one more
             if cancelled():
                 return
             step()
@@ -244,16 +224,73 @@ class Session:
             yield PrefillProgress(int(fraction * total), total, fraction * total / max(spent, 1e-9),
                                   spent / fraction - spent, "warm-up")
 
-    def _alike(self, context: Sequence[int]) -> int:
-        """Drafted tokens up to which a verification rounds as plain decoding would, where that is known."""
-        rows = self.loaded.target.alike_rows(self.full.length)
-        return sys.maxsize if rows is None else rows - (len(context) - self.full.length)
+    def _preparations(self, tiers: Tiers, asked: Asked, context: list[int],
+                      cancelled: Callable[[], bool]) -> list[Callable[[], object]]:
+        """To be called in order."""
+        hierarchy, target, captures = tiers.hierarchy, self.loaded.target, self.loaded.target.graphs is not None
+        steps: list[Callable[[], object]] = []
+        if asked.forces:
+            steps.append(partial(self._index_quotations, asked.speculation))
+        if captures:
+            steps += [partial(target.prepare, self.full.cache, 1),
+                      partial(target.prepare, self.full.cache, _OBSERVED, tiers.observer, logits_rows=1)]
+        if hierarchy is None:
+            return steps
+        streams = isinstance(self.full.cache, OffloadedCache)  # a pass takes about as long as compiling does
+        first = self._warmed is not hierarchy
+        if captures and first:
+            steps += questions(None if streams else self.full, self._reading, context[:-1], self._chunk,
+                               self.loaded.info.max_context - len(context))
+        steps.append(partial(self._begin_behind, hierarchy, context))
+        helds = (True, False) if asked.forces else (False,)
+        if captures:
+            kinds = [self._throwaway(params, verifier, held=False) for params, verifier in _KINDS]
+            steps += hierarchy.preparations(context, kinds, quoting=asked.forces)
+            if first and not streams:
+                steps += [partial(self._try_rounds, tiers, context, params, verifier, held)
+                          for held in helds for params, verifier in _KINDS]
+        if self._pacing is not None:
+            steps += [partial(self._pacing.measure, context, tiers.observer,
+                              self._throwaway(params, "rejection", held=held), cancelled)
+                      for held in helds for params in (_GREEDY, _DRAWN)]
+        return [*steps, partial(setattr, self, "_warmed", hierarchy)]
 
-    def _captures(self, context: list[int], hierarchy: Hierarchy | None, sampler: Sampler, *,
-                  quoting: bool) -> list[Callable[[], None]]:
-        """What rounds after ``context`` run, to be captured in this order: see ``Hierarchy.captures``."""
-        return [partial(self.loaded.target.prepare, self.full.cache, 1),
-                *(hierarchy.captures(context, sampler, quoting=quoting) if hierarchy is not None else ())]
+    def let_go(self) -> None:
+        """Give back what drafts, and what a pass that broke off has staged; the next answer makes it anew."""
+        self._hierarchy = self._pacing = self._warmed = None
+        if self._observer is not None:
+            self._observer.follower = None
+        self.full.observer = None
+        self.full.truncate(len(self._read))
+
+    def _index_quotations(self, speculation: SpeculationConfig) -> None:
+        """What quotations are looked up in is made when it is first asked for."""
+        constraint = self._constraint("What does it say?", speculation)
+        if constraint is not None:
+            state = constraint.initial()
+            for token in constraint.opening:
+                state.advance(token).prior()
+
+    def _try_rounds(self, tiers: Tiers, context: list[int], params: SamplingParams, verifier: str, held: bool) -> None:
+        """Run rounds as an answer does, and take them back: libraries load much when it is first used."""
+        before, attended = self.full.length, AttendedMap(self.prompt.pages, len(self._document), 8, self.loaded.shard)
+        sampler = self._throwaway(params, verifier, held=held)
+        loop = self._loop(tiers, attended, sampler, list(context))
+        hierarchy = tiers.hierarchy
+        assert hierarchy is not None
+        for length in (max(hierarchy.dials.gamma2s), 0):
+            loop.step(Choice(max(hierarchy.dials.gamma1s), length), _ROOM)
+        hierarchy.forget()
+        self.full.truncate(before)
+        self._begin_behind(hierarchy, context)
+
+    def _begin_behind(self, hierarchy: Hierarchy, context: list[int]) -> None:
+        """As an answer does; the full cache holds all but the last token."""
+        if self._reading is not None:
+            for _ in self._reading.read(context, self._chunk, lambda: False):
+                pass
+        hierarchy.reset()
+        hierarchy.start(context)
 
     def _context(self, question: str | None, history: Sequence[Turn], system: str = "") -> list[int]:
         """What the answer follows. All of it but the document is read anew where the system text is another."""
@@ -283,22 +320,24 @@ class Session:
         self._read = context[:common]
         return common
 
-    def _prepare(self, dials: Dials) -> tuple[AttentionMass, Drafter, Hierarchy | None]:
+    def _tiers(self, dials: Dials) -> Tiers:
         """Drafters for these dials; caches are made anew only when a dial changed."""
         if self._observer is None or self._observer.chunk_size != dials.chunk_size:
             self._observer = AttentionMass(dials.chunk_size, MASS_ROWS)
             self._hierarchy = self._pacing = None
         if dials.engine == "autoregressive":
-            return self._observer, NoDrafter(), None
+            return Tiers(self._observer, NoDrafter(), None, None)
         heavy = dials.middle_cache in HEAVY_HITTERS
         if heavy:
             if self._accumulated is None:
                 heads = self.loaded.target.config.num_heads
                 self._accumulated = AccumulatedMass(self._observer, heads, len(self._document))
             self._accumulated.shown = self._observer  # another one where chunks have another size
-        # The reason counts the context's tokens: another one needs no other caches, and no other graphs.
-        if self._hierarchy is None or replace(self._hierarchy.dials, why=dials.why) != dials:
-            self._hierarchy = self._pacing = self._observer.follower = None  # its caches go before the new ones come
+        # The reason counts the context's tokens, and both verifiers verify the same drafts: another one needs no other
+        # caches, and no other graphs.
+        if self._hierarchy is None or replace(self._hierarchy.dials, why=dials.why, verifier=dials.verifier) != dials:
+            # Its caches go before the new ones come.
+            self._hierarchy = self._pacing = self._warmed = self._observer.follower = None
             if (dials.ngram or dials.straight) and self._text is None:
                 # Without its end, which is not there when the text itself goes on.
                 self._text = TextIndex(self._document[: len(self._document) - self.builder.tail_length])
@@ -306,7 +345,8 @@ class Session:
             self._hierarchy = Hierarchy(self.loaded, self.full, dials, self._observer,
                                         self._accumulated if heavy else None, self._text, reading)
             self._pacing = Pacing(self._hierarchy, self.full, self.loaded.shard, self._measured)
-        return self._observer, self._hierarchy.drafter, self._hierarchy
+        self._hierarchy.reset()
+        return Tiers(self._observer, self._hierarchy.drafter, self._hierarchy, self._accumulated if heavy else None)
 
     def _prefill(self, context: list[int], observer: AttentionMass, accumulated: AccumulatedMass | None,
                  cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
@@ -343,53 +383,8 @@ class Session:
         return Sampler(sampling, verifier=speculation.verifier, masks=masks, stop=stop,
                        same=shard.same if shard.world > 1 else None)
 
-    def _measuring(self, sampling: SamplingParams, verifier: str, *, held: bool) -> Sampler:
+    def _throwaway(self, params: SamplingParams, verifier: str, *, held: bool) -> Sampler:
+        """No answer's: chooses as answers with these settings do."""
         shard = self.loaded.shard
-        return Sampler(replace(sampling, seed=0), verifier=verifier, masks=AnyWords() if held else None,
+        return Sampler(params, verifier=verifier, masks=AnyWords() if held else None,
                        same=shard.same if shard.world > 1 else None)
-
-    @staticmethod
-    def _cut(tokens: list[int], stop: frozenset[int], left: int) -> tuple[list[int], FinishReason | None]:
-        """What of a round's tokens belongs to the answer, and whether the answer ends there."""
-        for count, token in enumerate(tokens[:left], start=1):
-            if token in stop:
-                return tokens[:count], "stop"
-        return tokens[:left], "length" if len(tokens) >= left else None
-
-    def _event(self, index: int, choice: Choice, done: Round, tokens: list[int], shown: list[str],
-               drafter: Drafter,
-               shares: tuple[float, ...] | None, spent: dict[str, float], streamed: int, began: float,
-               started: float) -> RoundEvent:
-        now = perf_counter()
-        spent["other"] = max(0.0, (now - began) * 1e3 - sum(spent.values()))
-        decode = self.builder.tokenizer.decode
-        chances = tuple(TokenChance(own, tuple((decode([token]), chance) for token, chance in likeliest))
-                        for own, likeliest in done.chances[: len(tokens)])
-        return RoundEvent(index, tuple(tokens), tuple(done.origins[: len(tokens)]),
-                          tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, shares, now - started,
-                          drafter.passes(), streamed, tuple(drafter.ranks()),
-                          tuple(shown) + ("",) * (len(tokens) - len(shown)), chances, done.draft.depth,
-                          choice.gamma1 if choice.gamma2 else 0, choice.gamma2)
-
-    def _finished(self, reason: FinishReason, token_ids: Sequence[int], rounds: list[RoundEvent],
-                  attended: AttendedMap | None, dials: Dials, prompt_tokens: int, reused: int, started: float,
-                  prefilled: float, text: str = "", quotes: tuple[QuoteEvent, ...] = ()) -> Finished:
-        stats = answer_stats(rounds, prompt_tokens=prompt_tokens, reused_tokens=reused,
-                             prefill_seconds=prefilled - started, engine=dials.engine, why=dials.why,
-                             verifier=dials.verifier, dials=dials.shown())
-        chunks = self._attended(attended.top(_TOP_CHUNKS), dials.chunk_size) if attended else ()
-        return Finished(reason, text, tuple(token_ids), stats, chunks, attended.page_shares if attended else (), quotes)
-
-    def _attended(self, found: Sequence[tuple[int, int, float]], size: int) -> tuple[AttendedChunk, ...]:
-        """Chunks of ``size`` tokens, as ``AttendedMap`` names them, with their words."""
-        spans = [(page, chunk * size, min((chunk + 1) * size, len(self._document)), share)
-                 for page, chunk, share in found]
-        return tuple(AttendedChunk(self.prompt.pages[page].label, start, end, share,
-                                   self.builder.tokenizer.decode(self._document[start:end]))
-                     for page, start, end, share in spans)
-
-
-def _tested(done: Round, tier: str) -> list[TierCount]:
-    """What the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
-    givers = zip(done.draft.given_by(tier), done.draft.origins, strict=True)
-    return done.counts([QUOTE if origin == QUOTE else giver for giver, origin in givers])

@@ -5,8 +5,9 @@ is issued at once. What changes between passes is data in fixed places: token id
 write and the filled length. What is baked in is the key: rows, rows of logits, what is observed; and the buffers of one
 cache: if they move (growth), its graphs are dropped.
 
-What is known to come is captured beforehand (``prepare``); any other key when it has come often enough to be worth
-a stop, as many occur once. Knows no model: the pass is a function.
+Capturing takes as long as several passes, so an answer never waits for it: what is known to come is captured
+beforehand (``prepare``); any other key is counted, runs as usual, and is captured between answers (``capture_wanted``)
+once it has come often, as many occur once. Knows no model: the pass is a function.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..device.beside import sent
 from ..kernels import AttentionObserver
 from ..kv_cache.base import KVView
 from ..kv_cache.staging import StagingCache
@@ -93,7 +95,10 @@ class _Place(DeviceSlots):
     def fill(self, token_ids: Tensor, positions: Tensor, slot: int) -> None:
         n = token_ids.shape[0]
         self.token_ids.copy_(token_ids)
-        self._numbers.copy_(torch.cat((positions, torch.arange(slot, slot + n + 1))))
+        self._number(torch.cat((positions, torch.arange(slot, slot + n + 1))))
+
+    def _number(self, numbers: Tensor) -> None:
+        self._numbers.copy_(sent(numbers, self._numbers.device))
 
     def begin(self) -> None:
         """First thing in the pass."""
@@ -115,7 +120,7 @@ class _TreePlace(_Place):
         first = columns - spare - mask.shape[1]
         self.token_ids[spare:].copy_(token_ids)
         own, others = torch.arange(slot, slot + n), torch.arange(slot + n, slot + rows + 1)
-        self._numbers.copy_(torch.cat((positions[:1].expand(spare), positions, others[:-1], own, others[-1:])))
+        self._number(torch.cat((positions[:1].expand(spare), positions, others[:-1], own, others[-1:])))
         self.mask.zero_()
         self.mask[:, :first] = True
         self.mask[spare:, first : first + mask.shape[1]] = mask
@@ -153,7 +158,7 @@ class _Book:
 
     addresses: tuple[int, ...]
     capture: Capture
-    seen: Counter[_Key] = field(default_factory=Counter)
+    wanted: Counter[_Key] = field(default_factory=Counter)  # passes that came and were not captured
     captured: dict[_Key, _Captured] = field(default_factory=dict)
 
 
@@ -166,12 +171,12 @@ class PassGraphs:
         self._new_capture = capture or CudaCapture
         self._books: WeakKeyDictionary[StagingCache, _Book] = WeakKeyDictionary()
 
-    def forward(self, run: RunPass, token_ids: Tensor, positions: Tensor, cache: StagingCache, logits_rows: int,
+    def forward(self, token_ids: Tensor, positions: Tensor, cache: StagingCache, logits_rows: int,
                 observer: AttentionObserver | None) -> Tensor | None:
         """A chain that ``cache.begin`` has announced: logits, or None: nothing done, run it as usual. Where it is not
         captured in its own width, but trees in one it fits in are, it is a tree of a single branch.
 
-        run: the model's pass, always the same. positions: int64 [n], ascending, on the host."""
+        positions: int64 [n], ascending, on the host."""
         n = token_ids.shape[0]
         if n > self._max_rows:
             return None
@@ -188,11 +193,11 @@ class PassGraphs:
         key = _key(token_ids.shape[0], logits_rows, observer)
         if key not in book.captured and _tree_key(n, n, observer) in book.captured:
             mask = torch.ones(n, n, dtype=torch.bool, device=cache.device).tril()
-            return self.forward_tree(run, token_ids[:n], positions[:n], cache, mask, asked, observer)
-        book.seen[key] += 1
-        if key not in book.captured and book.seen[key] < _WORTH_CAPTURING:
+            return self.forward_tree(token_ids[:n], positions[:n], cache, mask, asked, observer)
+        captured = book.captured.get(key)
+        if captured is None:
+            book.wanted[key] += 1
             return None
-        captured = book.captured.get(key) or self._capture(run, book, key, cache, token_ids, positions)
         captured.place.fill(token_ids, positions, cache.next_slot)
         captured.repeat()
         cache.staged_elsewhere()
@@ -201,8 +206,8 @@ class PassGraphs:
         rows = captured.outputs.logits[first : first + asked]
         return rows.clone()  # the next pass writes over it
 
-    def forward_tree(self, run: RunPass, token_ids: Tensor, positions: Tensor, cache: StagingCache, mask: Tensor,
-                     logits_rows: int, observer: AttentionObserver | None) -> Tensor | None:
+    def forward_tree(self, token_ids: Tensor, positions: Tensor, cache: StagingCache, mask: Tensor, logits_rows: int,
+                     observer: AttentionObserver | None) -> Tensor | None:
         """As ``forward``, of a tree that ``cache.begin`` has announced with ``mask`` [n, m], which lies on the device.
 
         Every pass is filled up, observed ones too, and so a tree that lacks a few tokens needs no graph of its own."""
@@ -214,10 +219,10 @@ class PassGraphs:
         cache.begin(rows)  # buffers that must grow for them do it now
         cache.begin(n, mask)
         book = self._book(cache, int(positions.max()))
-        book.seen[key] += 1
-        if key not in book.captured and book.seen[key] < _WORTH_CAPTURING:
+        captured = book.captured.get(key)
+        if captured is None:
+            book.wanted[key] += 1
             return None
-        captured = book.captured.get(key) or self._capture(run, book, key, cache, token_ids, positions, mask)
         assert isinstance(captured.place, _TreePlace)
         captured.place.fill_tree(token_ids, positions, cache.next_slot, mask)
         captured.repeat()
@@ -248,6 +253,25 @@ class PassGraphs:
         if n <= self._max_rows and key not in book.captured:
             token_ids = torch.zeros(n, dtype=torch.int64, device=cache.device)
             self._capture(run, book, key, cache, token_ids, positions)
+
+    def capture_wanted(self, run: RunPass, cache: StagingCache) -> int:
+        """Capture what has come often enough to be worth it; how many passes that were. Nothing may be staged."""
+        book = self._books.get(cache)
+        keys = [key for key, times in book.wanted.items() if times >= _WORTH_CAPTURING] if book is not None else []
+        done = 0
+        for key in keys:
+            rows, columns = key[0], key[4]
+            if rows > cache.room or columns > cache.next_slot + rows:
+                continue
+            cache.begin(rows)
+            positions = cache.positions(rows)
+            book = self._book(cache, int(positions[-1]))
+            book.wanted.pop(key, None)
+            token_ids = torch.zeros(rows, dtype=torch.int64, device=cache.device)
+            mask = torch.ones(rows, columns, dtype=torch.bool, device=cache.device).tril(columns - rows)
+            self._capture(run, book, key, cache, token_ids, positions, mask if columns else None)
+            done += 1
+        return done
 
     def _book(self, cache: StagingCache, highest: int) -> _Book:
         """The cache's graphs; new ones where buffers have moved."""

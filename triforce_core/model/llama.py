@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..device.beside import sent
 from ..device.shard import ALONE, Shard
 from ..kernels import (
     HEAD_KIND,
@@ -201,19 +202,18 @@ class Llama:
         assert token_ids.dim() == 1 and 0 <= logits_rows <= n, (token_ids.shape, logits_rows)
         positions = cache.positions(n, depths)
         cache.begin(n, staged_mask)
-        token_ids = token_ids.to(self.device)
+        token_ids = sent(token_ids, self.device)
         chain = depths is None and staged_mask is None
         # A pass without logits reads what was written elsewhere: hardly two of them have one width.
         if self.graphs is not None and logits_rows and isinstance(cache, StagingCache) and cache.capturable:
             logits = None
             if chain:
-                logits = self.graphs.forward(self._run, token_ids, positions, cache, logits_rows, observer)
+                logits = self.graphs.forward(token_ids, positions, cache, logits_rows, observer)
             elif staged_mask is not None:
-                logits = self.graphs.forward_tree(self._run, token_ids, positions, cache, staged_mask, logits_rows,
-                                                  observer)
+                logits = self.graphs.forward_tree(token_ids, positions, cache, staged_mask, logits_rows, observer)
             if logits is not None:
                 return logits
-        cos, sin = self.rope.rows(positions.to(self.device))
+        cos, sin = self.rope.rows(sent(positions, self.device))
         return self._run(token_ids, cos, sin, cache, logits_rows, observer)
 
     __call__ = forward
@@ -242,13 +242,21 @@ class Llama:
 
     @torch.inference_mode()
     def prepare(self, cache: KVCache, rows: int, observer: AttentionObserver | None = None, *,
-                tree: bool = False) -> None:
-        """Have a pass of so many rows, logits of all of them, captured where passes are and there is room."""
+                tree: bool = False, logits_rows: int | None = None) -> None:
+        """Have a pass of so many rows captured where passes are and there is room. logits_rows: of the last of them
+        (None: of all)."""
         if self.graphs is not None and isinstance(cache, StagingCache) and cache.capturable and rows <= cache.room:
             if tree:
                 self.graphs.prepare_tree(self._run, cache, rows, observer)
             else:
-                self.graphs.prepare(self._run, cache, rows, rows, observer)
+                self.graphs.prepare(self._run, cache, rows, rows if logits_rows is None else logits_rows, observer)
+
+    @torch.inference_mode()
+    def capture_wanted(self, cache: KVCache) -> int:
+        """Have passes captured that came often and were not; how many. Nothing may be staged."""
+        if self.graphs is None or not isinstance(cache, StagingCache) or not cache.capturable:
+            return 0
+        return self.graphs.capture_wanted(self._run, cache)
 
     def _run(self, token_ids: Tensor, cos: Tensor, sin: Tensor, cache: StagesKV, logits_rows: int,
              observer: AttentionObserver | None) -> Tensor:

@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import ceil
+from operator import mul
 from statistics import median
 
 from ..speculation.drafter import GoesOn
@@ -42,6 +44,9 @@ _EARNING = 0.93  # of what rounds earned that the next one does not forget
 _HOPED_PASSES = 4.0  # full passes for which what is hoped to be earned counts
 _BEYOND = 1.5  # times the best length for all rounds alike, that a draft may reach where it is sure
 _FARTHER, _PROVEN = 2, 6  # times what one of so many rounds has held
+# An answer may be so far behind plain decoding, as a share of that one's time for so many tokens or, once it has more,
+# for its own; and drafted tokens that are all right with such odds count as written already.
+_BEHIND, _SHORT, _CERTAIN = 0.1, 20, 0.9
 _DRAFTING = 0.3  # of a full pass that the longest draft must take, or there is nothing to save
 
 
@@ -110,6 +115,11 @@ class Controller:
         self._now: Choice | None = None
         self._brought = self._took = 0.0  # tokens of rounds that drafted, and their milliseconds
         self._held: deque[int] = deque(maxlen=_PROVEN)  # accepted tokens of their drafts
+        self._written, self._ahead = 0, 0.0  # of this answer: tokens, and milliseconds before plain decoding
+
+    def begin(self) -> None:
+        """Another answer of the same kind."""
+        self._written, self._ahead = 0, 0.0
 
     def next(self) -> Choice:
         """Of the next round."""
@@ -174,7 +184,20 @@ class Controller:
         brings = sum(known.share**i * min(1.0, tokens - i + 1) for i in range(1, ceil(tokens) + 1))
         each = 1.0 + known.run_odds * known.run_length
 
+        # What a short answer has lost it seldom wins back: a draft goes on for as long as the answer can bear that all
+        # of it is refused but for what is next to certain. On recorded answers of 10 to 80 tokens (llama3-8b's costs at
+        # 30,000 tokens) 5 % are slower than plain decoding by 5 %, in the place of 19 %; long ones lose nothing.
+        bearable = self._ahead + _BEHIND * self._plain() * max(_SHORT, self._written)
+
+        def can_bear(sureness: Sequence[float], steps: float) -> bool:
+            each = (survival(doubts, [sure]) for sure in sureness)
+            certain = sum(chance >= _CERTAIN for chance in accumulate(each, mul))
+            spent = steps * step + verify.at(1 + tokens * steps) * slowness + self._other(True, self._costs.choose)
+            return spent <= bearable + (certain + 1) * self._plain()
+
         def goes_on(sureness: Sequence[float], num_drafted: int, under_way: int) -> bool:
+            if not can_bear(sureness, max(1.0, num_drafted / tokens) + under_way + 1):
+                return False
             ahead = tokens * under_way
             rows = num_drafted + 1 + ahead * each
             wider = (verify.at(rows + tokens * each) - verify.at(rows)) * slowness
@@ -187,6 +210,7 @@ class Controller:
     def learn(self, seen: RoundSeen) -> None:
         """After each round."""
         plain = self._plain()
+        self._written += seen.num_accepted + 1
         if seen.choice.gamma2 == 0:
             self._rested += 1
             self._lost = max(0.0, self._lost - _TRYING * plain)
@@ -199,6 +223,7 @@ class Controller:
             self._without_chain = 0 if seen.choice.gamma1 else self._without_chain + 1
             spent = self._spent(seen)
             loss = spent - (seen.num_accepted + 1) * plain
+            self._ahead -= loss
             self._brought = _EARNING * self._brought + seen.num_accepted + 1
             self._took = _EARNING * self._took + spent
             self._held.append(seen.num_accepted)

@@ -42,6 +42,7 @@ from .protocol import (
     Load,
     Measure,
     OpenDocument,
+    Prepare,
     Refused,
     Reported,
     Request,
@@ -173,6 +174,16 @@ class EngineClient:
             self._call(job, verb, job.deliver)
 
         return self._enqueue("ask", run)
+
+    def prepare(self) -> Job:
+        """Events PrefillProgress...: see ``Engine.prepare``. The child does so by itself while nothing is asked for:
+        this waits for it."""
+
+        def run(job: Job) -> None:
+            self._bring_up(job)
+            self._call(job, Prepare(), job.deliver)
+
+        return self._enqueue("prepare", run)
 
     def cancel(self, job: Job | None = None) -> None:
         """End a job early (None: the running one), waiting or running. Of no effect when it has ended."""

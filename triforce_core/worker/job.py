@@ -8,9 +8,10 @@ from typing import Literal
 
 from ..events import Event, Finished
 
-JobKind = Literal["check", "load", "tune", "measure", "open", "ask"]
+JobKind = Literal["check", "load", "tune", "measure", "open", "ask", "prepare"]
 DOING: Mapping[JobKind, str] = {"check": "looking around", "load": "starting", "tune": "measuring this machine",
-                                "measure": "measuring a document", "open": "reading", "ask": "answering"}
+                                "measure": "measuring a document", "open": "reading", "ask": "answering",
+                                "prepare": "making ready for the next answer"}
 
 
 class _End:

@@ -40,6 +40,7 @@ from .protocol import (
     Load,
     Measure,
     OpenDocument,
+    Prepare,
     Receiver,
     Refused,
     Reported,
@@ -73,6 +74,7 @@ class Process:
         self._engine: Engine | None = None
         self._current = 0
         self._busy = False
+        self._idle = False  # nothing was asked for: what the next answer needs is made ready
         self._cancelled: set[int] = set()
         self._closing = False
 
@@ -81,6 +83,8 @@ class Process:
         threading.Thread(target=self._keep_reporting, name="report", daemon=True).start()
         while (request := self._inbox.get()) is not None:
             self._answer(request)
+            if isinstance(request.verb, Ask):
+                self._prepare(request.number)
         if self._followers is not None:
             self._followers.end()
         if self._engine is not None:
@@ -94,6 +98,8 @@ class Process:
                 os._exit(0)  # the parent is gone: nobody wants the answer
             if isinstance(message, Request):
                 self._inbox.put(message)
+                if self._idle and self._engine is not None:
+                    self._engine.cancel()  # somebody waits
             elif isinstance(message, Cancel):
                 self._cancel(message.number)
             elif isinstance(message, Close):
@@ -146,6 +152,18 @@ class Process:
                 self._current = request.number + 1  # a late cancel of this request finds nothing to cancel
                 self._busy = False
                 self._cancelled = {number for number in self._cancelled if number > request.number}
+
+    def _prepare(self, number: int) -> None:
+        """Until something is asked for. Nobody waits for it, so nobody is told but of a failure, by the log."""
+        if self._rank or self._closing or not self._inbox.empty():
+            return
+        self._idle = True
+        try:
+            self._perform_together(Request(number, Prepare()))
+        except TriForceError as error:
+            print(f"triforce_core: the next answer is not prepared: {error}", file=sys.stderr, flush=True)
+        finally:
+            self._idle = False
 
     def _perform_together(self, request: Request) -> DocumentFit | None:
         """With every rank that this process leads. A check or a count of tokens needs but one."""
@@ -206,20 +224,22 @@ class Process:
             events = self._engine.tune(verb.contexts)
         elif isinstance(verb, OpenDocument):
             events = self._engine.open_document(verb.document)
+        elif isinstance(verb, Prepare):
+            events = self._engine.prepare()
         else:
             assert isinstance(verb, Ask)
             events = self._engine.ask(verb.question, verb.history, verb.sampling, verb.speculation, verb.system)
         for event in events:
             self._yield(request, event)
             # A cancel may have come before the engine had begun (and cleared its flag): say it again.
-            if self._closing or request.number in self._cancelled:
+            if self._closing or request.number in self._cancelled or (self._idle and not self._inbox.empty()):
                 self._engine.cancel()
         return None
 
     def _yield(self, request: Request, event: Event) -> None:
         if self._followers is not None:
             self._followers.progressed()
-        if self._rank == 0:  # nobody wants a follower's
+        if self._rank == 0 and not self._idle:  # nobody wants a follower's
             self._sender.send(Yielded(request.number, event))
 
 

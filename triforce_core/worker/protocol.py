@@ -68,7 +68,12 @@ class Ask:
     system: str = ""
 
 
-Verb = Check | Load | Tune | Measure | OpenDocument | Ask
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Between answers: see ``Engine.prepare``."""
+
+
+Verb = Check | Load | Tune | Measure | OpenDocument | Ask | Prepare
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,118 @@
+"""Folds the rounds of one answer into events: texts, figures, what was attended, quotations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from ..documents.prompt import DocumentPrompt, PromptBuilder
+from ..drafters.chain import QUOTE
+from ..events import (
+    AttendedChunk,
+    Finished,
+    FinishReason,
+    QuoteEvent,
+    RoundEvent,
+    TextDelta,
+    TierCount,
+    TokenChance,
+)
+from ..metrics import answer_stats
+from ..speculation.drafter import Drafter
+from ..speculation.round import Round
+from ..tuning.controller import Choice
+from ..verbatim import QuoteConstraint
+from .attention_map import AttendedMap
+from .decode_loop import Step
+from .dials import Dials
+from .quoting import QuoteReport
+
+_TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What an answer follows, and when it was asked for. started: by ``perf_counter``; tokens: of them read anew."""
+
+    started: float
+    tokens: int
+    reused: int
+
+
+class Answer:
+    """One answer's events, in order. ``rounds``: told so far."""
+
+    def __init__(self, builder: PromptBuilder, document: DocumentPrompt, asked: Prompt, dials: Dials,
+                 attended: AttendedMap, constraint: QuoteConstraint | None, *, details: bool) -> None:
+        """details: rounds tell what they attended."""
+        self.rounds: list[RoundEvent] = []
+        self._builder, self._document, self._asked, self._dials = builder, document, asked, dials
+        self._attended, self._details = attended, details
+        self._decoder = builder.tokenizer.stream_decoder(None if constraint is None else constraint.opening)
+        self._report = None if constraint is None else QuoteReport(constraint, builder, document)
+        self._texts: list[str] = []
+
+    def add(self, choice: Choice, step: Step, drafter: Drafter,
+            question_read: float) -> Iterator[RoundEvent | TextDelta | QuoteEvent]:
+        """One round. question_read: when the prompt had been read, by ``perf_counter``."""
+        tokens = step.tokens
+        shown = [self._decoder.feed(token) for token in (tokens[:-1] if step.stopped else tokens)]
+        event = self._event(choice, step, shown, drafter, question_read)
+        self.rounds.append(event)
+        yield event
+        text = "".join(shown)
+        if text:
+            self._texts.append(text)
+            yield TextDelta(text, event.elapsed)
+        if self._report is not None:
+            yield from self._report.feed(tokens[: len(shown)], shown)
+
+    def end(self) -> Iterator[TextDelta | QuoteEvent]:
+        """What was held back: the last part of a character, and of a quotation."""
+        tail = self._decoder.flush()
+        if tail:
+            self._texts.append(tail)
+            yield TextDelta(tail, perf_counter() - self._asked.started)
+        if self._report is not None:
+            yield from self._report.end()
+
+    def finished(self, reason: FinishReason, token_ids: Sequence[int], prefill_seconds: float,
+                 lengths: str = "") -> Finished:
+        """lengths: why drafts were as long as they were."""
+        dials = replace(self._dials, why=f"{self._dials.why}; {lengths}") if lengths else self._dials
+        stats = answer_stats(self.rounds, prompt_tokens=self._asked.tokens, reused_tokens=self._asked.reused,
+                             prefill_seconds=prefill_seconds, engine=dials.engine, why=dials.why,
+                             verifier=dials.verifier, dials=dials.shown())
+        return Finished(reason, "".join(self._texts), tuple(token_ids), stats,
+                        self._chunks(self._attended.top(_TOP_CHUNKS)), self._attended.page_shares,
+                        self._report.quotes if self._report is not None else ())
+
+    def _event(self, choice: Choice, step: Step, shown: list[str], drafter: Drafter,
+               question_read: float) -> RoundEvent:
+        now, done, count = perf_counter(), step.done, len(step.tokens)
+        spent = {**step.milliseconds, "other": max(0.0, (now - step.began) * 1e3 - sum(step.milliseconds.values()))}
+        decode = self._builder.tokenizer.decode
+        chances = tuple(TokenChance(own, tuple((decode([token]), chance) for token, chance in likeliest))
+                        for own, likeliest in done.chances[:count])
+        chunks = self._attended.top_of_newest(_TOP_OF_ROUND) if self._details and step.shares is not None else []
+        return RoundEvent(len(self.rounds), tuple(step.tokens), tuple(done.origins[:count]),
+                          tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, step.shares,
+                          now - self._asked.started, drafter.passes(), step.streamed, tuple(drafter.ranks()),
+                          tuple(shown) + ("",) * (count - len(shown)), chances, done.draft.depth,
+                          choice.gamma1 if choice.gamma2 else 0, choice.gamma2, self._chunks(chunks),
+                          now - question_read)
+
+    def _chunks(self, found: Sequence[tuple[int, int, float]]) -> tuple[AttendedChunk, ...]:
+        """Chunks as ``AttendedMap`` names them, with their words."""
+        size, ids = self._dials.chunk_size, self._document.token_ids
+        spans = [(page, chunk * size, min((chunk + 1) * size, len(ids)), share) for page, chunk, share in found]
+        return tuple(AttendedChunk(self._document.pages[page].label, start, end, share,
+                                   self._builder.tokenizer.decode(ids[start:end].tolist()))
+                     for page, start, end, share in spans)
+
+
+def _tested(done: Round, tier: str) -> list[TierCount]:
+    """What the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
+    givers = zip(done.draft.given_by(tier), done.draft.origins, strict=True)
+    return done.counts([QUOTE if origin == QUOTE else giver for giver, origin in givers])
