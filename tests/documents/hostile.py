@@ -145,6 +145,14 @@ def lying_zip() -> bytes:
     return bytes(data.replace(real, struct.pack("<I", 10)))
 
 
+def crowded_zip(parts: int) -> bytes:
+    """A zip file that is all directory: so many parts, each of 47 bytes."""
+    entry = struct.pack("<4s4B4HL2L5H2L", b"PK\x01\x02", 20, 3, 20, 0, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+    body = b"PK\x03\x04" + bytes(26)
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, parts & 0xFFFF, parts & 0xFFFF, parts * len(entry), len(body), 0)
+    return body + entry * parts + end
+
+
 def page_pdf(*, catalog: bytes = b"", box: bytes = b"0 0 612 792", content: bytes | None = None) -> bytes:
     """A PDF of one page, with one thing in it that no decent writer would put there."""
     return pdf(

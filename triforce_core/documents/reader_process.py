@@ -1,4 +1,5 @@
-"""The child that reads one file: ``python -m triforce_core.documents.reader_process``, request on stdin, frames out.
+"""The child that looks into one file: ``python -m triforce_core.documents.reader_process``, request on stdin, frames
+out. Nobody else opens it: what the file is, its archive's directory and its text are all found out here.
 
 Limits itself before it touches the file (memory, CPU, no files written, no core dump). Says ``at`` before each page, so
 that the parent knows which page killed it; then sends the finished pages one by one. Imports no torch, no numpy."""
@@ -19,6 +20,7 @@ from .finish import finish
 from .frames import write_frame
 from .limits import ReadLimits
 from .readers.source import Raw, Source
+from .sniff import sniff
 
 
 def main() -> None:
@@ -46,7 +48,9 @@ def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None
 
     name = request["name"]
     source = Source(Path(request["path"]), name, limits, request["password"], frozenset(request["skip"]), at_page)
-    read = _reader(request["kind"], request["reader"])
+    kind = sniff(source)
+    write_frame(out, {"sniffed": kind})
+    read = _reader(kind, request["reader"])
     try:
         raw = read(source)
     except RecursionError as problem:

@@ -8,7 +8,7 @@ import re
 from ...errors import UnknownFormatError
 from ..reflow import reflow, usual_width
 from ..sections import placed, split_sections
-from .source import Raw, RawPage, Source
+from .source import FORMATS, Raw, RawPage, Source
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
@@ -59,7 +59,7 @@ def decode_text(data: bytes, name: str) -> tuple[str, str]:
 def _binary(name: str) -> UnknownFormatError:
     return UnknownFormatError(
         f"{name} is not text",
-        allowed="PDF, TXT, Markdown, HTML, DOCX, EPUB",
+        allowed=FORMATS,
         remedy="Save or export the document in one of these formats.",
     )
 
