@@ -110,9 +110,9 @@ def zipped(parts: dict[str, bytes | str], method: int = zipfile.ZIP_DEFLATED) ->
     return out.getvalue()
 
 
-def docx(body: str, prologue: str = "") -> bytes:
+def docx(body: str, prologue: str = "", method: int = zipfile.ZIP_DEFLATED) -> bytes:
     document = f'{prologue}<w:document xmlns:w="{OFFICE}"><w:body>{body}</w:body></w:document>'
-    return zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": document})
+    return zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": document}, method)
 
 
 def paragraph(text: str, before: str = "") -> str:
@@ -330,6 +330,15 @@ def all_hostile() -> dict[str, tuple[bytes | Callable[[], bytes], str]]:
             b"</template><noscript>evil</noscript><object data=http://evil.example>evil</object>"
             b"<meta http-equiv=refresh content='0;url=http://evil.example'>",
             "The whale",
+        ),
+        "spaced-heading.md": (b"# The whale" + b" " * 30_000 + b"is a mammal.", "is a mammal."),
+        "spaced-rule.md": (b"--" + b" " * 200_000 + b"The whale is a mammal.", "The whale is a mammal."),
+        "one-paragraph.txt": (lambda: (b"and the whale is a mammal " * 3 + b"\n") * 50_000, "whale is a mammal"),
+        "one-paragraph.md": (lambda: b"The whale is a mammal.\n" * 150_000, "The whale is a mammal. The whale"),
+        "page-breaks.docx": (
+            lambda: docx("<w:p>" + "<w:tab/>" * 60_000 + "<w:lastRenderedPageBreak/>" * 60_000 + "</w:p>"
+                         + paragraph("The whale is a mammal."), method=zipfile.ZIP_STORED),
+            "The whale is a mammal.",
         ),
         "form-feeds.txt": (lambda: b"The whale is a mammal." + b"\x0c" * 1_000_000, "The whale is a mammal."),
         "references.html": (b"<p>The whale</p>" + b"&nosuch;&#99999999999;&#xFFFFFFFFFF;&#0;" * 9000, "The whale"),
