@@ -21,7 +21,7 @@ from ..errors import (
 )
 from .child import NOTHING, ChildProcess
 from .document import Chapter, Document, Page
-from .limits import ReadLimits
+from .limits import READERS, ReadLimits
 from .readers.source import FORMATS
 
 Progress = Callable[[int, int], None]
@@ -29,6 +29,7 @@ _PDF_READERS = ("pypdfium2", "pypdf")
 _KINDS = frozenset({"pdf", "txt", "markdown", "html", "docx", "epub"})
 _MOST_CRASHES = 3  # pages that may kill a reader before it is given up
 _TICK = 0.05
+_PLACES = threading.BoundedSemaphore(READERS)  # whoever asks in this process: their memory adds up
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")  # a tag, and no words
 
 
@@ -54,6 +55,7 @@ def read_document(
 ) -> Document:
     """Read a file in a short-lived process of its own. Raises DocumentError and its subclasses, or ReadCancelled.
 
+    At most ``READERS`` files are read at once; others wait their turn, and their time does not run before it comes.
     progress is called with (pages read, pages in all) from this thread. Nothing is cut: what cannot be read is either
     named in the document's warnings or ends in an error."""
     path = Path(path)
@@ -131,19 +133,28 @@ class _Attempt:
                 skip.add(crash.page)
 
     def _run(self, reader: str, skip: set[int]) -> Document:
-        started = time.monotonic()
-        with ChildProcess("reader_process") as child:
-            child.ask(
-                {
-                    "path": str(self.path.resolve()),
-                    "name": self.path.name,
-                    "reader": reader,
-                    "password": self.password,
-                    "skip": sorted(skip),
-                    "limits": dataclasses.asdict(self.limits),
-                }
-            )
-            return self._collect(child, started)
+        while not _PLACES.acquire(timeout=_TICK):
+            self._heed_cancel()
+        try:
+            started = time.monotonic()
+            with ChildProcess("reader_process") as child:
+                child.ask(
+                    {
+                        "path": str(self.path.resolve()),
+                        "name": self.path.name,
+                        "reader": reader,
+                        "password": self.password,
+                        "skip": sorted(skip),
+                        "limits": dataclasses.asdict(self.limits),
+                    }
+                )
+                return self._collect(child, started)
+        finally:
+            _PLACES.release()
+
+    def _heed_cancel(self) -> None:
+        if self.cancel is not None and self.cancel.is_set():
+            raise ReadCancelled(self.path.name)
 
     def _collect(self, child: ChildProcess, started: float) -> Document:
         at: int | None = None
@@ -181,8 +192,7 @@ class _Attempt:
         """The child's next message; None when it died. Watches the clock and the cancel event meanwhile."""
         quiet_since = time.monotonic()
         while True:
-            if self.cancel is not None and self.cancel.is_set():
-                raise ReadCancelled(self.path.name)
+            self._heed_cancel()
             message = child.next(_TICK)
             if message is not NOTHING:
                 return message
