@@ -7,7 +7,7 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 OFFICE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -39,7 +39,8 @@ def stream(data: bytes, extra: bytes = b"") -> bytes:
     return b"<</Length %d%s>>stream\n%s\nendstream" % (len(data), extra, data)
 
 
-def text_pdf(text: bytes = b"The whale is a mammal.", xref: bool = True, trailer: bytes = b"") -> bytes:
+def text_pdf(text: bytes = b"The whale is a mammal.", xref: bool = True, trailer: bytes = b"",
+             more: Sequence[bytes] = ()) -> bytes:
     content = stream(b"BT /F1 12 Tf 72 700 Td (%s) Tj ET" % text)
     return pdf(
         [
@@ -48,6 +49,7 @@ def text_pdf(text: bytes = b"The whale is a mammal.", xref: bool = True, trailer
             b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
             content,
             b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+            *more,
         ],
         xref=xref,
         trailer=trailer,

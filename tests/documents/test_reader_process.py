@@ -46,15 +46,17 @@ def test_the_system_ends_it_when_its_parent_is_gone() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups here")
 def test_what_it_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own child holds the stream open that the listener reads."""
+    """Its own child holds the stream open that the listener reads, and closing would wait for it."""
     script = tmp_path / "forking"
     script.write_text("""#!/bin/sh\nsleep 60 &\nprintf '\\000\\000\\000\\007{"a":1}'\nwait\n""")
     script.chmod(0o700)
     monkeypatch.setattr(child.sys, "executable", str(script))
     process = child.ChildProcess("reader_process")
     assert process.next(10) == {"a": 1}
-    process.close()
-    assert not process._listener.is_alive()
+    closing = threading.Thread(target=process.close)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive() and not process._listener.is_alive()
 
 
 def test_a_few_at_once_and_cancelling_while_others_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +99,7 @@ def test_readers_share_half_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_half_a_surrogate_in_a_title_costs_nothing_else(tmp_path: Path) -> None:
-    whole = hostile.text_pdf(trailer=b"/Info<</Title<FEFFD83D00410042>>>")
-    (tmp_path / "a.pdf").write_bytes(whole)
+    (tmp_path / "a.pdf").write_bytes(hostile.text_pdf(
+        trailer=b"/Info 6 0 R", more=[b"<</Title<FEFFD83D00410042>>>"]))
     document = read_document(tmp_path / "a.pdf")
     assert document.reader.startswith("pypdfium2") and document.title == "a"
