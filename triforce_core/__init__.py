@@ -19,7 +19,7 @@ from typing import Any
 
 _HOME = {
     "config": ("BUILTIN", "MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig"),
-    "documents": ("ReadCancelled", "ReadLimits", "read_document"),
+    "documents": ("READERS", "ReadCancelled", "ReadLimits", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
     "documents.document": ("Chapter", "Document", "Page"),
     "documents.together": ("short_names", "together"),

@@ -12,6 +12,7 @@ import os
 import shutil
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -69,6 +70,7 @@ class Library:
     def __init__(self, database: Database, folder: Path) -> None:
         self._database, self._folder = database, folder
         self._lock = threading.Lock()
+        self._filing = threading.RLock()  # a document's row and its folder change together
         self._read: dict[str, Document] = {}  # the few most recently used texts
         self._cached: list[Entry] = []
         self._cached_version = -1
@@ -89,17 +91,29 @@ class Library:
             raise TriForceError(strings.FILE_EMPTY.format(name=name))
         with open(path, "rb") as file:
             key = hashlib.file_digest(file, "sha256").hexdigest()
-        if self.get(key) is None:
-            target = self._folder / key
-            target.mkdir(mode=0o700, exist_ok=True)
-            stored = target / f"original{extension if extension in EXTENSIONS else '.bin'}"
-            shutil.copyfile(path, stored)
-            os.chmod(stored, 0o600)
-            self._database.write(
-                "insert or ignore into documents (id, name, extension, bytes, added_at, state)"
-                " values (?,?,?,?,?,'new')",
-                (key, name, stored.suffix, size, time.time()))
-            self.version += 1
+        known = self.get(key)
+        if known is not None:
+            return known
+        copy = self._folder / f"{uuid.uuid4().hex}.partial"  # its own: the same file may be added twice at once
+        try:
+            shutil.copyfile(path, copy)
+            os.chmod(copy, 0o600)
+            with self._filing:
+                entry = self.get(key)
+                if entry is None:
+                    entry = self._file_away(copy, key, name, extension if extension in EXTENSIONS else ".bin", size)
+        finally:
+            copy.unlink(missing_ok=True)
+        return entry
+
+    def _file_away(self, copy: Path, key: str, name: str, extension: str, size: int) -> Entry:
+        target = self._folder / key
+        target.mkdir(mode=0o700, exist_ok=True)
+        os.replace(copy, target / f"original{extension}")
+        self._database.write(
+            "insert or ignore into documents (id, name, extension, bytes, added_at, state) values (?,?,?,?,?,'new')",
+            (key, name, extension, size, time.time()))
+        self.version += 1
         entry = self.get(key)
         assert entry is not None
         return entry
@@ -133,6 +147,27 @@ class Library:
         assignments = ", ".join(f"{column} = ?" for column in values)
         self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key))
         self.version += 1
+
+    def is_here(self, entry: Entry) -> bool:
+        """Whether this is still in the library: not deleted, nor deleted and added again."""
+        now = self.get(entry.id)
+        return now is not None and now.added_at == entry.added_at
+
+    def mark(self, entry: Entry, state: str, error: str = "") -> bool:
+        """Change the state of a document if it ``is_here``; says whether it is."""
+        with self._filing:
+            here = self.is_here(entry)
+            if here:
+                self.update(entry.id, state=state, error=error)
+        return here
+
+    def keep_text(self, entry: Entry, document: Document) -> bool:
+        """``store`` what was read from a document's file if it ``is_here``; says whether it is."""
+        with self._filing:
+            here = self.is_here(entry)
+            if here:
+                self.store(entry.id, document)
+        return here
 
     def store(self, key: str, document: Document) -> None:
         """Keep what was read from the file, and mark it ready."""
@@ -235,12 +270,13 @@ class Library:
 
     def delete(self, key: str) -> None:
         """Forget a document, its text and its conversations."""
-        self._database.write("delete from documents where id = ?", (key,))
-        self._read.pop(key, None)
-        folder = (self._folder / key).resolve()
-        if folder.parent == self._folder.resolve():
-            shutil.rmtree(folder, ignore_errors=True)
-        self.version += 1
+        with self._filing:
+            self._database.write("delete from documents where id = ?", (key,))
+            self.version += 1
+            folder = (self._folder / key).resolve()
+            if folder.parent == self._folder.resolve():
+                shutil.rmtree(folder, ignore_errors=True)
+            self._read.pop(key, None)
 
     def touch(self, key: str) -> None:
         self.update(key, opened_at=time.time())

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from triforce_core import Document, EncryptedDocumentError, PrefillProgress, TriForceError
+from triforce_core import READERS, Document, EncryptedDocumentError, PrefillProgress, TriForceError
 
 from . import strings
 from .library import Entry, Library
@@ -19,13 +19,20 @@ log = logging.getLogger(__name__)
 Reader = Callable[..., Document]
 
 
-@dataclass
+@dataclass(eq=False)
 class Extraction:
-    """A file whose text is being taken out, page by page."""
+    """A file whose text is being taken out, page by page. entry: the document as it was when this was asked for; what
+    comes of it is kept for that one, never for one that was added in its place. then_read: somebody opened it.
 
-    document: str
+    started: it does not wait for its turn any more; keeping: its text is there and being stored, past cancelling."""
+
+    entry: Entry
+    password: str | None = None
+    then_read: bool = False
     pages_done: int = 0
     pages_total: int = 0
+    started: bool = False
+    keeping: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
@@ -42,69 +49,110 @@ class Reading:
 
 
 class ReadingRoom:
-    """Extracts documents one at a time (``read`` does it in a child process of its own) and stores what comes out."""
+    """Extracts a few documents at once (``read`` does it in a child process each) and stores what comes out.
+
+    ``extractions`` holds what is under way, and nothing else: what is cancelled or deleted leaves it at once, so that
+    the same document can be asked for again, and whatever a reader still says of it is dropped."""
 
     def __init__(self, library: Library, read: Reader, then: Callable[[str], None]) -> None:
         """then: called with the document's id when its text is there and it was opened rather than just added."""
         self._library, self._read, self._then = library, read, then
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="extract")
-        self._wanted: set[str] = set()
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="extract")
+        self._lock = threading.Lock()
         self.extractions: dict[str, Extraction] = {}
         self.version = 0
 
     def extract(self, document: str, *, password: str | None = None, then_read: bool = False) -> None:
-        """Start on a document, unless that is under way."""
-        if then_read:
-            self._wanted.add(document)
-        if document in self.extractions:
-            return
-        self.extractions[document] = Extraction(document)
-        self._library.update(document, state="extracting", error="")
-        self._pool.submit(self._work, self.extractions[document], password)
-
-    def cancel(self, document: str) -> None:
-        if document in self.extractions:
-            self.extractions[document].cancelled.set()
+        """Start on a document, unless that is under way. Another password starts anew."""
+        entry, now = self._library.get(document), self.extractions.get(document)
+        if entry is None or (now is not None and now.entry.added_at == entry.added_at and password is None
+                             and now.then_read >= then_read):
+            return  # without a wait: the API asks again and again
+        with self._lock:
+            entry, now = self._library.get(document), self.extractions.get(document)
+            if entry is None:
+                return
+            if now is not None and now.entry.added_at == entry.added_at:
+                then_read = now.then_read = now.then_read or then_read
+                if now.keeping or password in (None, now.password):
+                    return
+            if not self._library.mark(entry, "extracting"):
+                return
+            self._pool.submit(self._next)
+            if now is not None:
+                now.cancelled.set()
+            self.extractions[document] = Extraction(entry, password, then_read)
             self.version += 1
 
-    def close(self) -> None:
-        for extraction in list(self.extractions.values()):
-            extraction.cancelled.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def cancel(self, document: str) -> None:
+        with self._lock:
+            now = self.extractions.get(document)
+            if now is None or now.keeping:
+                return
+            now.cancelled.set()
+            del self.extractions[document]
+            self.version += 1
+            self._library.mark(now.entry, "failed", strings.READING_CANCELLED)
 
-    def _work(self, extraction: Extraction, password: str | None) -> None:
-        key = extraction.document
-        entry = self._library.get(key)
+    def close(self) -> None:
+        """End all; what was under way starts anew with the app."""
+        with self._lock:
+            for extraction in self.extractions.values():
+                extraction.cancelled.set()
+            self.extractions.clear()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _next(self) -> None:
+        """Whichever waits: one that was opened first, else in the order in which they came."""
+        with self._lock:
+            waiting = sorted((each for each in self.extractions.values() if not each.started),
+                             key=lambda each: not each.then_read)
+            if not waiting:  # it was cancelled
+                return
+            waiting[0].started = True
+        try:
+            self._work(waiting[0])
+        except Exception:  # the database: what became of it cannot be written
+            log.exception("extraction failed")
+
+    def _work(self, extraction: Extraction) -> None:
+        entry, path = extraction.entry, self._library.file(extraction.entry)
 
         def progress(done: int, total: int) -> None:
             extraction.pages_done, extraction.pages_total = done, total
             self.version += 1
 
-        if entry is None:
-            return
-        path: Path = self._library.file(entry)
+        state, text = "failed", ""
         try:
-            document = self._read(path, password, progress=progress, cancel=extraction.cancelled)
-            self._library.store(key, titled(document, entry.name))
+            document = self._read(path, extraction.password, progress=progress, cancel=extraction.cancelled)
+            with self._lock:
+                extraction.keeping = self._is_wanted(extraction)
+            if extraction.keeping:
+                self._library.keep_text(entry, titled(document, entry.name))
+            state = "ready"
         except EncryptedDocumentError as error:
-            self._library.update(key, state="locked", error=_named(error, path, entry) if password else "")
+            state, text = "locked", _named(error, path, entry) if extraction.password else ""
+        except TriForceError as error:
+            text = _named(error, path, entry)
         except Exception as error:
-            if extraction.cancelled.is_set():
-                text = strings.READING_CANCELLED
-            elif isinstance(error, TriForceError):
-                text = _named(error, path, entry)
-            else:
+            if not extraction.cancelled.is_set():
                 log.exception("extraction failed")
-                text = strings.UNEXPECTED.format(kind=type(error).__name__)
-            self._library.update(key, state="failed", error=text)
-        finally:
-            self.extractions.pop(key, None)
+            text = strings.UNEXPECTED.format(kind=type(error).__name__)
+        self._end(extraction, state, text)
+
+    def _end(self, extraction: Extraction, state: str, error: str) -> None:
+        with self._lock:
+            if not self._is_wanted(extraction):
+                return
+            del self.extractions[extraction.entry.id]
             self.version += 1
-        if key in self._wanted:
-            self._wanted.discard(key)
-            entry = self._library.get(key)
-            if entry and entry.state == "ready":
-                self._then(key)
+            here = self._library.is_here(extraction.entry) if state == "ready" else self._library.mark(
+                extraction.entry, state, error)
+        if here and extraction.then_read and state == "ready":
+            self._then(extraction.entry.id)
+
+    def _is_wanted(self, extraction: Extraction) -> bool:
+        return self.extractions.get(extraction.entry.id) is extraction
 
 
 def _named(error: TriForceError, path: Path, entry: Entry) -> str:

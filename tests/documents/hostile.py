@@ -7,7 +7,7 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 OFFICE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -39,7 +39,8 @@ def stream(data: bytes, extra: bytes = b"") -> bytes:
     return b"<</Length %d%s>>stream\n%s\nendstream" % (len(data), extra, data)
 
 
-def text_pdf(text: bytes = b"The whale is a mammal.", xref: bool = True, trailer: bytes = b"") -> bytes:
+def text_pdf(text: bytes = b"The whale is a mammal.", xref: bool = True, trailer: bytes = b"",
+             more: Sequence[bytes] = ()) -> bytes:
     content = stream(b"BT /F1 12 Tf 72 700 Td (%s) Tj ET" % text)
     return pdf(
         [
@@ -48,6 +49,7 @@ def text_pdf(text: bytes = b"The whale is a mammal.", xref: bool = True, trailer
             b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
             content,
             b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+            *more,
         ],
         xref=xref,
         trailer=trailer,
@@ -110,9 +112,9 @@ def zipped(parts: dict[str, bytes | str], method: int = zipfile.ZIP_DEFLATED) ->
     return out.getvalue()
 
 
-def docx(body: str, prologue: str = "") -> bytes:
+def docx(body: str, prologue: str = "", method: int = zipfile.ZIP_DEFLATED) -> bytes:
     document = f'{prologue}<w:document xmlns:w="{OFFICE}"><w:body>{body}</w:body></w:document>'
-    return zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": document})
+    return zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": document}, method)
 
 
 def paragraph(text: str, before: str = "") -> str:
@@ -143,6 +145,14 @@ def lying_zip() -> bytes:
     data = bytearray(zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": b"A" * 50_000_000}))
     real = struct.pack("<I", 50_000_000)
     return bytes(data.replace(real, struct.pack("<I", 10)))
+
+
+def crowded_zip(parts: int) -> bytes:
+    """A zip file that is all directory: so many parts, each of 47 bytes."""
+    entry = struct.pack("<4s4B4HL2L5H2L", b"PK\x01\x02", 20, 3, 20, 0, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+    body = b"PK\x03\x04" + bytes(26)
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, parts & 0xFFFF, parts & 0xFFFF, parts * len(entry), len(body), 0)
+    return body + entry * parts + end
 
 
 def page_pdf(*, catalog: bytes = b"", box: bytes = b"0 0 612 792", content: bytes | None = None) -> bytes:
@@ -322,6 +332,15 @@ def all_hostile() -> dict[str, tuple[bytes | Callable[[], bytes], str]]:
             b"</template><noscript>evil</noscript><object data=http://evil.example>evil</object>"
             b"<meta http-equiv=refresh content='0;url=http://evil.example'>",
             "The whale",
+        ),
+        "spaced-heading.md": (b"# The whale" + b" " * 30_000 + b"is a mammal.", "is a mammal."),
+        "spaced-rule.md": (b"--" + b" " * 200_000 + b"The whale is a mammal.", "The whale is a mammal."),
+        "one-paragraph.txt": (lambda: (b"and the whale is a mammal " * 3 + b"\n") * 50_000, "whale is a mammal"),
+        "one-paragraph.md": (lambda: b"The whale is a mammal.\n" * 150_000, "The whale is a mammal. The whale"),
+        "page-breaks.docx": (
+            lambda: docx("<w:p>" + "<w:tab/>" * 60_000 + "<w:lastRenderedPageBreak/>" * 60_000 + "</w:p>"
+                         + paragraph("The whale is a mammal."), method=zipfile.ZIP_STORED),
+            "The whale is a mammal.",
         ),
         "form-feeds.txt": (lambda: b"The whale is a mammal." + b"\x0c" * 1_000_000, "The whale is a mammal."),
         "references.html": (b"<p>The whale</p>" + b"&nosuch;&#99999999999;&#xFFFFFFFFFF;&#0;" * 9000, "The whale"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import threading
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,44 @@ def test_a_child_that_dies_or_hangs_is_replaced_a_few_times_only(tmp_path: Path,
     assert [images.picture(path, 1, 100) for _ in range(5)] == [None] * 5
     assert len(started) == page_images.MOST_FAILURES
     images.close()
+
+
+def test_a_file_that_hangs_holds_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for twice at once, it takes one child, not two."""
+    asked, go_on, started = threading.Semaphore(0), threading.Event(), []
+
+    class Scripted:
+        def __init__(self, module: str) -> None:
+            self.slow = False
+
+        def ask(self, request, last=True) -> None:
+            if "path" in request:
+                started.append(request["path"])
+                self.slow = "slow" in request["path"]
+
+        def next(self, timeout: float):
+            if self.slow:
+                asked.release()
+                go_on.wait(10)
+            return {"png": base64.b64encode(b"\x89PNG").decode()}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(page_images, "ChildProcess", Scripted)
+    images, drawn = PageImages(), []
+    slow = [threading.Thread(target=images.picture, args=(tmp_path / "slow.pdf", page, 100)) for page in (1, 2)]
+    for thread in slow:
+        thread.start()
+    assert asked.acquire(timeout=10)
+    quick = threading.Thread(target=lambda: drawn.append(images.picture(tmp_path / "quick.pdf", 1, 100)))
+    quick.start()
+    quick.join(5)
+    assert drawn == [b"\x89PNG"]
+    go_on.set()
+    for thread in slow:
+        thread.join(10)
+    assert sorted(Path(path).name for path in started) == ["quick.pdf", "slow.pdf"]
 
 
 @pytest.mark.parametrize("answer", [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ class ChildProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-X", "utf8", "-m", f"triforce_core.documents.{module}"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=_ROOT,
+            start_new_session=True,  # a group of its own, so that whatever it starts ends with it
         )  # fmt: skip
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(maxsize=256)
         self._closed = threading.Event()
@@ -41,9 +43,15 @@ class ChildProcess:
         self.close()
 
     def close(self) -> None:
-        """End it now, whatever it does."""
+        """End it now, whatever it does, and whatever it started."""
         self._closed.set()
-        self._process.kill()
+        if hasattr(os, "killpg"):  # before it is waited for: its number may belong to another after that
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):  # all of them have ended
+                self._process.kill()
+        else:
+            self._process.kill()
         self._process.wait()
         self._listener.join(timeout=5)
         for stream in (self._process.stdin, self._process.stdout):

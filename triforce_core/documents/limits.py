@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 
 MB = 1 << 20
+# Reader processes side by side: a file that takes all of its time holds nobody else up, and the machine stays usable.
+READERS = max(2, min(3, (os.cpu_count() or 1) - 1))
+_MOST_MEMORY, _LEAST_MEMORY = 2048 * MB, 512 * MB  # of one of them
+
+
+def memory_share() -> int:
+    """Bytes for one reader, so that all of them together leave half of the machine's memory alone."""
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on Windows, where no such limit can be set either
+        return _MOST_MEMORY
+    return max(_LEAST_MEMORY, min(_MOST_MEMORY, machine // (2 * READERS)))
 
 
 @dataclass(frozen=True)
@@ -14,7 +27,7 @@ class ReadLimits:
     file_bytes: int = 500 * MB
     pages: int = 20_000
     characters: int = 100_000_000
-    memory_bytes: int = 2048 * MB  # address space of the reader process
+    memory_bytes: int = field(default_factory=memory_share)  # address space of the reader process
     seconds: float = 60.0  # for the whole file ...
     seconds_per_page: float = 0.2  # ... and for every page on top
     page_seconds: float = 30.0  # without any sign of life

@@ -10,10 +10,10 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .child import NOTHING, ChildProcess
-from .limits import ReadLimits
+from .limits import READERS, ReadLimits
 
 PATIENCE = 15.0  # seconds for one page
 MOST_BYTES = 64 << 20  # of pictures that are kept
@@ -21,6 +21,8 @@ MOST_PAGES = 64  # whose text is kept
 MOST_FAILURES = 3  # children that one file may cost
 
 Box = tuple[float, float, float, float]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,42 @@ class PageLayout:
     boxes: tuple[Box | None, ...]
 
 
+class _Drawer:
+    """A child with one file open. path: what it is asked about, or was last. busy: somebody waits for its answer."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        self.busy = False
+        self._child: ChildProcess | None = None
+        self._opened: Path | None = None  # by the child
+
+    def ask(self, request: dict[str, Any], limits: ReadLimits, patience: float) -> dict[str, Any] | None:
+        """The child's answer about ``path``; None: it died; NOTHING: it hangs."""
+        if self._child is None or self._opened != self.path:
+            self.end()
+            self._child, self._opened = ChildProcess("page_process"), self.path
+            self._child.ask({"path": str(self.path), "limits": dataclasses.asdict(limits)}, last=False)
+        self._child.ask(request, last=False)
+        until = time.monotonic() + patience
+        answer: dict[str, Any] | None = NOTHING
+        while answer is NOTHING and time.monotonic() < until:
+            answer = self._child.next(0.05)
+        return answer
+
+    def end(self) -> None:
+        if self._child is not None:
+            self._child.close()
+        self._child = None
+
+
 class PageImages:
-    """Thread-safe. One child at a time, for the file asked for last; what was drawn is kept within bounds."""
+    """Thread-safe. A few children, for the files asked for last: one that takes its time over a file holds up nobody
+    who asks for another. What was drawn is kept within bounds."""
 
     def __init__(self, limits: ReadLimits | None = None, patience: float = PATIENCE) -> None:
         self._limits, self._patience = limits or ReadLimits(), patience
-        self._lock = threading.Lock()
-        self._child: ChildProcess | None = None
-        self._path: Path | None = None
+        self._turn = threading.Condition()
+        self._drawers = [_Drawer() for _ in range(READERS)]  # the one used last stands last
         self._failures: dict[Path, int] = {}
         self._pictures: OrderedDict[tuple[Path, int, int], bytes] = OrderedDict()
         self._layouts: OrderedDict[tuple[Path, int], PageLayout] = OrderedDict()
@@ -50,62 +80,77 @@ class PageImages:
         """A PNG of page ``page`` (from 1), ``width`` pixels wide or less if it is very tall; None if it cannot be drawn
         (damaged, protected, too large, not a PDF)."""
         key = (path, page, width)
-        with self._lock:
-            if key not in self._pictures:
-                answer = self._ask(path, {"page": page - 1, "width": width})
-                try:
-                    drawn = base64.b64decode(answer.get("png", ""), validate=True)
-                except (binascii.Error, TypeError, ValueError):
-                    drawn = b""
-                if not drawn.startswith(b"\x89PNG"):
-                    return None
-                self._pictures[key] = drawn
-                while len(self._pictures) > 1 and sum(map(len, self._pictures.values())) > MOST_BYTES:
-                    self._pictures.popitem(last=False)
-            self._pictures.move_to_end(key)
-            return self._pictures[key]
+        kept = self._kept(self._pictures, key)
+        if kept is not None:
+            return kept
+        answer = self._ask(path, {"page": page - 1, "width": width})
+        try:
+            drawn = base64.b64decode(answer.get("png", ""), validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            drawn = b""
+        if not drawn.startswith(b"\x89PNG"):
+            return None
+        with self._turn:
+            self._pictures[key] = drawn
+            while len(self._pictures) > 1 and sum(map(len, self._pictures.values())) > MOST_BYTES:
+                self._pictures.popitem(last=False)
+        return drawn
 
     def layout(self, path: Path, page: int) -> PageLayout | None:
         """The characters of page ``page`` (from 1) and where they stand; None as for ``picture``."""
         key = (path, page)
-        with self._lock:
-            if key not in self._layouts:
-                layout = _layout(self._ask(path, {"page": page - 1}))
-                if layout is None:
-                    return None
+        kept = self._kept(self._layouts, key)
+        if kept is not None:
+            return kept
+        layout = _layout(self._ask(path, {"page": page - 1}))
+        if layout is not None:
+            with self._turn:
                 self._layouts[key] = layout
                 if len(self._layouts) > MOST_PAGES:
                     self._layouts.popitem(last=False)
-            self._layouts.move_to_end(key)
-            return self._layouts[key]
+        return layout
 
     def close(self) -> None:
-        with self._lock:
-            self._end()
+        for drawer in self._drawers:
+            drawer.end()
+
+    def _kept(self, store: OrderedDict[Key, Value], key: Key) -> Value | None:
+        with self._turn:
+            if key in store:
+                store.move_to_end(key)
+            return store.get(key)
 
     def _ask(self, path: Path, request: dict[str, Any]) -> dict[str, Any]:
         """The child's answer, or {} if it had none; a child that dies or hangs is ended."""
-        if self._failures.get(path, 0) >= MOST_FAILURES:
-            return {}
-        if self._child is None or self._path != path:
-            self._end()
-            self._child, self._path = ChildProcess("page_process"), path
-            self._child.ask({"path": str(path), "limits": dataclasses.asdict(self._limits)}, last=False)
-        self._child.ask(request, last=False)
-        until = time.monotonic() + self._patience
-        answer: dict[str, Any] | None = NOTHING
-        while answer is NOTHING and time.monotonic() < until:
-            answer = self._child.next(0.05)
-        if not answer:  # NOTHING: it hangs; None: it died
-            self._failures[path] = self._failures.get(path, 0) + 1
-            self._end()
-            return {}
-        return answer
+        with self._turn:
+            drawer = self._free(path)
+            while drawer is None:
+                self._turn.wait()
+                drawer = self._free(path)
+            if self._failures.get(path, 0) >= MOST_FAILURES:
+                return {}
+            drawer.path, drawer.busy = path, True
+            self._drawers.remove(drawer)
+            self._drawers.append(drawer)
+        answer: dict[str, Any] | None = None
+        try:
+            answer = drawer.ask(request, self._limits, self._patience)
+        finally:
+            if not answer:
+                drawer.end()
+            with self._turn:
+                if not answer:
+                    self._failures[path] = self._failures.get(path, 0) + 1
+                drawer.busy = False
+                self._turn.notify_all()
+        return answer or {}
 
-    def _end(self) -> None:
-        if self._child is not None:
-            self._child.close()
-        self._child = self._path = None
+    def _free(self, path: Path) -> _Drawer | None:
+        """Who may be asked about a file: whoever has it open, alone, else whoever was idle longest."""
+        for drawer in self._drawers:
+            if drawer.path == path:
+                return None if drawer.busy else drawer
+        return next((drawer for drawer in self._drawers if not drawer.busy), None)
 
 
 def _layout(answer: dict[str, Any]) -> PageLayout | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .frames import write_frame
 from .limits import ReadLimits
-from .reader_process import restrict
+from .reader_process import rest, restrict, sign_of_life
 
 MOST_PIXELS = 8_000_000  # of one picture
 MOST_CHARACTERS = 30_000  # of one page's text layer
@@ -26,12 +26,14 @@ def main() -> None:
     first = json.loads(sys.stdin.buffer.readline())
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries that print must not spoil the stream
-    restrict(ReadLimits(**first["limits"]))
+    limits = ReadLimits(**first["limits"])
+    restrict(limits)
     import pypdfium2 as pdfium  # type: ignore[import-untyped]
 
     pdf = None
     for line in sys.stdin.buffer:
         request = json.loads(line)
+        sign_of_life(limits)
         try:
             pdf = pdf or pdfium.PdfDocument(first["path"])
             page = pdf[request["page"]]
@@ -40,6 +42,7 @@ def main() -> None:
         except (pdfium.PdfiumError, MemoryError, IndexError, ValueError, OSError) as problem:
             answer = {"error": type(problem).__name__}
         write_frame(out, answer)
+        rest()
     os._exit(0)  # libraries' own tear-down of a hostile file is not worth the risk
 
 

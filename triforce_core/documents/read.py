@@ -12,16 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
-from ..errors import DamagedDocumentError, DocumentError, DocumentTooLargeError, EncryptedDocumentError
+from ..errors import (
+    DamagedDocumentError,
+    DocumentError,
+    DocumentTooLargeError,
+    EmptyDocumentError,
+    EncryptedDocumentError,
+)
 from .child import NOTHING, ChildProcess
 from .document import Chapter, Document, Page
-from .limits import ReadLimits
-from .sniff import check_file, sniff
+from .limits import READERS, ReadLimits
+from .readers.source import FORMATS
 
 Progress = Callable[[int, int], None]
 _PDF_READERS = ("pypdfium2", "pypdf")
+_KINDS = frozenset({"pdf", "txt", "markdown", "html", "docx", "epub"})
 _MOST_CRASHES = 3  # pages that may kill a reader before it is given up
 _TICK = 0.05
+_PLACES = threading.BoundedSemaphore(READERS)  # whoever asks in this process: their memory adds up
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")  # a tag, and no words
 
 
@@ -47,6 +55,7 @@ def read_document(
 ) -> Document:
     """Read a file in a short-lived process of its own. Raises DocumentError and its subclasses, or ReadCancelled.
 
+    At most ``READERS`` files are read at once; others wait their turn, and their time does not run before it comes.
     progress is called with (pages read, pages in all) from this thread. Nothing is cut: what cannot be read is either
     named in the document's warnings or ends in an error."""
     path = Path(path)
@@ -58,16 +67,15 @@ def read_document(
             allowed=f"up to {limits.file_bytes / 1e6:,.0f} MB",
             remedy="Split it into smaller files.",
         )
-    kind = sniff(path)
-    attempt = _Attempt(path, kind, password, limits, progress or (lambda done, total: None), cancel)
+    attempt = _Attempt(path, password, limits, progress or (lambda done, total: None), cancel)
     first_problem: DocumentError | None = None
-    for reader in _PDF_READERS if kind == "pdf" else ("",):
+    for reader in _PDF_READERS:
         try:
             return attempt.with_reader(reader)
         except (EncryptedDocumentError, errors.ScannedDocumentError):
             raise
         except DocumentError as problem:
-            if isinstance(problem, DocumentTooLargeError) and attempt.out_of_time:
+            if attempt.kind != "pdf" or (isinstance(problem, DocumentTooLargeError) and attempt.out_of_time):
                 raise
             better = not isinstance(problem, DamagedDocumentError)
             first_problem = problem if first_problem is None or better else first_problem
@@ -75,16 +83,40 @@ def read_document(
     raise first_problem
 
 
+def check_file(path: Path) -> int:
+    """The size of a file that can be opened. Raises DocumentError or EmptyDocumentError."""
+    try:
+        if path.is_dir():
+            raise DocumentError(f"{path.name} is a folder", allowed=f"a file: {FORMATS}")
+        if not path.exists():
+            raise DocumentError(f"There is no file {path}", remedy="Check the name and the folder.")
+        if not path.is_file():
+            raise DocumentError(f"{path.name} is not a regular file", allowed=f"a file: {FORMATS}")
+        with path.open("rb"):
+            size = path.stat().st_size
+    except PermissionError as problem:
+        raise DocumentError(
+            f"There is no permission to read {path.name}",
+            remedy="Change its permissions or copy it to your own folder.",
+        ) from problem
+    except OSError as problem:
+        raise DocumentError(f"{path.name} cannot be opened: {problem.strerror or problem}") from problem
+    if size == 0:
+        raise EmptyDocumentError(f"{path.name} is empty (0 bytes)", remedy="Choose another file.")
+    return size
+
+
 @dataclass
 class _Attempt:
-    """One file, read by one reader after another, page by page around what kills them."""
+    """One file, read by one reader after another, page by page around what kills them. kind: what the reader process
+    found it to be; "" before it said so."""
 
     path: Path
-    kind: str
     password: str | None
     limits: ReadLimits
     progress: Progress
     cancel: threading.Event | None
+    kind: str = field(default="", init=False)
     out_of_time: bool = field(default=False, init=False)
 
     def with_reader(self, reader: str) -> Document:
@@ -101,20 +133,28 @@ class _Attempt:
                 skip.add(crash.page)
 
     def _run(self, reader: str, skip: set[int]) -> Document:
-        started = time.monotonic()
-        with ChildProcess("reader_process") as child:
-            child.ask(
-                {
-                    "path": str(self.path.resolve()),
-                    "name": self.path.name,
-                    "kind": self.kind,
-                    "reader": reader,
-                    "password": self.password,
-                    "skip": sorted(skip),
-                    "limits": dataclasses.asdict(self.limits),
-                }
-            )
-            return self._collect(child, started)
+        while not _PLACES.acquire(timeout=_TICK):
+            self._heed_cancel()
+        try:
+            started = time.monotonic()
+            with ChildProcess("reader_process") as child:
+                child.ask(
+                    {
+                        "path": str(self.path.resolve()),
+                        "name": self.path.name,
+                        "reader": reader,
+                        "password": self.password,
+                        "skip": sorted(skip),
+                        "limits": dataclasses.asdict(self.limits),
+                    }
+                )
+                return self._collect(child, started)
+        finally:
+            _PLACES.release()
+
+    def _heed_cancel(self) -> None:
+        if self.cancel is not None and self.cancel.is_set():
+            raise ReadCancelled(self.path.name)
 
     def _collect(self, child: ChildProcess, started: float) -> Document:
         at: int | None = None
@@ -125,7 +165,9 @@ class _Attempt:
             message = self._next(child, started, total)
             if message is None:
                 raise _Crashed(at)
-            if "at" in message:
+            if "sniffed" in message:
+                self.kind = message["sniffed"] if message["sniffed"] in _KINDS else ""
+            elif "at" in message:
                 at, total = int(message["at"]), int(message["pages"])
                 self.progress(at, total)
             elif "extracted" in message:
@@ -150,8 +192,7 @@ class _Attempt:
         """The child's next message; None when it died. Watches the clock and the cancel event meanwhile."""
         quiet_since = time.monotonic()
         while True:
-            if self.cancel is not None and self.cancel.is_set():
-                raise ReadCancelled(self.path.name)
+            self._heed_cancel()
             message = child.next(_TICK)
             if message is not NOTHING:
                 return message

@@ -1,15 +1,20 @@
-"""The child that reads one file: ``python -m triforce_core.documents.reader_process``, request on stdin, frames out.
+"""The child that looks into one file: ``python -m triforce_core.documents.reader_process``, request on stdin, frames
+out. Nobody else opens it: what the file is, its archive's directory and its text are all found out here.
 
-Limits itself before it touches the file (memory, CPU, no files written, no core dump). Says ``at`` before each page, so
-that the parent knows which page killed it; then sends the finished pages one by one. Imports no torch, no numpy."""
+Limits itself before it touches the file (memory, CPU, no files written, no processes, no core dump). Says ``at`` before
+each page, so that the parent knows which page killed it; then sends the finished pages one by one. Imports no torch, no
+numpy."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +24,9 @@ from .finish import finish
 from .frames import write_frame
 from .limits import ReadLimits
 from .readers.source import Raw, Source
+from .sniff import sniff
+
+_SLACK = 5.0  # seconds beyond the parent's clock
 
 
 def main() -> None:
@@ -28,6 +36,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries that print must not spoil the stream
     limits = ReadLimits(**request["limits"])
     restrict(limits)
+    sign_of_life(limits)
     spare = bytearray(8 << 20)  # given back to word the error when memory runs out
     try:
         _answer(request, limits, out)
@@ -42,17 +51,21 @@ def main() -> None:
 
 def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None:
     def at_page(page: int, pages: int) -> None:
+        sign_of_life(limits)
         write_frame(out, {"at": page, "pages": pages})
 
     name = request["name"]
     source = Source(Path(request["path"]), name, limits, request["password"], frozenset(request["skip"]), at_page)
-    read = _reader(request["kind"], request["reader"])
+    kind = sniff(source)
+    write_frame(out, {"sniffed": kind})
+    read = _reader(kind, request["reader"])
     try:
         raw = read(source)
     except RecursionError as problem:
         raise DocumentTooLargeError(
             f"{name} is nested too deeply", remedy="Get the file in another format."
         ) from problem
+    sign_of_life(limits)
     write_frame(out, {"extracted": len(raw.pages)})
     source.check_pages(len(raw.pages))
     pages, warnings = finish(raw, name)
@@ -89,6 +102,8 @@ def _reader(kind: str, reader: str) -> Callable[[Source], Raw]:
 
 def restrict(limits: ReadLimits) -> None:
     """Where the system knows such limits (not on Windows; there the parent's clock is the only one)."""
+    with contextlib.suppress(OSError):  # only on Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out: this process before any other
     try:
         import resource
     except ImportError:
@@ -99,11 +114,25 @@ def restrict(limits: ReadLimits) -> None:
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NPROC, 0),  # no processes of its own
     ):
         try:
             resource.setrlimit(kind, (value, value))
         except (ValueError, OSError):
             continue  # a lower limit is already in force
+
+
+def sign_of_life(limits: ReadLimits) -> None:
+    """To be called before each piece of work: without another one in time, the system ends this process, also when
+    the parent, which would have done so sooner, is gone."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(ceil(limits.page_seconds + _SLACK))
+
+
+def rest() -> None:
+    """Nothing is being worked on: no sign of life is due."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(0)
 
 
 def _too_much_memory(name: str, limits: ReadLimits) -> DocumentTooLargeError:

@@ -25,7 +25,7 @@ def reflow(lines: Sequence[str], document_width: int = 0) -> str:
     """The text of one page. document_width stands in where the page has too few lines to tell its own."""
     own = [line for line in lines if line.strip()]
     width = usual_width(own) if len(own) >= 8 else max(document_width, usual_width(own))
-    paragraphs: list[str] = []
+    found: list[list[str]] = []  # of each paragraph its pieces: a text grown line by line takes quadratic time
     wrapped: list[bool] = []  # was this paragraph joined from several lines?
     blank_before: list[bool] = []
     blank = True
@@ -35,15 +35,16 @@ def reflow(lines: Sequence[str], document_width: int = 0) -> str:
         if not line:
             blank = True
             continue
-        if paragraphs and not blank and _continues(last, line, width):
-            paragraphs[-1] = _joined(paragraphs[-1], line)
+        if found and not blank and _continues(last, line, width):
+            _join(found[-1], line)
             wrapped[-1] = True
         else:
-            paragraphs.append(line)
+            found.append([line])
             wrapped.append(False)
             blank_before.append(blank)
         blank, last = False, line
     text = []
+    paragraphs = ["".join(pieces) for pieces in found]
     for at, paragraph in enumerate(paragraphs):
         if at:
             said = _END.search(paragraphs[at - 1]) is not None and paragraph[0] in "\"“‘'"
@@ -65,7 +66,10 @@ def _continues(last: str, line: str, width: int) -> bool:
     return line[0].islower() and not _END.search(last) and len(last) > width // 2
 
 
-def _joined(paragraph: str, line: str) -> str:
-    if _HYPHEN.search(paragraph) and line[0].islower():
-        return paragraph[:-1] + line
-    return paragraph + line if paragraph.endswith(("—", "--")) else f"{paragraph} {line}"
+def _join(pieces: list[str], line: str) -> None:
+    end = "".join(pieces[-3:])  # two characters or more
+    if _HYPHEN.search(end) and line[0].islower():
+        pieces[-1] = pieces[-1][:-1]
+    elif not end.endswith(("—", "--")):
+        pieces.append(" ")
+    pieces.append(line)

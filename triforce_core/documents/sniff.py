@@ -1,13 +1,22 @@
-"""What a file is, told by its content; the name only chooses between kinds of text."""
+"""What a file is, told by its content; the name only chooses between kinds of text. Runs in the reader process."""
 
 from __future__ import annotations
 
+import codecs
+import re
 import zipfile
 from pathlib import Path
 
-from ..errors import DamagedDocumentError, DocumentError, EmptyDocumentError, EncryptedDocumentError, UnknownFormatError
+from ..errors import DamagedDocumentError, EncryptedDocumentError, UnknownFormatError
+from .readers.archive import open_zip
+from .readers.source import FORMATS, Source
 
-FORMATS = "PDF, TXT, Markdown, HTML, DOCX, EPUB"
+_HEAD = 65_536  # bytes that are looked at
+_PDF_JUNK = 1_024  # bytes that may stand before a PDF's header, as in other readers
+_OFFICE_HEAD = 1 << 22  # of an old Office file, where it says that it is encrypted
+_PDF_HEADER = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])[ \t]*%PDF-\d")
+_PDF_OBJECT = re.compile(rb"[\r\n][ \t]*\d{1,10}[ \t\r\n]{1,8}\d{1,5}[ \t\r\n]{1,8}obj\b")
+_MOST_HIGH = 1 / 3  # bytes beyond ASCII in a text of some older encoding
 _EXPORT = "Export or save the document as PDF, DOCX or TXT."
 _PICTURE = "Run `img2pdf {name} -o in.pdf` and `ocrmypdf in.pdf out.pdf`, then open out.pdf."
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
@@ -35,81 +44,80 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"OggS", "a sound file", "Choose a document."),
     (b"BOOKMOBI", "a Mobipocket book", "Convert it to EPUB."),
 )
+_WRITTEN_AS_TEXT = (b"{\\rtf", b"%!PS")  # their files are text; those of all other signatures are not
+_CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\v\f\r") + b"\x7f"
 _TEXT_KINDS = {".md": "markdown", ".markdown": "markdown", ".mdown": "markdown"} | dict.fromkeys(
     (".html", ".htm", ".xhtml"), "html"
 )
 _SIGNED = {".pdf": "PDF", ".docx": "DOCX", ".epub": "EPUB"}
 
 
-def check_file(path: Path) -> int:
-    """The size of a file that can be opened. Raises DocumentError or EmptyDocumentError."""
-    try:
-        if path.is_dir():
-            raise DocumentError(f"{path.name} is a folder", allowed=f"a file: {FORMATS}")
-        if not path.exists():
-            raise DocumentError(f"There is no file {path}", remedy="Check the name and the folder.")
-        if not path.is_file():
-            raise DocumentError(f"{path.name} is not a regular file", allowed=f"a file: {FORMATS}")
-        with path.open("rb"):
-            size = path.stat().st_size
-    except PermissionError as problem:
-        raise DocumentError(
-            f"There is no permission to read {path.name}",
-            remedy="Change its permissions or copy it to your own folder.",
-        ) from problem
-    except OSError as problem:
-        raise DocumentError(f"{path.name} cannot be opened: {problem.strerror or problem}") from problem
-    if size == 0:
-        raise EmptyDocumentError(f"{path.name} is empty (0 bytes)", remedy="Choose another file.")
-    return size
-
-
-def sniff(path: Path) -> str:
+def sniff(source: Source) -> str:
     """One of "pdf", "txt", "markdown", "html", "docx", "epub". Raises UnknownFormatError and its like."""
+    path, name = source.path, source.name
     with path.open("rb") as file:
-        head = file.read(4096)
-    suffix = path.suffix.lower()
-    if b"%PDF-" in head[:1024]:
+        head = file.read(_HEAD)
+    suffix, text = path.suffix.lower(), is_text(head)
+    if _is_pdf(head, suffix, text):
         return "pdf"
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")):
-        return _zipped(path, suffix)
+        return _zipped(source, suffix)
     if head.startswith(b"\xd0\xcf\x11\xe0"):
-        if "EncryptedPackage".encode("utf-16-le") in path.read_bytes()[: 1 << 22]:
-            raise EncryptedDocumentError(f"{path.name} is encrypted", remedy="Save it without a password.")
-        raise UnknownFormatError(
-            f"{path.name} is an old Office file (.doc)", allowed=FORMATS, remedy="Save it as .docx."
-        )
+        _refuse_old_office(path, name)
     for signature, what, remedy in _SIGNATURES:
-        if head.startswith(signature) or (signature == b"BOOKMOBI" and head[60:68] == signature):
-            raise UnknownFormatError(f"{path.name} is {what}", allowed=FORMATS, remedy=remedy.format(name=path.name))
-    if head[4:8] == b"ftyp":
-        raise UnknownFormatError(f"{path.name} is a film or picture", allowed=FORMATS, remedy="Choose a document.")
+        found = head.startswith(signature) or (signature == b"BOOKMOBI" and head[60:68] == signature)
+        if found and (not text or signature in _WRITTEN_AS_TEXT):
+            raise UnknownFormatError(f"{name} is {what}", allowed=FORMATS, remedy=remedy.format(name=name))
+    if head[4:8] == b"ftyp" and not text:
+        raise UnknownFormatError(f"{name} is a film or picture", allowed=FORMATS, remedy="Choose a document.")
+    if suffix in _SIGNED and not text:
+        raise DamagedDocumentError(f"{name} does not begin like a {_SIGNED[suffix]} file", remedy="Get the file again.")
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if suffix in _SIGNED and (b"\0" in head or not _looks_like_text(head)):
-        raise DamagedDocumentError(
-            f"{path.name} does not begin like a {_SIGNED[suffix]} file", remedy="Get the file again."
-        )
-    if start.startswith((b"<!doctype html", b"<html")) or (start.startswith(b"<?xml") and b"<html" in start):
+    if start.startswith((b"<!doctype html", b"<html")) or (start.startswith(b"<?xml") and b"<html" in start[:4096]):
         return "html"
     return _TEXT_KINDS.get(suffix, "txt")
 
 
-def _looks_like_text(head: bytes) -> bool:
-    try:
-        head[:-4].decode("utf-8")
-    except UnicodeDecodeError:
+def is_text(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is text: UTF-8 with hardly a control character, or one of the older
+    encodings, mostly ASCII and with none."""
+    if 0 in head:
         return False
-    return sum(byte < 9 or 13 < byte < 32 for byte in head) * 50 < len(head)
-
-
-def _zipped(path: Path, suffix: str) -> str:
+    controls = len(head) - len(head.translate(None, _CONTROLS))
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = set(archive.namelist()[:20_000])
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # it may end inside a character
+    except UnicodeDecodeError:
+        high = len(head) - len(head.translate(None, bytes(range(128, 256))))
+        return not controls and high < _MOST_HIGH * len(head)
+    return controls * 50 < len(head) or not controls
+
+
+def _is_pdf(head: bytes, suffix: str, text: bool) -> bool:
+    """A text may name a PDF's first bytes, and even begin with them; a PDF that is all text goes on with objects."""
+    if b"%PDF-" not in head[:_PDF_JUNK]:
+        return False
+    if not text or suffix == ".pdf":
+        return True
+    own_line = _PDF_HEADER.search(head, 0, _PDF_JUNK + 1)
+    return own_line is not None and _PDF_OBJECT.search(head, own_line.end()) is not None
+
+
+def _refuse_old_office(path: Path, name: str) -> None:
+    with path.open("rb") as file:
+        if "EncryptedPackage".encode("utf-16-le") in file.read(_OFFICE_HEAD):
+            raise EncryptedDocumentError(f"{name} is encrypted", remedy="Save it without a password.")
+    raise UnknownFormatError(f"{name} is an old Office file (.doc)", allowed=FORMATS, remedy="Save it as .docx.")
+
+
+def _zipped(source: Source, suffix: str) -> str:
+    name = source.name
+    try:
+        with open_zip(source) as archive:
+            names = set(archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as problem:
         kind = _SIGNED.get(suffix, "zip")
         raise DamagedDocumentError(
-            f"{path.name} is a damaged {kind} file: its directory is missing (a cut-off download?)",
+            f"{name} is a damaged {kind} file: its directory is missing (a cut-off download?)",
             remedy="Get the file again.",
         ) from problem
     if "META-INF/container.xml" in names:
@@ -117,10 +125,10 @@ def _zipped(path: Path, suffix: str) -> str:
     if "word/document.xml" in names:
         return "docx"
     if suffix in (".docx", ".epub"):
-        raise DamagedDocumentError(f"{path.name} is a zip file without a document in it", remedy="Get the file again.")
-    for name, what in (("xl/workbook.xml", "an Excel file"), ("ppt/presentation.xml", "a PowerPoint file")):
-        if name in names:
-            raise UnknownFormatError(f"{path.name} is {what}", allowed=FORMATS, remedy="Export it as PDF.")
+        raise DamagedDocumentError(f"{name} is a zip file without a document in it", remedy="Get the file again.")
+    for part, what in (("xl/workbook.xml", "an Excel file"), ("ppt/presentation.xml", "a PowerPoint file")):
+        if part in names:
+            raise UnknownFormatError(f"{name} is {what}", allowed=FORMATS, remedy="Export it as PDF.")
     what = "an OpenDocument file" if "content.xml" in names else "a zip archive"
     remedy = "Export it as PDF or DOCX." if "content.xml" in names else "Unpack it and open the document inside."
-    raise UnknownFormatError(f"{path.name} is {what}", allowed=FORMATS, remedy=remedy)
+    raise UnknownFormatError(f"{name} is {what}", allowed=FORMATS, remedy=remedy)

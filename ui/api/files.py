@@ -92,7 +92,7 @@ class Files:
                               remedy="Open it once in the page.")
             if entry.state == "failed":
                 raise Problem(400, "unreadable_document", entry.error, param="messages")
-            self._services.room.extract(entry.id)
+            await asyncio.to_thread(self._services.room.extract, entry.id)
             await asyncio.sleep(_LOOK_EVERY)
             entry = self.find(_PREFIX + entry.id)  # it may have been deleted meanwhile
 

@@ -108,7 +108,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         text = (strings.EXTRACTING.format(done=extraction.pages_done, total=total) if extraction and total
                 else strings.EXTRACTING_START)
         done = extraction.pages_done / total if extraction and total else 0.0
-        body = progress(text, done, "", bool(extraction and extraction.cancelled.is_set()))
+        body = progress(text, done, "", False)
     elif phase == "failed":
         body = card("error", strings.PHASES["failed"], entry.error,
                     action=button(strings.READ_AGAIN, "read", css="tf-quiet"))

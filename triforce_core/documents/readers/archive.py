@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 import zipfile
 import zlib
@@ -12,6 +13,7 @@ from ...errors import DamagedDocumentError, DocumentTooLargeError, EncryptedDocu
 from .source import Source
 
 _SMALL = 1 << 20  # below this, a high ratio is harmless
+_ENTRY_BYTES = 1024  # that one part may take in the directory: its name, and what else is said of it
 
 
 def damaged(source: Source, why: str) -> DamagedDocumentError:
@@ -20,13 +22,44 @@ def damaged(source: Source, why: str) -> DamagedDocumentError:
     )
 
 
+class _Directory(io.BufferedReader):
+    """A zip file whose directory may only be so long. ``ZipFile`` reads it in one piece, and makes an object of every
+    part, before anybody can count them."""
+
+    most: int | None = None  # bytes of one read; None: any
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.most is not None and size is not None and size > self.most:
+            raise _DirectoryTooLongError(size)
+        return super().read(size)
+
+
+class _DirectoryTooLongError(Exception):
+    """It says that it has so many bytes."""
+
+
+def open_zip(source: Source) -> zipfile.ZipFile:
+    """Raises DocumentTooLargeError for more parts than any document has, and what ``ZipFile`` raises."""
+    file = _Directory(io.FileIO(source.path))
+    file.most = source.limits.zip_entries * _ENTRY_BYTES
+    try:
+        archive = zipfile.ZipFile(file)
+    except _DirectoryTooLongError as problem:
+        raise DocumentTooLargeError(
+            f"{source.name} is a zip file with a directory of {int(problem.args[0]) / 1e6:,.0f} MB (a zip bomb?)",
+            allowed=f"up to {file.most / 1e6:,.0f} MB", remedy="Do not trust this file.",
+        ) from problem
+    file.most = None
+    return archive
+
+
 class GuardedZip:
     """A zip file within the limits of ``source``; every violation is an error of its own."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         try:
-            self._zip = zipfile.ZipFile(source.path)
+            self._zip = open_zip(source)
             entries = self._zip.infolist()
         except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, ValueError, NotImplementedError) as problem:
             raise damaged(source, "its zip directory cannot be read (a cut-off download?)") from problem

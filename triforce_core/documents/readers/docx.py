@@ -40,6 +40,7 @@ class _Body:
         self._cells = 0
         self._tables = 0
         self._paragraph = 0  # where in out the current paragraph starts
+        self._written_since_break = False  # text after the last page break: Word marks one break twice
         self._level = 0  # of the current paragraph as a heading; 0: it is none
         self.headings: list[tuple[str, int]] = []
 
@@ -53,32 +54,32 @@ class _Body:
         elif local == "t":
             self._in_text = True
         elif local in ("tab", "ptab"):
-            self.out.append(" ")
+            self._put(" ")
         elif local == "noBreakHyphen":
-            self.out.append("-")
+            self._put("-")
         elif local == "br":
             page = _attribute(attributes, "type") == "page"
-            self.out.append(_BREAK if page and not self._tables else "\n")
+            self._put(_BREAK if page and not self._tables else "\n")
         elif local == "cr":
-            self.out.append("\n")
+            self._put("\n")
         elif local == "lastRenderedPageBreak":
-            if not self._tables and self._written_since_break():
-                self.out.append(_BREAK)
+            if not self._tables and self._written_since_break:
+                self._put(_BREAK)
         elif local == "pageBreakBefore":
-            if _attribute(attributes, "val") not in ("0", "false") and self._written_since_break():
-                self.out.append(_BREAK)
+            if _attribute(attributes, "val") not in ("0", "false") and self._written_since_break:
+                self._put(_BREAK)
         elif local == "pStyle":
             match = _HEADING_STYLE.fullmatch(_attribute(attributes, "val"))
             self._level = int(match[1]) if match else 0
         elif local == "numPr":
-            self.out.append("- ")
+            self._put("- ")
         elif local == "tbl":
             self._tables += 1
         elif local == "tr":
             self._cells = 0
         elif local == "tc":
             if self._cells:
-                self.out.append(" | ")
+                self._put(" | ")
             self._cells += 1
 
     def end(self, name: str) -> None:
@@ -93,29 +94,27 @@ class _Body:
             if self._level and not self._tables and len(self.headings) < _MOST_HEADINGS:
                 self.headings.append((written.replace(_BREAK, "").strip()[:300], self._level))
             if self._tables:
-                self.out.append(" " if written.strip() else "")
+                self._put(" " if written.strip() else "")
             elif written.startswith("- "):
-                self.out.append("\n")
+                self._put("\n")
             else:
-                self.out.append("\n\n")
+                self._put("\n\n")
         elif local == "tr":
-            self.out.append("\n")
+            self._put("\n")
         elif local == "tbl":
             self._tables -= 1
-            self.out.append("\n")
+            self._put("\n")
 
     def text(self, data: str) -> None:
         if self._in_text and not self._skip:
-            self.out.append(data.replace(_BREAK, " "))
+            self._put(data.replace(_BREAK, " "))
 
-    def _written_since_break(self) -> bool:
-        """Whether there is text after the last page break: Word marks one break twice."""
-        for piece in reversed(self.out):
-            if piece == _BREAK:
-                return False
-            if piece.strip() and piece != "- ":
-                return True
-        return False
+    def _put(self, piece: str) -> None:
+        self.out.append(piece)
+        if piece == _BREAK:
+            self._written_since_break = False
+        elif piece.strip() and piece != "- ":
+            self._written_since_break = True
 
 
 def _attribute(attributes: dict[str, str], wanted: str) -> str:

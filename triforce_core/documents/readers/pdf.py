@@ -79,7 +79,7 @@ def read_with_pdfium(source: Source) -> Raw:
         raise damaged(source)
     try:
         title = pdf.get_metadata_value("Title")
-    except pdfium.PdfiumError:
+    except (pdfium.PdfiumError, UnicodeDecodeError):  # half a surrogate pair is no reason to take the other reader
         title = ""
     source.at_page(count, count)  # so that an outline which kills the reader is left out, like a page
     headings = [] if count in source.skip else _outline(pdf, pdfium)

@@ -8,7 +8,7 @@ import re
 from ...errors import UnknownFormatError
 from ..reflow import reflow, usual_width
 from ..sections import placed, split_sections
-from .source import Raw, RawPage, Source
+from .source import FORMATS, Raw, RawPage, Source
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
@@ -17,8 +17,7 @@ _BOMS = (
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _FRONT_MATTER = re.compile(r"\A---\n(?:.{0,2000}\n){0,200}?---\n")
-_HEADING = re.compile(r" {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
-_RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}$|\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
+_CELL_RULE = re.compile(r":?-{2,}:?")
 _LIST = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s")
 _IMAGE = re.compile(r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)")
 _LINK = re.compile(r"\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)")
@@ -59,7 +58,7 @@ def decode_text(data: bytes, name: str) -> tuple[str, str]:
 def _binary(name: str) -> UnknownFormatError:
     return UnknownFormatError(
         f"{name} is not text",
-        allowed="PDF, TXT, Markdown, HTML, DOCX, EPUB",
+        allowed=FORMATS,
         remedy="Save or export the document in one of these formats.",
     )
 
@@ -96,28 +95,47 @@ def markdown_text(text: str) -> tuple[list[tuple[str, int]], str]:
     """The headings (words, level) and the text as read: no marks, links as their words, paragraphs on one line each."""
     text = _FRONT_MATTER.sub("", text, count=1)
     headings: list[tuple[str, int]] = []
-    blocks: list[str] = []
+    blocks: list[list[str]] = []  # of each its lines
     open_block = fenced = False
     for line in text.split("\n"):
         if _FENCE.match(line):
             fenced, open_block = not fenced, False
-            blocks.append("")
+            blocks.append([])
         elif fenced:
-            blocks.append(line)
-        elif not line.strip() or _RULE.match(line):
+            blocks.append([line])
+        elif not line.strip() or _is_rule(line):
             open_block = False
-            blocks.append("")
-        elif heading := _HEADING.match(line):
-            words = _inline(heading[2])
-            headings.append((words, len(heading[1])))
-            blocks += ["", words, ""]
+            blocks.append([])
+        elif (heading := _heading(line)) is not None:
+            words = _inline(heading[0])
+            headings.append((words, heading[1]))
+            blocks += [[], [words], []]
             open_block = False
         elif open_block and not _LIST.match(line) and not line.lstrip().startswith(("|", ">")):
-            blocks[-1] += " " + _inline(line.strip())
+            blocks[-1].append(_inline(line.strip()))
         else:
-            blocks.append(_inline(line.strip().removeprefix(">").strip().strip("|")))
+            blocks.append([_inline(line.strip().removeprefix(">").strip().strip("|"))])
             open_block = not line.lstrip().startswith("|")
-    return headings, "\n".join(blocks)
+    return headings, "\n".join(map(" ".join, blocks))
+
+
+def _heading(line: str) -> tuple[str, int] | None:
+    """Words and level of "## Words ##". No pattern: where blanks may stand twice, it tries every way to share them."""
+    bare = line.lstrip(" ")
+    words = bare.lstrip("#")
+    level = len(bare) - len(words)
+    if len(line) - len(bare) > 3 or not 1 <= level <= 6 or not words[:1].isspace():
+        return None
+    return words.strip().rstrip("#").rstrip(), level
+
+
+def _is_rule(line: str) -> bool:
+    """"* * *", or the line below a table's head."""
+    solid = "".join(line.split())
+    if len(solid) >= 3 and not solid.strip("-*_="):
+        return True
+    cells = line.strip().removeprefix("|").removesuffix("|").split("|")
+    return all(_CELL_RULE.fullmatch(cell.strip()) for cell in cells)
 
 
 def _inline(text: str) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from ...errors import DocumentTooLargeError
 from ..limits import ReadLimits
 
+FORMATS = "PDF, TXT, Markdown, HTML, DOCX, EPUB"
+
 
 @dataclass(frozen=True)
 class Source:

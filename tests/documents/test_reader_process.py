@@ -1,0 +1,105 @@
+"""The reader's process: within its limits, ended with all that it started, also when nobody is there to end it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.documents import hostile
+from triforce_core.documents import READERS, ReadCancelled, ReadLimits, child, limits, read, read_document
+
+ROOT = Path(__file__).resolve().parents[2]
+pytest.importorskip("resource")
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_it_starts_no_processes_and_is_the_first_to_go() -> None:
+    done = run("import resource\n"
+               "from triforce_core.documents.reader_process import ReadLimits, restrict\n"
+               "restrict(ReadLimits(memory_bytes=1 << 30))\n"
+               "for kind in ('AS', 'CORE', 'FSIZE', 'NPROC'):\n"
+               "    print(resource.getrlimit(getattr(resource, 'RLIMIT_' + kind))[1])\n"
+               "try:\n    print(open('/proc/self/oom_score_adj').read().strip())\n"
+               "except OSError:\n    print(1000)\n")
+    assert done.stdout.split() == [str(1 << 30), "0", "0", "0", "1000"], done.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "alarm"), reason="no such clock here")
+def test_the_system_ends_it_when_its_parent_is_gone() -> None:
+    """Inside a pattern that never ends, where no Python code gets a turn."""
+    done = run("import re\n"
+               "from triforce_core.documents import reader_process as process\n"
+               "process._SLACK = 0\n"
+               "process.sign_of_life(process.ReadLimits(page_seconds=0.5))\n"
+               "re.match('(a+)+$', 'a' * 60 + 'b')\n")
+    assert done.returncode == -signal.SIGALRM
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups here")
+def test_what_it_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own child holds the stream open that the listener reads, and closing would wait for it."""
+    script = tmp_path / "forking"
+    script.write_text("""#!/bin/sh\nsleep 60 &\nprintf '\\000\\000\\000\\007{"a":1}'\nwait\n""")
+    script.chmod(0o700)
+    monkeypatch.setattr(child.sys, "executable", str(script))
+    process = child.ChildProcess("reader_process")
+    assert process.next(10) == {"a": 1}
+    closing = threading.Thread(target=process.close)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive() and not process._listener.is_alive()
+
+
+def test_a_few_at_once_and_cancelling_while_others_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("The whale is a mammal.")
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    class Slow(child.ChildProcess):
+        def next(self, timeout: float):
+            begun.release()
+            assert go_on.wait(20)
+            return super().next(timeout)
+
+    monkeypatch.setattr(read, "ChildProcess", Slow)
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(read_document(tmp_path / "a.txt").pages[0].text))
+               for _ in range(READERS)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert begun.acquire(timeout=20)
+    monkeypatch.setattr(read, "ChildProcess", None)  # nobody else gets as far
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(ReadCancelled):
+        read_document(tmp_path / "a.txt", cancel=cancel)
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert found == ["The whale is a mammal."] * READERS
+
+
+def test_readers_share_half_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": (6 << 30) // 4096}
+    monkeypatch.setattr(limits.os, "sysconf", sizes.__getitem__)
+    assert 0.9 * (3 << 30) < READERS * ReadLimits().memory_bytes <= 3 << 30
+    sizes["SC_PHYS_PAGES"] = 1 << 18
+    assert ReadLimits().memory_bytes == 512 << 20  # with less, real books cannot be read
+    sizes["SC_PHYS_PAGES"] = 1 << 26
+    assert ReadLimits().memory_bytes == 2048 << 20
+
+
+def test_half_a_surrogate_in_a_title_costs_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(hostile.text_pdf(
+        trailer=b"/Info 6 0 R", more=[b"<</Title<FEFFD83D00410042>>>"]))
+    document = read_document(tmp_path / "a.pdf")
+    assert document.reader.startswith("pypdfium2") and document.title == "a"
