@@ -24,8 +24,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from triforce_core import ConfigError
 
 from . import door_strings, strings
+from .bodies import Bodies
 from .connections import network
-from .json_bodies import JsonBodies
 
 KEY_VARIABLE = "TRIFORCE_API_KEY"
 SHORTEST_KEY = 20
@@ -176,14 +176,14 @@ def behind(access: Access, routes: Sequence[BaseRoute]) -> list[BaseRoute]:
     for route in routes:
         if isinstance(route, Mount):
             made.append(Mount(route.path, routes=route.routes,
-                              middleware=[Middleware(Door, access=access), Middleware(JsonBodies)]))
+                              middleware=[Middleware(Door, access=access), Middleware(Bodies)]))
         else:
-            route.app = Door(JsonBodies(route.app), access)  # type: ignore[attr-defined]
+            route.app = Door(Bodies(route.app), access)  # type: ignore[attr-defined]
             made.append(route)
     return made
 
 
-def login_routes(access: Access) -> list[BaseRoute]:
+def login_routes(access: Access) -> list[Route]:
     """In the place of Gradio's, whose cookie goes along with requests from other sites' pages."""
     async def login(request: Request) -> Response:
         async with request.form(max_files=0, max_fields=8) as form:

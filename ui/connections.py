@@ -8,6 +8,7 @@ oldest of his own on which nothing is being answered.
 from __future__ import annotations
 
 import asyncio
+import http
 import ipaddress
 import os
 import socket
@@ -97,8 +98,8 @@ class PatientProtocol(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close"),
                        *HEADERS]
-            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=words.encode()),
-                          h11.EndOfMessage()):
+            start = h11.Response(status_code=status, headers=headers, reason=http.HTTPStatus(status).phrase.encode())
+            for event in (start, h11.Data(data=words.encode()), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         if self.cycle is not None:
             self.cycle.disconnected = True

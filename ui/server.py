@@ -100,7 +100,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     from starlette.middleware import Middleware
 
     from . import layout, theme
-    from .json_bodies import JsonBodies
+    from .bodies import Bodies
 
     access = access or Access()
     page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
@@ -114,11 +114,12 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
         max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False, enable_monitoring=False, ssr_mode=False,
         pwa=False, mcp_server=False, auth=_nobody if access.users else None, theme=theme.theme(), head=theme.head(),
         favicon_path=str(ASSETS / "logo.svg"), app_kwargs={"openapi_url": None, "middleware": [
-            Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(JsonBodies)]})
+            Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(Bodies)]})
     page.app = app.routes[-1].app  # type: ignore[attr-defined]  # as page.launch sets it, and page.close wants it
     access.guards(page.app)
-    page.server = Server(Guard(app, allowed_hosts(host, allow_host), allow_origin), host, port)
-    page.server.start()
+    server = Server(Guard(app, allowed_hosts(host, allow_host), allow_origin), host, port)
+    page.server = server  # type: ignore[assignment]
+    server.start()
     shown = f"[{host}]" if ":" in host else host
     return page, f"http://{shown}:{port}/"
 

@@ -1,7 +1,8 @@
-"""Bodies of requests on their way to whoever parses them as JSON, Gradio's routes and ours alike.
+"""Bodies of requests on their way to whoever parses them, Gradio's routes and ours alike.
 
 JSON may spell half a surrogate pair, which no database, tokenizer or answer can hold: it arrives as U+FFFD. Python's
-parser also takes UTF-16, and bytes that are half a pair; RFC 8259 does not, and nor does this.
+parser also takes UTF-16, and bytes that are half a pair; RFC 8259 does not, and nor does this. A form may choose an
+encoding that spells such halves, too: forms are UTF-8.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from . import door_strings
 
 MOST = 64 << 20  # bytes: a document may come along as text
 DEEPEST = 200  # brackets in each other
+_CHARSET = re.compile(r"charset(?!\s*=\s*\"?utf-?8\"?\s*(?:;|$))")
 _FORMS = ("multipart/", "application/x-www-form-urlencoded")
 _PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rb"(?P<half>(?!" + _PAIR + rb")\\u[dD][89a-fA-F][0-9a-fA-F]{2})|" + _PAIR + rb"|\\.", re.DOTALL)
@@ -22,15 +24,19 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
-class JsonBodies:
-    """ASGI middleware: 400 and 413, in OpenAI's form, for a body that nobody could parse; the same length otherwise."""
+class Bodies:
+    """ASGI middleware: 400 and 413, in OpenAI's form, for a body that nobody could parse; others keep their length."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kinds = [value.decode("latin-1").lower() for name, value in scope.get("headers", ()) if name == b"content-type"]
-        if scope["type"] != "http" or any(kind.startswith(_FORMS) for kind in kinds):
+        form = any(kind.startswith(_FORMS) for kind in kinds)
+        if form and any(_CHARSET.search(kind) for kind in kinds):
+            await _problem(400, "invalid_form", door_strings.FORM_BAD)(scope, receive, send)
+            return
+        if form or scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         parts, size, more = [], 0, True
