@@ -21,14 +21,14 @@ _LOOK_EVERY = 0.05
 
 class Models:
     def __init__(self, services: Services) -> None:
-        self._desk, self._elsewhere = services.desk, bool(services.sends_to)
+        self._desk, self._services = services.desk, services
         self._since = int(time.time())
 
     @property
     def id(self) -> str:
         """The checkpoint's own name, without its path; of a server elsewhere what that one calls it."""
         name = self._desk.config.model
-        if self._elsewhere:
+        if self._services.sends_to:
             name = self._desk.model.name if self._desk.model else "remote"
         return re.sub(r"[^\w.-]+", "-", PurePath(name).name)
 
@@ -41,7 +41,7 @@ class Models:
 
     async def check(self, name: Any) -> None:
         """Raises Problem where it is another."""
-        if self._elsewhere:
+        if self._services.sends_to:
             await self._settled()
         if name != self.id:
             raise Problem(404, "model_not_found", f"There is no model {str(name)[:200]!r} here", param="model",
