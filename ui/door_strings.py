@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+HOST_UNKNOWN = "There is no address {host}"
+HOST_REMEDY = "Give --host an address of this machine, or leave it at 127.0.0.1."
 LOGIN_WRONG = "Incorrect credentials."
 JSON_BAD = "The body is not JSON in UTF-8, or has more than {deepest} brackets in each other."
 FORM_BAD = "The form is in another encoding than UTF-8."

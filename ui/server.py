@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from triforce_core import ConfigError, read_document
 
+from . import door_strings, model_strings, strings
 from . import folders as places
-from . import model_strings, strings
 from .access import Access, Door, behind, login_routes, read_keys
 from .arguments import DEFAULT_PORT, Arguments, engine_config
 from .connections import Server
@@ -164,11 +164,14 @@ def has_display() -> bool:
 
 
 def _is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise ConfigError(door_strings.HOST_UNKNOWN.format(host=host), remedy=door_strings.HOST_REMEDY) from error
+    with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind(address)
         except OSError:
             return False
     return True
