@@ -180,3 +180,10 @@ def test_a_stop_does_not_hurry_what_comes_after_it() -> None:
     began = time.monotonic()
     made.measure(BOOK, told.append)
     assert time.monotonic() - began >= 0.35 and len(told) == 4
+
+
+def test_half_a_surrogate_pair_is_answered() -> None:
+    made = engine(instructions=True)
+    *_, done = made.ask("Who \ud83d?", (), SamplingParams(), SpeculationConfig(), "Be \udc00 brief")
+    assert isinstance(done, Finished) and done.text.endswith("Be \ufffd brief")
+    done.text.encode()

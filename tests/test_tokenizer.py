@@ -50,6 +50,12 @@ def test_round_trip(tokenizers: dict[str, Tokenizer], kind: str, text: str) -> N
     assert lengths == len(text.encode())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_a_surrogate_pair_is_the_unknown_character(tokenizers: dict[str, Tokenizer], kind: str) -> None:
+    for special in (False, True):
+        assert tokenizers[kind].encode("a\ud83d b", special) == tokenizers[kind].encode("a\ufffd b", special)
+
+
 @pytest.mark.parametrize("kind", ["bytes", "spaces"])
 def test_decode_equals_the_library(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     tokenizer = tokenizers[kind]

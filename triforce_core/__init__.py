@@ -35,7 +35,7 @@ _HOME = {
         "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "DraftChoice", "EngineFacts", "Event",
         "FinishReason", "Finished", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelFound", "ModelInfo",
         "ModelOffer", "PageSpan", "PrefillProgress", "QuoteEvent", "QuoteOccurrence", "QuotePlace", "RankCount",
-        "RoundEvent", "TextDelta", "TierCount", "TokenChance", "Turn",
+        "RoundEvent", "TextDelta", "TierCount", "TokenChance", "Turn", "whole_text",
     ),
     "kv_cache.saved": ("SavedInfo", "SavedReadings"),
     "metrics": ("metrics",),

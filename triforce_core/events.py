@@ -7,12 +7,19 @@ Times are seconds unless the name says otherwise; token positions are positions 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 FinishReason = Literal["stop", "length", "cancelled", "context"]
 Mode = Literal["cpu", "on-chip", "offload"]
+
+
+def whole_text(text: str) -> str:
+    """The same text with U+FFFD for half a surrogate pair, which JSON and file names may hold and UTF-8 cannot."""
+    return _HALF_PAIR.sub("\ufffd", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +211,10 @@ class Turn:
     question: str
     answer_token_ids: tuple[int, ...]
     answer: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "question", whole_text(self.question))
+        object.__setattr__(self, "answer", whole_text(self.answer))
 
 
 @dataclass(frozen=True, slots=True)

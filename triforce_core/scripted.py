@@ -45,6 +45,7 @@ from .events import (
     TierCount,
     TokenChance,
     Turn,
+    whole_text,
 )
 from .metrics import answer_stats, page_shares
 from .worker.client import EngineState, EngineStatus
@@ -180,7 +181,8 @@ class ScriptedEngine:
                               remedy='Leave them out, or give a script with "instructions": true.')
         self._cancel.clear()
         self._state = "busy"
-        started, script, document, question = time.monotonic(), self.script, self._document, question or ""
+        started, script, document = time.monotonic(), self.script, self._document
+        question, system = whole_text(question or ""), whole_text(system)
         rng = random.Random(f"{script.seed}|{question}|{sampling.seed}|{document.id}")
         text, leaning = self._compose(document, question, rng)
         text = f"{text}\n\nIt was told: {system}" if system else text

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ModelNotFoundError, TokenizerMismatchError, UnsupportedModelError
+from .events import whole_text
 from .vocabulary import open_vocabulary
 
 # Files that change how a text is read; the fingerprint covers those that exist.
@@ -55,7 +56,7 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """``encode`` of many ordinary texts at once; much faster than one by one."""
-        rows = self._vocabulary.bare(texts)
+        rows = self._vocabulary.bare([whole_text(text) for text in texts])
         forbidden = self._vocabulary.special
         return [row if forbidden.isdisjoint(row) else self._without_special(row) for row in rows]
 

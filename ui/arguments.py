@@ -27,6 +27,7 @@ class Arguments:
     host: str = "127.0.0.1"
     port: int | None = None
     allow_host: tuple[str, ...] = ()
+    allow_origin: tuple[str, ...] = ()
     browser: bool = True
     model: str | None = None  # None: the one chosen last on the models tab, at first the built-in one
     draft_model: str = "auto"
@@ -58,6 +59,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--host", default="127.0.0.1", help=say["host"])
     parser.add_argument("--port", type=_port, help=say["port"])
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help=say["allow_host"])
+    parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN", help=say["allow_origin"])
     parser.add_argument("--no-browser", action="store_true", help=say["no_browser"])
     parser.add_argument("--model", metavar="MODEL", help=say["model"])
     parser.add_argument("--draft-model", default="auto", metavar="MODEL", help=say["draft_model"])
@@ -84,6 +86,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     given = parser.parse_args(argv)
     return Arguments(
         files=tuple(given.files), host=given.host, port=given.port, allow_host=tuple(given.allow_host),
+        allow_origin=tuple(given.allow_origin),
         browser=not given.no_browser, model=given.model, draft_model=given.draft_model, mode=given.mode,
         dtype=given.dtype, device=given.device, gpus=given.gpus, max_context=given.max_context,
         gpu_memory_limit=given.gpu_memory_limit, data_dir=given.data_dir, allow_download=given.allow_download,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from triforce_core import Chapter, Document, DocumentOpened, Page, TriForceError, page_ranges, together
+from triforce_core import Chapter, Document, DocumentOpened, Page, TriForceError, page_ranges, together, whole_text
 
 from . import choice_strings, languages, strings
 from .database import Database
@@ -79,7 +79,7 @@ class Library:
 
     def add(self, path: Path, name: str | None = None) -> Entry:
         """Copy a file in (the same content is the same entry). Raises TriForceError for what cannot be a document."""
-        name = (name or path.name).strip() or "document"
+        name = whole_text(name or path.name).strip() or "document"
         extension = Path(name).suffix.lower()
         try:
             size = path.stat().st_size

@@ -31,7 +31,8 @@ def routes(services: Services) -> list[Route]:
         """The document and page (0: none was named) that an address means, or why not."""
         entry = services.library.get(request.path_params["document"])
         document = services.library.document(entry.id) if entry and entry.state == "ready" else None
-        number = request.path_params.get("page", 0)
+        given = request.path_params.get("page", "0")
+        number = int(given) if given.isdecimal() and len(given) < 10 else -1
         if entry is None or document is None or not 0 <= number <= len(document.pages):
             return Response(status_code=404, headers=NOT_KEPT)
         return entry, document, number
@@ -42,7 +43,7 @@ def routes(services: Services) -> list[Route]:
             return found
         entry, _, number = found
         wide = request.query_params.get("width", "")
-        width = next((w for w in WIDTHS if wide.isdigit() and len(wide) < 6 and w >= int(wide)), WIDTHS[-1])
+        width = next((w for w in WIDTHS if wide.isdecimal() and len(wide) < 6 and w >= int(wide)), WIDTHS[-1])
         part, there = services.library.place(entry, number) if number else (entry, 0)
         pictured = number and part.kind == "pdf"
         drawn = services.pages.picture(services.library.file(part), there, width) if pictured else None
@@ -86,5 +87,5 @@ def routes(services: Services) -> list[Route]:
                            "words": page.text[hit.start : hit.end], "after": page.text[hit.end : hit.end + AROUND]})
         return JSONResponse({"total": total, "hits": listed}, headers=NOT_KEPT)
 
-    return [Route("/pages/{document}/{page:int}/picture", picture), Route("/pages/{document}/{page:int}/text", text),
+    return [Route("/pages/{document}/{page}/picture", picture), Route("/pages/{document}/{page}/text", text),
             Route("/pages/{document}/find", find)]

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from triforce_core import ConfigError, read_document
 
+from . import door_strings, model_strings, strings
 from . import folders as places
-from . import model_strings, strings
-from .access import Access, behind, read_keys
+from .access import Access, Door, behind, login_routes, read_keys
 from .arguments import DEFAULT_PORT, Arguments, engine_config
+from .connections import Server
 from .engines import engine_maker
-from .guard import Guard, allowed_hosts, is_loopback, read_users
+from .guard import Guard, allowed_hosts, is_loopback, read_origins, read_users
 from .library import MAX_UPLOAD_BYTES
 from .models import model_is_open
 from .services import Services
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 SAMPLE = ASSETS / "sample" / "handbook.pdf"
 PORTS_TRIED = 100
-NOBODY_IS_ASKED = Access()
+# What Gradio's login form is made of: open to those who have not logged in yet.
+OF_THE_LOGIN = ("/", "/favicon.ico", "/robots.txt", "/manifest.json", "/theme.css", "/gradio_api/theme.css", "/assets/",
+                "/static/", "/svelte/")
 LEAVE_WITHIN = 4.0  # seconds from the signal to the end, whatever hangs
 
 
@@ -43,7 +46,7 @@ def serve(arguments: Arguments) -> int:
     if "GRADIO_VIBE_MODE" in os.environ:
         raise ConfigError(strings.VIBE_MODE, remedy=strings.VIBE_MODE_REMEDY)
     users = read_users(arguments.auth_file) if arguments.auth_file else None
-    access = Access(read_keys(arguments.api_key_file), users)
+    access, origins = Access(read_keys(arguments.api_key_file), users), read_origins(arguments.allow_origin)
     if not is_loopback(arguments.host) and users is None:
         raise ConfigError(strings.NEEDS_AUTH.format(host=arguments.host), remedy=strings.NEEDS_AUTH_REMEDY)
     port = free_port(arguments.host, arguments.port)
@@ -56,7 +59,7 @@ def serve(arguments: Arguments) -> int:
     page = None
     try:
         page, url = launch(services, folders, host=arguments.host, port=port, access=access,
-                           allow_host=arguments.allow_host)
+                           allow_host=arguments.allow_host, allow_origin=origins)
         print(strings.RUNNING.format(url=url), flush=True)
         if services.sends_to:
             print(strings.SENDS_TO.format(url=services.sends_to), flush=True)
@@ -86,27 +89,44 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
                     models_unused=model_strings.ELSEWHERE.get(arguments.engine, ""))
 
 
-def launch(services: Services, folders: places.Folders, *, host: str, port: int, access: Access = NOBODY_IS_ASKED,
-           allow_host: tuple[str, ...] = ()) -> tuple[gr.Blocks, str]:
-    """Open the page (in a thread of Gradio's); returns it and its address. The environment must be quiet by now."""
+def launch(services: Services, folders: places.Folders, *, host: str, port: int, access: Access | None = None,
+           allow_host: tuple[str, ...] = (), allow_origin: tuple[str, ...] = ()) -> tuple[gr.Blocks, str]:
+    """Open the page (in a thread of its own); returns it and its address. The environment must be quiet by now. Raises
+    ConfigError.
+
+    The server is ours and Gradio's app a part of it, so that the guard stands before everything that answers."""
+    import gradio as gr
+    from fastapi import FastAPI
     from starlette.middleware import Middleware
 
     from . import layout, theme
+    from .bodies import Bodies
 
+    access = access or Access()
     page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
     # As Gradio has it on Windows; elsewhere its queue looks a thousand times a second, which an engine on a CPU feels.
     queue = page.queue(max_size=64)._queue
     queue.sleep_when_free = queue.progress_update_sleep_when_free = 0.05
-    page.launch(
-        server_name=host, server_port=port, prevent_thread_lock=True, quiet=True, inbrowser=False, share=False,
-        show_error=True, allowed_paths=[], max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False,
-        enable_monitoring=False, strict_cors=True, ssr_mode=False, pwa=False, mcp_server=False,
-        auth=access.login if access.users else None, theme=theme.theme(), head=theme.head(),
-        favicon_path=ASSETS / "logo.svg",
-        app_kwargs={"routes": own_routes(services, access),
-                    "middleware": [Middleware(Guard, hosts=allowed_hosts(host, allow_host))]})
+    ours = [*own_routes(services, access), *(login_routes(access) if access.users else [])]
+    app = FastAPI(routes=ours, openapi_url=None, redirect_slashes=False)
+    gr.mount_gradio_app(
+        app, page, "/", server_name=host, server_port=port, show_error=True, allowed_paths=[],
+        max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False, enable_monitoring=False, ssr_mode=False,
+        pwa=False, mcp_server=False, auth=_nobody if access.users else None, theme=theme.theme(), head=theme.head(),
+        favicon_path=str(ASSETS / "logo.svg"), app_kwargs={"openapi_url": None, "middleware": [
+            Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(Bodies)]})
+    page.app = app.routes[-1].app  # type: ignore[attr-defined]  # as page.launch sets it, and page.close wants it
+    access.guards(page.app)
+    server = Server(Guard(app, allowed_hosts(host, allow_host), allow_origin), host, port)
+    page.server = server  # type: ignore[assignment]
+    server.start()
     shown = f"[{host}]" if ":" in host else host
     return page, f"http://{shown}:{port}/"
+
+
+def _nobody(user: str, password: str) -> bool:
+    """Of Gradio's login only the form is used."""
+    return False
 
 
 def own_routes(services: Services, access: Access) -> list[BaseRoute]:
@@ -144,11 +164,14 @@ def has_display() -> bool:
 
 
 def _is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise ConfigError(door_strings.HOST_UNKNOWN.format(host=host), remedy=door_strings.HOST_REMEDY) from error
+    with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind(address)
         except OSError:
             return False
     return True

@@ -14,6 +14,7 @@ FLAGS = {
     "host": "address to listen on (default 127.0.0.1; any other needs --auth-file)",
     "port": "port to listen on (default 7860, or the next free one)",
     "allow_host": "another name under which this machine may be reached (repeatable)",
+    "allow_origin": "a web page's origin that may use the API, such as http://localhost:5173 (repeatable)",
     "no_browser": "do not open a browser window",
     "model": "'builtin', a folder, or a Hugging Face repo id that is already downloaded",
     "draft_model": "small model that drafts: 'auto', 'none', a folder or a repo id",

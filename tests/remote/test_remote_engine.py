@@ -52,6 +52,15 @@ def ask(engine: RemoteEngine, history: tuple[Turn, ...] = ()) -> list:
     return list(engine.ask("What lamp?", history, SAMPLING, SpeculationConfig()))
 
 
+def test_half_a_surrogate_pair_is_sent_as_a_whole_character(small: SmallServer) -> None:
+    engine = opened(small)
+    half = "Who \ud83d?"
+    *_, done = engine.ask(half, (Turn(half, (), half),), SAMPLING, SpeculationConfig(), half)
+    assert isinstance(done, Finished)
+    sent = [message["content"] for message in small.chats()[-1]["messages"][1:]]
+    assert len(sent) == 3 and all("Who \ufffd?" in text for text in sent)
+
+
 def test_the_whole_document_and_the_conversation_are_sent(small: SmallServer) -> None:
     events = ask(opened(small), (Turn("And who?", (), "The keeper."),))
     sent = small.chats()[-1]

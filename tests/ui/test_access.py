@@ -6,8 +6,10 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Coroutine, Iterator
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TypeVar
@@ -28,12 +30,12 @@ Result = TypeVar("Result")
 OPEN = {"/healthz"}  # what anybody may ask
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a page that asks for a login."""
+@contextmanager
+def asking_for_a_login(folder: Path, sleep: Callable[[float], Awaitable[None]]) -> Iterator[str]:
+    """The address of such a page."""
     from ui import server
 
-    folders = places.make_folders(tmp_path_factory.mktemp("guarded"))
+    folders = places.make_folders(folder)
     before = os.environ.get("GRADIO_TEMP_DIR")
     server.quiet_environment(folders.uploads)
     services = Services(folders, lambda config: ScriptedEngine(config, EngineScript(load_seconds=0)), EngineConfig(),
@@ -43,7 +45,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     page, url = server.launch(services, folders, host="127.0.0.1", port=port,
-                              access=Access([KEY, "another" * 4], {USER: PASSWORD}, note))
+                              access=Access([KEY, "another" * 4], {USER: PASSWORD}, sleep))
     yield url
     services.close()
     page.close(verbose=False)
@@ -51,6 +53,19 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ.pop("GRADIO_TEMP_DIR", None)
     else:
         os.environ["GRADIO_TEMP_DIR"] = before
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """It waits for nobody, but writes down how long it would."""
+    with asking_for_a_login(tmp_path_factory.mktemp("guarded"), note) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with asking_for_a_login(tmp_path_factory.mktemp("patient"), asyncio.sleep) as url:
+        yield url
 
 
 @pytest.fixture
@@ -113,43 +128,129 @@ def test_a_key_opens(guarded: str, waits: list[float]) -> None:
         openai.OpenAI(base_url=guarded + "v1", api_key=KEY[:-1], max_retries=0).models.list()
 
 
+@contextmanager
+def log_in(url: str, password: str = PASSWORD) -> Iterator[httpx.Client]:
+    """A browser that has tried."""
+    with httpx.Client(base_url=url, timeout=20.0) as browser:
+        answer = browser.post("login", data={"username": USER, "password": password})
+        assert answer.status_code == (200 if password == PASSWORD else 400)
+        yield browser
+
+
 def test_a_login_opens_our_routes_too(guarded: str, waits: list[float]) -> None:
-    with httpx.Client() as browser:
-        assert browser.post(guarded + "login", data={"username": USER, "password": "wrong"}).status_code == 400
-        assert browser.get(guarded + "v1/models").status_code == 401
-        answer = browser.post(guarded + "login", data={"username": USER, "password": PASSWORD})
-        assert answer.status_code == 200
-        cookies = {name: value for name, value in answer.cookies.items() if "unsecure" in name}
-        assert browser.get(guarded + "v1/models", cookies=cookies).status_code == 200
-    assert 0.5 in waits  # the second login waited because the first was wrong
+    with log_in(guarded, "wrong") as browser:
+        assert browser.get("v1/models").status_code == 401
+    waits.clear()
+    with log_in(guarded) as browser:
+        assert browser.get("v1/models").status_code == browser.get("config").status_code == 200
+        assert [0 < wait <= 8 for wait in waits] == [True]  # it waited because the first was wrong
 
 
-def test_wrong_logins_wait_longer_and_longer_and_in_line() -> None:
-    now, waits, order = [0.0], [], []
+def test_the_cookie_stays_at_home(guarded: str) -> None:
+    with log_in(guarded) as browser:
+        answer = browser.post("login/", data={"username": USER, "password": PASSWORD})
+        (cookie,) = answer.headers.get_list("set-cookie")
+        assert {"HttpOnly", "SameSite=strict"} <= set(cookie.split("; ")) and "Secure" not in cookie
+        behind_tls = browser.post("login", data={"username": USER, "password": PASSWORD},
+                                  headers={"X-Forwarded-Proto": "https"})
+        assert "; Secure" in behind_tls.headers["set-cookie"]
 
+
+def test_only_the_page_itself_logs_out(guarded: str) -> None:
+    with log_in(guarded) as browser:
+        for headers in ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
+                        {"Sec-Fetch-Site": "same-site"}, {"Referer": "http://127.0.0.1:9/"}):
+            assert browser.get("logout", headers=headers).status_code == 403
+        assert browser.get("config").status_code == 200
+        with log_in(guarded) as other:
+            assert other.get("logout", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 302
+            assert browser.get("config").status_code == other.get("config").status_code == 401  # everywhere
+
+
+def test_nothing_of_gradio_s_answers_without_the_login(guarded: str, waits: list[float]) -> None:
+    asked = [("GET", "gradio_api/heartbeat/x"), ("POST", "gradio_api/reset"), ("POST", "gradio_api/cancel"),
+             ("GET", "gradio_api/openapi.json"), ("GET", "gradio_api/startup-events"), ("GET", "gradio_api/app_id"),
+             ("POST", "gradio_api/stream/x"), ("GET", "monitoring/summary"), ("GET", "gradio_api/no-such-thing"),
+             ("GET", "openapi.json"), ("GET", "docs"), ("GET", "custom_component/x")]
+    for method, path in asked:
+        body = {"session_hash": "x", "fn_index": 0, "event_id": "x"} if method == "POST" else None
+        assert httpx.request(method, guarded + path, json=body).status_code == 401, path
+    form = httpx.get(guarded)
+    assert form.status_code == 200 and '"auth_required":true' in form.text
+    for path in set(re.findall(r'(?:src|href)="\.?/([^"]+)"', form.text)):
+        assert httpx.get(guarded + path).status_code in (200, 404), path
+    with log_in(guarded) as browser:
+        assert browser.get("openapi.json").status_code == 404
+        with browser.stream("GET", "gradio_api/heartbeat/x") as answer:
+            assert answer.status_code == 200
+
+
+def test_guessers_keep_nobody_else_waiting(patient: str) -> None:
+    host, _, port = patient.removeprefix("http://").rstrip("/").partition(":")
+    body = b"username=ana&password=guess"
+    guess = (b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+             b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+    guessers = [socket.create_connection((host, int(port)), 5.0, ("127.0.0.2", 0)) for _ in range(40)]
+    for guesser in guessers:
+        guesser.sendall(guess)
+    assert guessers[0].recv(12) == b"HTTP/1.1 400"  # they are at it
+    started = time.monotonic()
+    with log_in(patient) as browser:  # from another address
+        assert browser.get("config").status_code == 200
+    assert time.monotonic() - started < 3.0  # no wait at all, on a machine that may be busy
+    for guesser in guessers:
+        guesser.close()
+
+
+def attempts(patience: Patience, *checks: tuple[str, bool]) -> list[bool]:
+    """One after the other."""
+    async def each() -> list[bool]:
+        return [await patience.attempt(lambda good=good: good, address) for address, good in checks]
+
+    return run(each())
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    """Seconds, moved on by ``patience``'s sleep, and after them how long each sleep was."""
+    return [0.0]
+
+
+@pytest.fixture
+def patience(clock: list[float]) -> Patience:
     async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        now[0] += seconds
+        clock.append(seconds)
+        clock[0] += seconds
         await asyncio.sleep(0)
 
-    patience = Patience(lambda: now[0], sleep)
+    return Patience(lambda: clock[0], sleep)
 
-    async def attempts() -> None:
-        for _ in range(7):
-            assert not await patience.attempt(lambda: False)
-        assert await patience.attempt(lambda: True)
-        assert await patience.attempt(lambda: True)  # no failure before it: no wait
 
-    run(attempts())
-    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
-    now[0] += 1000
-    waits.clear()
+def test_wrong_logins_wait_longer_and_longer(patience: Patience, clock: list[float]) -> None:
+    assert attempts(patience, *[("a", False)] * 7, ("a", True), ("a", True)) == [False] * 7 + [True] * 2
+    assert clock[1:] == [0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]  # the last right one came long after the last wrong one
+    assert attempts(patience, ("a", False), ("a", True)) == [False, True]
+    assert clock[-1] == 8.0  # a right one in between forgives nothing
+    clock[0] += 1000
+    del clock[1:]
+    assert attempts(patience, ("a", False), ("a", True)) == [False, True] and clock[1:] == [0.5]
+
+
+def test_each_address_waits_for_itself(patience: Patience, clock: list[float]) -> None:
+    attempts(patience, *[("a", False)] * 5)
+    del clock[1:]
+    assert attempts(patience, ("b", True)) == [True] and clock[1:] == []
+
+
+def test_beside_guessers_of_the_same_address_the_newest_is_looked_at_next(patience: Patience) -> None:
+    order: list[int] = []
 
     async def crowd() -> list[bool]:
-        return await asyncio.gather(*(patience.attempt(lambda n=n: order.append(n) or n == 30) for n in range(40)))
+        return await asyncio.gather(*(patience.attempt(lambda n=n: order.append(n) or n == 39, "a") for n in range(40)))
 
-    assert not any(run(crowd())) and len(order) == 17  # the rest were turned away unseen
-    assert len(waits) == 16
+    answers = run(crowd())
+    assert order[0] == 39 and answers == [False] * 39 + [True]
+    assert len(order) == 16  # the oldest were turned away unseen
 
 
 def test_users_and_passwords() -> None:

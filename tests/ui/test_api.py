@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import threading
 import time
 import uuid
@@ -14,7 +15,9 @@ import openai
 import pytest
 from little_books import make_document, wait_for
 
-from triforce_core import EngineScript
+from triforce_core import EngineScript, SamplingParams
+from ui.api.messages import _stops, sampling
+from ui.api.problems import Problem
 from ui.services import View
 
 
@@ -209,10 +212,15 @@ def test_a_system_prompt_is_followed_or_refused(client, served, monkeypatch) -> 
     ({"n": 2}, "unsupported_parameter"), ({"frequency_penalty": 0.5}, "unsupported_parameter"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported_parameter"),
     ({"response_format": {"type": "json_object"}}, "unsupported_parameter"), ({"temperature": 99}, "config"),
-    ({"top_p": 0}, "config"), ({"seed": -1}, "config"), ({"max_tokens": 0}, "config"), ({"model": "gpt-9"},
+    ({"top_p": 0}, "config"), ({"seed": -2}, "config"), ({"max_tokens": 0}, "config"), ({"model": "gpt-9"},
                                                                                       "model_not_found"),
     ({"messages": []}, "invalid_messages"), ({"messages": [{"role": "user", "content": "Hello?"}]}, "no_document"),
     ({"messages": [{"role": "assistant", "content": "Hi"}]}, "no_question"), ({"stop": [""]}, "invalid_stop"),
+    ({"stop": ""}, "invalid_stop"), ({"stop": {"a": 1}}, "invalid_stop"), ({"stop": ["a"] * 17}, "invalid_stop"),
+    ({"extra_body": {"stream": "yes"}}, "invalid_stream"),
+    *(({"extra_body": {name: value}}, "unsupported_parameter") for name, value in (
+        ("guided_json", {}), ("reasoning_effort", "high"), ("verbosity", "low"), ("web_search_options", {}),
+        ("echo", True), ("logit_bias", {"5": 1}), ("no_such_thing", 0))),
     ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "unsupported_role"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
      "unsupported_content")])
@@ -220,6 +228,51 @@ def test_what_cannot_be_granted_is_refused_by_name(client, more: dict, code: str
     given = {"model": "builtin", "messages": [{"role": "system", "content": "A text."},
                                               {"role": "user", "content": "What?"}], **more}
     refused(lambda: client.chat.completions.create(**given), code, 404 if code == "model_not_found" else 400)
+
+
+def test_what_changes_nothing_is_granted(client) -> None:
+    file = upload(client)
+    for more in ({"echo": False, "verbosity": "medium", "guided_json": None}, {"user": "me", "metadata": {"a": "b"}}):
+        assert client.chat.completions.create(model="builtin", messages=about(file), extra_body=more).choices
+
+
+@pytest.mark.parametrize(("stop", "words"), [
+    ("", "an empty text, which would end every answer"), (["a", ""], "holds an empty text"), (7, "neither a text nor"),
+    (["a"] * 17, "holds 17 texts. Give at most 16")])
+def test_what_is_wrong_with_a_stop_text_is_said(stop: object, words: str) -> None:
+    with pytest.raises(Problem) as caught:
+        _stops(stop)
+    assert words in caught.value.body["error"]["message"]
+
+
+def test_a_seed_of_minus_one_is_another_every_time() -> None:
+    seeds = {sampling({"seed": -1}, SamplingParams()).seed for _ in range(5)}
+    assert len(seeds) == 5 and min(seeds) >= 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_half_a_surrogate_pair_is_a_character_like_any_other(client, served, stream: bool) -> None:
+    half = "Who \ud83d?"
+    part = {"type": "file", "file": {"filename": half + ".txt", "file_data":
+            base64.b64encode(f"{uuid.uuid4()} The lamp is red.".encode()).decode()}}
+    messages = [{"role": "user", "content": [part, {"type": "text", "text": half}]},
+                {"role": "assistant", "content": half}, {"role": "user", "content": half}]
+    for given in (messages, [{"role": "system", "content": f"The lamp {half}"}, messages[-1]]):
+        body = {"model": "builtin", "messages": given, "stop": [half], "stream": stream}
+        answer = httpx.post(served.url + "v1/chat/completions", content=json.dumps(body), timeout=20.0)
+        assert answer.status_code == 200 and "error" not in answer.text
+    assert "Who \ufffd?.txt" in [file.filename for file in client.files.list().data]
+
+
+@pytest.mark.parametrize(("method", "path", "status", "code"), [
+    ("GET", "v1/embeddings", 404, "unknown_url"), ("POST", "v1/completions", 404, "unknown_url"),
+    ("GET", "v1", 404, "unknown_url"), ("GET", "v1/files/file-0/content", 404, "unknown_url"),
+    ("PUT", "v1/models", 405, "method_not_allowed"), ("OPTIONS", "v1/chat/completions", 405, "method_not_allowed")])
+def test_what_is_no_route_is_said_in_the_same_form(served, method: str, path: str, status: int, code: str) -> None:
+    answer = httpx.request(method, served.url + path)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["type"]) == (status, code, "invalid_request_error")
+    assert f"{method} /{path}" in error["message"] and ("allow" in answer.headers) == (status == 405)
 
 
 def test_a_document_that_does_not_fit_says_need_have_and_what_to_do(client) -> None:

@@ -33,6 +33,21 @@ def test_quotations_are_checked_and_open_their_page(served, tab, dials) -> None:
     tab.wait_for_selector("#page .tf-reader", state="hidden")
 
 
+def test_half_a_surrogate_pair_can_be_asked(served, tab, dials) -> None:
+    """As a keyboard of some program may leave it in the box; the page sends it as JSON."""
+    upload(served, tab)
+    tab.evaluate("""() => {
+      const box = document.querySelector('#question textarea');
+      box.value = 'How many ' + String.fromCharCode(0xd83d) + ' ships?';
+      box.dispatchEvent(new Event('input'));
+    }""")
+    tab.press("#question textarea", "Enter")
+    answered(tab)
+    assert "How many \ufffd ships?" in tab.inner_text("#transcript .tf-question")
+    tab.reload()  # it was kept
+    tab.wait_for_selector("#transcript .tf-question:has-text('How many \ufffd ships?')")
+
+
 def test_pages_of_quotations_are_there_while_the_answer_is_written(served, tab, dials) -> None:
     upload(served, tab)
     dials.answer = "It says “keeper of Ness 3 counted 302 ships” and “Ness 4 slept all night” " + "and goes on. " * 25

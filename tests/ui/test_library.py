@@ -1,5 +1,7 @@
 """Documents and conversations survive a restart, and names never become paths."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,11 @@ def test_a_damaged_text_file_means_extracting_again(home: Path) -> None:
     (home / "library" / entry.id / "document.json").write_text("{")
     library, _ = opened(home)
     assert library.document(entry.id) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_no_text(home: Path) -> None:
+    """Names are bytes here; Python spells those that are no UTF-8 as halves of surrogate pairs."""
+    library, _ = opened(home)
+    library.add(write_book(home, os.fsdecode(b"lamp\xff.txt")))
+    assert [entry.name for entry in library.entries()] == ["lamp\ufffd.txt"]

@@ -60,7 +60,8 @@ def test_what_is_not_there(services: Services, tmp_path: Path) -> None:
     key = add(services, write_book(tmp_path, "a.txt"))
     get = client(services).get
     for path in (f"/pages/{key}/7/text", f"/pages/{key}/0/text", f"/pages/{key}/0/picture", f"/pages/{'0' * 64}/1/text",
-                 f"/pages/{key[:-1]}/1/text", "/pages/..%2F..%2Fetc/1/text", f"/pages/{key}/-1/text"):
+                 f"/pages/{key[:-1]}/1/text", "/pages/..%2F..%2Fetc/1/text", f"/pages/{key}/-1/text",
+                 f"/pages/{key}/{'9' * 5000}/text", f"/pages/{key}/²/text", f"/pages/{key}/1/picture?width=²"):
         assert get(path).status_code == 404, path
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 from little_books import read_quickly, wait_for, write_book
 
+from tests.remote.small_server import SmallServer
 from triforce_core import EngineConfig, RemoteEngine, TriForceError
 from ui import charts, folders, strings
+from ui.api.models import Models
+from ui.api.problems import Problem
 from ui.layout import _bar
 from ui.panels import chat, side
 from ui.services import Services, View
@@ -97,6 +102,26 @@ def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_pa
 def test_the_page_says_where_text_goes(remote: Services, elsewhere: str) -> None:
     assert elsewhere in _bar(remote.sends_to) and elsewhere not in _bar("")
     assert "leaves this machine" not in chat.welcome(None, remote.sends_to)
+
+
+def test_the_api_calls_the_model_what_the_server_calls_it(tmp_path: Path) -> None:
+    small = SmallServer()
+    services = Services(folders.make_folders(tmp_path / "home"),
+                        lambda config: RemoteEngine(config, small.url, "other"), EngineConfig(), read_quickly,
+                        sends_to=small.url)
+    models = Models(services)
+
+    async def asked() -> str:
+        await models.check("other")  # at once: it waits until it is known
+        with pytest.raises(Problem, match="builtin"):
+            await models.check("builtin")
+        return models.id
+
+    services.start([])
+    with ThreadPoolExecutor(1) as elsewhere:  # a browser's test may have left a loop running in this thread
+        assert elsewhere.submit(asyncio.run, asked()).result() == "other"
+    services.close()
+    small.close()
 
 
 def test_a_wrong_key_is_a_clear_card(elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

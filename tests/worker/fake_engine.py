@@ -1,7 +1,8 @@
 """The engine's verbs with scripted tokens and no torch; runs in the real child. Questions steer it:
 
 "slow": rounds for ever, until cancelled; "die": SIGKILL of its own process after three rounds; "bug": an unexpected
-exception; "oom"; "numpy": yields what may not cross; "print": writes to stdout; "error": a TriForceError.
+exception; "oom"; "exit": ends with status 3; "mute": closes its pipe and stays; "numpy": yields what may not cross;
+"print": writes to stdout; "error": a TriForceError.
 """
 
 from __future__ import annotations
@@ -110,6 +111,11 @@ class FakeEngine:
                 raise RuntimeError("CUDA error: device-side assert triggered")
             if i == 3 and question == "oom":
                 raise MemoryError
+            if i == 3 and question == "exit":
+                os._exit(3)
+            if i == 3 and question == "mute":
+                os.closerange(3, 64)
+                time.sleep(60)
             if i == 3 and question == "numpy":
                 import numpy
 

@@ -12,6 +12,7 @@ import pytest
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.documents.document import Document, Page
 from triforce_core.errors import (
     ContextTooLongError,
     DamagedWeightsError,
@@ -19,7 +20,7 @@ from triforce_core.errors import (
     ModelNotFoundError,
     NotEnoughMemoryError,
 )
-from triforce_core.events import DocumentOpened, Finished, ModelInfo, RoundEvent, TextDelta
+from triforce_core.events import DocumentOpened, Finished, ModelInfo, RoundEvent, TextDelta, Turn
 from triforce_core.worker.client import EngineClient
 
 SAMPLING = SamplingParams(max_new_tokens=40, stop_token_ids=())
@@ -98,3 +99,19 @@ def test_a_model_that_is_missing(config: EngineConfig, tmp_path: Path) -> None:
         with pytest.raises(ModelNotFoundError):
             list(client.load())
         assert client.status().state != "dead"
+
+
+@pytest.mark.slow
+def test_half_a_surrogate_pair_is_a_character_like_any_other(config: EngineConfig) -> None:
+    """JSON and file names may hold one; no tokenizer can. The engine's process outlives it wherever it stands."""
+    half = "Who \ud83d?"
+    book = Document(half, "txt", (Page(half, f"The lamp {half} stood in the harbour. " * 20),), "text")
+    with EngineClient(config) as client:
+        list(client.open_document(book))
+        pid, short = client.status().pid, replace(SAMPLING, max_new_tokens=4)
+        for history in ((), (Turn(half, (), half),)):
+            *_, done = client.ask(half, history, short, SPECULATION)
+            assert isinstance(done, Finished)
+        *_, done = client.ask("Who \ufffd?", (), short, SPECULATION)
+        *_, same = client.ask(half, (), short, SPECULATION)
+        assert same.token_ids == done.token_ids and client.status().pid == pid

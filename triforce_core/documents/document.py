@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..events import whole_text
+
 LONGEST_LABEL = 40  # characters of a page's label that the model reads
 
 
@@ -16,6 +18,10 @@ class Page:
 
     label: str
     text: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", whole_text(self.label))
+        object.__setattr__(self, "text", whole_text(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,9 @@ class Chapter:
     level: int
     first: int
     last: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", whole_text(self.title))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,9 @@ class Document:
     warnings: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
     language: str = ""  # what the file says that it is written in (BCP 47), such as "de" or "pt-BR"; "": it does not
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", whole_text(self.title))
 
     @property
     def id(self) -> str:

@@ -32,6 +32,7 @@ from ..events import (
     PrefillProgress,
     TextDelta,
     Turn,
+    whole_text,
 )
 from ..worker.client import EngineState, EngineStatus
 from .server import Cancelled, RemoteServer
@@ -139,6 +140,7 @@ class RemoteEngine:
         assert self._document is not None, "a document is opened before a question is asked"
         self._cancel.clear()
         self._state, started = "busy", time.monotonic()
+        question, system = whole_text(question or ""), whole_text(system)
         messages = [{"role": "system", "content": self._prompt}]
         for turn in history:
             messages += [{"role": "user", "content": neutralise(turn.question)},

@@ -45,6 +45,7 @@ class Child:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
             env=os.environ | engine_environment(config) | {"PYTHONPATH": path},
         )
+        self._killed = False  # by us
         self._sender = Sender(self._process.stdin)  # type: ignore[arg-type]
         self._receiver = Receiver(self._process.stdout)  # type: ignore[arg-type]
         with contextlib.suppress(OSError):  # already dead: the first request finds out
@@ -88,7 +89,7 @@ class Child:
         try:
             self._process.wait(grace)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
 
@@ -100,15 +101,21 @@ class Child:
             self._process.stdout.close()
 
     def how_it_ended(self) -> str:
-        """In words. Ends it first, if it has only closed its pipe."""
+        """In words, and no more than is known. Ends it first, if it has only closed its pipe."""
         try:
             code = self._process.wait(1.0)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._kill()
             code = self._process.wait()
+        if self._killed:
+            return "it answered no more and was ended"
         if code >= 0:
-            return f"it ended with exit code {code}"
+            return f"it ended with exit code {code}; what it said last is in the log"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
-        why = {"SIGKILL": ", probably because memory ran out", "SIGSEGV": ", a fault in compiled code",
+        why = {"SIGKILL": ", perhaps because memory ran out", "SIGSEGV": ", a fault in compiled code",
                "SIGBUS": ", a fault in memory or on disk", "SIGILL": ", an instruction that this CPU does not have"}
         return f"it was killed by signal {-code} ({name}){why.get(name, '')}"
+
+    def _kill(self) -> None:
+        self._killed = self._process.poll() is None
+        self._process.kill()

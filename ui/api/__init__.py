@@ -7,13 +7,20 @@ the system message *is* the document. Answers carry ``timings`` under llama.cpp'
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute, Mount, Route
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Mount, Route
 
 from ..services import Services
 from .chat import Chat
 from .files import Files
 from .health import metrics
 from .models import Models
+from .problems import Problem
+
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def routes(services: Services) -> list[BaseRoute]:
@@ -29,7 +36,26 @@ def routes(services: Services) -> list[BaseRoute]:
         Route("/files/{file}", files.one, methods=["GET"]),
         Route("/files/{file}", files.delete, methods=["DELETE"]),
     ]
-    return [Mount("/v1", routes=inner), Route("/metrics", metrics(services), methods=["GET"])]
+    nothing = _nothing(inner)
+    return [Mount("/v1", routes=[*inner, Route("/{path:path}", nothing, methods=_METHODS)]),
+            Route("/v1", nothing, methods=_METHODS),
+            Route("/metrics", metrics(services), methods=["GET"])]
+
+
+def _nothing(routes: Sequence[Route]) -> Callable[[Request], Awaitable[Response]]:
+    """What is no route of these, in the form of every other error."""
+    async def handler(request: Request) -> Response:
+        allowed = {method for route in routes if route.matches(request.scope)[0] is Match.PARTIAL
+                   for method in route.methods or ()}
+        asked = f"{request.method} {request.url.path[:200]}"
+        if not allowed:
+            return Problem(404, "unknown_url", f"There is no route {asked} here").response()
+        answer = Problem(405, "method_not_allowed", f"There is no route {asked} here",
+                         remedy=f"Use {', '.join(sorted(allowed))}.").response()
+        answer.headers["allow"] = ", ".join(sorted(allowed))
+        return answer
+
+    return handler
 
 
 __all__ = ["routes"]

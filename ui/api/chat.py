@@ -45,7 +45,7 @@ class Chat:
     @answered
     async def complete(self, request: Request) -> Response:
         body = await _body(request)
-        self._models.check(body.get("model"))
+        await self._models.check(body.get("model"))
         wish = read_wish(body)
         dials = self._services.dials_now()
         chosen = sampling(body, dials.sampling())
@@ -228,7 +228,7 @@ async def _body(request: Request) -> dict[str, Any]:
                           remedy="Upload the document with /v1/files.")
     try:
         body = json.loads(b"".join(parts))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Problem(400, "invalid_json", "The body is not JSON") from None
     if not isinstance(body, dict):
         raise Problem(400, "invalid_json", "The body is not a JSON object")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message
@@ -43,8 +43,9 @@ class Files:
         limited = Request(request.scope, _at_most(request.receive, MAX_UPLOAD_BYTES + _FORM_ROOM))
         try:
             form = await limited.form(max_files=1, max_fields=8)
-        except MultiPartException as error:
-            raise Problem(400, "invalid_form", error.message) from None
+        except HTTPException as error:
+            raise Problem(400, "invalid_form", error.detail, remedy="Send the file as multipart/form-data, and name it "
+                          "with at most 255 bytes.") from None
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(form.close)
             file = form.get("file")

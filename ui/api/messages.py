@@ -1,7 +1,7 @@
 """A request's body -> what is asked: pure, so that every refusal can be tested without a server.
 
-What would change the answer and cannot be granted is refused by name; what cannot change it (user, metadata) is not
-looked at. Nothing is dropped silently.
+What would change the answer and cannot be granted is refused by name, and so is what nobody here knows; what cannot
+change it (user, metadata) is not looked at. Nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import binascii
 import dataclasses
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +25,16 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their defaul
     "n": (1,), "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},), "logprobs": (False,),
     "top_logprobs": (0,), "tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],),
     "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],), "audio": (),
-    "best_of": (1,), "suffix": ("",), "repetition_penalty": (1,), "min_p": (0,),
+    "best_of": (1,), "suffix": ("",), "repetition_penalty": (1,), "min_p": (0,), "echo": (False,),
+    "reasoning_effort": ("none",), "verbosity": ("medium",), "min_tokens": (0,), "ignore_eos": (False,),
+    "length_penalty": (1,), "skip_special_tokens": (True,), "use_beam_search": (False,),
 }
+_GRANTED = frozenset((
+    "model", "messages", "stream", "stream_options", "stop", "temperature", "top_p", "top_k", "seed", "max_tokens",
+    "max_completion_tokens"))
+_HARMLESS = frozenset((  # what an answer is kept under, paid from or hurried by
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "parallel_tool_calls", "prediction", "cache_prompt", "request_id"))
 
 
 @dataclass(frozen=True)
@@ -56,9 +65,11 @@ class Wish:
 
 def read_wish(body: Mapping[str, Any]) -> Wish:
     """Raises Problem, with the parameter's name."""
-    for name, neutral in _NEUTRAL.items():
-        if body.get(name) is not None and body[name] not in neutral:
-            raise Problem(400, "unsupported_parameter", f"{name} is not supported", param=name, remedy="Leave it out.")
+    for name, value in body.items():
+        known = name in _GRANTED or name in _HARMLESS or value in _NEUTRAL.get(name, ())
+        if value is not None and not known:
+            raise Problem(400, "unsupported_parameter", f"{name[:80]} is not supported", param=name[:80],
+                          remedy="Leave it out.")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Problem(400, "invalid_messages", "messages must be a list that ends with a question", param="messages")
@@ -73,9 +84,11 @@ def read_wish(body: Mapping[str, Any]) -> Wish:
         raise Problem(400, "no_document", "The request names no document", param="messages", remedy=(
             'Add a part {"type": "file", "file": {"file_id": ...}} to a message (see /v1/files), or send the '
             "document's text as the system message."))
-    options = body.get("stream_options") or {}
+    options, stream = body.get("stream_options") or {}, body.get("stream") or False
+    if not isinstance(stream, bool):
+        raise Problem(400, "invalid_stream", "stream is neither true nor false", param="stream")
     return Wish(turns[-1][1], tuple(pairs), system, tuple(files), _stops(body.get("stop")),
-                bool(body.get("stream")), isinstance(options, dict) and bool(options.get("include_usage")))
+                stream, isinstance(options, dict) and bool(options.get("include_usage")))
 
 
 def sampling(body: Mapping[str, Any], default: SamplingParams) -> SamplingParams:
@@ -85,6 +98,8 @@ def sampling(body: Mapping[str, Any], default: SamplingParams) -> SamplingParams
     given = {ours: body[theirs] for theirs, ours in names.items() if body.get(theirs) is not None}
     if given.get("top_k") == -1:  # vLLM's word for all
         given["top_k"] = 0
+    if given.get("seed") == -1:  # llama.cpp's word for: another one every time
+        given["seed"] = secrets.randbits(63)
     return dataclasses.replace(default, **given)
 
 
@@ -155,9 +170,14 @@ def _file(given: Mapping[str, Any]) -> FileRef:
 
 
 def _stops(given: Any) -> tuple[str, ...]:
-    stops = [given] if isinstance(given, str) else given or []
-    if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
-        raise Problem(400, "invalid_stop", "stop is neither a text nor a list of texts", param="stop",
+    stops = given if isinstance(given, list) else [] if given is None else [given]
+    if not all(isinstance(stop, str) for stop in stops):
+        raise Problem(400, "invalid_stop", "stop is neither a text nor a list of texts", param="stop")
+    if "" in stops:
+        raise Problem(400, "invalid_stop", "stop is an empty text, which would end every answer before it begins"
+                      if stops == [""] else "stop holds an empty text", param="stop", remedy="Leave it out.")
+    if len(stops) > MOST_STOPS:
+        raise Problem(400, "invalid_stop", f"stop holds {len(stops)} texts", param="stop",
                       remedy=f"Give at most {MOST_STOPS}.")
     return tuple(stops)
 

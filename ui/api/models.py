@@ -21,13 +21,16 @@ _LOOK_EVERY = 0.05
 
 class Models:
     def __init__(self, services: Services) -> None:
-        self._desk = services.desk
+        self._desk, self._services = services.desk, services
         self._since = int(time.time())
 
     @property
     def id(self) -> str:
-        """The checkpoint's own name, without its path."""
-        return re.sub(r"[^\w.-]+", "-", PurePath(self._desk.config.model).name)
+        """The checkpoint's own name, without its path; of a server elsewhere what that one calls it."""
+        name = self._desk.config.model
+        if self._services.sends_to:
+            name = self._desk.model.name if self._desk.model else "remote"
+        return re.sub(r"[^\w.-]+", "-", PurePath(name).name)
 
     async def loaded(self) -> ModelInfo:
         """The model, once the engine has it. Raises Problem where it could not be loaded."""
@@ -36,9 +39,12 @@ class Models:
             raise Problem(503, "engine_not_running", self._desk.problem)
         return self._desk.model
 
-    def check(self, name: Any) -> None:
+    async def check(self, name: Any) -> None:
+        """Raises Problem where it is another."""
+        if self._services.sends_to:
+            await self._settled()
         if name != self.id:
-            raise Problem(404, "model_not_found", f"There is no model {name!r} here", param="model",
+            raise Problem(404, "model_not_found", f"There is no model {str(name)[:200]!r} here", param="model",
                           remedy=f"Ask for {self.id!r}.")
 
     def describe(self) -> dict[str, Any]:
@@ -54,7 +60,7 @@ class Models:
 
     @answered
     async def one(self, request: Request) -> Response:
-        self.check(request.path_params["model"])
+        await self.check(request.path_params["model"])
         await self._settled()
         return JSONResponse(self.describe())
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -47,6 +48,8 @@ class Problem(Exception):
         """Anything that was raised; the words of an unforeseen error stay in the log."""
         if isinstance(error, Problem):
             return error
+        if isinstance(error, HTTPException):  # how Starlette's form parser speaks
+            return cls(error.status_code, "invalid_request", error.detail)
         if isinstance(error, TriForceError):
             status = next(status for kind, status in _STATUS if isinstance(error, kind))
             name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__.removesuffix("Error")).lower()
@@ -66,7 +69,7 @@ def answered(handler: Callable[..., Awaitable[Response]]) -> Callable[..., Await
     async def safe(*arguments: Any) -> Response:
         try:
             return await handler(*arguments)
-        except (Problem, TriForceError) as error:
+        except (Problem, TriForceError, HTTPException) as error:
             return Problem.of(error).response()
         except Exception as error:
             log.exception("a request to %s failed", next(a.url.path for a in arguments if isinstance(a, Request)))
