@@ -18,7 +18,7 @@ from triforce_core import (
 )
 from ui import charts, figures, race, strings, transcript
 from ui.conversations import Answer
-from ui.desk import Reading
+from ui.jobs import Reading
 from ui.library import Entry
 from ui.panels import choice, head, library, side
 from ui.panels import race as race_panel

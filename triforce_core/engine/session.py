@@ -384,7 +384,7 @@ class Session:
         """Chunks of ``size`` tokens, as ``AttendedMap`` names them, with their words."""
         spans = [(page, chunk * size, min((chunk + 1) * size, len(self._document)), share)
                  for page, chunk, share in found]
-        return tuple(AttendedChunk(self.prompt.pages[page].label, start, end, share,
+        return tuple(AttendedChunk(page + 1, self.prompt.pages[page].label, start, end, share,
                                    self.builder.tokenizer.decode(self._document[start:end]))
                      for page, start, end, share in spans)
 

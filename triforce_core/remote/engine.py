@@ -33,7 +33,7 @@ from ..events import (
     TextDelta,
     Turn,
 )
-from ..worker.client import EngineState, EngineStatus
+from ..worker.status import EngineState, EngineStatus
 from .server import Cancelled, RemoteServer
 
 KEY_VARIABLE = "TRIFORCE_REMOTE_KEY"
