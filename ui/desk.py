@@ -52,23 +52,20 @@ class Desk(EngineHolder):
         self._queue.put(Job("engine", self._load_quietly))
 
     def read(self, selection: Selection) -> None:
-        """Put a document into the cache, in the place of what else was to be read of it."""
+        """Put a document into the cache, instead of what else was to be read of it."""
         with self._asking:
             self.problems.pop(selection.key, None)
             jobs = self._queue.jobs()
             if selection.same(self._in_cache) and all(selection.same(job.selection) for job in jobs):
                 return self._changed()  # and nothing that is queued changes that
-            place = 0
             for job, reading in self._readings_of(selection.key):
                 if selection.same(job.selection) and not reading.cancelled.is_set():
                     return self._changed()
                 reading.superseded = True
-                if self._queue.withdraw(job):
-                    place = job.number
-                else:
+                if not self._queue.withdraw(job):
                     self._cancel(job)
             wanted = Reading(selection.key)
-            self._queue.put(Job("reading", lambda: self._read_job(selection, wanted), selection, wanted), place)
+            self._queue.put(Job("reading", lambda: self._read_job(selection, wanted), selection, wanted))
             self._changed()
 
     def ask(self, request: Request, conversation: str, parent: str | None = None) -> Run:

@@ -33,10 +33,9 @@ class JobQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, job: Job, number: int = 0) -> None:
-        """number: the place of one that it replaces; 0: behind all others."""
+    def put(self, job: Job) -> None:
         with self._news:
-            job.number = number or next(self._numbers)
+            job.number = next(self._numbers)
             self._waiting.append(job)
             self._news.notify()
 
