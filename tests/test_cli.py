@@ -141,7 +141,9 @@ def test_the_json_object(small: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_pages_of_quotations_count_in_the_file(book: Path, capsys: pytest.CaptureFixture[str]) -> None:
     book.write_text("\f".join(f"Page {number} of this small book stands here." for number in range(1, 4)))
     assert cli.main(["ask", str(book), "What?", "--pages", "2-3", "--json"]) == 0
-    (quote,) = json.loads(capsys.readouterr().out)["quotes"]
+    told = json.loads(capsys.readouterr().out)
+    (quote,), (chunk,) = told["quotes"], told["chunks"]
+    assert (chunk["page"], chunk["label"]) == (2, "i")
     assert quote["occurrences"][0]["places"][0]["page"] == 2
 
 

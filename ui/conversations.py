@@ -177,7 +177,7 @@ class Conversations:
             self.version += 1
 
     def save_trace(self, answer: str, trace: Trace) -> None:
-        """Apart from the answer itself: only who asks for it pays for reading it. That of a deleted answer is let go."""
+        """Apart from the answer: only who asks for it pays for reading it. That of a deleted answer is let go."""
         self._database.write("insert or replace into traces select id, ? from answers where id = ?",
                              (json.dumps(trace.stored()), answer))
 

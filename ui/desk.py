@@ -26,6 +26,7 @@ from .waiting import Ahead
 
 log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
+POLL_EVERY = 2.0
 
 
 class Desk(EngineHolder):
@@ -288,6 +289,19 @@ class Desk(EngineHolder):
                 self._asked_to_stop = self._asked_to_stop or time.monotonic()
                 self._engine.cancel()
         self._changed()
+
+    def _poll(self) -> None:
+        while not self._closing.wait(POLL_EVERY):
+            engine, status = self._engine, None
+            if engine:
+                try:
+                    status = engine.status()
+                except Exception as error:  # only a display: never worth stopping for
+                    log.debug("status: %s", type(error).__name__)
+            self._end_if_hung(status)
+            if status is not None and status != self.status:
+                self.status = status
+                self._changed()
 
     def _changed(self) -> None:
         with self._asking:  # so that the newest list is the last to be put up

@@ -28,7 +28,6 @@ from .waiting import Estimates
 from .watchdog import Watchdog
 
 log = logging.getLogger(__name__)
-POLL_EVERY = 2.0
 
 
 class Stopped(Exception):
@@ -45,7 +44,7 @@ class TooLong(Exception):
 
 class EngineHolder:
     """Public attributes are read by the page at any time; ``version`` grows whenever one changes. All methods but
-    ``_poll`` are for the engine's thread."""
+    ``_end_if_hung`` are for the engine's thread."""
 
     def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library) -> None:
         self._make_engine, self.config, self._library = make_engine, config, library
@@ -196,19 +195,6 @@ class EngineHolder:
             log.warning("the engine did not confirm a stop and shows no sign of work: it is ended")
             self._engine = None
             engine.close()
-
-    def _poll(self) -> None:
-        while not self._closing.wait(POLL_EVERY):
-            engine, status = self._engine, None
-            if engine:
-                try:
-                    status = engine.status()
-                except Exception as error:  # only a display: never worth stopping for
-                    log.debug("status: %s", type(error).__name__)
-            self._end_if_hung(status)
-            if status is not None and status != self.status:
-                self.status = status
-                self._changed()
 
     def _changed(self) -> None:
         """Something that is shown has changed."""

@@ -25,7 +25,7 @@ class Watchdog:
         self._last = clock()  # the end of the last step
         self._doing = ""
         self._longest: dict[str, float] = {}  # step so far, of each thing that it does
-        self._seen: tuple[float, float] | None = None  # when the process was last looked at, and what it had computed
+        self._seen: tuple[float, float] | None = None  # when the process was last looked at, what it had computed
         self._idle_since = 0.0
 
     def began(self, doing: str) -> None:
@@ -40,15 +40,14 @@ class Watchdog:
 
     def hung(self, stop_asked: float, cpu_seconds: float) -> bool:
         """stop_asked: when, by the clock. cpu_seconds: what the engine's process has computed in its life; 0: not
-        known. To be asked again and again from the stop on."""
-        now = self._clock()
-        since = max(stop_asked, self._last)
-        if self._seen is None or self._seen[0] < since:  # the first look behind the last sign of life
-            self._seen, self._idle_since = (now, cpu_seconds), since
-        elif now > self._seen[0]:
-            if cpu_seconds - self._seen[1] > WORKING * (now - self._seen[0]):
-                self._idle_since = now
-            self._seen = now, cpu_seconds
+        known. To be asked again and again from the stop on: the first time tells nothing."""
+        now, since = self._clock(), max(stop_asked, self._last)
+        before, self._seen = self._seen, (now, cpu_seconds)
+        if before is None or before[0] < stop_asked:  # the first look: what it computes is not known yet
+            self._idle_since = since
+            return False
+        working = cpu_seconds - before[1] > WORKING * (now - before[0])
+        self._idle_since = now if working else max(self._idle_since, since)
         longest = self._longest.get(self._doing, 0.0)
         limit = max(LEAST_LIMIT, LIMIT * longest) if longest else FIRST_LIMIT
         return now - self._idle_since > max(HUNG_AFTER, STEPS * longest) or now - since > limit

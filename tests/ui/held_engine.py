@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from triforce_core import (
     DocumentFit,
     EngineConfig,
     EngineScript,
+    EngineStatus,
     PrefillProgress,
     SamplingParams,
     ScriptedEngine,
@@ -62,13 +65,11 @@ class Gate:
 
 
 class HeldEngine(ScriptedEngine):
-    """opened: the id of every document that was put into the cache. asked: question -> the document's id and the
-    questions of its history."""
+    """It hears a cancel only when it is let go on, as a real one does in a long step."""
 
-    def __init__(self, config: EngineConfig, script: EngineScript, gate: Gate, opened: list[str],
-                 asked: dict[str, tuple[str, tuple[str, ...]]]) -> None:
-        super().__init__(config, script)
-        self._gate, self._opened, self._asked = gate, opened, asked
+    def __init__(self, config: EngineConfig, held: Held) -> None:
+        super().__init__(config, held.script)
+        self._all, self._gate = held, held.gate
 
     def load(self) -> Iterator[Any]:
         yield from self._held(super().load())
@@ -81,13 +82,17 @@ class HeldEngine(ScriptedEngine):
     def open_document(self, document: Document) -> Iterator[Any]:
         yield from self._held(super().open_document(document))
         if self._document is document:
-            self._opened.append(document.id)
+            self._all.opened.append(document.id)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, system: str = "") -> Iterator[Any]:
         assert self._document is not None
-        self._asked[f"{question} {sampling.seed}"] = self._document.id, tuple(turn.question for turn in history)
+        self._all.asked[f"{question} {sampling.seed}"] = self._document.id, tuple(turn.question for turn in history)
         yield from self._held(super().ask(question, history, sampling, speculation, system))
+
+    def status(self) -> EngineStatus:
+        self._all.looks += 1
+        return dataclasses.replace(super().status(), cpu_seconds=time.monotonic() if self._all.computes else 0.0)
 
     def close(self) -> None:
         self._gate.set(True)
@@ -100,15 +105,19 @@ class HeldEngine(ScriptedEngine):
 
 
 class Held:
-    """The engine of a test: ``make`` is for the services. One that died is followed by another behind the same gate."""
+    """The engine of a test: ``make`` is for the services. One that died is followed by another behind the same gate.
+
+    opened: the id of every document that was put into the cache. asked: "question seed" -> the document's id and the
+    questions of its history. looks: how often its state was asked for; computes: whether its process seems to."""
 
     def __init__(self, script: EngineScript) -> None:
         self.script, self.gate = script, Gate()
         self.opened: list[str] = []
+        self.looks, self.computes = 0, False
         self.asked: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def make(self, config: EngineConfig) -> HeldEngine:
-        return HeldEngine(config, self.script, self.gate, self.opened, self.asked)
+        return HeldEngine(config, self)
 
     def at_rest(self, desk: Any) -> bool:
         """It stands before the gate, or has nothing to do."""

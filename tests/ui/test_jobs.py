@@ -12,8 +12,8 @@ from held_engine import Held, quick_script
 from little_books import read_quickly, wait_for, write_book
 
 from triforce_core import EngineConfig, TriForceError
+from ui import desk, strings, wait_strings, waiting, watchdog
 from ui import folders as places
-from ui import strings, wait_strings, waiting
 from ui.conversations import Conversations
 from ui.panels import head, side
 from ui.services import Services, View
@@ -169,8 +169,9 @@ def test_what_was_counted_of_some_pages_is_not_taken_for_all(services: Services,
     services.choose_pages(view, "7-12")
     services.ask(view, "Half?")
     services.choose_pages(view, "1-12")
+    services.cancel_reading(view.document)
     held.let_all(services.desk)
-    assert services.library.get(view.document).tokens == whole
+    assert services.desk.open_key[1] == ((7, 12),) and services.library.get(view.document).tokens == whole
 
 
 def test_a_text_that_was_taken_out_anew_is_read_anew(services: Services, held: Held, tmp_path: Path) -> None:
@@ -266,6 +267,38 @@ def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, t
     drawn = next(panel for panel in head.panels(services) if panel.name == "head").draw(reading)
     assert "Waiting until “a long one” is read, then for 1 more" in drawn
     held.script.prefill_tokens_per_second = 1e9
+
+
+def test_an_engine_in_a_long_step_is_not_ended(services: Services, held: Held, tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk takes an 8B model 40 s on a CPU, and it hears Stop only at the end of it."""
+    monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
+    monkeypatch.setattr(desk, "POLL_EVERY", 0.01)
+    view = opened(services, tmp_path)
+    engine = services.desk._engine
+    held.gate.set(False)
+    held.computes = True
+    services.choose_pages(view, "1-6")
+    held.let(services.desk, 3)
+    services.cancel_reading(view.document)
+    looks = held.looks
+    wait_for(lambda: held.looks > looks + 20)  # each a hundredth of a second after the one before
+    assert services.desk._engine is engine and services.desk.state == "ready"
+    held.let_all(services.desk)
+    assert services.desk.problems[view.document] == strings.READING_CANCELLED and services.desk._engine is engine
+
+
+def test_one_that_does_nothing_is(services: Services, held: Held, tmp_path: Path,
+                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
+    monkeypatch.setattr(desk, "POLL_EVERY", 0.01)
+    view = opened(services, tmp_path)
+    engine = services.desk._engine
+    held.gate.set(False)
+    services.choose_pages(view, "1-6")
+    held.let(services.desk, 3)
+    services.cancel_reading(view.document)
+    wait_for(lambda: services.desk._engine is not engine)
 
 
 def test_words_of_what_is_waited_for() -> None:

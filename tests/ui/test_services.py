@@ -9,7 +9,7 @@ import pytest
 from little_books import PASSWORD, read_quickly, wait_for, write_book
 
 from triforce_core import EngineConfig, EngineScript, ScriptedEngine, TriForceError
-from ui import engine_holder, strings, watchdog
+from ui import desk, strings, watchdog
 from ui import folders as places
 from ui.services import Services, View
 from ui.settings import Dials
@@ -96,7 +96,7 @@ def test_a_dead_engine_costs_one_answer_only(services: Services, tmp_path: Path,
 def test_an_engine_that_hears_no_stop_is_ended(services: Services, tmp_path: Path, script: EngineScript,
                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.1)
-    monkeypatch.setattr(engine_holder, "POLL_EVERY", 0.05)
+    monkeypatch.setattr(desk, "POLL_EVERY", 0.05)
     view = opened(services, tmp_path)
     script.fault = "hang"
     run = services.ask(view, "How many ships?")

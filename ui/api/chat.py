@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
 
-from .. import jobs, strings
+from .. import jobs, strings, waiting
 from ..jobs import Selection
 from ..library import Entry, Ranges
 from ..runs import Run
@@ -177,7 +177,8 @@ class Chat:
         """A line that clients skip: the stream is alive, and this is what it waits for."""
         reading = self._services.desk.readings.get(run.document)
         progress = reading.progress if reading else None
-        done = f"reading {progress.tokens_done} of {progress.tokens_total} tokens" if progress else run.state
+        wait = waiting.words(self._services.desk.ahead(run)) if run.state == "queued" else ""
+        done = f"reading {progress.tokens_done} of {progress.tokens_total} tokens" if progress else wait or run.state
         return f": {done}\n\n".encode()
 
     def _reason(self, run: Run, hit: bool) -> str:
