@@ -33,6 +33,16 @@ def quick_script(**more: Any) -> EngineScript:
                         **more)
 
 
+def wait_for_text(room: Any) -> None:
+    """Until every text is taken out of its file, and what was to follow from that has followed."""
+    wait_for(lambda: not room.extractions)
+    workers = room._pool._max_workers
+    meeting = threading.Barrier(workers + 1)  # who comes to it has nothing else to do
+    for _ in range(workers):
+        room._pool.submit(meeting.wait)
+    meeting.wait(10.0)
+
+
 class Gate:
     """Open, it lets everything through; closed, as many as ``let`` says."""
 

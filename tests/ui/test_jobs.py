@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from held_engine import Held, quick_script
+from held_engine import Held, quick_script, wait_for_text
 from little_books import read_quickly, wait_for, write_book
 
 from triforce_core import EngineConfig, TriForceError
@@ -42,8 +42,7 @@ def opened(services: Services, folder: Path, name: str = "a.txt", pages: int = 1
 
 def added(services: Services, view: View, folder: Path, name: str, pages: int = 12) -> str:
     services.add(view, [(write_book(folder, name, pages, words=60 + len(name)), name)])
-    wait_for(lambda: services.library.get(view.document).state == "ready" and not services.room.extractions)
-    services.room._pool.submit(lambda: None).result()  # and what was to follow from it
+    wait_for_text(services.room)
     return view.document
 
 

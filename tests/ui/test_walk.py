@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from held_engine import Held, quick_script
+from held_engine import Held, quick_script, wait_for_text
 from little_books import make_document, wait_for
 
 from triforce_core import Document, EngineConfig, Page, TriForceError, merge_ranges
@@ -159,12 +159,7 @@ class Walk:
     def take_text(self, view: View) -> None:
         """What waits for its text gets it, and what was to follow from that follows."""
         self.library.let.set()
-        wait_for(lambda: not self.services.room.extractions)
-        pool = self.services.room._pool
-        meeting = threading.Barrier(pool._max_workers + 1)
-        for _ in range(pool._max_workers):
-            pool.submit(meeting.wait)
-        meeting.wait(10.0)
+        wait_for_text(self.services.room)
         self.library.let.clear()
 
     # -- what must come of it
