@@ -83,7 +83,7 @@ class Scripted:
             yield TextDelta(WORDS[i % len(WORDS)])
         stats = answer_stats(rounds, prompt_tokens=5, reused_tokens=7, prefill_seconds=0.5, engine="triforce", why="on")
         yield Finished("cancelled" if self.cancelled else "stop", text, tuple(range(len(rounds))), stats,
-                       (AttendedChunk("1", 8, 16, 0.25, "some words"),), quotes=(QUOTE,))
+                       (AttendedChunk(1, "i", 8, 16, 0.25, "some words"),), quotes=(QUOTE,))
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -133,7 +133,7 @@ def test_the_json_object(small: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert stats["prefill_seconds"] == 2.5 and stats["time_to_first_token"] == 1.0
     assert stats["decode_tokens_per_second"] == pytest.approx(4 / 3.5) and stats["tokens_per_full_pass"] == 1.0
     assert stats["acceptance"] == {"draft": {"tested": 16, "accepted": 12}}
-    assert answer["chunks"] == [{"page": "1", "start": 8, "end": 16, "share": 0.25, "text": "some words"}]
+    assert answer["chunks"] == [{"page": 1, "label": "i", "start": 8, "end": 16, "share": 0.25, "text": "some words"}]
     assert answer["quotes"] == [{"number": 0, "start": 0, "end": 9, "closed": True, "count": 3, "occurrences": [
         {"start": 14, "end": 23, "places": [{"page": 1, "label": "i", "start": 14, "end": 23}]}]}]
 
@@ -141,7 +141,9 @@ def test_the_json_object(small: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_pages_of_quotations_count_in_the_file(book: Path, capsys: pytest.CaptureFixture[str]) -> None:
     book.write_text("\f".join(f"Page {number} of this small book stands here." for number in range(1, 4)))
     assert cli.main(["ask", str(book), "What?", "--pages", "2-3", "--json"]) == 0
-    (quote,) = json.loads(capsys.readouterr().out)["quotes"]
+    told = json.loads(capsys.readouterr().out)
+    (quote,), (chunk,) = told["quotes"], told["chunks"]
+    assert (chunk["page"], chunk["label"]) == (2, "i")
     assert quote["occurrences"][0]["places"][0]["page"] == 2
 
 

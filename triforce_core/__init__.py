@@ -41,8 +41,9 @@ _HOME = {
     "metrics": ("metrics",),
     "remote.engine": ("RemoteEngine",),
     "scripted": ("EngineScript", "ScriptedEngine"),
-    "worker.client": ("EngineClient", "EngineStatus"),
+    "worker.client": ("EngineClient",),
     "worker.job": ("Job",),
+    "worker.status": ("EngineStatus",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

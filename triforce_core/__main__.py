@@ -13,6 +13,7 @@ import signal
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from . import flags
 from .config import MEASUREMENTS, READINGS
 from .errors import ConfigError, ContextTooLongError, TriForceError
 from .events import DocumentFit, DocumentOpened, Finished, LoadProgress, ModelInfo, PrefillProgress, TextDelta
-from .metrics import acceptance_rate, quotes_as_json
+from .metrics import acceptance_rate, in_file, quotes_as_json
 from .models import command as models
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ example:
 --json prints one object: answer, token_ids, document_tokens, pages [{label, start, end}] (what was read, in tokens),
 finish_reason (stop, length, context, cancelled), stats {document_seconds, restored, prefill_seconds (reading or
 restoring the document, and the question), time_to_first_token, decode_tokens_per_second, tokens_per_full_pass,
-acceptance {tier: {tested, accepted}}, ...}, chunks [{page, start, end, share, text}] (most attended first), quotes
-[{number, start, end (characters of the answer), closed, count, occurrences [{start, end (tokens), places [{page, label,
-start, end (characters of the page)}]}]}] (where quotations that were held to the document stand; pages count from 1).
+acceptance {tier: {tested, accepted}}, ...}, chunks [{page, label, start, end, share, text}] (most attended first),
+quotes [{number, start, end (characters of the answer), closed, count, occurrences [{start, end (tokens), places [{page,
+label, start, end (characters of the page)}]}]}] (where quotations that were held to the document stand). A page is its
+place in the file, counted from 1; its label is what the file calls it.
 """
 
 
@@ -332,8 +334,7 @@ def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges) -> dict
             "why": stats.why,
             "streamed_bytes": stats.streamed_bytes,
         },
-        "chunks": [{"page": chunk.page, "start": chunk.start, "end": chunk.end, "share": chunk.share,
-                    "text": chunk.text} for chunk in finished.chunks],
+        "chunks": [asdict(chunk) for chunk in in_file(finished.chunks, ranges)],
         "quotes": quotes_as_json(finished.quotes, ranges),
     }
 

@@ -346,9 +346,11 @@ class QuoteEvent:
 
 @dataclass(frozen=True, slots=True)
 class AttendedChunk:
-    """Tokens [start, end) of the context and their share of the document's attention mass."""
+    """Tokens [start, end) of the context and their share of the document's attention mass. page: counted from 1 in the
+    open document; label: what to call it, which other pages may be called too."""
 
-    page: str
+    page: int
+    label: str
     start: int
     end: int
     share: float

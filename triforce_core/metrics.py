@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from .events import AnswerStats, QuoteEvent, QuoteOccurrence, RankCount, RoundEvent, TierCount
+from .events import AnswerStats, AttendedChunk, QuoteEvent, QuoteOccurrence, RankCount, RoundEvent, TierCount
 
 
 def acceptance(rounds: Sequence[RoundEvent]) -> dict[str, TierCount]:
@@ -127,11 +127,16 @@ def page_in_file(page: int, ranges: Sequence[tuple[int, int]]) -> int:
     return page
 
 
+def in_file(chunks: Iterable[AttendedChunk], ranges: Sequence[tuple[int, int]]) -> tuple[AttendedChunk, ...]:
+    """Chunks of the pages that were opened, their pages counted in the file; ranges: of ``quotes_as_json``."""
+    return tuple(replace(chunk, page=page_in_file(chunk.page, ranges)) for chunk in chunks)
+
+
 def quotes_as_json(quotes: Iterable[QuoteEvent], ranges: Sequence[tuple[int, int]] = ()) -> list[dict[str, Any]]:
     """As plain JSON values. ranges: the file's pages that were opened, where not all were; pages then count in it."""
 
-    def in_file(found: QuoteOccurrence) -> QuoteOccurrence:
+    def placed(found: QuoteOccurrence) -> QuoteOccurrence:
         places = (replace(place, page=page_in_file(place.page, ranges)) for place in found.places)
         return replace(found, places=tuple(places))
 
-    return [asdict(replace(quote, occurrences=tuple(map(in_file, quote.occurrences)))) for quote in quotes]
+    return [asdict(replace(quote, occurrences=tuple(map(placed, quote.occurrences)))) for quote in quotes]

@@ -48,7 +48,7 @@ from .events import (
     whole_text,
 )
 from .metrics import answer_stats, page_shares
-from .worker.client import EngineState, EngineStatus
+from .worker.status import EngineState, EngineStatus
 
 Fault = Literal["", "crash", "hang", "memory"]
 OPENING = "This is the scripted engine: it quotes the document and understands nothing. "
@@ -339,5 +339,6 @@ def _passages(document: Document, leaning: list[int], shares: tuple[float, ...])
     found = []
     for index in leaning[:3]:
         text = " ".join(document.pages[index].text.split()[:16])
-        found.append(AttendedChunk(document.pages[index].label, index * 100, index * 100 + 16, shares[index] / 2, text))
+        found.append(AttendedChunk(index + 1, document.pages[index].label, index * 100, index * 100 + 16,
+                                   shares[index] / 2, text))
     return tuple(found)

@@ -177,17 +177,18 @@ class Conversations:
             self.version += 1
 
     def save_trace(self, answer: str, trace: Trace) -> None:
-        """Apart from the answer itself: only who asks for it pays for reading it."""
-        self._database.write("insert or replace into traces values (?,?)", (answer, json.dumps(trace.stored())))
+        """Apart from the answer: only who asks for it pays for reading it. That of a deleted answer is let go."""
+        self._database.write("insert or replace into traces select id, ? from answers where id = ?",
+                             (json.dumps(trace.stored()), answer))
 
     def trace(self, answer: str) -> Trace | None:
         row = self._database.row("select trace from traces where answer = ?", (answer,))
         return Trace(**json.loads(row["trace"])) if row else None
 
     def save_race(self, document: str, question: str, result: dict[str, Any]) -> None:
-        """The last race of a document is kept; the one before it is not."""
-        self._database.write("insert or replace into races values (?,?,?,?)",
-                             (document, time.time(), question, json.dumps(result)))
+        """The last race of a document is kept; the one before it is not, nor that of a deleted document."""
+        self._database.write("insert or replace into races select id, ?, ?, ? from documents where id = ?",
+                             (time.time(), question, json.dumps(result), document))
 
     def race(self, document: str) -> dict[str, Any] | None:
         row = self._database.row("select * from races where document = ?", (document,))

@@ -1,4 +1,4 @@
-"""The engine's desk: one thread that owns the engine and does one job after another; the page only leaves notes.
+"""The engine's desk: one thread that owns the engine and does one job after another; the page only leaves requests.
 
 Gradio's own ``cancels=`` frees a queue slot while the work goes on; here the work has one owner, and Stop is
 confirmed only when that owner has stopped. Nothing in this file knows of Gradio or HTML.
@@ -6,143 +6,143 @@ confirmed only when that owner has stopped. Nothing in this file knows of Gradio
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection
 
-from triforce_core import (
-    Document,
-    DocumentFit,
-    DocumentOpened,
-    EngineConfig,
-    EngineDiedError,
-    LoadProgress,
-    ModelInfo,
-    NotEnoughMemoryError,
-    PrefillProgress,
-    SamplingParams,
-    SpeculationConfig,
-    TriForceError,
-    Turn,
-)
+from triforce_core import EngineConfig, EngineDiedError
 
 from . import race, strings
 from .conversations import Conversations
+from .engine_holder import EngineHolder, Stopped, TooLong
 from .engines import Engine
-from .library import Library, Ranges
-from .reading import Reading
+from .job_queue import JobQueue
+from .jobs import Job, JobKind, Reading, Request, Selection
+from .library import Library
 from .runs import Fold, Run, RunState, RunStore
-from .settings import Dials
 from .tally import Tally
+from .waiting import Ahead
 
 log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
 POLL_EVERY = 2.0
-HUNG_AFTER = 20.0  # seconds in which a Stop must be confirmed: far more than a round, or a chunk of a document, takes
 
 
-class Stopped(Exception):
-    """The person cancelled; not an error."""
-
-
-class TooLong(Exception):
-    """The chosen pages do not fit; the page asks for a range."""
-
-
-class Desk:
-    """Public attributes are read by the page at any time; ``version`` grows whenever one changes."""
+class Desk(EngineHolder):
+    """Any thread may ask; see ``EngineHolder`` for what the page reads."""
 
     def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library,
-                 conversations: Conversations, runs: RunStore) -> None:
-        self._make_engine, self.config = make_engine, config
-        self._library, self._conversations, self._runs = library, conversations, runs
-        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue()
-        self._engine: Engine | None = None
+                 conversations: Conversations, runs: RunStore,
+                 in_front: Callable[[], Collection[str]] = tuple) -> None:
+        """in_front: the documents that somebody looks at now."""
+        super().__init__(make_engine, config, library)
+        self._conversations, self._runs = conversations, runs
+        self._queue = JobQueue(in_front)
+        self._asking = threading.RLock()  # held by whoever looks at what is queued and then changes it
         self._thread = threading.Thread(target=self._work, name="engine-desk", daemon=True)
-        self._closing = threading.Event()
-        self._current: threading.Event | None = None  # the cancel flag of what the engine is doing now
-        self._asked_to_stop = 0.0  # when that flag was set
-        self.version = 0
-        self.state = "starting"  # starting, ready, failed
-        self.load_progress: LoadProgress | None = None
-        self.model: ModelInfo | None = None
-        self.status: Any = None
-        self.problem = ""
-        self.open_key: tuple[str, Ranges] | None = None  # the document, and which of its pages
-        self.opened: dict[str, DocumentOpened] = {}
-        self.fits: dict[str, DocumentFit] = {}
-        self.readings: dict[str, Reading] = {}
+        self.readings: dict[str, Reading] = {}  # of each document the one to show; replaced, never changed
         self.problems: dict[str, str] = {}
-        self.too_long: set[str] = set()
         self.tally = Tally()
 
-    # -- notes from the page ------------------------------------------------------------------------------------
+    # -- requests from the page ---------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._thread.start()
         threading.Thread(target=self._poll, name="engine-status", daemon=True).start()
-        self._jobs.put(self._load_quietly)
+        self._queue.put(Job("engine", self._load_quietly))
 
-    def read(self, document: str) -> None:
-        """Put a document into the cache, unless that is under way."""
-        if document in self.readings:
-            return
-        reading = self.readings[document] = Reading(document)
-        self.problems.pop(document, None)
-        self._changed()
-        self._jobs.put(lambda: self._read_job(reading))
+    def read(self, selection: Selection) -> None:
+        """Put a document into the cache, instead of what else was to be read of it."""
+        with self._asking:
+            self.problems.pop(selection.key, None)
+            jobs = self._queue.jobs()
+            if selection.same(self._in_cache) and all(selection.same(job.selection) for job in jobs):
+                return self._changed()  # and nothing that is queued changes that
+            for job, reading in self._readings_of(selection.key):
+                if selection.same(job.selection) and not reading.cancelled.is_set():
+                    return self._changed()
+                reading.superseded = True
+                if not self._queue.withdraw(job):
+                    self._cancel(job)
+            wanted = Reading(selection.key)
+            self._queue.put(Job("reading", lambda: self._read_job(selection, wanted), selection, wanted))
+            self._changed()
 
-    def ask(self, run: Run, dials: Dials) -> Run:
-        """Queue a question; its answer appears in the run store."""
-        self._runs.add(run)
-        self._conversations.begin(run.id, run.conversation, run.question, run.parent)
-        self._changed()
-        self._jobs.put(lambda: self._ask_job(run, dials))
-        return run
+    def ask(self, request: Request, conversation: str, parent: str | None = None) -> Run:
+        """Queue a question of a conversation; its answer appears in the run store. parent: the answer that it follows
+        (None: the last that is shown; "": none)."""
+        run = request.run(conversation)
+        self._conversations.begin(run.id, conversation, run.question, parent)
+        return self._put("answer", run, request, self._every_so_often(run))
 
-    def answer(self, run: Run, history: Sequence[Turn], sampling: SamplingParams,
-               speculation: SpeculationConfig) -> Run:
-        """Queue a question that belongs to no conversation kept here."""
-        self._runs.add(run)
-        self._changed()
-        self._jobs.put(lambda: self._serve(run, lambda: self._leg(run, history, sampling, speculation)))
-        return run
+    def answer(self, request: Request, heard: Callable[[], None] = lambda: None) -> Run:
+        """Queue a question that belongs to no conversation kept here. heard: called after every change of its run."""
+        return self._put("answer", request.run(heard=heard), request)
 
-    def race(self, run: Run, dials: Dials) -> Run:
-        self._runs.add(run)
-        self._changed()
-        self._jobs.put(lambda: self._race_job(run, dials))
-        return run
+    def race(self, request: Request) -> Run:
+        return self._put("race", request.run(race=True), request)
 
     def stop(self, run: Run) -> None:
-        """Ask for a stop. The run is ``stopping`` until the engine has stopped."""
-        if not run.ended:
-            self._cancel(run.cancelled)
+        """Ask for a stop. The run is ``stopping`` until the engine has stopped; one that waits has ended at once."""
+        with self._asking:
+            job = next((job for job in self._queue.jobs() if job.run is run), None)
+            if job is not None and self._queue.withdraw(job):
+                run.cancelled.set()
+                self._end(run, "stopped")
+            elif job is not None:
+                self._cancel(job)
 
     def cancel_reading(self, document: str) -> None:
-        reading = self.readings.get(document)
-        if reading:
-            self._cancel(reading.cancelled)
+        """Also where an answer needs it, if that is what is shown of the document."""
+        with self._asking:
+            shown = self.readings.get(document)
+            for job, reading in self._readings_of(document):
+                if self._queue.withdraw(job):
+                    self._not_read(reading, strings.READING_CANCELLED)
+                else:
+                    self._cancel(job)
+            current = self._queue.current
+            if current is not None and current.reading is shown:
+                self._cancel(current)
+            self._changed()
+
+    def forget(self, document: str) -> None:
+        """It is deleted: nothing that is under way is told of it any more."""
+        with self._asking:
+            for _, reading in self._readings_of(document):
+                reading.superseded = True
+            self.cancel_reading(document)
+            for known in (self.problems, self.fits, self._counted):
+                known.pop(document, None)
+            self.too_long = {place for place in self.too_long if place[0] != document}
+
+    def comes_to_front(self, document: str) -> None:
+        """Before a document is shown that nobody looked at: its reading passes no question that was asked meanwhile."""
+        self._queue.to_the_end(document)
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Start the engine anew with another configuration, after the jobs that are already queued."""
+        """Start the engine anew with another configuration, after the questions that are already queued."""
         if config != self.config:
-            self._jobs.put(lambda: self._reconfigure(config))
+            self._queue.put(Job("engine", lambda: self._reconfigure(config)))
 
     @property
     def waiting(self) -> int:
-        return self._jobs.qsize()
+        return len(self._queue)
+
+    def ahead(self, waiting: Run | Reading) -> Ahead | None:
+        """What stands before a question or a reading; None where nothing does."""
+        jobs = self._queue.jobs()
+        place = next((n for n, job in enumerate(jobs) if job.run is waiting or job.reading is waiting), 0)
+        return self._estimates.ahead(jobs[:place], self._in_cache)
 
     def close(self, patience: float = 2.0) -> None:
         """Stop what is running, keep what there is, end the engine."""
         self._closing.set()
-        if self._current:
-            self._cancel(self._current)
-        self._jobs.put(None)
+        job = self._queue.current
+        if job:
+            self._cancel(job)
+        self._queue.close()
         if self._thread.is_alive():  # it never began where the page could not be opened
             self._thread.join(patience)
         for run in self._runs.active():  # their engine does not hear
@@ -153,247 +153,166 @@ class Desk:
             self._engine.close()
             self._thread.join(patience / 4)
 
+    def _put(self, kind: JobKind, run: Run, request: Request, keep: Callable[[], None] = lambda: None) -> Run:
+        """keep: called while the answer is written."""
+        reading = Reading(run.document, cancelled=run.cancelled)
+        job = Job(kind, lambda: self._serve(run, request, reading, keep), request.selection, reading, run)
+        with self._asking:
+            self._runs.add(run)
+            self._queue.put(job)
+        self._changed()
+        return run
+
+    def _readings_of(self, document: str) -> list[tuple[Job, Reading]]:
+        """That are queued or under way for their own sake."""
+        return [(job, job.reading) for job in self._queue.jobs()
+                if job.kind == "reading" and job.reading is not None and job.reading.document == document]
+
     # -- the one thread -----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None and not self._closing.is_set():
+        while (job := self._queue.take()) is not None:
             try:
-                job()
+                job.work()
             except Exception:  # the desk must outlive every job
                 log.exception("a job of the engine desk failed")
+            with self._asking:  # a stop that is on its way reaches this job, never the next one
+                self._queue.done()
+                self._asked_to_stop = None
             self._changed()
 
-    def _load_quietly(self) -> None:
-        try:
-            self._ensure_engine()
-        except TriForceError:
-            pass  # shown in the engine panel; the next question tries again
-
-    def _ensure_engine(self) -> Engine:
-        """A loaded engine, starting one if there is none."""
-        if self._engine is not None and self.state == "ready":
-            return self._engine
-        self.state, self.problem, self.load_progress = "starting", "", None
-        try:
-            engine = self._engine = self._engine or self._make_engine(self.config)
-            for event in engine.load():
-                if isinstance(event, ModelInfo):
-                    self.model = event
-                else:
-                    self.load_progress = event
-                self._changed()
-        except TriForceError as error:
-            self.state, self.problem = "failed", str(error)
-            raise
-        self.state, self.config = "ready", dataclasses.replace(self.config, tune=False)  # once is enough
-        self._changed()
-        return engine
-
-    def _reconfigure(self, config: EngineConfig) -> None:
-        if self._engine:
-            self._engine.close()
-        self._engine, self.config, self.model = None, config, None
-        self.open_key, self.state = None, "starting"
-        self.opened.clear()
-        self.fits.clear()
-        self._load_quietly()
-
-    def _open(self, reading: Reading) -> None:
-        """Make sure that the reading's document is in the cache. Raises Stopped, TooLong or TriForceError."""
-        document, ranges = self._wanted(reading)
-        name = reading.document
-        key = (name, ranges)
-        if key == self.open_key:
-            return
-        reading.stage = "loading"
-        self.too_long.discard(name)
-        self._changed()
-        engine = self._ensure_engine()
-        if reading.cancelled.is_set():
-            raise Stopped
-
-        def heard(progress: PrefillProgress) -> None:
-            reading.progress, reading.stage = progress, progress.stage
-            self._changed()
-
-        known = self.fits.get(name)
-        # What is free changes, and a text that was taken out anew may have other pages.
-        if known is None or known.limited_by == "memory" or len(known.page_tokens) != len(document.pages):
-            counted = engine.measure(document, heard)
-            self.fits.pop(name, None)  # the last that was counted is the last of them: what is free now goes by it
-            self.fits[name] = counted
-        chosen = document if ranges == ((1, len(document.pages)),) else document.pick(ranges)
-        if not (self.fits[name] if chosen is document else engine.measure(chosen, heard)).fits:
-            self.too_long.add(name)
-            raise TooLong
-        self.open_key, opened = None, None
-        for event in engine.open_document(chosen):
-            if isinstance(event, DocumentOpened):
-                opened = event
-            else:
-                heard(event)
-            if reading.cancelled.is_set():
-                engine.cancel()  # again: the first call may have come before there was something to cancel
-            self._changed()
-        if opened is None:
-            raise Stopped
-        self.opened[name], self.open_key = opened, key
-        if reading.guest is None:
-            self._library.was_read(name, opened, self.model.name if self.model else "")
-
-    def _wanted(self, reading: Reading) -> tuple[Document, Ranges]:
-        """The whole document, and the pages that were chosen."""
-        if reading.guest is not None:
-            return reading.guest, ((1, len(reading.guest.pages)),)
-        entry, document = self._library.get(reading.document), self._library.document(reading.document)
-        if entry is None or document is None:
-            raise TriForceError(strings.DOCUMENT_GONE)
-        return document, entry.ranges
-
-    def _read_job(self, reading: Reading) -> None:
-        self._current = reading.cancelled
+    def _read_job(self, selection: Selection, reading: Reading) -> None:
         try:
             if reading.cancelled.is_set():
                 raise Stopped
-            self._open(reading)
+            self._open(selection, reading)
         except Stopped:
-            self.problems[reading.document] = strings.READING_CANCELLED
+            self._not_read(reading, strings.READING_CANCELLED)
         except TooLong:
             pass  # the page shows the choice, from ``fits``
         except Exception as error:
-            self.problems[reading.document] = self._explain(error)
-        finally:
-            self._current = None
-            self.readings.pop(reading.document, None)
-            self._changed()
+            self._not_read(reading, self._explain(error))
 
-    def _ask_job(self, run: Run, dials: Dials) -> None:
-        history = self._conversations.history(run.conversation, run.id)
-        last_saved = time.monotonic()
+    def _not_read(self, reading: Reading, why: str) -> None:
+        if not reading.superseded:
+            self.problems[reading.document] = why
 
-        def keep(fold: Fold) -> None:
-            nonlocal last_saved
-            if time.monotonic() - last_saved > SAVE_EVERY:
-                last_saved = time.monotonic()
-                self._keep(run, "running")
-
-        self._serve(run, lambda: self._leg(run, history, dials.sampling(), dials.speculation(), keep))
-        self._conversations.save_trace(run.id, run.fold.trace)
-        self._keep(run, run.state)
-
-    def _race_job(self, run: Run, dials: Dials) -> None:
-        def one_by_one() -> None:
-            for number, (_, speculation) in enumerate(run.lanes):
-                if number:
-                    run.legs.append(Fold(run.ranges))
-                self._leg(run, (), dials.sampling(details=False), speculation)
-            run.outcome = race.compare(run.legs, self.model, [name for name, _ in run.lanes])
-            self._conversations.save_race(run.document, run.question, run.outcome)
-
-        self._serve(run, one_by_one)
-
-    def _serve(self, run: Run, work: Callable[[], None]) -> None:
-        """Run ``work`` with the run's document open; whatever happens, the run ends in one of its end states."""
-        self._current = run.cancelled
+    def _serve(self, run: Run, request: Request, reading: Reading, keep: Callable[[], None]) -> None:
+        """Whatever happens, the run ends in one of its end states."""
         state: RunState = "done"
-        reading = Reading(run.document, cancelled=run.cancelled, guest=run.guest)
         try:
             if run.cancelled.is_set():
                 raise Stopped
             run.state = "preparing"
-            self.readings.setdefault(run.document, reading)
-            self._open(reading)
-            self.readings.pop(run.document, None)
-            work()
+            self._open(request.selection, reading)
+            for lane in range(len(request.lanes)):
+                if lane:
+                    run.legs.append(Fold(run.ranges))
+                self._leg(run, request, lane, keep)
+            if run.race:
+                run.outcome = race.compare(run.legs, self.model, [name for name, _ in request.lanes])
         except Stopped:
             state = "stopped"
-            if self._closing.is_set():
-                state, run.error = "failed", strings.APP_ENDED
-        except TooLong:
-            state, run.error, run.fit = "failed", strings.CHOOSE_PAGES_FIRST, self.fits[run.document]
+        except TooLong as error:
+            state, run.error, run.fit = "failed", strings.CHOOSE_PAGES_FIRST, error.fit
         except Exception as error:
             state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
-        finally:
-            self._current = None
-            if self.readings.get(run.document) is reading:
-                del self.readings[run.document]
-            if run.guest is not None:
-                for known in (self.fits, self.opened):
-                    known.pop(run.document, None)
-            run.ended_at = time.time()
-            run.state = state
-            self.tally.add(run)
-            run.heard()
-            self._changed()
+        self._end(run, state)
 
-    def _leg(self, run: Run, history: Sequence[Turn], sampling: SamplingParams, speculation: SpeculationConfig,
-             keep: Callable[[Fold], None] = lambda fold: None) -> None:
+    def _leg(self, run: Run, request: Request, lane: int, keep: Callable[[], None]) -> None:
         if run.cancelled.is_set():
             raise Stopped
         engine, fold = self._engine, run.fold
         assert engine is not None, "the document was opened by it"
-        run.state = "answering"
-        for event in engine.ask(run.question, history, sampling, speculation, run.system):
+        run.state, run.began_at = "answering", time.time()
+        self._watchdog.began("answer")
+        for event in engine.ask(request.question, request.history, request.sampling, request.lanes[lane][1],
+                                request.system):
+            self._watchdog.heard()
             fold.add(event)
-            keep(fold)
+            keep()
             run.heard()
             if run.cancelled.is_set():
                 engine.cancel()
         if fold.finished is None or fold.finished.reason == "cancelled":
             raise Stopped
+        self._estimates.answered(time.time() - run.began_at)
+
+    def _end(self, run: Run, state: RunState) -> None:
+        """Keep what came of it, then say that it is over: the next question's history is read from what is kept."""
+        if state == "stopped" and self._closing.is_set():
+            state, run.error = "failed", strings.APP_ENDED
+        try:
+            if run.conversation:
+                self._conversations.save_trace(run.id, run.fold.trace)
+                self._keep(run, state)
+            elif run.outcome:
+                self._conversations.save_race(run.document, run.question, run.outcome)
+        except Exception:
+            log.exception("an answer could not be kept")
+        finally:
+            run.ended_at, run.state = time.time(), state
+            self.tally.add(run)
+            run.heard()
+            self._changed()
+
+    def _every_so_often(self, run: Run) -> Callable[[], None]:
+        """Keeps what there is of an answer, but not at each call."""
+        last_saved = time.monotonic()
+
+        def keep() -> None:
+            nonlocal last_saved
+            if time.monotonic() - last_saved > SAVE_EVERY:
+                last_saved = time.monotonic()
+                self._keep(run, "running")
+
+        return keep
 
     def _keep(self, run: Run, state: str) -> None:
-        result = run.fold.result() | {"first_page": run.first_page, "system": run.system, "quotes": run.quotes,
-                                      "model": self.model.name if self.model else ""}
+        result = run.fold.result() | {"first_page": run.first_page, "ranges": run.ranges, "system": run.system,
+                                      "quotes": run.quotes, "model": self.model.name if self.model else ""}
         self._conversations.save(run.id, text=run.fold.text, token_ids=tuple(run.fold.token_ids), state=state,
                                  error=run.error, result=result)
 
     def _explain(self, error: Exception) -> str:
-        """One sentence to show. A dead engine is forgotten, so that the next job starts a new one."""
-        if isinstance(error, NotEnoughMemoryError):
-            self.open_key = None  # the engine may have given the document back
+        text = super()._explain(error)
         if isinstance(error, EngineDiedError):
-            self.state, self.open_key, self.load_progress = "starting", None, None
-            self._jobs.put(self._load_quietly)  # a new one, before it is asked for
-            if self._engine is None:
-                return strings.ENGINE_HUNG
-        if isinstance(error, TriForceError):
-            return str(error)
-        log.exception("unexpected error", exc_info=error)
-        return strings.UNEXPECTED.format(kind=type(error).__name__)
+            self._queue.put(Job("engine", self._load_quietly))  # a new one, before it is asked for
+        return text
 
-    def _cancel(self, flag: threading.Event) -> None:
-        if not flag.is_set():
-            self._asked_to_stop = time.monotonic()
-        flag.set()
-        if flag is self._current and self._engine:
-            self._engine.cancel()
+    def _cancel(self, job: Job) -> None:
+        with self._asking:
+            if job.reading is None:
+                return
+            job.reading.cancelled.set()
+            if job is self._queue.current and self._engine:
+                self._asked_to_stop = self._asked_to_stop or time.monotonic()
+                self._engine.cancel()
         self._changed()
-
-    def _end_if_hung(self) -> None:
-        """An engine that does not hear Stop is ended; the job that it was on ends with EngineDiedError."""
-        current, engine = self._current, self._engine
-        if current and engine and current.is_set() and time.monotonic() - self._asked_to_stop > HUNG_AFTER:
-            log.warning("the engine did not confirm a stop within %.0f s: it is ended", HUNG_AFTER)
-            self._engine = None
-            engine.close()
 
     def _poll(self) -> None:
         while not self._closing.wait(POLL_EVERY):
-            self._end_if_hung()
-            engine = self._engine
+            engine, status = self._engine, None
             if engine:
                 try:
                     status = engine.status()
                 except Exception as error:  # only a display: never worth stopping for
                     log.debug("status: %s", type(error).__name__)
-                    continue
-                if status != self.status:
-                    self.status = status
-                    self._changed()
+            self._end_if_hung(status)
+            if status is not None and status != self.status:
+                self.status = status
+                self._changed()
 
     def _changed(self) -> None:
-        self.version += 1
+        with self._asking:  # so that the newest list is the last to be put up
+            listed: dict[str, Reading] = {}
+            for job in self._queue.jobs():
+                if job.reading is not None and (job.kind == "reading" or job.opening):
+                    before = listed.get(job.reading.document)
+                    if before is None or (before.cancelled.is_set() and not job.reading.cancelled.is_set()):
+                        listed[job.reading.document] = job.reading
+            self.readings = listed
+            super()._changed()
 
 
 __all__ = ["Desk", "Reading"]

@@ -204,7 +204,7 @@ def _act(services: Services, tabs: Tabs) -> Callable[..., None]:
 
     def choose_pages(view: View, data: dict[str, str]) -> None:
         entry, view.picking = services.library.get(view.document), None
-        view.choosing = ranges_text(services.suggestion(entry)) if entry else None
+        view.choosing = ranges_text(services.shelf.suggestion(entry)) if entry else None
 
     def edit(view: View, data: dict[str, str]) -> None:
         view.editing = data.get("answer")
@@ -274,7 +274,7 @@ def _wire_documents(services: Services, tabs: Tabs, upload: gr.File, locked: hea
         view = tabs.get(request.session_hash)
         entry = services.library.get(view.document)
         view.choosing = None
-        if entry and entry.id in services.desk.too_long:
+        if entry and services.phase(entry) == "too_long":
             view.document = view.conversation = None
 
     added = upload.upload(add, [upload], None, queue=False, **PRIVATE)

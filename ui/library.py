@@ -195,13 +195,15 @@ class Library:
                     pages=len(document.pages), characters=document.characters, warnings=list(document.warnings),
                     words=sum(len(page.text.split()) for page in document.pages), language=languages.kept(document))
 
-    def was_read(self, key: str, opened: DocumentOpened, model: str) -> None:
-        """Keep what came of putting a document into the cache."""
+    def was_read(self, key: str, ranges: Ranges, opened: DocumentOpened, model: str) -> None:
+        """Keep what came of putting pages of a document into the cache; its figures are those of the pages that are
+        chosen now."""
         entry = self.get(key)
         if entry is not None:
             readings = [*(kept for kept in entry.readings if kept != opened.document_id), opened.document_id]
-            self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model,
-                        readings=json.dumps(readings))
+            self.update(key, readings=json.dumps(readings))
+            if ranges == entry.ranges:
+                self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model)
 
     def combine(self, keys: Sequence[str]) -> Entry:
         """Several documents as one, in this order; the same ones in the same order are the same entry. Raises

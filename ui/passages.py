@@ -1,7 +1,8 @@
 """Attended chunks -> sentences a person can read. Pure.
 
 A chunk is eight tokens or so and begins in the middle of a word; what is shown is the sentence around it, found again
-in the page's text, and chunks of one sentence add up. A chunk that is not found word for word is left out.
+in the page's text, and chunks of one sentence add up. A chunk that is not found word for word is left out. A page is
+told by its place in the file; its label is only shown.
 """
 
 from __future__ import annotations
@@ -37,16 +38,22 @@ class Passage:
 
 def passages(chunks: Sequence[Mapping[str, Any]], document: Document, most: int = 3) -> list[Passage]:
     """The most attended sentences, the first one first."""
-    labels = {page.label: number for number, page in enumerate(document.pages, 1)}
     shares: dict[tuple[int, int, int], float] = {}
     for chunk in chunks:
-        number = labels.get(str(chunk.get("page")))
-        found = sentence(document.pages[number - 1].text, str(chunk.get("text", ""))) if number else None
-        if number and found:
-            shares[number, *found] = shares.get((number, *found), 0.0) + float(chunk.get("share", 0.0))
+        found = [(number, *place) for number in _meant(chunk.get("page"), document)
+                 if (place := sentence(document.pages[number - 1].text, str(chunk.get("text", ""))))]
+        if len(found) == 1:
+            shares[found[0]] = shares.get(found[0], 0.0) + float(chunk.get("share", 0.0))
     ranked = sorted(shares.items(), key=lambda item: -item[1])[:most]
     return [Passage(number, document.pages[number - 1].label, share, document.pages[number - 1].text[start:end], start)
             for (number, start, end), share in ranked]
+
+
+def _meant(page: object, document: Document) -> Sequence[int]:
+    """The pages that a chunk may stand on: its own. Older versions stored a label, which several may have."""
+    if isinstance(page, str):
+        return [number for number, each in enumerate(document.pages, 1) if each.label == page]
+    return [page] if isinstance(page, int) and 1 <= page <= len(document.pages) else []
 
 
 def sentence(page: str, chunk: str) -> tuple[int, int] | None:

@@ -1,5 +1,4 @@
-"""Files -> text, beside the engine's desk: extraction never waits for an answer, and no answer for extraction.
-And what is under way, of either kind."""
+"""Files -> text, beside the engine's desk: extraction never waits for an answer, and no answer for extraction."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from triforce_core import READERS, Document, EncryptedDocumentError, PrefillProgress, TriForceError
+from triforce_core import READERS, Document, EncryptedDocumentError, TriForceError
 
 from . import strings
 from .library import Entry, Library
@@ -34,18 +33,6 @@ class Extraction:
     started: bool = False
     keeping: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
-
-
-@dataclass
-class Reading:
-    """A document on its way into the cache. stage: waiting, loading, or its progress's. guest: it, where it does not
-    stand in the library."""
-
-    document: str
-    stage: str = "waiting"
-    progress: PrefillProgress | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    guest: Document | None = None
 
 
 class ReadingRoom:

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from triforce_core import (
     AnswerStats,
-    Document,
     DocumentFit,
     Event,
     Finished,
@@ -74,8 +73,9 @@ class Fold:
     """
 
     def __init__(self, ranges: Sequence[tuple[int, int]] = ()) -> None:
-        """ranges: pages of the document that are read, where not all are. Shares are told by the place of a page behind
-        the first of them, so that pages left out between them have a share of none."""
+        """ranges: pages of the document that are read; (): all. Pages are told by their place in the file from then on,
+        shares by the place behind the first page that is read: those left out between them have a share of none."""
+        self._ranges = tuple(ranges)
         self._lock = threading.Lock()
         self._places: list[int] = []  # behind the first, of each page that is read; none left out: empty
         if len(ranges) > 1:
@@ -102,8 +102,11 @@ class Fold:
         self._measured = 0
 
     def add(self, event: Event) -> None:
-        if self._places and isinstance(event, RoundEvent | Finished) and event.page_shares:
-            event = replace(event, page_shares=self._placed(event.page_shares))
+        if isinstance(event, RoundEvent | Finished):
+            if self._places and event.page_shares:
+                event = replace(event, page_shares=self._placed(event.page_shares))
+            if event.chunks:
+                event = replace(event, chunks=metrics.in_file(event.chunks, self._ranges))
         with self._lock:
             if not self.version:
                 self._joules_before = energy.joules()
@@ -191,37 +194,35 @@ class Fold:
             "figures": asdict(figures),
             "reason": self.finished.reason if self.finished else "",
             "page_shares": [round(share, 6) for share in self.page_shares()],
-            "passages": [{"page": chunk.page, "share": chunk.share, "text": chunk.text, "start": chunk.start,
-                          "end": chunk.end} for chunk in chunks],
+            "passages": [asdict(chunk) for chunk in chunks],
         }
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
-    """One answer (one leg) or one race (two) on its way. Only the engine thread changes state, save for cancelling.
+    """One answer (one leg) or one race (several) on its way. Only the engine thread changes state, save for what never
+    began.
 
-    ranges: the document's pages that are read, where not all are.
-    parent: the answer that it follows (None: the last that is shown; "": none). system: instructions for it.
-    guest: what it is about, where that does not stand in the library. heard: called after every change, by the engine
-    thread."""
+    ranges: the document's pages that were asked about. system: instructions for it. longest: tokens that it may have.
+    began_at: when the writing of this leg began. heard: called after every change, by the thread that changes it."""
 
     document: str
     question: str
     conversation: str = ""
-    parent: str | None = None
     ranges: tuple[tuple[int, int], ...] = ()
     race: bool = False
     lanes: tuple[tuple[str, SpeculationConfig], ...] = ()  # of a race: each leg's name and configuration
     system: str = ""
+    longest: int = 0
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     state: RunState = "queued"
     error: str = ""
     legs: list[Fold] = field(default_factory=list)
     started_at: float = field(default_factory=time.time)
+    began_at: float = 0.0
     ended_at: float = 0.0
     cancelled: threading.Event = field(default_factory=threading.Event)
     outcome: dict[str, Any] = field(default_factory=dict)  # of a race, once both legs are in
-    guest: Document | None = None
     fit: DocumentFit | None = None  # of what did not fit
     cause: Exception | None = None  # of a failure
     heard: Callable[[], None] = lambda: None

@@ -5,59 +5,28 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
-from . import choice_strings, export, race, settings, strings, talk_strings
+from . import choice_strings, export, settings, strings
+from .asking import Asking, Refusal
 from .citations import Citations
-from .conversations import Conversation, Conversations
+from .conversations import Conversations
 from .database import Database
 from .desk import Desk
 from .engines import Engine
 from .folders import Folders
 from .instructions import Instructions
-from .library import Entry, Library, Ranges
+from .library import Entry, Library
 from .models import Models
-from .quotes import Place
 from .reading import Reader, ReadingRoom
 from .readings import Readings
 from .runs import Run, RunStore
 from .settings import Dials
 from .shelf import Shelf
 from .starters import starters
-
-
-class Refusal(TriForceError):
-    """A wish that cannot be granted now; shown as a card."""
-
-
-@dataclass
-class View:
-    """What one browser tab looks at. Handlers change it, the tab's painter draws it.
-
-    page: the open one, counted from 1. spot: the places marked in the document. openings: how often one was opened
-    from outside the page view. traced: the answer shown token by token. editing: the answer whose question is being
-    reworded. renaming: the conversation. instructing: its instructions are being written. system: those of a
-    conversation that nothing was asked in yet. sought: words searched for in all conversations. choosing: pages
-    are being chosen, as typed so far. picking: documents are, to be read together. notice: (kind, title, text)."""
-
-    document: str | None = None
-    conversation: str | None = None
-    page: int | None = None
-    spot: tuple[Place, ...] = ()
-    openings: int = 0
-    traced: str | None = None
-    editing: str | None = None
-    renaming: bool = False
-    instructing: bool = False
-    system: str = ""
-    sought: str = ""
-    choosing: str | None = None
-    picking: tuple[str, ...] | None = None
-    notice: tuple[str, str, str] | None = None
-    watcher: object = None  # the loop that draws this tab; None while the tab sleeps
+from .view import View, Views
 
 
 class Services:
@@ -82,11 +51,14 @@ class Services:
         self.models = Models(folders.model, lambda: self.desk.config)
         if "model" not in fixed:
             config = self.models.remembered(config)
-        self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs)
+        self.views = Views()
+        self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs,
+                         self.views.documents)
         self.instructions = Instructions(self.conversations, lambda: self.desk.model)
+        self.asking = Asking(self.library, self.conversations, self.instructions, self.desk, self.runs)
         self.readings = Readings(folders.saved_readings, config.saved_quota_bytes)
         self.shelf = Shelf(self.library, self.desk)
-        self.room = ReadingRoom(self.library, read, self.desk.read)
+        self.room = ReadingRoom(self.library, read, self._read_text)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
         self.opening: str | None = None  # document that a first tab shows (from the command line)
@@ -131,7 +103,7 @@ class Services:
         if entry.state in ("new", "failed") or (entry.state == "ready" and self.library.document(document) is None):
             self.room.extract(document, then_read=True)
         elif entry.state == "ready":
-            self.desk.read(document)
+            self.desk.read(self.asking.selection(entry))
         elif entry.state == "extracting":
             self.room.extract(document, then_read=True)
 
@@ -140,6 +112,9 @@ class Services:
         if self.library.get(document) is None:
             return
         newest = self.conversations.of(document)
+        if document not in self.views.documents():
+            self.desk.comes_to_front(document)
+        self.views.add(view)
         view.document, view.page, view.spot, view.choosing, view.notice = document, None, (), None, None
         view.picking = None
         view.conversation = newest[0].id if newest else None
@@ -186,7 +161,8 @@ class Services:
         for run in self.runs.active():
             if run.document == document:
                 self.desk.stop(run)
-        self.cancel_reading(document)
+        self.room.cancel(document)
+        self.desk.forget(document)
         self.forget_reading(document)
         self.library.delete(document)
         if view.document == document:
@@ -222,24 +198,7 @@ class Services:
         chosen = page_ranges(pages, entry.pages)
         self.library.update(entry.id, chosen="" if chosen == ((1, entry.pages),) else ranges_text(chosen))
         view.choosing = None
-        self.desk.read(entry.id)
-
-    def suggestion(self, entry: Entry) -> Ranges:
-        """The pages to offer: those chosen before, or as many from the start as fit."""
-        fit = self.shelf.fit(entry)
-        if fit is None or fit.fits or entry.chosen:
-            return entry.ranges
-        total, last = 0, 0
-        whole = [sum(part.pages for part in self.library.parts(entry)[: n + 1]) for n in range(len(entry.parts))]
-        fitting = [pages for pages in whole if sum(fit.page_tokens[:pages]) <= fit.max_tokens]
-        if fitting:  # of several documents, those that fit whole
-            return ((1, fitting[-1]),)
-        for tokens in fit.page_tokens:
-            total += tokens
-            if total > fit.max_tokens - 64:
-                break
-            last += 1
-        return ((1, max(1, last)),)
+        self.read(entry.id)
 
     def phase(self, entry: Entry) -> str:
         """Where a document stands: one of ``strings.PHASES``."""
@@ -252,7 +211,7 @@ class Services:
             return reading.stage
         if self.desk.open_key == (entry.id, entry.ranges):
             return "ready"
-        if entry.id in self.desk.too_long:
+        if (entry.id, entry.ranges) in self.desk.too_long:
             return "too_long"
         if entry.id in self.desk.problems:
             return "problem"
@@ -264,43 +223,11 @@ class Services:
 
     def ask(self, view: View, question: str) -> Run | None:
         """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
-        question = question.strip()
-        entry = self._ready(view)
-        if not question:
-            return None
-        if self.runs.of_conversation(view.conversation) is not None:
-            raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
-        self.instructions.check(view)
-        conversation: Conversation | None = self.conversations.get(view.conversation)
-        if conversation is None or conversation.document != entry.id:
-            conversation = self.conversations.new(entry.id, question, view.system)
-            view.conversation, view.system = conversation.id, ""
-        old = self.conversations.answer(view.editing) if view.editing else None
-        parent = old.parent if old and old.conversation == conversation.id else None
-        return self._queue(view, entry, conversation.id, question, parent, self.dials_now())
+        return self.asking.ask(view, question, self.dials_now())
 
     def ask_again(self, view: View, answer: str) -> Run | None:
         """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""
-        entry, old = self._ready(view), self.conversations.answer(answer)
-        if old is None or old.conversation != view.conversation:
-            return None
-        if self.runs.of_conversation(view.conversation) is not None:
-            raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
-        self.instructions.check(view)
-        dials = self.dials_now()
-        taken = len(self.conversations.versions(old.conversation).get(answer, (answer,)))
-        run = self._queue(view, entry, old.conversation, old.question, old.parent,
-                          dataclasses.replace(dials, seed=dials.seed + taken))
-        if not dials.temperature and old.state == "done":
-            view.notice = ("info", talk_strings.SAME_SEED_TITLE, talk_strings.SAME_SEED)
-        return run
-
-    def _queue(self, view: View, entry: Entry, conversation: str, question: str, parent: str | None,
-               dials: Dials) -> Run:
-        view.notice = view.editing = None
-        run = Run(entry.id, question, conversation, parent, ranges=entry.ranges, system=self.instructions.of(view))
-        view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
-        return self.desk.ask(run, dials)
+        return self.asking.ask_again(view, answer, self.dials_now())
 
     def find(self, view: View, conversation: str, answer: str) -> None:
         """Show what search found: the document, the conversation, and the branch with the answer."""
@@ -334,17 +261,7 @@ class Services:
         """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
         if self.sends_to:
             raise Refusal(strings.RACE_REMOTE, remedy=strings.RACE_REMOTE_MORE)
-        entry = self._ready(view)
-        question = question.strip()
-        if not question:
-            raise Refusal(strings.RACE_NEEDS_QUESTION, remedy=strings.RACE_NEEDS_QUESTION_MORE)
-        running = self.runs.race_of(entry.id)
-        if running is not None and not running.ended:
-            raise Refusal(strings.ONE_AT_A_TIME, remedy=strings.ONE_AT_A_TIME_MORE)
-        lanes = race.lanes(self.dials, third)
-        view.notice = None
-        return self.desk.race(Run(entry.id, question, ranges=entry.ranges, race=True, lanes=lanes),
-                              self.dials)
+        return self.asking.race(view, question, self.dials, third)
 
     def stop(self, view: View) -> None:
         """Stop the answer or the race that this view shows."""
@@ -391,10 +308,7 @@ class Services:
         chosen = {name: getattr(self.dials, name) for name in settings.ENGINE_DIALS if name not in self._fixed}
         return dataclasses.replace(config, **chosen)
 
-    def _ready(self, view: View) -> Entry:
-        entry = self.library.get(view.document)
-        if entry is None:
-            raise Refusal(strings.OPEN_FIRST, remedy=strings.OPEN_FIRST_MORE)
-        if entry.state != "ready":
-            raise Refusal(strings.PHASES.get(entry.state, strings.PHASES["closed"]), remedy=entry.error)
-        return entry
+    def _read_text(self, document: str) -> None:
+        """The text that somebody waits for has been taken out."""
+        if self.library.document(document) is not None:  # it may have been deleted meanwhile
+            self.read(document)

@@ -9,9 +9,8 @@ from triforce_core import DocumentFit, TriForceError
 
 from . import budget, choice_strings
 from .desk import Desk
-from .library import Entry, Library
-
-LETTERS_A_TOKEN = 4.0  # where no document was counted yet
+from .library import Entry, Library, Ranges
+from .waiting import LETTERS_A_TOKEN
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,23 @@ class Shelf:
         """What was counted of the pages that it has now; None where its text was taken out anew since."""
         fit = self._desk.fits.get(entry.id)
         return fit if fit is not None and len(fit.page_tokens) == entry.pages else None
+
+    def suggestion(self, entry: Entry) -> Ranges:
+        """The pages to offer: those chosen before, or as many from the start as fit."""
+        fit = self.fit(entry)
+        if fit is None or fit.fits or entry.chosen:
+            return entry.ranges
+        total, last = 0, 0
+        whole = [sum(part.pages for part in self._library.parts(entry)[: n + 1]) for n in range(len(entry.parts))]
+        fitting = [pages for pages in whole if sum(fit.page_tokens[:pages]) <= fit.max_tokens]
+        if fitting:  # of several documents, those that fit whole
+            return ((1, fitting[-1]),)
+        for tokens in fit.page_tokens:
+            total += tokens
+            if total > fit.max_tokens - 64:
+                break
+            last += 1
+        return ((1, max(1, last)),)
 
     def split(self, entry: Entry, fit: DocumentFit, ranges: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
         """Title and tokens of each of its documents, of the pages in ``ranges``."""

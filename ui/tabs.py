@@ -35,7 +35,7 @@ class Tabs:
         return view
 
     def get(self, session: str | None) -> View:
-        view = self._views.setdefault(session or "", View())
+        view = self._services.views.add(self._views.setdefault(session or "", View()))
         while len(self._views) > MOST_TABS:
             self._views.pop(next(iter(self._views)))
         return view

@@ -15,7 +15,7 @@ PAGES = 12  # most attended pages that are kept of each round
 @dataclass
 class Trace:
     """tokens: [text, origin, round, probability or None, alternatives]. rounds: [tested, accepted, milliseconds by
-    stage, most attended pages (page, share), seconds, most attended chunks {page label, share, text}], with tested and
+    stage, most attended pages (page, share), seconds, most attended chunks {page, share, text}], with tested and
     accepted by tier; what older versions stored has no chunks. Plain JSON, as it is stored."""
 
     tokens: list[list[Any]] = field(default_factory=list)

@@ -115,15 +115,15 @@ def live(run: Run, by_token: bool, inside: str) -> str:
             f'data-tokens="{int(by_token)}">{inside}</div>')
 
 
-def writing(run: Run, ahead: int = 0, by_token: bool = False, moves: bool = True,
+def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True,
             body: Callable[[], str] | None = None) -> str:
-    """The text so far and one line of state. body: the text as safe HTML. by_token: who wrote each token instead.
-    moves: whether a sign of life does."""
+    """The text so far and one line of state. wait: for what, while it is queued. body: the text as safe HTML.
+    by_token: who wrote each token instead. moves: whether a sign of life does."""
     figures = run.fold.figures()
     if run.stopping:
         state = strings.STOPPING
     elif run.state == "queued":
-        state = strings.QUEUED.format(ahead=ahead) if ahead else strings.QUEUED_NEXT
+        state = wait or strings.QUEUED_NEXT
     elif run.state == "preparing":
         state = strings.PREPARING
     elif not run.fold.text:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from . import transcript
+from . import transcript, waiting
 from .pace import pace
 from .runs import Run
 from .services import Services
@@ -39,7 +39,7 @@ def routes(services: Services) -> list[Route]:
 def inside(services: Services, run: Run, by_token: bool) -> str:
     """What the answer shows by now, as safe HTML. by_token: who wrote each token."""
     text, document = run.fold.text, services.library.document(run.document)
-    return transcript.writing(run, services.desk.waiting, by_token, pace(services.desk, services.runs).moves, lambda: (
+    return transcript.writing(run, _wait(services, run), by_token, pace(services.desk, services.runs).moves, lambda: (
         services.citations.live(text, document, run.document, run.quotes)))
 
 
@@ -59,4 +59,8 @@ async def _events(services: Services, run: Run, by_token: bool) -> AsyncIterator
 
 
 def _stands(services: Services, run: Run) -> object:
-    return run.state, run.stopping, services.desk.waiting, bool(run.fold.text)
+    return run.state, run.stopping, _wait(services, run), bool(run.fold.text)
+
+
+def _wait(services: Services, run: Run) -> str:
+    return waiting.words(services.desk.ahead(run)) if run.state == "queued" else ""

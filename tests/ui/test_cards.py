@@ -50,7 +50,7 @@ def test_a_reading_of_another_model_is_none_of_this_one(services: Services, tmp_
     services.add(view, [(write_book(tmp_path, "a.txt"), "a.txt"), (write_book(tmp_path, "b.txt", 3), "b.txt")])
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
     services.library.update(view.document, read_with="Another model")
-    services.desk.open_key = None
+    services.desk._in_cache = None
     assert services.phase(services.library.get(view.document)) == "closed"
 
 

@@ -3,6 +3,7 @@
 from little_books import make_document
 
 from triforce_core import (
+    AttendedChunk,
     EngineConfig,
     EngineScript,
     Finished,
@@ -15,6 +16,7 @@ from triforce_core import (
     SpeculationConfig,
     TextDelta,
     TierCount,
+    metrics,
 )
 from ui.runs import Fold, Run, RunStore
 from ui.transcript import quoting
@@ -91,6 +93,16 @@ def test_store_finds_what_runs_and_forgets_the_oldest() -> None:
     assert store.get(runs[0].id) is None and store.get(runs[3].id) is runs[3]
     assert store.of_conversation("talk2") is None
     assert store.race_of("doc") is not None and store.race_of("other") is None
+
+
+def test_attended_chunks_count_their_pages_in_the_file() -> None:
+    run = Run("d", "q", ranges=((1, 1), (11, 14)))
+    chunks = (AttendedChunk(1, "i", 0, 8, 0.5, "a"), AttendedChunk(3, "i", 8, 16, 0.25, "b"))
+    run.fold.add(RoundEvent(0, (1,), ("bonus",), (), chunks=chunks))
+    assert [chunk["page"] for chunk in run.fold.trace.rounds[0][5]] == [1, 12]
+    stats = metrics.answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0.0, engine="", why="")
+    run.fold.add(Finished("stop", "x", (1,), stats, chunks))
+    assert [(each["page"], each["label"]) for each in run.fold.result()["passages"]] == [(1, "i"), (12, "i")]
 
 
 def test_a_quotation_is_told_again_and_its_pages_count_in_the_whole_document() -> None:

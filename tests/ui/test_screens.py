@@ -18,7 +18,7 @@ from triforce_core import (
 )
 from ui import charts, figures, race, strings, transcript
 from ui.conversations import Answer
-from ui.desk import Reading
+from ui.jobs import Reading
 from ui.library import Entry
 from ui.panels import choice, head, library, side
 from ui.panels import race as race_panel
@@ -107,6 +107,20 @@ def test_chunks_become_sentences() -> None:
     found = passages(chunks, document)
     assert [(p.number, round(p.share, 3), p.text) for p in found] == [
         (1, 0.5, "The keeper\ncounted forty ships."), (1, 0.1, "Then he slept.")]
+
+
+def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
+    document = Document("t", "txt", (Page("1", "The keeper counted forty ships."), Page("2", "Nothing here."),
+                                     Page("1", "The captain drank his tea.")), "test")
+    chunks = [{"page": 1, "label": "1", "share": 0.5, "text": "keeper counted"},
+              {"page": 3, "label": "1", "share": 0.3, "text": "captain drank"},
+              {"page": 3, "label": "1", "share": 0.2, "text": "keeper counted"},  # of another page than it says
+              {"page": 4, "label": "1", "share": 0.2, "text": "keeper counted"}]
+    assert [(p.number, p.label, p.share) for p in passages(chunks, document)] == [(1, "1", 0.5), (3, "1", 0.3)]
+    older = [{"page": chunk["label"], "share": chunk["share"], "text": chunk["text"]} for chunk in chunks[:2]]
+    assert [(p.number, p.share) for p in passages(older, document)] == [(1, 0.5), (3, 0.3)]
+    twice = replace(document, pages=(document.pages[0], document.pages[0]))
+    assert passages(older[:1], twice) == []  # which of them is not known
 
 
 def test_reading_says_tokens_rate_and_time_left() -> None:

@@ -160,7 +160,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     together.begin(services, view)
     assert services.choosing(view) is None  # one box at a time: Escape closes what was opened last
     view.picking = None
-    assert services.suggestion(entry) == ((1, 5),)  # the first one whole, not a part of the second
+    assert services.shelf.suggestion(entry) == ((1, 5),)  # the first one whole, not a part of the second
     services.choose_pages(view, "1-5")
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
     assert [part.tokens > 0 for part in services.shelf.of(services.library.get(entry.id)).parts] == [True, False]
@@ -184,7 +184,7 @@ def test_a_part_that_reads_otherwise_changes_them_too(services: Services, two) -
     now = services.library.get(whole.id)
     assert now.pages == 6 and now.chosen == "" and len(services.library.document(whole.id).pages) == 6
     assert services.shelf.of(now) is None and services.shelf.fit(now) is None  # what was counted is of other pages
-    services.desk.read(whole.id)
+    services.read(whole.id)
     wait_for(lambda: services.shelf.fit(now) is not None)
     (services.folders.library / two[0] / "document.json").unlink()
     services.library._read.clear()

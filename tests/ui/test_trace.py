@@ -16,9 +16,9 @@ ROUNDS = (
     RoundEvent(0, (1, 2, 3), ("draft", "n-gram", "bonus"), (TierCount("retrieval", 2, 2),),
                {"draft": 2.0, "verify": 8.0}, (0.1, 0.7, 0.2), 0.5, texts=(" The", " keeper", EVIL),
                chances=(TokenChance(0.9, ((" The", 0.9), (EVIL, 0.05))),) * 3,
-               chunks=(AttendedChunk("2", 8, 16, 0.25, "eeper counted fo"),
-                       AttendedChunk("2", 16, 24, 0.125, "rty ships."),
-                       AttendedChunk(EVIL, 0, 8, 0.5, "Once he slep"))),
+               chunks=(AttendedChunk(2, "2", 8, 16, 0.25, "eeper counted fo"),
+                       AttendedChunk(2, "2", 16, 24, 0.125, "rty ships."),
+                       AttendedChunk(1, EVIL, 0, 8, 0.5, "Once he slep"))),
     RoundEvent(1, (4, 5), ("odd", "recovered"), (TierCount("retrieval", 3, 1),), {"verify": 8.0}, None, 0.6,
                texts=("", ".")),
 )

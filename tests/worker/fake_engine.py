@@ -1,8 +1,9 @@
 """The engine's verbs with scripted tokens and no torch; runs in the real child. Questions steer it:
 
 "slow": rounds for ever, until cancelled; "die": SIGKILL of its own process after three rounds; "bug": an unexpected
-exception; "oom"; "exit": ends with status 3; "mute": closes its pipe and stays; "numpy": yields what may not cross;
-"print": writes to stdout; "error": a TriForceError.
+exception; "oom"; "exit": ends with status 3; "mute": closes its pipe and stays; "compute": without a word, until
+cancelled; "numpy": yields what may not cross; "print": writes to stdout; "error": a TriForceError. "prepare for long"
+and "prepare with a bug": what it does behind the answer.
 """
 
 from __future__ import annotations
@@ -99,6 +100,8 @@ class FakeEngine:
         rounds: list[RoundEvent] = []
         reason = "length"
         words = f"{os.getpid()} {self._document.title if self._document else None} {len(history)}".split()
+        while question == "compute" and not self._cancelled.is_set():
+            sum(range(10_000))
         for i in range(10**9 if question == "slow" else 6):
             if self._cancelled.is_set():
                 reason = "cancelled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -175,6 +176,15 @@ def test_a_cancel_before_the_first_event_counts(client: EngineClient) -> None:
         job = client.ask("slow", document=BOOK)
         job.cancel()
         assert list(job)[-1].reason == "cancelled"
+
+
+def test_whether_the_child_computes_can_be_seen(client: EngineClient) -> None:
+    list(client.open_document(BOOK))
+    idle, job = client.status(), client.ask("compute")
+    wait_until(lambda: client.status().cpu_seconds > idle.cpu_seconds + 0.1)
+    job.cancel()
+    assert isinstance(list(job)[-1], Finished)
+    assert dataclasses.replace(idle, cpu_seconds=0.0) == idle  # it alone changes nothing that is shown
 
 
 def test_cancelled_reading(client: EngineClient) -> None:

@@ -107,7 +107,7 @@ class Answer:
         """Chunks as ``AttendedMap`` names them, with their words."""
         size, ids = self._dials.chunk_size, self._document.token_ids
         spans = [(page, chunk * size, min((chunk + 1) * size, len(ids)), share) for page, chunk, share in found]
-        return tuple(AttendedChunk(self._document.pages[page].label, start, end, share,
+        return tuple(AttendedChunk(page + 1, self._document.pages[page].label, start, end, share,
                                    self._builder.tokenizer.decode(ids[start:end].tolist()))
                      for page, start, end, share in spans)
 

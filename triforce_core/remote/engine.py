@@ -34,7 +34,7 @@ from ..events import (
     Turn,
     whole_text,
 )
-from ..worker.client import EngineState, EngineStatus
+from ..worker.status import EngineState, EngineStatus
 from .server import Cancelled, RemoteServer
 
 KEY_VARIABLE = "TRIFORCE_REMOTE_KEY"

@@ -68,6 +68,16 @@ class Child:
         except psutil.Error:
             return 0
 
+    def cpu_seconds(self) -> float:
+        """What it has computed so far, 0 when it cannot be known."""
+        import psutil
+
+        try:
+            times = psutil.Process(self.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return float(times.user + times.system)
+
     def send(self, message: object) -> None:
         """Raises OSError when the child is gone."""
         try:

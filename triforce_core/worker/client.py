@@ -12,8 +12,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents.document import Document
@@ -50,23 +49,7 @@ from .protocol import (
     Verb,
     Yielded,
 )
-
-EngineState = Literal["starting", "loading", "idle", "busy", "dead"]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """A glance at the engine. dead: the child ended (cause says how); the next job starts a new one.
-    facts: the child's last word, at most a second old while it works; None before a model is loaded."""
-
-    state: EngineState
-    model: ModelInfo | None
-    pid: int | None
-    rss_bytes: int
-    queue_length: int  # jobs waiting behind the running one
-    document_id: str | None  # of the document in the cache
-    cause: str = ""
-    facts: EngineFacts | None = None
+from .status import EngineState, EngineStatus
 
 
 class _Cancelled(Exception):
@@ -211,7 +194,8 @@ class EngineClient:
             if model is None:
                 state = "loading" if self._request else "starting"
             queue_length, in_cache, facts = len(self._waiting), self._in_cache, self._facts
-        return EngineStatus(state, model, child.pid, child.rss_bytes(), queue_length, in_cache, facts=facts)
+        return EngineStatus(state, model, child.pid, child.rss_bytes(), queue_length, in_cache, facts=facts,
+                            cpu_seconds=child.cpu_seconds())
 
     def close(self) -> None:
         """End the child within five seconds, and every job. Afterwards every verb raises EngineDiedError."""

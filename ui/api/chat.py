@@ -16,7 +16,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
 
-from .. import strings
+from .. import jobs, strings, waiting
+from ..jobs import Selection
 from ..library import Entry, Ranges
 from ..runs import Run
 from ..services import Services
@@ -49,16 +50,16 @@ class Chat:
         wish = read_wish(body)
         dials = self._services.dials_now()
         chosen = sampling(body, dials.sampling())
-        run = await self._run(wish)
+        selection, system = await self._selection(wish)
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
         def heard() -> None:
             with contextlib.suppress(RuntimeError):  # the server has stopped: nobody listens
                 loop.call_soon_threadsafe(news.set)
 
-        run.heard = heard
         history = tuple(Turn(asked, self._tokens.get(_digest(told), ()), told) for asked, told in wish.history)
-        self._services.desk.answer(run, history, chosen, dials.speculation())
+        run = self._services.desk.answer(
+            jobs.Request(selection, wish.question, chosen, (("", dials.speculation()),), history, system), heard)
         stream = wish.stream
         try:
             if not stream:
@@ -71,11 +72,10 @@ class Chat:
             raise
         return answer
 
-    async def _run(self, wish: Wish) -> Run:
-        """A run about the wish's documents, with its system text. Raises Problem."""
+    async def _selection(self, wish: Wish) -> tuple[Selection, str]:
+        """The pages that the wish is about, and its system text. Raises Problem."""
         if not wish.files:
-            guest = await asyncio.to_thread(self._lend, wish.system)
-            return Run(guest.id, wish.question, guest=guest)
+            return Selection.of_guest(await asyncio.to_thread(self._lend, wish.system)), ""
         found = [await self._files.read(file) for file in wish.files]
         if wish.system.strip():
             model = await self._models.loaded()
@@ -87,13 +87,11 @@ class Chat:
         parts = [(entry, document, _ranges(file, entry, document))
                  for file, (entry, document) in zip(wish.files, found, strict=True)]
         if len(parts) > 1:
-            guest = together([document.pick(ranges) for _, document, ranges in parts])
-            return Run(guest.id, wish.question, guest=guest, system=system)
+            return Selection.of_guest(together([document.pick(ranges) for _, document, ranges in parts])), system
         (entry, document, ranges), (file,) = parts[0], wish.files
         if not file.pages and not file.chapters:
-            return Run(entry.id, wish.question, ranges=ranges, system=system)
-        guest = document.pick(ranges)
-        return Run(guest.id, wish.question, ranges=ranges, guest=guest, system=system)
+            return Selection(entry.id, document, ranges), system
+        return Selection.of_guest(document, ranges), system
 
     def _lend(self, text: str) -> Document:
         """A document that came as text, taken in by the reader that files go through (clean-up, sections)."""
@@ -179,7 +177,8 @@ class Chat:
         """A line that clients skip: the stream is alive, and this is what it waits for."""
         reading = self._services.desk.readings.get(run.document)
         progress = reading.progress if reading else None
-        done = f"reading {progress.tokens_done} of {progress.tokens_total} tokens" if progress else run.state
+        wait = waiting.words(self._services.desk.ahead(run)) if run.state == "queued" else ""
+        done = f"reading {progress.tokens_done} of {progress.tokens_total} tokens" if progress else wait or run.state
         return f": {done}\n\n".encode()
 
     def _reason(self, run: Run, hit: bool) -> str:

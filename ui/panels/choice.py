@@ -135,7 +135,7 @@ def panels(services: Services) -> list[Panel]:
         return choosing(view) is not None
 
     def typed(view: View, entry: Entry) -> str:
-        return ranges_text(services.suggestion(entry)) if view.choosing is None else view.choosing
+        return ranges_text(services.shelf.suggestion(entry)) if view.choosing is None else view.choosing
 
     def draw_words(view: View) -> str:
         shown = choosing(view)

@@ -8,10 +8,10 @@ import gradio as gr
 
 from triforce_core import DocumentOpened, LoadProgress
 
-from .. import budget, choice_strings, strings
+from .. import budget, choice_strings, strings, waiting
 from .. import figures as fmt
 from ..charts import esc, meter
-from ..desk import Reading
+from ..jobs import Reading
 from ..library import Entry
 from ..painter import Panel
 from ..reading import Extraction
@@ -46,11 +46,11 @@ def build_locked() -> Locked:
     return Locked(column, text, password, unlock)
 
 
-def reading_line(reading: Reading, load: LoadProgress | None) -> tuple[str, float, str]:
-    """What a reading says, how far it is (0 to 1), and its figures."""
+def reading_line(reading: Reading, load: LoadProgress | None, wait: str = "") -> tuple[str, float, str]:
+    """What a reading says, how far it is (0 to 1), and its figures. wait: what it waits for."""
     progress = reading.progress
     if reading.stage == "waiting":
-        return strings.READING_WAIT, 0.0, ""
+        return wait or strings.READING_WAIT, 0.0, ""
     if reading.stage == "loading" or progress is None:
         text = strings.READING_LOAD_STAGE.format(stage=load.stage) if load else strings.READING_LOAD
         return text, (load.fraction or 0.0) if load else 0.0, ""
@@ -95,9 +95,9 @@ def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
 
 def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, reading: Reading | None = None,
          load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "",
-         weighing: Weighing | None = None) -> str:
+         weighing: Weighing | None = None, wait: str = "") -> str:
     """The open document: its name, and one line (or bar, or card) about where it stands. weighing: what each of several
-    documents takes that are read together."""
+    documents takes that are read together. wait: what its reading waits for."""
     if entry is None:
         return ""
     body = ""
@@ -113,7 +113,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         body = card("error", strings.PHASES["failed"], entry.error,
                     action=button(strings.READ_AGAIN, "read", css="tf-quiet"))
     elif reading is not None:
-        body = progress(*reading_line(reading, load), reading.cancelled.is_set())
+        body = progress(*reading_line(reading, load, wait), reading.cancelled.is_set())
     elif phase == "problem":
         body = card("warn", strings.PHASES["problem"], problem, action=button(strings.READ_NOW, "read"))
     elif phase == "ready":
@@ -149,7 +149,9 @@ def panels(services: Services) -> list[Panel]:
     def draw(view: View) -> str:
         entry, now = phase(view)
         document = view.document or ""
-        return head(entry, now, extraction=room.extractions.get(document), reading=desk.readings.get(document),
+        reading = desk.readings.get(document)
+        wait = waiting.words(desk.ahead(reading)) if reading and reading.stage == "waiting" else ""
+        return head(entry, now, extraction=room.extractions.get(document), reading=reading, wait=wait,
                     load=desk.load_progress, opened=desk.opened.get(document), problem=desk.problems.get(document, ""),
                     weighing=services.shelf.of(entry) if entry and alone(view) else None)
 

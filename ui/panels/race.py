@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from .. import charts, race_picture, strings
+from .. import charts, race_picture, strings, waiting
 from .. import figures as fmt
 from ..charts import esc
 from ..painter import Panel
@@ -53,8 +53,8 @@ def lane(name: str, state: str, text: str, css: str = "") -> str:
             f'<div class="tf-lane-text">{esc(text)}</div></section>')
 
 
-def recording(run: Run) -> str:
-    """The race while it is being recorded, one leg after the other."""
+def recording(run: Run, wait: str = "") -> str:
+    """The race while it is being recorded, one leg after the other. wait: for what, while it is queued."""
     lanes = []
     for index, (name, _) in enumerate(run.lanes):
         if index >= len(run.legs):
@@ -67,7 +67,7 @@ def recording(run: Run) -> str:
         if run.stopping:
             state = strings.STOPPING
         elif run.state in ("queued", "preparing"):
-            state = strings.PREPARING
+            state = wait or strings.PREPARING
         lanes.append(lane(name, state, fold.text))
     return (f'<p class="tf-race-question">{esc(run.question)}</p>'
             f'<div class="tf-lanes tf-lanes-{len(lanes)}">{"".join(lanes)}</div>')
@@ -150,10 +150,10 @@ def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> 
             f'<span class="tf-note">{esc(recorded_on)}</span></div>')
 
 
-def board(run: Run | None, kept: dict[str, Any] | None, now: float) -> str:
+def board(run: Run | None, kept: dict[str, Any] | None, now: float, wait: str = "") -> str:
     """What the race tab shows: a running race, its result, the last kept one, or nothing yet."""
     if run is not None and not run.ended:
-        return recording(run)
+        return recording(run, wait)
     if run is not None and run.state == "done":
         return replay(run.outcome, run.question, key=run.id, fresh=now - run.ended_at < FRESH)
     problem = ""
@@ -168,11 +168,14 @@ def board(run: Run | None, kept: dict[str, Any] | None, now: float) -> str:
 def panels(services: Services) -> list[Panel]:
     runs = services.runs
 
+    def wait(run: Run | None) -> str:
+        return waiting.words(services.desk.ahead(run)) if run and run.state == "queued" else ""
+
     def draw(view: View) -> str:
         run = runs.race_of(view.document)
         running = run is not None and not run.ended
         kept = None if running or not view.document else services.conversations.race(view.document)
-        return board(run, kept, time.time())
+        return board(run, kept, time.time(), wait(run))
 
     def key(view: View) -> object:
         run = runs.race_of(view.document)
@@ -180,7 +183,7 @@ def panels(services: Services) -> list[Panel]:
 
     def told(view: View) -> object:
         run = runs.race_of(view.document)
-        return run and run.version
+        return run and (run.version, wait(run))
 
     def stop_state(view: View) -> tuple[bool, bool]:
         run = runs.race_of(view.document)

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from triforce_core import Document, EngineFacts, LoadProgress, ModelInfo
+from triforce_core import Document, EngineFacts, LoadProgress, ModelInfo, merge_ranges
 
 from .. import charts, over_time, strings
 from .. import figures as fmt
@@ -88,6 +88,15 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
     return "".join(parts)
 
 
+def pages_read(result: dict[str, Any]) -> Ranges:
+    """The pages that an answer was written from, whatever is chosen now; () where nothing tells. Older versions kept
+    shares alone: from the first page that was read to the last, those left out between them have none."""
+    if result.get("ranges"):
+        return tuple((first, last) for first, last in result["ranges"])
+    first, shares = result.get("first_page", 1), result.get("page_shares", ())
+    return merge_ranges((first + n, first + n) for n, share in enumerate(shares) if share)
+
+
 def memory_use(name: str, used: int, free: int) -> str:
     """What the engine has of what it could have."""
     words = strings.MEMORY_USE.format(used=fmt.memory(used), free=fmt.memory(free))
@@ -98,16 +107,17 @@ def panels(services: Services) -> list[Panel]:
     desk, runs = services.desk, services.runs
 
     def answer(view: View) -> tuple[Any, ...]:
-        """(figures, shares, chunks, first page, title) of the answer this tab shows: the live one or the last."""
+        """(figures, shares, chunks, first page, pages read, title) of the answer that this tab shows: the live one or
+        the last."""
         run = services.running(view)
         if run:
-            return run.fold.figures(), run.fold.page_shares(), (), run.first_page, strings.THIS_ANSWER
+            return run.fold.figures(), run.fold.page_shares(), (), run.first_page, run.ranges, strings.THIS_ANSWER
         answers = services.conversations.answers(view.conversation) if view.conversation else []
         if not answers:
-            return None, (), (), 1, ""
+            return None, (), (), 1, (), ""
         result = answers[-1].result
         return (figures_of(result), result.get("page_shares", ()), result.get("passages", ()),
-                result.get("first_page", 1), strings.LAST_ANSWER)
+                result.get("first_page", 1), pages_read(result), strings.LAST_ANSWER)
 
     def answer_key(view: View) -> tuple[object, ...]:
         return view.document, view.conversation, services.conversations.version
@@ -151,9 +161,9 @@ def panels(services: Services) -> list[Panel]:
         document, entry = text(view), services.library.get(view.document)
         if document is None or entry is None:
             return ""
-        _, shares, chunks, first_page, _ = answer(view)
+        _, shares, chunks, first_page, read, _ = answer(view)
         return strip_section(document, shares, passages(chunks, document), first_page=first_page, selected=view.page,
-                             read=entry.ranges, reported=not services.sends_to,
+                             read=read or entry.ranges, reported=not services.sends_to,
                              parts=[part.pages for part in services.library.parts(entry)] if entry.parts else ())
 
     def draw_engine(view: View) -> str:

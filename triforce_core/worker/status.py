@@ -1,0 +1,28 @@
+"""A glance at the engine, for a screen and for whoever wonders whether it still works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..events import EngineFacts, ModelInfo
+
+EngineState = Literal["starting", "loading", "idle", "busy", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """dead: the child ended (cause says how); the next job starts a new one. facts: the child's last word, at most a
+    second old while it works; None before a model is loaded. cpu_seconds: what the child has computed in its life, by
+    all its threads (0: not known): it grows while the child works and hardly while it waits. Two glances that differ
+    in nothing else are equal."""
+
+    state: EngineState
+    model: ModelInfo | None
+    pid: int | None
+    rss_bytes: int
+    queue_length: int  # jobs waiting behind the running one
+    document_id: str | None  # of the document in the cache
+    cause: str = ""
+    facts: EngineFacts | None = None
+    cpu_seconds: float = field(default=0.0, compare=False)
