@@ -36,6 +36,7 @@ from .panels import (
     together,
 )
 from .services import Services, View
+from .sessions import Sessions
 from .settings import Dials
 from .tabs import Tabs
 
@@ -91,7 +92,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                   _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
-        gr.on([page.load, awake.click], _live(services, tabs, panels, list(outputs)), [memory], list(outputs.values()),
+        gr.on([page.load, awake.click], _live(services, tabs, panels, list(outputs), Sessions(page)), [memory], list(outputs.values()),
               concurrency_limit=None, trigger_mode="multiple", **PRIVATE)
         asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
         page.load(lambda: settings.values(services.dials), None, list(form.fields.values()), queue=False, **PRIVATE)
@@ -131,15 +132,15 @@ def _memory(services: Services) -> Panel:
     return Panel("memory", lambda view: (view.document, view.conversation, view.page), what)
 
 
-def _live(services: Services, tabs: Tabs, panels: list[Panel],
-          names: list[str]) -> Callable[..., AsyncIterator[list[Any]]]:
+def _live(services: Services, tabs: Tabs, panels: list[Panel], names: list[str],
+          sessions: Sessions) -> Callable[..., AsyncIterator[list[Any]]]:
     async def live(remembered: Any, request: gr.Request) -> AsyncIterator[list[Any]]:
         session = request.session_hash or ""
         view = tabs.get(session) if tabs.known(session) else tabs.open(session, remembered)
         me = view.watcher = object()
         painter, quiet = Painter(panels, view, partial(pace, services.desk, services.runs)), 0
         try:
-            while view.watcher is me:
+            while view.watcher is me and sessions.listens(session):
                 changed = await asyncio.to_thread(painter.changes) if painter.due() else {}
                 quiet = 0 if changed else quiet + 1
                 if changed or quiet >= PULSE / TICK:
@@ -149,6 +150,7 @@ def _live(services: Services, tabs: Tabs, panels: list[Panel],
         finally:
             if view.watcher is me:  # the tab was closed
                 tabs.close(session)
+                sessions.forget(session)
 
     return live
 

@@ -34,6 +34,8 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 SAMPLE = ASSETS / "sample" / "handbook.pdf"
 PORTS_TRIED = 100
 NOBODY_IS_ASKED = Access()
+# Gradio would keep 10,000 events, and load pandas to sum them up after each.
+NO_STATISTICS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**12)}
 LEAVE_WITHIN = 4.0  # seconds from the signal to the end, whatever hangs
 
 
@@ -92,6 +94,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     from starlette.middleware import Middleware
 
     from . import layout, theme
+    from .sessions import Sessions
 
     page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
     # As Gradio has it on Windows; elsewhere its queue looks a thousand times a second, which an engine on a CPU feels.
@@ -105,6 +108,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
         favicon_path=ASSETS / "logo.svg",
         app_kwargs={"routes": own_routes(services, access),
                     "middleware": [Middleware(Guard, hosts=allowed_hosts(host, allow_host))]})
+    Sessions(page).keep_nothing()
     shown = f"[{host}]" if ":" in host else host
     return page, f"http://{shown}:{port}/"
 
@@ -123,7 +127,7 @@ def own_routes(services: Services, access: Access) -> list[BaseRoute]:
 def quiet_environment(uploads: Path) -> None:
     """Before Gradio is imported: no analytics, no version check, uploads in our own private folder."""
     os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1",
-                      GRADIO_TEMP_DIR=str(uploads))
+                      GRADIO_TEMP_DIR=str(uploads), **NO_STATISTICS)
 
 
 def free_port(host: str, wanted: int | None) -> int:
