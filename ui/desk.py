@@ -97,9 +97,9 @@ class Desk:
         self._jobs.put(lambda: self._read_job(reading))
 
     def ask(self, run: Run, dials: Dials) -> Run:
-        """Queue a question; its answer appears in the run store."""
+        """Queue a question; its answer appears in the run store. Raises NotEnoughDiskError, FolderError."""
+        self._conversations.begin(run.id, run.conversation, run.question, run.parent)  # first: the disk may refuse
         self._runs.add(run)
-        self._conversations.begin(run.id, run.conversation, run.question, run.parent)
         self._changed()
         self._jobs.put(lambda: self._ask_job(run, dials))
         return run
@@ -381,6 +381,7 @@ class Desk:
     def _poll(self) -> None:
         while not self._closing.wait(POLL_EVERY):
             self._end_if_hung()
+            self._conversations.settle()
             engine = self._engine
             if engine:
                 try:

@@ -92,8 +92,9 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                   _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
-        gr.on([page.load, awake.click], _live(services, tabs, panels, list(outputs), Sessions(page)), [memory], list(outputs.values()),
-              concurrency_limit=None, trigger_mode="multiple", **PRIVATE)
+        live = _live(services, tabs, panels, list(outputs), Sessions(page))
+        gr.on([page.load, awake.click], live, [memory], list(outputs.values()), concurrency_limit=None,
+              trigger_mode="multiple", **PRIVATE)
         asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
         page.load(lambda: settings.values(services.dials), None, list(form.fields.values()), queue=False, **PRIVATE)
 
@@ -260,7 +261,8 @@ def _wire_documents(services: Services, tabs: Tabs, upload: gr.File, locked: hea
             path.unlink(missing_ok=True)
 
     def unlock(password: str, request: gr.Request) -> str:
-        services.unlock(tabs.get(request.session_hash), password)
+        view = tabs.get(request.session_hash)
+        _safely(view, lambda: services.unlock(view, password))
         return ""
 
     def typed(pages: str, request: gr.Request) -> None:
@@ -325,7 +327,7 @@ def _wire_talks(services: Services, tabs: Tabs, named: talks.Talks, sought: gr.T
 
     def rename(title: str, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
-        services.conversations.rename(view.conversation or "", title)
+        _safely(view, lambda: services.conversations.rename(view.conversation or "", title))
         view.renaming = False
 
     def leave(request: gr.Request) -> None:

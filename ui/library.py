@@ -13,13 +13,24 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from triforce_core import Chapter, Document, DocumentOpened, Page, TriForceError, page_ranges, together
+from triforce_core import (
+    Chapter,
+    Document,
+    DocumentOpened,
+    NotEnoughDiskError,
+    Page,
+    TriForceError,
+    page_ranges,
+    together,
+)
 
 from . import choice_strings, languages, strings
 from .database import Database
+from .folders import plainly, write_private
 
 Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
 EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".html", ".htm", ".docx", ".epub")
@@ -91,14 +102,19 @@ class Library:
             key = hashlib.file_digest(file, "sha256").hexdigest()
         if self.get(key) is None:
             target = self._folder / key
-            target.mkdir(mode=0o700, exist_ok=True)
             stored = target / f"original{extension if extension in EXTENSIONS else '.bin'}"
-            shutil.copyfile(path, stored)
-            os.chmod(stored, 0o600)
-            self._database.write(
-                "insert or ignore into documents (id, name, extension, bytes, added_at, state)"
-                " values (?,?,?,?,?,'new')",
-                (key, name, stored.suffix, size, time.time()))
+            try:
+                with plainly(stored):
+                    target.mkdir(mode=0o700, exist_ok=True)
+                    shutil.copyfile(path, stored)
+                    os.chmod(stored, 0o600)
+                self._database.write(
+                    "insert or ignore into documents (id, name, extension, bytes, added_at, state)"
+                    " values (?,?,?,?,?,'new')",
+                    (key, name, stored.suffix, size, time.time()))
+            except TriForceError:  # half a copy would fill the disk for nothing
+                stored.unlink(missing_ok=True)
+                raise
             self.version += 1
         entry = self.get(key)
         assert entry is not None
@@ -131,7 +147,7 @@ class Library:
         if "warnings" in values:
             values["warnings"] = json.dumps(values["warnings"])
         assignments = ", ".join(f"{column} = ?" for column in values)
-        self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key))
+        self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key), begun=True)
         self.version += 1
 
     def store(self, key: str, document: Document) -> None:
@@ -140,10 +156,7 @@ class Library:
                    "warnings": document.warnings, "pages": [[page.label, page.text] for page in document.pages],
                    "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language}
         target = self._folder / key / "document.json"
-        partial = target.with_suffix(".partial")
-        partial.write_text(json.dumps(content), encoding="utf-8")
-        os.chmod(partial, 0o600)
-        os.replace(partial, target)
+        write_private(target, json.dumps(content))
         self._is_ready(key, document)
         for entry in self.holding(key):
             self._read.pop(entry.id, None)
@@ -243,7 +256,10 @@ class Library:
         self.version += 1
 
     def touch(self, key: str) -> None:
-        self.update(key, opened_at=time.time())
+        """It is the one used last. That must not fail where a full disk cannot keep it: it only orders the list."""
+        with suppress(NotEnoughDiskError):
+            self._database.write("update documents set opened_at = ? where id = ?", (time.time(), key))
+        self.version += 1
 
     def _remember(self, key: str, document: Document) -> None:
         with self._lock:

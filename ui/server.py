@@ -17,6 +17,7 @@ from triforce_core import ConfigError, read_document
 
 from . import folders as places
 from . import model_strings, strings
+from . import storage_strings as said
 from .access import Access, behind, read_keys
 from .arguments import DEFAULT_PORT, Arguments, engine_config
 from .engines import engine_maker
@@ -28,6 +29,8 @@ from .settings import ENGINE_DIALS
 
 if TYPE_CHECKING:
     import gradio as gr
+    from starlette.requests import Request
+    from starlette.responses import Response
     from starlette.routing import BaseRoute
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
@@ -50,8 +53,16 @@ def serve(arguments: Arguments) -> int:
         raise ConfigError(strings.NEEDS_AUTH.format(host=arguments.host), remedy=strings.NEEDS_AUTH_REMEDY)
     port = free_port(arguments.host, arguments.port)
     folders = places.make_folders(arguments.data_dir)
+    try:
+        hold = places.Hold(folders)
+    except places.InUseError as error:
+        if error.url and arguments.browser and has_display():
+            webbrowser.open(error.url)
+        raise
     quiet_environment(folders.uploads)
     services = make_services(arguments, folders)
+    if services.database.set_aside:
+        print(f"{said.SET_ASIDE_TITLE}. {said.SET_ASIDE.format(path=services.database.set_aside)}", file=sys.stderr)
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leaver(leave))
@@ -59,6 +70,7 @@ def serve(arguments: Arguments) -> int:
     try:
         page, url = launch(services, folders, host=arguments.host, port=port, access=access,
                            allow_host=arguments.allow_host)
+        hold.tell(url)
         print(strings.RUNNING.format(url=url), flush=True)
         if services.sends_to:
             print(strings.SENDS_TO.format(url=services.sends_to), flush=True)
@@ -73,6 +85,7 @@ def serve(arguments: Arguments) -> int:
         services.close()
         if page is not None:
             page.close(verbose=False)
+        hold.release()
     return 0
 
 
@@ -107,10 +120,20 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
         auth=access.login if access.users else None, theme=theme.theme(), head=theme.head(),
         favicon_path=ASSETS / "logo.svg",
         app_kwargs={"routes": own_routes(services, access),
-                    "middleware": [Middleware(Guard, hosts=allowed_hosts(host, allow_host))]})
+                    "middleware": [Middleware(Guard, hosts=allowed_hosts(host, allow_host))],
+                    "exception_handlers": {OSError: _told_of_the_disk}})
     Sessions(page).keep_nothing()
     shown = f"[{host}]" if ":" in host else host
     return page, f"http://{shown}:{port}/"
+
+
+def _told_of_the_disk(request: Request, error: OSError) -> Response:
+    """An upload that the disk has no room for: Gradio shows the page these words."""
+    from starlette.responses import PlainTextResponse
+
+    if error.errno not in places.FULL:
+        raise error
+    return PlainTextResponse(str(places.refusal(error, Path(os.environ["GRADIO_TEMP_DIR"]) / "upload")), 507)
 
 
 def own_routes(services: Services, access: Access) -> list[BaseRoute]:

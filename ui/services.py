@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
-from . import choice_strings, export, race, settings, strings, talk_strings
+from . import choice_strings, export, race, settings, storage_strings, strings, talk_strings
 from .citations import Citations
 from .conversations import Conversation, Conversations
 from .database import Database
@@ -74,7 +74,7 @@ class Services:
         self.database = Database(folders.database)
         self.library = Library(self.database, folders.library)
         self.conversations = Conversations(self.database)
-        self.conversations.interrupted(strings.APP_ENDED)
+        self.conversations.interrupted(storage_strings.CUT_SHORT)
         self.runs = RunStore()
         self.citations = Citations()
         self.pages = PageImages()
@@ -117,7 +117,7 @@ class Services:
         self.room.close()
         self.pages.close()
         self.desk.close()
-        self.database.close()
+        self.conversations.close()
 
     # -- documents
 
