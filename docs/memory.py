@@ -1,7 +1,7 @@
 """What the app's own memory comes to while its page is opened again and again and questions are asked.
 
-    python -m docs.memory [--reloads N] [--questions N] [--engine scripted|triforce]    (a line per 50, then one of JSON)
-    python -m docs.memory --minutes N [--pages N] [--engine ...]        (the same of real pages in Chromium: one a minute)
+    python -m docs.memory [--reloads N] [--questions N] [--engine scripted|triforce]   (a line per 50, then a verdict)
+    python -m docs.memory --minutes N [--pages N] [--engine ...]       (of real pages in Chromium, a line per minute)
 
 A tab over plain HTTP does what a browser's does: the page, its assets, the settings' values, the loop that draws it,
 the words of the answer being written; a reload leaves in the middle of that loop, as a browser does. The level is the

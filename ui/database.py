@@ -10,6 +10,7 @@ given up when the disk is full, so that what was begun can be kept to its end.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -126,6 +127,8 @@ class Database:
         with plainly(self._reserve):
             if self._reserve.exists() and self._reserve.stat().st_size == RESERVE_BYTES:
                 return
+            if shutil.disk_usage(self._reserve.parent).free < RESERVE_BYTES:  # asked again and again: write nothing
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             try:
                 self._reserve.write_bytes(os.urandom(RESERVE_BYTES))  # no disk can make these smaller
                 os.chmod(self._reserve, 0o600)

@@ -17,8 +17,9 @@ from test_sturdy import ROOT, running
 
 from triforce_core import EngineConfig, EngineScript, NotEnoughDiskError, ScriptedEngine
 from triforce_core import __main__ as command
-from ui import database, layout, storage_strings
 from ui import folders as places
+from ui import layout, storage_strings
+from ui.conversations import Answer
 from ui.database import Database
 from ui.folders import FolderError, Hold, InUseError
 from ui.panels import head
@@ -134,8 +135,7 @@ def test_a_disk_that_fills_up_while_answering(services, full, script: EngineScri
     kept = _ended(services, run)
     assert run.state == "done" and kept.text == run.fold.text and kept.state == "done"
     assert storage_strings.NOT_SAVED_TITLE in shown(services, view)
-    with services.conversations._saving:  # what is under way is through
-        row = services.database.row("select text, state from answers")
+    row = services.database.row("select text, state from answers")
     assert (row["state"] == "done" and row["text"] == run.fold.text) is helps
     assert layout._safely(view, lambda: services.ask(view, "And now?")) is None
     full["full"] = False
@@ -146,9 +146,12 @@ def test_a_disk_that_fills_up_while_answering(services, full, script: EngineScri
     assert services.database.reserved
 
 
-def _ended(services: Services, run: Run):
+def _ended(services: Services, run: Run) -> Answer:
+    """The answer as the page has it, once it is at its end and the disk has refused or taken it."""
     wait_for(lambda: run.ended and services.conversations.answer(run.id).state != "running")
     wait_for(lambda: services.conversations.problem)
+    with services.conversations._saving:  # what is under way is through
+        pass
     return services.conversations.answer(run.id)
 
 
@@ -194,6 +197,7 @@ def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
     services.add(view, [(write_book(tmp_path, "other.txt", pages=400), "other.txt")])
     assert "full" in view.notice[2]
     services.close()
+    fill(disk)
     with pytest.raises(NotEnoughDiskError):
         app()
     ballast.unlink()
@@ -327,5 +331,3 @@ def test_the_command_line_reads_beside_a_running_app(tmp_path: Path, monkeypatch
     assert "scripted engine" in capsys.readouterr().out
     hold.release()
 
-
-assert database.RESERVE_BYTES < SMALL
