@@ -178,8 +178,9 @@ class Library:
         entry = self.get(key)
         if entry is not None:
             readings = [*(kept for kept in entry.readings if kept != opened.document_id), opened.document_id]
-            self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model,
-                        readings=json.dumps(readings))
+            with suppress(NotEnoughDiskError):  # it stands in the cache, and can be asked about
+                self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model,
+                            readings=json.dumps(readings))
 
     def combine(self, keys: Sequence[str]) -> Entry:
         """Several documents as one, in this order; the same ones in the same order are the same entry. Raises

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -166,6 +168,27 @@ def test_a_copy_that_the_disk_refuses_is_an_error_in_words(services, monkeypatch
     assert services.library.entries() == [] and not list(services.folders.library.rglob("original*"))
 
 
+def test_an_upload_that_the_disk_has_no_room_for_says_so(served, monkeypatch) -> None:
+    """Gradio shows the page what the answer says."""
+    async def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gradio.routes.GradioMultiPartParser.parse", refuse)
+    answer = httpx.post(served.url + "gradio_api/upload", files={"files": ("x.txt", b"hello")})
+    assert answer.status_code == 507 and "The disk is full" in answer.text and "--data-dir" in answer.text
+
+
+def test_a_reading_that_is_not_saved_is_said(services, tmp_path) -> None:
+    view = opened(services, tmp_path)
+    services.desk.read(view.document)
+    wait_for(lambda: view.document in services.desk.opened)
+    panel = next(panel for panel in head.panels(services) if panel.name == "head")
+    assert storage_strings.READING_UNSAVED_TITLE not in panel.draw(view)
+    services.desk.opened[view.document] = replace(services.desk.opened[view.document], unsaved="The disk is full.")
+    wait_for(lambda: services.desk.open_key)
+    assert panel.draw(view).count(storage_strings.READING_UNSAVED_TITLE) == 1
+
+
 def test_settings_that_cannot_be_kept_say_so(services, monkeypatch) -> None:
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(NotEnoughDiskError, match="full"):
@@ -177,12 +200,12 @@ def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
     script = EngineScript(load_seconds=0, triforce_tokens_per_second=300)
     folders = places.make_folders(disk / "home")
 
-    def app() -> Services:
+    def anew() -> Services:
         made = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
         made.start([])
         return made
 
-    services = app()
+    services = anew()
     view = opened(services, tmp_path)
     services.desk.read(view.document)
     wait_for(lambda: services.desk.open_key)
@@ -199,9 +222,9 @@ def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
     services.close()
     fill(disk)
     with pytest.raises(NotEnoughDiskError):
-        app()
+        anew()
     ballast.unlink()
-    services = app()
+    services = anew()
     again = services.conversations.answer(run.id)
     services.close()
     assert (again.text, again.state, again.error) == (run.fold.text, "done", "")
@@ -209,9 +232,15 @@ def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
 
 # -- a folder that cannot be used ------------------------------------------------------------------------------------
 
-def start(home: Path, *more: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "app.py", "--engine", "scripted", "--no-browser", "--data-dir", str(home),
-                           *more], cwd=ROOT, capture_output=True, text=True, timeout=120)
+def app(home: Path) -> list[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return ["app.py", "--engine", "scripted", "--no-browser", "--port", str(port), "--data-dir", str(home)]
+
+
+def start(home: Path) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *app(home)], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
 def one_line(done: subprocess.CompletedProcess) -> str:
@@ -269,8 +298,7 @@ def test_a_damaged_database_is_set_aside(tmp_path: Path, damage: str) -> None:
 def test_the_page_and_the_terminal_name_the_database_that_was_set_aside(tmp_path: Path) -> None:
     folders = places.make_folders(tmp_path / "home")
     folders.database.write_bytes(b"not a database at all, but long enough to be looked at" * 99)
-    with running(["app.py", "--engine", "scripted", "--no-browser", "--data-dir", str(tmp_path / "home")]) as (
-            _, url, said):
+    with running(app(tmp_path / "home")) as (_, url, said):
         (aside,) = folders.data.glob("*.damaged-*.sqlite")
         wait_for(lambda: any(str(aside) in line for line in said))
         assert httpx.get(url).status_code == 200
@@ -285,13 +313,12 @@ def test_the_page_and_the_terminal_name_the_database_that_was_set_aside(tmp_path
 
 def test_the_second_instance_names_the_first_and_a_killed_one_blocks_nobody(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    arguments = ["app.py", "--engine", "scripted", "--no-browser", "--data-dir", str(home)]
-    with running(arguments) as (process, url, _):
+    with running(app(home)) as (process, url, _):
         line = one_line(start(home))
         assert url in line and "in use" in line
         process.kill()
         process.wait()
-    with running(arguments) as (_, url, _):
+    with running(app(home)) as (_, url, _):
         assert url in one_line(start(home))
 
 
