@@ -136,7 +136,7 @@ def test_a_disk_that_fills_up_while_answering(services, full, script: EngineScri
     full.update({"full": True, "reserve helps": helps})
     kept = _ended(services, run)
     assert run.state == "done" and kept.text == run.fold.text and kept.state == "done"
-    assert storage_strings.NOT_SAVED_TITLE in shown(services, view)
+    assert storage_strings.DISK_TITLE in shown(services, view)
     row = services.database.row("select text, state from answers")
     assert (row["state"] == "done" and row["text"] == run.fold.text) is helps
     assert layout._safely(view, lambda: services.ask(view, "And now?")) is None

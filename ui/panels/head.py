@@ -166,7 +166,7 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_notice(view: View) -> str:
         shown, problem = told(view)
-        lasting = card("error", storage_strings.NOT_SAVED_TITLE, problem) if problem else ""
+        lasting = card("error", storage_strings.DISK_TITLE, problem) if problem else ""
         if shown is None:
             return lasting
         return lasting + card(*shown, action=button(strings.DISMISS, "dismiss", css="tf-quiet"))
