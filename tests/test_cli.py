@@ -16,7 +16,7 @@ import pytest
 
 from triforce_core import __main__ as cli
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.documents.document import Document
+from triforce_core.documents.document import Document, Page
 from triforce_core.events import (
     AttendedChunk,
     DocumentFit,
@@ -284,3 +284,9 @@ def test_help_is_quick_and_brings_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
     assert time.monotonic() - start < 1.0
     assert "--pages A-B" in done.stdout
+
+
+def test_a_reading_that_was_not_saved_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    opened = DocumentOpened("d", 9, (), 2.0, 2.0, False, 2000, unsaved="The disk is full.")
+    cli._Progress().opened(opened, Document("A book", "txt", (Page("1", "text"),), "test"))
+    assert "not saved" in (said := capsys.readouterr().err) and "The disk is full." in said

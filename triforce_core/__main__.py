@@ -283,6 +283,8 @@ class _Progress:
         how = f"restored (reading it took {opened.read_seconds:.1f} s)" if opened.restored else "read"
         self.line(f"{document.title}: {len(opened.pages)} pages, {opened.tokens:,} tokens {how} "
                   f"in {opened.seconds:.1f} s")
+        if opened.unsaved:
+            self.line(f"The reading is not saved, so it will take as long again. {opened.unsaved}")
 
     def finished(self, finished: Finished) -> None:
         stats = finished.stats

@@ -221,7 +221,8 @@ class Turn:
 class DocumentOpened:
     """The document is in the cache. restored: its KV came from disk instead of being computed.
 
-    read_seconds: what computing it cost (when it was first read, if restored)."""
+    read_seconds: what computing it cost (when it was first read, if restored). unsaved: why its KV could not be written
+    to disk ("": it was, or was not to be)."""
 
     document_id: str
     tokens: int
@@ -231,6 +232,7 @@ class DocumentOpened:
     restored: bool
     max_context: int
     estimated: bool = False  # tokens: a remote server did not count them
+    unsaved: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,15 @@ nothing is lost. ``leaf`` names the answer at the end of the branch that is show
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from triforce_core import Turn
+from triforce_core import TriForceError, Turn
 
+from . import storage_strings as said
 from .database import Database
 from .trace import Trace
 
@@ -50,11 +52,16 @@ class Answer:
 
 
 class Conversations:
-    """``version`` grows with every change a screen would show."""
+    """``version`` grows with every change a screen would show. problem: why what was written last is not on the disk,
+    or may be the last that is; "" where all is well."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._saving = threading.Lock()
+        self._unsaved: dict[str, dict[str, Any]] = {}  # columns of answers that the disk would not take
+        self._untraced: dict[str, str] = {}
         self.version = 0
+        self.problem = ""
 
     def interrupted(self, message: str) -> None:
         """At start: answers that an earlier process left half written keep their text and say so."""
@@ -103,18 +110,18 @@ class Conversations:
         """Of all branches, in the order in which they were asked."""
         rows = self._database.rows(
             "select * from answers where conversation = ? order by created_at, rowid", (conversation,))
-        return [_answer(row) for row in rows]
+        return [self._answer(row) for row in rows]
 
     def recent(self, document: str, most: int) -> list[Answer]:
         """The document's newest finished answers, whatever the conversation, the newest first."""
         rows = self._database.rows(
             "select answers.* from answers join conversations on conversations.id = answers.conversation"
             " where document = ? and state != 'running' order by answers.created_at desc limit ?", (document, most))
-        return [_answer(row) for row in rows]
+        return [self._answer(row) for row in rows]
 
     def answer(self, key: str) -> Answer | None:
         row = self._database.row("select * from answers where id = ?", (key,))
-        return _answer(row) if row else None
+        return self._answer(row) if row else None
 
     def versions(self, conversation: str) -> dict[str, tuple[str, ...]]:
         """Answer -> all answers in its place (itself among them), the oldest first; of those that have others."""
@@ -138,6 +145,10 @@ class Conversations:
         self._database.write("update conversations set leaf = ? where id = ?", (answer, row["conversation"]))
         self.version += 1
 
+    def _answer(self, row: Any) -> Answer:
+        """As it was last, be it saved or not."""
+        return _answer(dict(row) | self._unsaved.get(row["id"], {}))
+
     def _branch(self, conversation: str, leaf: str) -> list[Answer]:
         rows = self._database.rows("""
             with recursive branch (id, depth) as (
@@ -145,7 +156,7 @@ class Conversations:
                 select answers.parent, depth + 1 from answers join branch using (id) where answers.parent <> '')
             select answers.* from answers join branch using (id) where conversation = ? order by depth desc""",
             (leaf, conversation))
-        return [_answer(row) for row in rows]
+        return [self._answer(row) for row in rows]
 
     def history(self, conversation: str, answer: str | None = None) -> tuple[Turn, ...]:
         """The finished exchanges that lead to an answer (None: to the end of the shown branch), as the engine needs
@@ -156,7 +167,8 @@ class Conversations:
 
     def begin(self, answer: str, conversation: str, question: str, parent: str | None = None) -> None:
         """Make the row of an answer that is about to be written, behind ``parent`` (None: the end of the branch that
-        is shown; "": the very beginning), and show its branch."""
+        is shown; "": the very beginning), and show its branch. Raises NotEnoughDiskError, FolderError."""
+        self._database.reserve()  # so that the answer can be kept, too
         now = time.time()
         known = self.get(conversation)
         parent = (known.leaf if known else "") if parent is None else parent
@@ -169,21 +181,55 @@ class Conversations:
 
     def save(self, answer: str, *, text: str, token_ids: tuple[int, ...], state: str, error: str,
              result: dict[str, Any]) -> None:
-        """Write what there is of an answer so far."""
-        self._database.write(
-            "update answers set text = ?, token_ids = ?, state = ?, error = ?, result = ? where id = ?",
-            (text, json.dumps(token_ids), state, error, json.dumps(result), answer))
+        """Write what there is of an answer so far. What the disk does not take stays here until it does."""
+        values = {"text": text, "token_ids": json.dumps(token_ids), "state": state, "error": error,
+                  "result": json.dumps(result)}
+        with self._saving:
+            self._unsaved[answer] = values
+            self._settle()
         if state != "running":
             self.version += 1
 
     def save_trace(self, answer: str, trace: Trace) -> None:
         """Apart from the answer: only who asks for it pays for reading it. That of a deleted answer is let go."""
-        self._database.write("insert or replace into traces select id, ? from answers where id = ?",
-                             (json.dumps(trace.stored()), answer))
+        with self._saving:
+            self._untraced[answer] = json.dumps(trace.stored())
+            self._settle()
 
     def trace(self, answer: str) -> Trace | None:
         row = self._database.row("select trace from traces where answer = ?", (answer,))
-        return Trace(**json.loads(row["trace"])) if row else None
+        found = self._untraced.get(answer) or (row["trace"] if row else None)
+        return Trace(**json.loads(found)) if found else None
+
+    def settle(self) -> None:
+        """Try again to keep what could not be kept, and to have room for the next answer."""
+        if self.problem:
+            with self._saving:
+                self._settle()
+
+    def close(self) -> None:
+        """Try once more, and close the database."""
+        self.settle()
+        self._database.close()
+
+    def _settle(self) -> None:
+        """The answers first: they may have the reserve."""
+        try:
+            for key, values in list(self._unsaved.items()):
+                assignments = ", ".join(f"{column} = ?" for column in values)
+                self._database.write(f"update answers set {assignments} where id = ?", (*values.values(), key),
+                                     begun=values["state"] != "running")
+                del self._unsaved[key]
+            for key, trace in list(self._untraced.items()):
+                self._database.write("insert or replace into traces select id, ? from answers where id = ?",
+                                     (trace, key))
+                del self._untraced[key]
+            if self.problem or not self._database.reserved:
+                self._database.reserve()
+            self.problem = ""
+        except TriForceError as error:
+            words = said.NOT_SAVED if self._unsaved or self._untraced else said.SAVED_LAST
+            self.problem = words.format(why=error)
 
     def save_race(self, document: str, question: str, result: dict[str, Any]) -> None:
         """The last race of a document is kept; the one before it is not, nor that of a deleted document."""
@@ -200,8 +246,7 @@ def _title(text: str) -> str:
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
-def _answer(row: Any) -> Answer:
-    values = dict(row)
+def _answer(values: dict[str, Any]) -> Answer:
     values["token_ids"] = tuple(json.loads(values["token_ids"]))
     values["result"] = json.loads(values["result"])
     return Answer(**values)

@@ -2,16 +2,31 @@
 
 Older files gain the columns of ADDED when they are opened. Questions and answers stand in a full-text index too, kept
 in step by triggers; where SQLite was built without FTS5, ``full_text`` is False and there is none.
+
+What the disk refuses is told as NotEnoughDiskError or FolderError. Beside the database lies a reserve: room that is
+given up when the disk is full, so that what was begun can be kept to its end.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import shutil
 import sqlite3
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from triforce_core import NotEnoughDiskError
+
+from . import storage_strings as said
+from .folders import FolderError, plainly
+
+RESERVE_BYTES = 2 << 20  # some long answers with all their tokens
+_LEAST_FREE = 64 << 10  # bytes; where fewer are free SQLite may call a full disk an input/output error
 
 SCHEMA = """
 create table if not exists documents (
@@ -68,17 +83,35 @@ create trigger words_gone after delete on answers begin delete from words where 
 """
 
 
+class DamagedDatabaseError(FolderError): ...
+
+
 class Database:
-    """Thread-safe. Every write is committed when the call returns."""
+    """Thread-safe. Every write is committed when the call returns. set_aside: where a damaged file was put, if one was.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
-        self._connection = sqlite3.connect(path, check_same_thread=False)
-        os.chmod(path, 0o600)
-        self._connection.row_factory = sqlite3.Row
-        with self._lock:
+        self._lock, self._path = threading.Lock(), path
+        self._reserve = path.with_suffix(".reserve")
+        self.set_aside: Path | None = None
+        try:
+            self._open()
+        except DamagedDatabaseError:
+            self._connection.close()
+            self.set_aside = _set_aside(path)
+            self._open()
+        self.reserve()
+
+    def _open(self) -> None:
+        with self._lock, self._plainly():
+            self._connection = sqlite3.connect(self._path, check_same_thread=False)
+            with plainly(self._path):
+                os.chmod(self._path, 0o600)
+            self._connection.row_factory = sqlite3.Row
             self._connection.execute("pragma journal_mode = wal")
             self._connection.execute("pragma synchronous = normal")
+            if self._connection.execute("pragma quick_check (1)").fetchone()[0] != "ok":
+                raise self._damaged()
             self._connection.execute("pragma foreign_keys = on")
             self._connection.executescript(SCHEMA)
             for table, column, kind in ADDED:
@@ -88,6 +121,48 @@ class Database:
                 self._connection.executescript(f"begin; {RANGES} commit;")
             self._connection.executescript(CHAIN)
             self.full_text = self._index()
+
+    def reserve(self) -> None:
+        """See to it that the reserve is there. Raises NotEnoughDiskError, FolderError."""
+        with plainly(self._reserve):
+            if self._reserve.exists() and self._reserve.stat().st_size == RESERVE_BYTES:
+                return
+            if shutil.disk_usage(self._reserve.parent).free < RESERVE_BYTES:  # asked again and again: write nothing
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            try:
+                self._reserve.write_bytes(os.urandom(RESERVE_BYTES))  # no disk can make these smaller
+                os.chmod(self._reserve, 0o600)
+            except OSError:
+                self._reserve.unlink(missing_ok=True)
+                raise
+
+    @property
+    def reserved(self) -> bool:
+        return self._reserve.exists()
+
+    @contextlib.contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """What SQLite refuses, in words that say what to do. A mistake in a statement stays what it is."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what is told in addition
+            full = code == sqlite3.SQLITE_FULL
+            if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+                full = shutil.disk_usage(self._path.parent).free < _LEAST_FREE
+            if full:
+                raise NotEnoughDiskError(said.DISK_FULL.format(folder=self._path.parent),
+                                         remedy=said.DISK_FULL_REMEDY) from error
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise self._damaged() from error
+            if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+                raise FolderError(said.NOT_WRITABLE.format(path=self._path, why=error),
+                                  remedy=said.NOT_WRITABLE_REMEDY) from error
+            raise
+
+    def _damaged(self) -> DamagedDatabaseError:
+        return DamagedDatabaseError(said.DATABASE_DAMAGED.format(path=self._path),
+                                    remedy=said.DATABASE_DAMAGED_REMEDY)
 
     def _columns(self, table: str) -> set[str]:
         return {row["name"] for row in self._connection.execute(f"pragma table_info({table})")}
@@ -105,13 +180,24 @@ class Database:
             return False
         return True
 
-    def write(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run one statement and commit; the number of rows it touched."""
-        with self._lock, self._connection:
+    def write(self, statement: str, values: Sequence[Any] = (), *, begun: bool = False) -> int:
+        """Run one statement and commit; the number of rows it touched. begun: it keeps what was begun before, and may
+        have the reserve for it. Raises NotEnoughDiskError, FolderError."""
+        try:
+            return self._write(statement, values)
+        except NotEnoughDiskError:
+            if not begun or not self.reserved:
+                raise
+        with plainly(self._reserve):
+            self._reserve.unlink()
+        return self._write(statement, values)
+
+    def _write(self, statement: str, values: Sequence[Any]) -> int:
+        with self._lock, self._plainly(), self._connection:
             return self._connection.execute(statement, values).rowcount
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        with self._lock:
+        with self._lock, self._plainly():
             return self._connection.execute(statement, values).fetchall()
 
     def row(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
@@ -121,3 +207,14 @@ class Database:
     def close(self) -> None:
         with self._lock:
             self._connection.close()
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a damaged database, with what SQLite keeps beside it; its new name."""
+    aside = path.with_name(f"{path.stem}.damaged-{time.strftime('%Y%m%d-%H%M%S')}{path.suffix}")
+    for more in ("", "-wal", "-shm"):
+        file = path.with_name(path.name + more)
+        if file.exists():
+            with plainly(file):
+                file.rename(aside.with_name(aside.name + more))
+    return aside

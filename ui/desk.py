@@ -71,7 +71,7 @@ class Desk(EngineHolder):
 
     def ask(self, request: Request, conversation: str, parent: str | None = None) -> Run:
         """Queue a question of a conversation; its answer appears in the run store. parent: the answer that it follows
-        (None: the last that is shown; "": none)."""
+        (None: the last that is shown; "": none). Raises NotEnoughDiskError, FolderError: nothing is queued then."""
         run = request.run(conversation)
         self._conversations.begin(run.id, conversation, run.question, parent)
         return self._put("answer", run, request, self._every_so_often(run))
@@ -292,6 +292,7 @@ class Desk(EngineHolder):
 
     def _poll(self) -> None:
         while not self._closing.wait(POLL_EVERY):
+            self._conversations.settle()
             engine, status = self._engine, None
             if engine:
                 try:

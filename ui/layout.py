@@ -36,6 +36,7 @@ from .panels import (
     together,
 )
 from .services import Services, View
+from .sessions import Sessions
 from .settings import Dials
 from .tabs import Tabs
 
@@ -91,8 +92,9 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                   _memory(services)]
         assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
         asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
-        gr.on([page.load, awake.click], _live(services, tabs, panels, list(outputs)), [memory], list(outputs.values()),
-              concurrency_limit=None, trigger_mode="multiple", **PRIVATE)
+        live = _live(services, tabs, panels, list(outputs), Sessions(page))
+        gr.on([page.load, awake.click], live, [memory], list(outputs.values()), concurrency_limit=None,
+              trigger_mode="multiple", **PRIVATE)
         asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
         page.load(lambda: settings.values(services.dials), None, list(form.fields.values()), queue=False, **PRIVATE)
 
@@ -131,15 +133,15 @@ def _memory(services: Services) -> Panel:
     return Panel("memory", lambda view: (view.document, view.conversation, view.page), what)
 
 
-def _live(services: Services, tabs: Tabs, panels: list[Panel],
-          names: list[str]) -> Callable[..., AsyncIterator[list[Any]]]:
+def _live(services: Services, tabs: Tabs, panels: list[Panel], names: list[str],
+          sessions: Sessions) -> Callable[..., AsyncIterator[list[Any]]]:
     async def live(remembered: Any, request: gr.Request) -> AsyncIterator[list[Any]]:
         session = request.session_hash or ""
         view = tabs.get(session) if tabs.known(session) else tabs.open(session, remembered)
         me = view.watcher = object()
         painter, quiet = Painter(panels, view, partial(pace, services.desk, services.runs)), 0
         try:
-            while view.watcher is me:
+            while view.watcher is me and sessions.listens(session):
                 changed = await asyncio.to_thread(painter.changes) if painter.due() else {}
                 quiet = 0 if changed else quiet + 1
                 if changed or quiet >= PULSE / TICK:
@@ -149,6 +151,7 @@ def _live(services: Services, tabs: Tabs, panels: list[Panel],
         finally:
             if view.watcher is me:  # the tab was closed
                 tabs.close(session)
+                sessions.forget(session)
 
     return live
 
@@ -258,7 +261,8 @@ def _wire_documents(services: Services, tabs: Tabs, upload: gr.File, locked: hea
             path.unlink(missing_ok=True)
 
     def unlock(password: str, request: gr.Request) -> str:
-        services.unlock(tabs.get(request.session_hash), password)
+        view = tabs.get(request.session_hash)
+        _safely(view, lambda: services.unlock(view, password))
         return ""
 
     def typed(pages: str, request: gr.Request) -> None:
@@ -323,7 +327,7 @@ def _wire_talks(services: Services, tabs: Tabs, named: talks.Talks, sought: gr.T
 
     def rename(title: str, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
-        services.conversations.rename(view.conversation or "", title)
+        _safely(view, lambda: services.conversations.rename(view.conversation or "", title))
         view.renaming = False
 
     def leave(request: gr.Request) -> None:

@@ -14,13 +14,25 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from triforce_core import Chapter, Document, DocumentOpened, Page, TriForceError, page_ranges, together, whole_text
+from triforce_core import (
+    Chapter,
+    Document,
+    DocumentOpened,
+    NotEnoughDiskError,
+    Page,
+    TriForceError,
+    page_ranges,
+    together,
+    whole_text,
+)
 
 from . import choice_strings, languages, strings
 from .database import Database
+from .folders import plainly, write_private
 
 Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
 EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".html", ".htm", ".docx", ".epub")
@@ -96,8 +108,9 @@ class Library:
             return known
         copy = self._folder / f"{uuid.uuid4().hex}.partial"  # its own: the same file may be added twice at once
         try:
-            shutil.copyfile(path, copy)
-            os.chmod(copy, 0o600)
+            with plainly(copy):
+                shutil.copyfile(path, copy)
+                os.chmod(copy, 0o600)
             with self._filing:
                 entry = self.get(key)
                 if entry is None:
@@ -108,11 +121,17 @@ class Library:
 
     def _file_away(self, copy: Path, key: str, name: str, extension: str, size: int) -> Entry:
         target = self._folder / key
-        target.mkdir(mode=0o700, exist_ok=True)
-        os.replace(copy, target / f"original{extension}")
-        self._database.write(
-            "insert or ignore into documents (id, name, extension, bytes, added_at, state) values (?,?,?,?,?,'new')",
-            (key, name, extension, size, time.time()))
+        stored = target / f"original{extension}"
+        try:
+            with plainly(stored):
+                target.mkdir(mode=0o700, exist_ok=True)
+                os.replace(copy, stored)
+            self._database.write(
+                "insert or ignore into documents (id, name, extension, bytes, added_at, state)"
+                " values (?,?,?,?,?,'new')", (key, name, extension, size, time.time()))
+        except TriForceError:  # a copy that nobody knows of would fill the disk for nothing
+            stored.unlink(missing_ok=True)
+            raise
         self.version += 1
         entry = self.get(key)
         assert entry is not None
@@ -145,7 +164,7 @@ class Library:
         if "warnings" in values:
             values["warnings"] = json.dumps(values["warnings"])
         assignments = ", ".join(f"{column} = ?" for column in values)
-        self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key))
+        self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key), begun=True)
         self.version += 1
 
     def is_here(self, entry: Entry) -> bool:
@@ -175,10 +194,7 @@ class Library:
                    "warnings": document.warnings, "pages": [[page.label, page.text] for page in document.pages],
                    "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language}
         target = self._folder / key / "document.json"
-        partial = target.with_suffix(".partial")
-        partial.write_text(json.dumps(content), encoding="utf-8")
-        os.chmod(partial, 0o600)
-        os.replace(partial, target)
+        write_private(target, json.dumps(content))
         self._is_ready(key, document)
         for entry in self.holding(key):
             self._read.pop(entry.id, None)
@@ -201,9 +217,10 @@ class Library:
         entry = self.get(key)
         if entry is not None:
             readings = [*(kept for kept in entry.readings if kept != opened.document_id), opened.document_id]
-            self.update(key, readings=json.dumps(readings))
-            if ranges == entry.ranges:
-                self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model)
+            with suppress(NotEnoughDiskError):  # it stands in the cache, and can be asked about
+                self.update(key, readings=json.dumps(readings))
+                if ranges == entry.ranges:
+                    self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model)
 
     def combine(self, keys: Sequence[str]) -> Entry:
         """Several documents as one, in this order; the same ones in the same order are the same entry. Raises
@@ -281,7 +298,10 @@ class Library:
             self._read.pop(key, None)
 
     def touch(self, key: str) -> None:
-        self.update(key, opened_at=time.time())
+        """It is the one used last. That must not fail where a full disk cannot keep it: it only orders the list."""
+        with suppress(NotEnoughDiskError):
+            self._database.write("update documents set opened_at = ? where id = ?", (time.time(), key))
+        self.version += 1
 
     def _remember(self, key: str, document: Document) -> None:
         with self._lock:

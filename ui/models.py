@@ -5,7 +5,6 @@ stays light and Cancel ends them at once; a fetch that was ended goes on where i
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -22,6 +21,7 @@ from triforce_core import (
 )
 
 from .arguments import Arguments
+from .folders import write_private
 
 LOOK, OFFER, FETCH = (f"triforce_core.models.{name}" for name in ("survey:Survey", "hub:Offer", "hub:Fetch"))
 
@@ -73,10 +73,8 @@ class Models:
             return config
 
     def keep(self, model: str, draft: str) -> None:
-        partial = self._kept.with_suffix(".partial")
-        partial.write_text(json.dumps({"model": model, "draft": draft, "folder": self.folder}), encoding="utf-8")
-        os.chmod(partial, 0o600)
-        os.replace(partial, self._kept)
+        """Raises NotEnoughDiskError, FolderError."""
+        write_private(self._kept, json.dumps({"model": model, "draft": draft, "folder": self.folder}))
 
     # -- errands
 

@@ -17,6 +17,7 @@ from triforce_core import ConfigError, read_document
 
 from . import door_strings, model_strings, strings
 from . import folders as places
+from . import storage_strings as said
 from .access import Access, Door, behind, login_routes, read_keys
 from .arguments import DEFAULT_PORT, Arguments, engine_config
 from .connections import Server
@@ -29,6 +30,8 @@ from .settings import ENGINE_DIALS
 
 if TYPE_CHECKING:
     import gradio as gr
+    from starlette.requests import Request
+    from starlette.responses import Response
     from starlette.routing import BaseRoute
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
@@ -37,6 +40,8 @@ PORTS_TRIED = 100
 # What Gradio's login form is made of: open to those who have not logged in yet.
 OF_THE_LOGIN = ("/", "/favicon.ico", "/robots.txt", "/manifest.json", "/theme.css", "/gradio_api/theme.css", "/assets/",
                 "/static/", "/svelte/")
+# Gradio would keep 10,000 events, and load pandas to sum them up after each.
+NO_STATISTICS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**12)}
 LEAVE_WITHIN = 4.0  # seconds from the signal to the end, whatever hangs
 
 
@@ -51,8 +56,16 @@ def serve(arguments: Arguments) -> int:
         raise ConfigError(strings.NEEDS_AUTH.format(host=arguments.host), remedy=strings.NEEDS_AUTH_REMEDY)
     port = free_port(arguments.host, arguments.port)
     folders = places.make_folders(arguments.data_dir)
+    try:
+        hold = places.Hold(folders)
+    except places.InUseError as error:
+        if error.url and arguments.browser and has_display():
+            webbrowser.open(error.url)
+        raise
     quiet_environment(folders.uploads)
     services = make_services(arguments, folders)
+    if services.database.set_aside:
+        print(f"{said.SET_ASIDE_TITLE}. {said.SET_ASIDE.format(path=services.database.set_aside)}", file=sys.stderr)
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leaver(leave))
@@ -60,6 +73,7 @@ def serve(arguments: Arguments) -> int:
     try:
         page, url = launch(services, folders, host=arguments.host, port=port, access=access,
                            allow_host=arguments.allow_host, allow_origin=origins)
+        hold.tell(url)
         print(strings.RUNNING.format(url=url), flush=True)
         if services.sends_to:
             print(strings.SENDS_TO.format(url=services.sends_to), flush=True)
@@ -74,6 +88,7 @@ def serve(arguments: Arguments) -> int:
         services.close()
         if page is not None:
             page.close(verbose=False)
+        hold.release()
     return 0
 
 
@@ -101,6 +116,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
 
     from . import layout, theme
     from .bodies import Bodies
+    from .sessions import Sessions
 
     access = access or Access()
     page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
@@ -113,10 +129,12 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
         app, page, "/", server_name=host, server_port=port, show_error=True, allowed_paths=[],
         max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False, enable_monitoring=False, ssr_mode=False,
         pwa=False, mcp_server=False, auth=_nobody if access.users else None, theme=theme.theme(), head=theme.head(),
-        favicon_path=str(ASSETS / "logo.svg"), app_kwargs={"openapi_url": None, "middleware": [
-            Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(Bodies)]})
+        favicon_path=str(ASSETS / "logo.svg"), app_kwargs={
+            "openapi_url": None, "exception_handlers": {OSError: _told_of_the_disk},
+            "middleware": [Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(Bodies)]})
     page.app = app.routes[-1].app  # type: ignore[attr-defined]  # as page.launch sets it, and page.close wants it
     access.guards(page.app)
+    Sessions(page).keep_nothing()
     server = Server(Guard(app, allowed_hosts(host, allow_host), allow_origin), host, port)
     page.server = server  # type: ignore[assignment]
     server.start()
@@ -127,6 +145,15 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
 def _nobody(user: str, password: str) -> bool:
     """Of Gradio's login only the form is used."""
     return False
+
+
+def _told_of_the_disk(request: Request, error: OSError) -> Response:
+    """An upload that the disk has no room for: Gradio shows the page these words."""
+    from starlette.responses import PlainTextResponse
+
+    if error.errno not in places.FULL:
+        raise error
+    return PlainTextResponse(str(places.refusal(error, Path(os.environ["GRADIO_TEMP_DIR"]) / "upload")), 507)
 
 
 def own_routes(services: Services, access: Access) -> list[BaseRoute]:
@@ -143,7 +170,7 @@ def own_routes(services: Services, access: Access) -> list[BaseRoute]:
 def quiet_environment(uploads: Path) -> None:
     """Before Gradio is imported: no analytics, no version check, uploads in our own private folder."""
     os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1",
-                      GRADIO_TEMP_DIR=str(uploads))
+                      GRADIO_TEMP_DIR=str(uploads), **NO_STATISTICS)
 
 
 def free_port(host: str, wanted: int | None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
-from . import choice_strings, export, settings, strings
+from . import choice_strings, export, settings, storage_strings, strings
 from .asking import Asking, Refusal
 from .citations import Citations
 from .conversations import Conversations
@@ -43,7 +43,7 @@ class Services:
         self.database = Database(folders.database)
         self.library = Library(self.database, folders.library)
         self.conversations = Conversations(self.database)
-        self.conversations.interrupted(strings.APP_ENDED)
+        self.conversations.interrupted(storage_strings.CUT_SHORT)
         self.runs = RunStore()
         self.citations = Citations()
         self.pages = PageImages()
@@ -89,7 +89,7 @@ class Services:
         self.room.close()
         self.pages.close()
         self.desk.close()
-        self.database.close()
+        self.conversations.close()
 
     # -- documents
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from triforce_core import ConfigError, SamplingParams, SpeculationConfig
 
 from . import strings
 from .arguments import MODES
+from .folders import write_private
 
 ENGINES = ("auto", "triforce", "autoregressive")
 DTYPES = ("auto", "float32")
@@ -119,10 +119,8 @@ def load(path: Path) -> Dials:
 
 
 def save(path: Path, dials: Dials) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(asdict(dials), indent=2), encoding="utf-8")
-    os.chmod(partial, 0o600)
-    os.replace(partial, path)
+    """Raises NotEnoughDiskError, FolderError."""
+    write_private(path, json.dumps(asdict(dials), indent=2))
 
 
 def _auto_or_whole(label: str, value: Any) -> int | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import storage_strings as said
 from .services import Services, View
 
 MOST_TABS = 256  # views kept, those of tabs that were closed asleep among them
@@ -15,10 +16,13 @@ class Tabs:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._views: dict[str, View] = {}
+        aside = services.database.set_aside
+        self._first_notice = ("warn", said.SET_ASIDE_TITLE, said.SET_ASIDE.format(path=aside)) if aside else None
 
     def open(self, session: str, remembered: Any) -> View:
         """The view of a tab that was just loaded: what this browser showed last, if it still exists."""
         view, known = self.get(session), remembered if isinstance(remembered, dict) else {}
+        view.notice, self._first_notice = self._first_notice, None
         document = known.get("document")
         if self._services.opening and known.get("start") != self._services.start_id:
             document = self._services.opening

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from dataclasses import replace
 
@@ -283,6 +284,22 @@ def test_a_saved_reading_gives_the_same_answer_and_a_changed_document_is_read_ag
     assert reopening.restored and reopening.read_seconds == opening.read_seconds
     assert answer(second, TRIFORCE)[0].token_ids == answer(first, TRIFORCE)[0].token_ids
     assert not opened(document(seed=1))[1].restored
+
+
+@pytest.mark.parametrize("number", [28, 30], ids=["full", "read-only"])
+def test_a_reading_that_cannot_be_saved_is_read_and_says_why(folders, tmp_path, monkeypatch, number):
+    """It costs the next opening its time, not this one; said once, of the reading that it happened to."""
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("triforce_core.kv_cache.saved._write_tensor", refuse)
+    engine = Engine(config(folders, saved_readings=tmp_path))
+    list(engine.load())
+    opening = list(engine.open_document(document()))[-1]
+    assert not opening.restored and ("full" if number == 28 else os.strerror(number)) in opening.unsaved
+    assert answer(engine, TRIFORCE)[0].token_ids
+    assert list(engine.open_document(document()))[-1].unsaved == ""
+    assert not list(tmp_path.glob("*.kv"))
 
 
 def test_a_document_that_does_not_fit_is_refused_with_what_fits(engine):

@@ -148,6 +148,16 @@ def test_a_disk_that_fills_up_while_writing(readings: SavedReadings, monkeypatch
     assert [path.name for path in readings.folder.iterdir()] == [".lock"]
 
 
+def test_a_folder_that_cannot_be_written(readings: SavedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the reading's fault: it stands in the cache, and the person is told why it is not kept."""
+    def read_only(*_: object, **__: object) -> int:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(saved.os, "open", read_only)
+    with pytest.raises(NotEnoughDiskError, match="Read-only file system"):
+        readings.save(KEY, make_layers(), read_seconds=1)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
 def test_only_the_owner_may_look(readings: SavedReadings) -> None:
     path = readings.save(KEY, make_layers(), read_seconds=1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from threading import Event
 from time import perf_counter
@@ -175,7 +174,7 @@ class Engine:
             if self._cancelled():
                 return
             started = perf_counter()  # no document is read slower for it
-        full = full_cache(loaded, plan)
+        full, unsaved = full_cache(loaded, plan), ""
         yield from prepare(full, len(tokens), self._cancelled)
         chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
                               streams=plan.resident_layers < plan.num_layers)
@@ -188,13 +187,13 @@ class Engine:
             if full.length < len(tokens):
                 return
             read_seconds = perf_counter() - started
-            yield from self._save(full, key, read_seconds, document.title)
+            unsaved = yield from self._save(full, key, read_seconds, document.title)
         self._read_seconds = read_seconds
         self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._measured), plan
         yield from self._session.read_small(self._cancelled)
         self._session.plan()
         yield from self._session.prepare(*self._settings, self._cancelled)
-        yield self._opened(prompt, perf_counter() - started, restored)
+        yield self._opened(prompt, perf_counter() - started, restored, unsaved)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, system: str = "") -> Iterator[AnswerEvent]:
@@ -270,26 +269,31 @@ class Engine:
             return plan.host if plan else 0
         return planner.loaded_bytes + (plan.kv if plan else 0)
 
-    def _opened(self, prompt: DocumentPrompt, seconds: float, restored: bool) -> DocumentOpened:
+    def _opened(self, prompt: DocumentPrompt, seconds: float, restored: bool, unsaved: str = "") -> DocumentOpened:
         return DocumentOpened(prompt.document_id, len(prompt.token_ids), prompt.pages, seconds, self._read_seconds,
-                              restored, self._need_loaded().info.max_context)
+                              restored, self._need_loaded().info.max_context, unsaved=unsaved)
 
-    def _save(self, full: ModelOnCache, key: ReadingKey, read_seconds: float, title: str) -> Iterator[PrefillProgress]:
+    def _save(self, full: ModelOnCache, key: ReadingKey, read_seconds: float,
+              title: str) -> Generator[PrefillProgress, None, str]:
+        """Returns why it could not be kept (full disk, quota, folder): that costs the next opening time, not this one.
+        """
         cache = full.cache
         assert isinstance(cache, FullCache)
         tokens = cache.num_committed
         if self._saved is None or tokens < _WORTH_SAVING:
-            return
+            return ""
         layers = [cache.read(layer) for layer in range(cache.num_layers)]
         started = perf_counter()
-        # A reading that cannot be kept (full disk, quota) costs the next opening time, not this one.
-        with suppress(NotEnoughDiskError):
+        try:
             for fraction in self._saved.save_steps(key, layers, read_seconds=read_seconds, title=title):
                 if self._cancel.is_set():
-                    return
+                    return ""
                 spent = perf_counter() - started
                 yield PrefillProgress(int(fraction * tokens), tokens, fraction * tokens / max(spent, 1e-9),
                                       spent / max(fraction, 1e-9) - spent, "save")
+        except NotEnoughDiskError as error:
+            return str(error)
+        return ""
 
     def _key(self, document: Document, tokens: list[int], chunk: int) -> ReadingKey:
         loaded = self._need_loaded()

@@ -208,11 +208,11 @@ class SavedReadings:
                                   "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
                                   "tensors": _plan(tensors)}
         size = _place(header)
-        self._prepare_folder()
-        with self._locked():
-            self._make_room(size, keep=self._path(key))
         temporary = self.folder / f".{key.digest}.{os.getpid()}.{time.monotonic_ns()}.tmp"
         try:
+            self._prepare_folder()
+            with self._locked():
+                self._make_room(size, keep=self._path(key))
             with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb", buffering=0) as file:
                 for done, entry in enumerate(header["tensors"], start=1):
                     file.seek(entry["offset"])
@@ -230,9 +230,11 @@ class SavedReadings:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise NotEnoughDiskError(f"Saving this reading needs {_gib(size)} and the disk is full",
                                          remedy="Free some space or choose another --data-dir.") from error
-            raise
+            raise NotEnoughDiskError(f"This reading cannot be saved in {str(self.folder)!r} ({error})",
+                                     remedy="Mend the folder or choose another --data-dir.") from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # where it could not be made either
+                temporary.unlink(missing_ok=True)
 
     # -- housekeeping
 
@@ -265,11 +267,7 @@ class SavedReadings:
         return self.folder / f"{key.digest}.kv"
 
     def _prepare_folder(self) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise NotEnoughDiskError(f"The folder for saved readings cannot be made: {error}",
-                                     remedy="Choose another --data-dir.") from error
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for stale in self.folder.glob(".*.tmp"):
             with contextlib.suppress(OSError):
                 if time.time() - stale.stat().st_mtime > _STALE_SECONDS:

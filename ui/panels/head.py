@@ -8,7 +8,7 @@ import gradio as gr
 
 from triforce_core import DocumentOpened, LoadProgress
 
-from .. import budget, choice_strings, strings, waiting
+from .. import budget, choice_strings, storage_strings, strings, waiting
 from .. import figures as fmt
 from ..charts import esc, meter
 from ..jobs import Reading
@@ -118,6 +118,9 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         body = card("warn", strings.PHASES["problem"], problem, action=button(strings.READ_NOW, "read"))
     elif phase == "ready":
         body = f'<p class="tf-muted tf-fact"><i class="tf-dot-ok"></i>{esc(in_context(entry, opened))} {choose}</p>'
+        if opened and opened.unsaved:
+            body += card("warn", storage_strings.READING_UNSAVED_TITLE,
+                         storage_strings.READING_UNSAVED.format(why=opened.unsaved))
     elif phase in ("closed", "resting"):
         words = strings.RESTING if phase == "resting" else strings.NOT_READ_YET
         read = button(strings.READ_NOW, "read", css="tf-quiet")
@@ -160,11 +163,15 @@ def panels(services: Services) -> list[Panel]:
         early = view.notice and view.notice[1] == choice_strings.NEW_TALK and phase(view)[1] == "too_long"
         return None if early else view.notice
 
+    def told(view: View) -> tuple[tuple[str, str, str] | None, str]:
+        return notice(view), services.conversations.problem
+
     def draw_notice(view: View) -> str:
-        shown = notice(view)
+        shown, problem = told(view)
+        lasting = card("error", storage_strings.DISK_TITLE, problem) if problem else ""
         if shown is None:
-            return ""
-        return card(*shown, action=button(strings.DISMISS, "dismiss", css="tf-quiet"))
+            return lasting
+        return lasting + card(*shown, action=button(strings.DISMISS, "dismiss", css="tf-quiet"))
 
     def draw_locked(view: View) -> str:
         entry, now = phase(view)
@@ -173,7 +180,7 @@ def panels(services: Services) -> list[Panel]:
 
     return [
         Panel("head", key, draw, news=lambda view: desk.version, told="words"),
-        Panel("notice", notice, draw_notice),
+        Panel("notice", told, draw_notice),
         Panel("locked", lambda view: phase(view)[1] == "locked",
               lambda view: gr.update(visible=phase(view)[1] == "locked")),
         Panel("locked_text", lambda view: (phase(view), library.version), draw_locked),
