@@ -213,8 +213,8 @@ class Turn:
     answer: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "question", whole_text(self.question))
-        object.__setattr__(self, "answer", whole_text(self.answer))
+        for name in ("question", "answer"):
+            object.__setattr__(self, name, whole_text(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,18 +267,13 @@ class TokenChance:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvent:
-    """One verification by the full cache.
-
-    origins names, token by token, who wrote it: a tier whose draft survived every check
-    ("n-gram", "draft", "retrieval", "quote"), or "recovered" / "bonus" when the full cache wrote it itself.
-    page_shares: share of this round's attention mass over the document, page by page (sums to 1),
-    or None when this round did not measure it. streamed_bytes: keys and values brought to the GPU from host memory.
-    texts: what each token adds to the answer ("" for a stop token and for part of a character); together they are the
-    TextDelta that follows. chances: of each token, and chunks: the most attended of this round, where
-    SamplingParams.alternatives asked for such details.
-    gamma1, gamma2: the lengths that were chosen for it; gamma2 0: nothing was drafted. A draft may end before, where
-    its tier is no longer sure.
-    """
+    """One verification by the full cache. origins: of each token a tier whose draft survived every check ("n-gram",
+    "draft", "retrieval", "quote"), or "recovered" / "bonus" when the full cache wrote it itself. page_shares: of this
+    round's attention mass over the document, page by page (sums to 1), or None when this round did not measure it.
+    streamed_bytes: keys and values brought to the GPU. texts: what each token adds to the answer ("" for a stop token
+    and for part of a character); together they are the TextDelta that follows. chances: of each token, and chunks: the
+    most attended of this round, where SamplingParams.alternatives asked for such details. gamma1, gamma2: the lengths
+    that were chosen for it, gamma2 0: none was drafted; a draft may end before, where its tier is no longer sure."""
 
     index: int
     token_ids: tuple[int, ...]

@@ -56,7 +56,11 @@ def start(folders, measurements, **settings) -> Engine:
 
 def answer(running, tokens=24, temperature=0.0, seed=0, **settings) -> tuple[Finished, list[RoundEvent]]:
     sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=tokens, stop_token_ids=())
-    *events, done = running.ask("Who found the lamp?", (), sampling, SpeculationConfig(**{**SMALL, **settings}))
+    wanted = SpeculationConfig(**{**SMALL, **settings})
+    if wanted.engine == "triforce":  # what is measured and planned between answers
+        list(running.ask("Who found the lamp?", (), replace(sampling, max_new_tokens=1), wanted))
+        list(running.prepare())
+    *events, done = running.ask("Who found the lamp?", (), sampling, wanted)
     return done, [event for event in events if isinstance(event, RoundEvent)]
 
 

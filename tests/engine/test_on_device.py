@@ -77,6 +77,9 @@ def test_warming_up_is_told_step_by_step(engines, monkeypatch):
 
 def answer(engine, speculation, tokens=24, **sampling) -> tuple[Finished, list[RoundEvent]]:
     params = SamplingParams(max_new_tokens=tokens, stop_token_ids=(), **sampling)
+    if speculation.pace == "on":  # costs are measured between answers
+        list(engine.ask("Who found the lamp?", (), replace(params, max_new_tokens=1), speculation))
+        list(engine.prepare())
     *events, done = engine.ask("Who found the lamp?", (), params, speculation)
     return done, [event for event in events if isinstance(event, RoundEvent)]
 
@@ -130,11 +133,11 @@ def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monk
     """They take longer than those that the device leads; each kind is measured once."""
     measured = []
     monkeypatch.setattr(pacing, "measure_costs", lambda *given: (
-        measured.append(given[-1].masks is not None), Costs(100.0, Curve(((1, 100.0), (64, 101.0))), {2: 1.0}))[1])
+        measured.append(given[-2].masks is not None), Costs(100.0, Curve(((1, 100.0), (64, 101.0))), {2: 1.0}))[1])
     wanted = {**DIALS, "gamma2": "auto", "window": 33}  # other tiers than those that are known
     for quotes in ("on", "off", "on", "off"):
         answer(engines[0], SpeculationConfig(pace="on", **{**wanted, "quotes": quotes}), tokens=8)
-    assert measured == [True, False]
+    assert measured == [True, True, False, False], "greedy choices and others"
 
 
 @pytest.mark.parametrize(("best", "steps"), [(4, {1: 1.0, 2: 1.0, 4: 1.0}), (1, {1: 1.0, 2: 9.0, 4: 99.0})])
@@ -185,7 +188,7 @@ def test_the_small_model_reads_while_the_document_is_opened(engines, monkeypatch
     engines[0]._session = None  # opened anew
     steps = [event.stage for event in engines[0].open_document(document()) if isinstance(event, PrefillProgress)]
     reading = engines[0]._session._reading
-    assert steps[0] == "read" and steps[-1] == "draft"
+    assert steps[0] == "read" and "draft" in steps and steps[-1] == "warm-up"
     assert reading.full.num_committed == len(engines[0]._session._document) - 1
 
 

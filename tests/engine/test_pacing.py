@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from engine.tiny import document, write_model
@@ -38,7 +40,11 @@ def engine(folders):
 
 def answer(running, tokens=48, temperature=0.0, seed=0, **settings) -> tuple[Finished, list[RoundEvent]]:
     sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=tokens, stop_token_ids=())
-    *events, done = running.ask("Who found the lamp?", (), sampling, SpeculationConfig(**{**DIALS, **settings}))
+    wanted = SpeculationConfig(**{**DIALS, **settings})
+    if wanted.engine == "triforce":  # costs are measured between answers
+        list(running.ask("Who found the lamp?", (), replace(sampling, max_new_tokens=1), wanted))
+        list(running.prepare())
+    *events, done = running.ask("Who found the lamp?", (), sampling, wanted)
     return done, [event for event in events if isinstance(event, RoundEvent)]
 
 
@@ -98,8 +104,8 @@ def test_measuring_leaves_nothing_behind(engine, monkeypatch):
     assert measured[0].plain > 0 and all(time > 0 for time in measured[0].steps.values())
     answer(engine, tokens=1)
     assert len(measured) == 1
-    for temperature in (0.7, 0.9):  # laws take another time than greedy choices, whatever their temperature
+    for temperature in (0.7, 0.9):  # beside a CPU's passes, how tokens are chosen takes no time
         answer(engine, tokens=1, temperature=temperature)
-        assert len(measured) == 2
+        assert len(measured) == 1
     after = answer(engine, gamma1=2, gamma2=4)[0]
     assert after.token_ids == before.token_ids and after.stats.acceptance == before.stats.acceptance

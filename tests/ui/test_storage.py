@@ -180,7 +180,7 @@ def test_an_upload_that_the_disk_has_no_room_for_says_so(served, monkeypatch) ->
 
 def test_a_reading_that_is_not_saved_is_said(services, tmp_path) -> None:
     view = opened(services, tmp_path)
-    services.desk.read(view.document)
+    services.read(view.document)
     wait_for(lambda: view.document in services.desk.opened)
     panel = next(panel for panel in head.panels(services) if panel.name == "head")
     assert storage_strings.READING_UNSAVED_TITLE not in panel.draw(view)
@@ -207,7 +207,7 @@ def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
 
     services = anew()
     view = opened(services, tmp_path)
-    services.desk.read(view.document)
+    services.read(view.document)
     wait_for(lambda: services.desk.open_key)
     run = services.ask(view, "How many ships?")
     wait_for(lambda: run.fold.text)

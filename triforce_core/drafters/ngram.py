@@ -49,10 +49,11 @@ class TextIndex:
             assert list(context[:end]) == list(self._document), "the context must begin with the document"
             self._behind = list(context[end:])
             return
-        text = self._automaton.text
-        same = min(len(text), len(context))
-        if text[:same] != context[:same]:
-            same = next(i for i, (mine, true) in enumerate(zip(text, context, strict=False)) if mine != true)
+        text, same = self._automaton.text, len(self._document)  # in every context, and too long to be compared
+        for mine, true in zip(text[same:], context[same:], strict=False):
+            if mine != true:
+                break
+            same += 1
         self._automaton.truncate(same)
         assert len(text) == same, "the context must begin with the document"
         self._automaton.extend(context[len(text) :])

@@ -33,13 +33,14 @@ from .dials import Dials
 from .leading import device_leads, grow_trees, led
 from .loading import Loaded
 from .middle_caches import PartCache, follow, part_cache
-from .rehearsal import any_width
+from .rehearsal import any_width, questions
 from .small_model import SmallReading, mark, on_streaming, reading_bytes, without_some_layers
 
 # A drafted token's time in full passes. Measured on an H200, llama2-7b, 120,000 tokens: 2.1 ms beside 20; on two, 1.2
 # beside 328 where the cache comes through their links; with the built-in pair on two CPU cores 4.5 beside 45.
 _DRAFTING, _DRAFTING_BESIDE_A_LINK = 0.1, 0.004
 _COPIES = (8, 16, 32)  # lengths of copies, where each is a captured pass of its own
+_ROOM_TO_ASK = 49  # tokens that a small model's first draft reads at most, see ``SmallReading``
 _HEADROOM = 2 * 2**30  # bytes that a copy of the weights leaves free: the retrieval cache, graphs, its own making
 
 
@@ -164,6 +165,8 @@ class Hierarchy:
             steps += any_width(whole, parts, dials.chunk_size, self._observer.mass_rows)
         steps += [partial(on.model.capture_wanted, on.cache) for on in (self._full, *parts)
                   if isinstance(on.model, Llama)]
+        if self._marked is not None and self._small is not None:
+            steps += questions(self._small, _ROOM_TO_ASK)
         # The longest first: buffers that grow for it would take shorter ones' captures along.
         return steps + [partial(self._capture_drafts, context, samplers, gamma1)
                         for gamma1 in sorted(dials.gamma1s, reverse=True)]

@@ -191,7 +191,6 @@ class Engine:
         self._read_seconds = read_seconds
         self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._measured), plan
         yield from self._session.read_small(self._cancelled)
-        self._session.plan()
         yield from self._session.prepare(*self._settings, self._cancelled)
         yield self._opened(prompt, perf_counter() - started, restored, unsaved)
 

@@ -9,7 +9,6 @@ from ..drafters.chain import ModelOnCache
 from ..model import Llama
 from ..model.graphs import CAPTURED_WIDTHS
 from .attention_map import AttentionMass
-from .small_model import SmallReading
 
 _ROWS = (3, 7, 15)  # of full passes with fewer rows than are observed, one for each of the sizes that kernels come in
 _ASKED = (3, 8, 16, 24, 48)  # tokens of questions, likewise
@@ -35,20 +34,9 @@ def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_si
     return [*captures, *(partial(_run, full, rows, observer) for rows in _ROWS)]
 
 
-def questions(full: ModelOnCache | None, reading: SmallReading | None, document: Sequence[int], chunk: int,
-              room: int) -> list[Callable[[], None]]:
-    """Steps that read questions of several lengths, up to ``room`` tokens, behind the document, which was read, and
-    forget them. full: None where that takes too long; reading: the small model's, if there is one."""
-    lengths = [rows for rows in _ASKED if rows < room]
-    steps = [partial(_run, full, rows, None) for rows in lengths] if full is not None else []
-    if reading is not None:  # each reading forgets the one before; the last is of the document alone
-        steps += [partial(_read, reading, document, rows, chunk) for rows in (*lengths, 0)]
-    return steps
-
-
-def _read(reading: SmallReading, document: Sequence[int], rows: int, chunk: int) -> None:
-    for _ in reading.read([*document, *[0] * rows], chunk, lambda: False):
-        pass
+def questions(on: ModelOnCache, room: int) -> list[Callable[[], None]]:
+    """Steps that read questions of several lengths, up to ``room`` tokens, behind what was read, and forget them."""
+    return [partial(_run, on, rows, None) for rows in _ASKED if rows < room]
 
 
 def _run(full: ModelOnCache, rows: int, observer: AttentionMass | None) -> None:

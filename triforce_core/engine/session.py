@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 from ..config import HEAVY_HITTERS, SamplingParams, SpeculationConfig
 from ..device.stage_clock import Moment
@@ -76,7 +77,7 @@ class Session:
         self._accumulated: AccumulatedMass | None = None  # of this document, once H2O was asked for
         self._reading: SmallReading | None = None  # the small model's, once it was asked to attend marked chunks
         self._warmed: Hierarchy | None = None  # whose rounds have been run
-        self._planned: Mapping[str, int | str] = {}  # settings in the place of "auto", see ``plan``
+        self._planned: dict[SpeculationConfig, dict[str, Any]] = {}  # by settings, those in the place of "auto"
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, cancelled: Callable[[], bool], system: str = "") -> Iterator[AnswerEvent]:
@@ -162,10 +163,6 @@ class Session:
                           tiers.accumulated or tiers.observer, attended, sampler, context,
                           self.loaded.info.max_context)
 
-    def usual(self, context_tokens: int) -> Asked:
-        """A question with the usual settings."""
-        return self._asked("", SamplingParams(), SpeculationConfig(), context_tokens)
-
     def _asked(self, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig,
                context_tokens: int) -> Asked:
         forces = question is not None and speculation.quotes != "off" and self.builder.quote_format is not None
@@ -176,19 +173,17 @@ class Session:
         text of a seed depends on how it is drafted, so that no other settings are tried there."""
         wanted = asked.speculation
         if asked.by_draws:
-            wanted = replace(wanted, **{name: value for name, value in self._planned.items()
-                                        if getattr(wanted, name) == "auto"})
+            wanted = replace(wanted, **self._planned.get(wanted, {}))
         return dials_for(self.loaded, self.full, wanted, asked.context_tokens, asked.reading)
 
-    def plan(self) -> None:
-        """Go by what is known of this machine now, until the next time: what an answer has shown changes no answer's
-        caches while the document is open, as nothing would be prepared for them."""
-        if self._measured is None:
-            return
-        usual = self.usual(len(self._document))
-        planned = self._measured.plan(usual)
-        self._planned = {own.name: getattr(planned, own.name) for own in fields(planned)
-                         if getattr(planned, own.name) != getattr(usual.speculation, own.name)}
+    def _plan(self, asked: Asked) -> None:
+        """Go by what is known of this machine now, until these settings are prepared again: what answers have shown
+        changes no answer's caches in between, as nothing would be ready for them."""
+        if self._measured is not None and asked.by_draws:
+            planned = self._measured.plan(asked)
+            self._planned[asked.speculation] = {
+                own.name: getattr(planned, own.name) for own in fields(planned)
+                if getattr(planned, own.name) != getattr(asked.speculation, own.name)}
 
     def read_small(self, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
         """Have the small model read the document where the usual settings ask for that: no question shall wait for it.
@@ -215,6 +210,7 @@ class Session:
         started, total = perf_counter(), len(self._document)
         yield PrefillProgress(0, total, 0.0, None, "warm-up")
         asked = self._asked("", sampling, speculation, len(context))
+        self._plan(asked)
         steps = self._preparations(self._tiers(self._dials(asked)), asked, context, cancelled)
         for done, step in enumerate(steps, start=1):  # making the tiers, weights and all, was one more
             if cancelled():
@@ -229,8 +225,9 @@ class Session:
         """To be called in order."""
         hierarchy, target, captures = tiers.hierarchy, self.loaded.target, self.loaded.target.graphs is not None
         steps: list[Callable[[], object]] = []
-        if asked.forces:
-            steps.append(partial(self._index_quotations, asked.speculation))
+        constraint = self._constraint("What does it say?", asked.speculation)
+        if constraint is not None:
+            steps.append(partial(self._index_quotations, constraint))
         if captures:
             steps += [partial(target.prepare, self.full.cache, 1),
                       partial(target.prepare, self.full.cache, _OBSERVED, tiers.observer, logits_rows=1)]
@@ -238,14 +235,13 @@ class Session:
             return steps
         streams = isinstance(self.full.cache, OffloadedCache)  # a pass takes about as long as compiling does
         first = self._warmed is not hierarchy
-        if captures and first:
-            steps += questions(None if streams else self.full, self._reading, context[:-1], self._chunk,
-                               self.loaded.info.max_context - len(context))
+        if captures and first and not streams:
+            steps += questions(self.full, self.loaded.info.max_context - len(context))
         steps.append(partial(self._begin_behind, hierarchy, context))
-        helds = (True, False) if asked.forces else (False,)
+        helds = (False,) if constraint is None else (True, False)
         if captures:
             kinds = [self._throwaway(params, verifier, held=False) for params, verifier in _KINDS]
-            steps += hierarchy.preparations(context, kinds, quoting=asked.forces)
+            steps += hierarchy.preparations(context, kinds, quoting=constraint is not None)
             if first and not streams:
                 steps += [partial(self._try_rounds, tiers, context, params, verifier, held)
                           for held in helds for params, verifier in _KINDS]
@@ -263,13 +259,11 @@ class Session:
         self.full.observer = None
         self.full.truncate(len(self._read))
 
-    def _index_quotations(self, speculation: SpeculationConfig) -> None:
+    @staticmethod
+    def _index_quotations(constraint: QuoteConstraint) -> None:
         """What quotations are looked up in is made when it is first asked for."""
-        constraint = self._constraint("What does it say?", speculation)
-        if constraint is not None:
-            state = constraint.initial()
-            for token in constraint.opening:
-                state.advance(token).prior()
+        for token in constraint.opening:
+            constraint.initial().advance(token).prior()
 
     def _try_rounds(self, tiers: Tiers, context: list[int], params: SamplingParams, verifier: str, held: bool) -> None:
         """Run rounds as an answer does, and take them back: libraries load much when it is first used."""

@@ -18,6 +18,7 @@ from .prefill import prefill
 
 _READ_WITH = 1024  # tokens before its own that a pass attends when the small model reads: it was made for short texts
 _SLACK = 128  # tokens staged and committed between two choices, before buffers grow
+_LEFT = 48  # tokens that a first draft reads; with its own they stay within half of the slack or little more
 
 
 def on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
@@ -44,7 +45,6 @@ class SmallReading:
         self.model, self._document = model, document
         self.full = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=model.dtype,
                               device=model.device, slots=min(document, max_tokens))
-        self._read: list[int] = []
 
     def marked(self, budget: int, recent: int, chunk_size: int) -> ModelOnCache:
         """The model over a part of what it has read: see ``MarkedCache``."""
@@ -54,17 +54,17 @@ class SmallReading:
 
     def read(self, context: Sequence[int], chunk: int, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
         """All of ``context`` but its last token, and nothing else. The document's part is read once, and always in the
-        same passes. Ends early when cancelled."""
-        wanted = context[: len(context) - 1]
-        shared = min(self._document, len(wanted))
-        if self._read[:shared] != wanted[:shared]:
-            self._read = []
-        self.full.truncate(min(shared, len(self._read)))
+        same passes; behind it so few tokens as a question has are left to the first draft, which reads what it lacks in
+        a pass of its own. Ends early when cancelled."""
+        total = len(context) - 1
+        shared = min(self._document, total)
+        self.full.truncate(min(shared, self.full.length))
+        if self.full.length == shared and total - shared <= _LEFT:
+            return
         reader = self.marked(_READ_WITH, _READ_WITH // 2, 8)
-        for stop in (shared, len(wanted)):
-            for progress in prefill(reader, wanted[self.full.length : stop], chunk, cancelled, len(wanted)):
+        for stop in (shared, total):
+            for progress in prefill(reader, context[self.full.length : stop], chunk, cancelled, total):
                 yield replace(progress, stage="draft")
-        self._read = list(wanted[: self.full.length])
 
 
 def mark(small: MarkedCache, scores: Tensor, shard: Shard) -> None:
