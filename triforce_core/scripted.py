@@ -208,6 +208,7 @@ class ScriptedEngine:
                 self._suffer("answering")
             part = words[len(written) : len(written) + accepted + 1]
             event = _round(len(rounds), part, triforce, document, leaning, rng, time.monotonic() - started)
+            event = replace(event, decoding=event.elapsed - prefilled)
             if sampling.alternatives:
                 chances = tuple(_chance(word, words, sampling.alternatives) for word in part)
                 event = replace(event, chances=chances, chunks=_passages(document, leaning, event.page_shares or ()))

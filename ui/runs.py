@@ -95,7 +95,7 @@ class Fold:
         self._accepted: Counter[str] = Counter()
         self._passes = 0
         self._untold = 0
-        self._first = self._last = 0.0
+        self._first = self._start = self._last = 0.0
         self._first_tokens = 0
         self._streamed = 0  # after the first round, as rates are
         self._shares: list[float] = []
@@ -139,7 +139,8 @@ class Fold:
     def _without_round(self, event: TextDelta) -> None:
         """Tokens of a server that tells of no rounds."""
         if not self._untold:
-            self._first, self._first_tokens = event.elapsed, event.tokens
+            self._first = self._start = event.elapsed
+            self._first_tokens = event.tokens
         self._untold += event.tokens
         self._last = event.elapsed
 
@@ -153,7 +154,11 @@ class Fold:
         if self._passes:
             self._streamed += event.streamed_bytes
         else:
-            self._first, self._first_tokens = event.elapsed, len(event.token_ids)
+            self._first = event.elapsed
+            if event.decoding:  # from the end of the question on, as the final figures have it
+                self._start = event.elapsed - event.decoding
+            else:
+                self._start, self._first_tokens = event.elapsed, len(event.token_ids)
         self._passes += 1
         self._last = event.elapsed
         if event.page_shares is not None:
@@ -166,7 +171,7 @@ class Fold:
         with self._lock:
             if self.finished is not None:
                 return Figures.of(self.finished.stats, self._joules)
-            tokens, seconds = len(self.token_ids) + self._untold, self._last - self._first
+            tokens, seconds = len(self.token_ids) + self._untold, self._last - self._start
             return Figures(
                 tokens, (tokens - self._first_tokens) / seconds if seconds > 0 else 0.0, self._first, self._passes,
                 tokens / self._passes if self._passes else 0.0,

@@ -1,5 +1,6 @@
 """Events fold into the same figures, live and final."""
 
+import pytest
 from little_books import make_document
 
 from triforce_core import (
@@ -27,6 +28,13 @@ def folded(*events) -> Fold:
     for event in events:
         fold.add(event)
     return fold
+
+
+def test_rates_run_from_the_end_of_the_question_also_while_an_answer_is_written() -> None:
+    """What drafting needs before the first round is in them, as in the figures at the end."""
+    fold = folded(RoundEvent(0, (1, 2), ("draft", "bonus"), (), elapsed=3.0, decoding=1.0),
+                  RoundEvent(1, (3, 4), ("draft", "bonus"), (), elapsed=4.0, decoding=2.0))
+    assert fold.figures().tokens_per_second == pytest.approx(2.0) and fold.figures().time_to_first_token == 3.0
 
 
 def test_rates_leave_the_first_round_out() -> None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 Each document is read once; then every row of settings, and plain decoding, answer from that same cache with the same
-seed, after a warm-up. An answer's rate is all its tokens over the time from the end of the prompt's prefill to its last
-token; figures are medians over documents, and the spread is the least and the most. A document longer than --context
-is cut (only a benchmark may). What the machine can move is measured in the same run; what a token must move is counted
+seed, after a warm-up. An answer's rate is all its tokens over the wall clock's time from the end of the prompt's
+prefill to its last token, with all that drafting needs first; figures are medians over documents, and the spread is the least
+and the most. A document longer than --context is cut (only a benchmark may). What the machine can move is measured in the same run; what a token must move is counted
 from the model's shapes, and what follows from that is called modelled.
 
   a sweep          --sweep budget=256,512,1024,4096      several --sweep: every combination
@@ -49,6 +49,7 @@ Each row is told on stderr as soon as it is known. The last line is one JSON obj
 under "rows" (with --peer another one, without transformers' figures, comes before that process starts, and one for each
 of its methods when that is done: its failure loses nothing). --plot draws them (and
 python -m triforce_core.bench.plot draws a saved line); it needs matplotlib: pip install matplotlib.
+python -m triforce_core.bench.short_answers times short answers in free words, where a slow start shows.
 python -m triforce_core.bench.kernels measures attention alone, bench.passes one captured pass, bench.host_attention
 whether the CPU could help a cache that streams. Run it on an idle machine: the load average is printed.
 """
