@@ -50,7 +50,8 @@ def ask(made, question: str = "How many ships?", kind: str = "triforce", **sampl
 
 
 def timeless(events: list) -> list:
-    rounds = [dataclasses.replace(event, elapsed=0.0, decoding=0.0) for event in events if isinstance(event, RoundEvent)]
+    rounds = [dataclasses.replace(event, elapsed=0.0, decoding=0.0)
+              for event in events if isinstance(event, RoundEvent)]
     return [*rounds, events[-1].text, events[-1].token_ids, events[-1].page_shares]
 
 

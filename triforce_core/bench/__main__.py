@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 _EPILOG = """\
 Each document is read once; then every row of settings, and plain decoding, answer from that same cache with the same
 seed, after a warm-up. An answer's rate is all its tokens over the wall clock's time from the end of the prompt's
-prefill to its last token, with all that drafting needs first; figures are medians over documents, and the spread is the least
-and the most. A document longer than --context is cut (only a benchmark may). What the machine can move is measured in the same run; what a token must move is counted
-from the model's shapes, and what follows from that is called modelled.
+prefill to its last token, with all that drafting needs first; figures are medians over documents, and the spread is
+the least and the most. A document longer than --context is cut (only a benchmark may). What the machine can move is
+measured in the same run; what a token must move is counted from the model's shapes, and what follows from that is
+called modelled.
 
   a sweep          --sweep budget=256,512,1024,4096      several --sweep: every combination
   the paper's rows --sweep temperature=0,0.2,0.4,0.6,0.8,1.0,1.2 --top-p 0.9
