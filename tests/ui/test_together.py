@@ -156,7 +156,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     assert services.choosing(view) == entry
     view.notice = ("info", choice_strings.NEW_TALK, "")
     (card,) = [panel for panel in head.panels(services) if panel.name == "notice"]
-    assert card.key(view) is None and card.draw(view) == ""  # nothing is read together yet
+    assert card.key(view) == (None, "") and card.draw(view) == ""  # nothing is read together yet
     together.begin(services, view)
     assert services.choosing(view) is None  # one box at a time: Escape closes what was opened last
     view.picking = None
