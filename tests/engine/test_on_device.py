@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from engine.captures import Captures
 from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
@@ -15,7 +16,7 @@ from triforce_core.engine import leading, pacing, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.indexed import IndexedCache
-from triforce_core.model.graphs import Outputs, PassGraphs
+from triforce_core.model.graphs import PassGraphs
 from triforce_core.tuning.costs import Costs, Curve, Drift
 
 DIALS = {"ngram": "off", "budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "quotes": "off"}
@@ -42,25 +43,11 @@ def engines(tmp_path_factory):
 
 def test_warming_up_is_told_step_by_step(engines, monkeypatch):
     """A document on a machine with graphs; then the first question captures nothing more."""
-    captured = []
-
-    def capture(once):
-        captured.append(once)
-        kept = once()
-
-        def repeat():
-            fresh = once()
-            if isinstance(kept, Outputs):
-                for name in ("logits", "mass", "queries"):
-                    if getattr(kept, name) is not None:
-                        getattr(kept, name).copy_(getattr(fresh, name))
-
-        return repeat, kept
-
+    captures = Captures()
     engine = engines[0]
     target = engine._loaded.target
-    monkeypatch.setattr(leading, "CudaCapture", lambda: capture)
-    monkeypatch.setattr(target, "graphs", PassGraphs(target.rope, 64, lambda: capture))
+    monkeypatch.setattr(leading, "CudaCapture", lambda: captures)
+    monkeypatch.setattr(target, "graphs", PassGraphs(target.rope, 64, lambda: captures))
     events = list(engine.open_document(document(seed=5)))
     told = [event for event in events if isinstance(event, PrefillProgress) and event.stage == "warm-up"]
     assert [type(event) for event in events[-2:]] == [PrefillProgress, DocumentOpened]
@@ -68,10 +55,10 @@ def test_warming_up_is_told_step_by_step(engines, monkeypatch):
     assert all(a.tokens_done < b.tokens_done for a, b in pairwise(told))
     assert told[-1].tokens_done == told[-1].tokens_total and told[-1].eta_seconds == pytest.approx(0, abs=1e-6)
     assert all(event.eta_seconds > 0 for event in told[1:-1])
-    before = len(captured)
+    before = captures.count
     assert before > 0
     list(engine.ask(None, (), SamplingParams(max_new_tokens=12, stop_token_ids=()), SpeculationConfig()))
-    assert len(captured) == before
+    assert captures.count == before
     list(engine.open_document(document()))
 
 

@@ -7,6 +7,7 @@ from time import perf_counter, sleep
 
 import pytest
 import torch
+from engine.captures import Captures
 from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
@@ -15,30 +16,10 @@ from triforce_core.engine import leading, pacing, session
 from triforce_core.engine.assembly import Hierarchy
 from triforce_core.engine.engine import Engine
 from triforce_core.events import Finished, PrefillProgress, RoundEvent
-from triforce_core.model.graphs import Outputs, PassGraphs
+from triforce_core.model.graphs import PassGraphs
 from triforce_core.tuning.costs import Costs, Curve
 
 KINDS = [{}, {"temperature": 0.7}, {"temperature": 0.7, "top_p": 0.9}]
-
-
-class Captures:
-    """Counts captures; what they repeat is the function again."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, once):
-        self.count += 1
-        kept = once()
-
-        def repeat():
-            fresh = once()
-            if isinstance(kept, Outputs):
-                for name in ("logits", "mass", "queries"):
-                    if getattr(kept, name) is not None:
-                        getattr(kept, name).copy_(getattr(fresh, name))
-
-        return repeat, kept
 
 
 @pytest.fixture(scope="module", params=["streaming", "cross"])

@@ -147,14 +147,10 @@ class Hierarchy:
         samplers: one for each kind of choices that answers may make, none of them an answer's own. quoting: answers
         may be held to the document's words."""
         dials = self.dials
-        beyond = max(dials.gamma1s) if dials.has_middle else 0
-        ends = range(1, dials.longest + 1) if self.tells_sureness and len(dials.gamma2s) > 1 else dials.gamma2s
-        widths = {end + more for end in ends for more in range(beyond + 1)}
-        widths = {dials.tree_size} if dials.verifies_trees else widths | ({0} if dials.may_rest else set())
         observers = [self._accumulated or self._observer, *([None] if dials.refresh_every > 1 else [])]
         steps: list[Callable[[], object]] = [
             partial(self._target.prepare, self._full.cache, drafted + 1, observer, tree=dials.verifies_trees)
-            for drafted in sorted(widths) for observer in observers]
+            for drafted in self._draft_lengths() for observer in observers]
         steps += [partial(self._target.prepare, self._full.cache, copied + 1, self._accumulated or self._observer)
                   for copied in (_COPIES if dials.straight else ())]
         parts = [on for on in (self._small, self._reviewer or self._newest) if on is not None]
@@ -170,6 +166,15 @@ class Hierarchy:
         # The longest first: buffers that grow for it would take shorter ones' captures along.
         return steps + [partial(self._capture_drafts, context, samplers, gamma1)
                         for gamma1 in sorted(dials.gamma1s, reverse=True)]
+
+    def _draft_lengths(self) -> list[int]:
+        """Of drafts that the full cache may be given, copies and quotations aside."""
+        dials = self.dials
+        if dials.verifies_trees:
+            return [dials.tree_size]
+        beyond = max(dials.gamma1s) if dials.has_middle else 0
+        ends = range(1, dials.longest + 1) if self.tells_sureness and len(dials.gamma2s) > 1 else dials.gamma2s
+        return sorted({end + more for end in ends for more in range(beyond + 1)} | ({0} if dials.may_rest else set()))
 
     def _capture_drafts(self, context: list[int], samplers: Sequence[Sampler], gamma1: int) -> None:
         if isinstance(self.tiers, DeviceLoop):
