@@ -1,22 +1,18 @@
 """Recorded event streams: a redesign changes no token, no draft and no count of any way of drafting.
 
 Clocks are left out: lengths are given. After a wanted change, record anew and read what differs:
-``python tests/engine/test_golden_events.py``.
+``PYTHONPATH=.:tests python tests/engine/test_golden_events.py``.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]  # when it is run as a script
-
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
