@@ -23,7 +23,7 @@ FLOORS = [
     {"models"},  # checkpoints on this machine and elsewhere
     {"worker"},  # the engine in its own process
     {"scripted", "remote"},  # engines to talk to in its stead
-    {"bench", "__main__", "__init__"},  # on the roof
+    {"research", "bench", "__main__", "__init__"},  # on the roof
 ]
 FLOOR = {unit: number for number, units in enumerate(FLOORS) for unit in units}
 LIGHT = {"errors", "events", "config", "metrics", "flags"}  # standard library only: the parent process imports them

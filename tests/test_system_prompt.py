@@ -11,10 +11,10 @@ from engine.tiny import document, write_model
 from tests.tokenizer_folders import CHAT, hugging_face_folder, sentencepiece_folder
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
-from triforce_core.documents.prompt import PromptBuilder
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, Turn
+from triforce_core.prompt.builder import PromptBuilder
 from triforce_core.tokenizer import Tokenizer
 
 BOOK = Document("x", "txt", (Page("1", "The fox."),), "txt")

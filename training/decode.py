@@ -12,7 +12,7 @@ from torch import Tensor
 
 from training.model import Llama
 from training.text import Encoder
-from triforce_core.documents.lexical import WordIndex
+from triforce_core.quotes.sentence_prior import WordIndex
 
 Cache = list[tuple[Tensor, Tensor]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triforce_core.device.beside import Beside, later
+from triforce_core.device.side_stream import Beside, later
 
 GPU = pytest.param("cuda", marks=[pytest.mark.gpu,
                                   pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")])

@@ -14,7 +14,7 @@ from triforce_core.documents.running_lines import strip_running_lines
 from triforce_core.documents.sections import split_sections
 from triforce_core.documents.sentences import SentenceRules
 from triforce_core.documents.special import count_special, neutralise
-from triforce_core.documents.typography import ascii_typography, spelt_letters
+from triforce_core.prompt.typography import ascii_typography, spelt_letters
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from tests.drafters.test_device_loop import SMALL, START, TARGET
+from tests.drafters.test_graph_runner import SMALL, START, TARGET
 from tests.model.tiny import VOCAB
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.chain import ModelOnCache
-from triforce_core.drafters.device_tree import DeviceTree
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
-from triforce_core.drafters.tree import TreeDrafter
-from triforce_core.drafters.tree_loop import TreeLoop
+from triforce_core.drafters.model import ModelOnCache
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.indexed import IndexedCache
-from triforce_core.kv_cache.retrieval import RetrievalCache
+from triforce_core.kv_cache.retrieval_copied import RetrievalCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedCache
 from triforce_core.kv_cache.streaming import StreamingCache
+from triforce_core.research.device_tree import DeviceTree
+from triforce_core.research.tree_drafter import TreeDrafter
+from triforce_core.research.tree_runner import TreeLoop
+from triforce_core.research.tree_shape import TreeShape
 from triforce_core.sampling import Sampler
-from triforce_core.speculation import tree
+from triforce_core.speculation import staged
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.drafter import Drafter
-from triforce_core.speculation.tree_shape import TreeShape
 
 PARAMS = [SamplingParams(), SamplingParams(temperature=1.0, seed=4),
           SamplingParams(temperature=0.7, top_k=20, top_p=0.8, seed=5)]
@@ -79,4 +79,4 @@ class Grown:
 def paths(draft: Draft) -> list[list[int]]:
     """The way to every drafted token."""
     parents = draft.parents or list(range(-1, len(draft.token_ids) - 1))
-    return tree.tails(range(len(parents)), parents)
+    return staged.tails(range(len(parents)), parents)

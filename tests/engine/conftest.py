@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.engine.assembly import Hierarchy
+from triforce_core.engine.build import Hierarchy
 
 
 @pytest.fixture

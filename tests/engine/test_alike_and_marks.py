@@ -10,7 +10,7 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.engine import assembly, session
+from triforce_core.engine import build, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import RoundEvent
 
@@ -56,8 +56,8 @@ def test_the_small_model_is_shown_what_was_attended_where_an_answer_is_in_words_
     """Or where that is asked for; what an earlier question marked is forgotten."""
     decide, marked = session.dials_for, []
     monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
-    mark = assembly.mark
-    monkeypatch.setattr(assembly, "mark", lambda *given: (marked.append(1), mark(*given)))
+    mark = build.mark
+    monkeypatch.setattr(build, "mark", lambda *given: (marked.append(1), mark(*given)))
     words = []
     for question, settings, marks in (("Who found the lamp?", {}, True), (None, {}, False),
                                       (None, {"draft_cache": "cross"}, True), ("Who found the lamp?", {}, True),
@@ -78,8 +78,8 @@ def test_what_the_small_model_attends_keeps_its_place(engine, monkeypatch, quest
     """Where buffers move, all captured rounds are captured again: on an H200 some 35 ms of an answer."""
     decide, places = session.dials_for, set()
     monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
-    after_round = assembly.Hierarchy.after_round
-    monkeypatch.setattr(assembly.Hierarchy, "after_round", lambda self: (
+    after_round = build.Hierarchy.after_round
+    monkeypatch.setattr(build.Hierarchy, "after_round", lambda self: (
         places.add(self._marked.addresses), after_round(self), places.add(self._marked.addresses))[0])
     for _ in range(2):
         answer(engine, question, tokens=300)

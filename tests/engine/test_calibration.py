@@ -12,14 +12,15 @@ from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device.shard import Shard
-from triforce_core.engine import calibration, measured, pacing
+from triforce_core.draft_length import selector as pacing
+from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.draft_length.plan import Plan
+from triforce_core.draft_length.profile import Records, Subject, TreeCosts
+from triforce_core.engine import calibration, measured
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import full_cache
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress, RoundEvent
-from triforce_core.tuning.costs import Costs, Curve
-from triforce_core.tuning.plan import Plan
-from triforce_core.tuning.records import Records, Subject, TreeCosts
 
 COSTS = Costs(10.0, Curve(((3, 12.0), (33, 40.0))), {gamma1: 3.0 + gamma1 for gamma1 in range(9)}, 0.5)
 SMALL = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "ngram": "off"}

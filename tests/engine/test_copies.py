@@ -10,10 +10,10 @@ from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
-from triforce_core.engine import assembly, loading, planning
-from triforce_core.engine.dials import Dials
+from triforce_core.engine import build, loading, memory
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.planning import Planner
+from triforce_core.engine.memory import Planner
+from triforce_core.engine.plan import Dials
 from triforce_core.errors import ConfigError
 from triforce_core.kernels import REFERENCE
 from triforce_core.model import read_config
@@ -92,8 +92,8 @@ def test_a_streaming_middle_tier_has_the_copy_too(copying_engine):
 def test_without_room_for_a_copy_there_is_none(copying_engine, monkeypatch):
     loaded = copying_engine._need_loaded()
     loaded.copies.clear()
-    monkeypatch.setattr(Planner, "unused_bytes", assembly._HEADROOM + 1000)
-    dials = assembly.dials_for(loaded, copying_engine._session.full, replace(TRIFORCE, retrieval_weights="int4"), 4000)
+    monkeypatch.setattr(Planner, "unused_bytes", build._HEADROOM + 1000)
+    dials = build.dials_for(loaded, copying_engine._session.full, replace(TRIFORCE, retrieval_weights="int4"), 4000)
     assert dials.retrieval_weights == "same" and "no memory is free for a copy" in dials.why
 
 
@@ -120,8 +120,8 @@ def test_a_copy_is_planned_for_where_kernels_gain_by_it(folders, monkeypatch):
     planned = []
     for types in ((), (torch.bfloat16,)):
         kernels = replace(REFERENCE, quantized_types=types)
-        monkeypatch.setattr(planning, "choose_kernels", lambda device, kernels=kernels: kernels)
-        wish = planning.make_wish(Weights(shape), None, max_context=4096, config=EngineConfig(),
+        monkeypatch.setattr(memory, "choose_kernels", lambda device, kernels=kernels: kernels)
+        wish = memory.make_wish(Weights(shape), None, max_context=4096, config=EngineConfig(),
                                   device=torch.device("cuda"))
         roomy, tight = (make_plan(wish, Room(2**40, free), 4096, ["on-chip"]) for free in (2**36, need(wish) + 2**10))
         planned.append((roomy.weight_copy, tight.weight_copy))

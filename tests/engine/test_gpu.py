@@ -11,19 +11,19 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.drafters.chain import ModelOnCache
-from triforce_core.drafters.device_loop import DeviceLoop
-from triforce_core.drafters.device_tree import DeviceTree
-from triforce_core.drafters.loop_state import LoopState
-from triforce_core.drafters.tree_loop import TreeLoop
-from triforce_core.drafters.tree_state import TreeState
-from triforce_core.engine.attention_map import AttentionMass
+from triforce_core.drafters.graph_buffers import LoopState
+from triforce_core.drafters.graph_runner import DeviceLoop
+from triforce_core.drafters.model import ModelOnCache
+from triforce_core.engine.attention_report import AttentionMass
 from triforce_core.engine.engine import Engine
 from triforce_core.events import RoundEvent
 from triforce_core.kernels import REFERENCE
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.model import load_model
+from triforce_core.research.device_tree import DeviceTree
+from triforce_core.research.tree_buffers import TreeState
+from triforce_core.research.tree_runner import TreeLoop
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
@@ -193,7 +193,8 @@ TREES = [{"tree_tier": "draft", "tree_size": 7}, {"tree_tier": "middle", "tree_s
 @pytest.mark.parametrize("tiers", TREES, ids=str)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_trees_grown_by_the_device_are_those_grown_by_the_host(folders, tiers, temperature, monkeypatch):
-    monkeypatch.setattr("triforce_core.drafters.tree._REPLAN", 10**6)  # in the midst of a draft only the host can
+    # In the midst of a draft only the host can plan anew.
+    monkeypatch.setattr("triforce_core.research.tree_drafter._REPLAN", 10**6)
     found = []
     for lengths in (None, ()):
         engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32"))

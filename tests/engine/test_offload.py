@@ -12,10 +12,10 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.drafters.chain import MAX_FORCED
-from triforce_core.engine.dials import Dials, prefill_chunk
+from triforce_core.drafters.model import MAX_FORCED
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.place import modes
+from triforce_core.engine.placement import modes
+from triforce_core.engine.plan import Dials, prefill_chunk
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, Turn
 from triforce_core.kv_cache.offloaded import OffloadedCache

@@ -11,13 +11,14 @@ from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.drafters.device_loop import DeviceLoop
-from triforce_core.engine import leading, pacing, session
+from triforce_core.draft_length import selector as pacing
+from triforce_core.draft_length.costs import Costs, Curve, Drift
+from triforce_core.drafters.graph_runner import DeviceLoop
+from triforce_core.engine import leading, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
-from triforce_core.kv_cache.indexed import IndexedCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedCache
 from triforce_core.model.graphs import PassGraphs
-from triforce_core.tuning.costs import Costs, Curve, Drift
 
 DIALS = {"ngram": "off", "budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "quotes": "off"}
 

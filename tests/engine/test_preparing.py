@@ -12,12 +12,13 @@ from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.engine import leading, pacing, session
-from triforce_core.engine.assembly import Hierarchy
+from triforce_core.draft_length import selector as pacing
+from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.engine import leading, session
+from triforce_core.engine.build import Hierarchy
 from triforce_core.engine.engine import Engine
 from triforce_core.events import Finished, PrefillProgress, RoundEvent
 from triforce_core.model.graphs import PassGraphs
-from triforce_core.tuning.costs import Costs, Curve
 
 KINDS = [{}, {"temperature": 0.7}, {"temperature": 0.7, "top_p": 0.9}]
 

@@ -12,8 +12,8 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.drafters.chain import ModelOnCache
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
+from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError, ContextTooLongError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, TextDelta, Turn
@@ -292,7 +292,7 @@ def test_a_reading_that_cannot_be_saved_is_read_and_says_why(folders, tmp_path, 
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("triforce_core.kv_cache.saved._write_tensor", refuse)
+    monkeypatch.setattr("triforce_core.kv_cache.snapshot._write_tensor", refuse)
     engine = Engine(config(folders, saved_readings=tmp_path))
     list(engine.load())
     opening = list(engine.open_document(document()))[-1]

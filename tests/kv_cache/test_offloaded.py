@@ -14,7 +14,7 @@ from tests.model.tiny import VOCAB, tiny_llama
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.host import HostLayer
 from triforce_core.kv_cache.offloaded import OffloadedCache
-from triforce_core.kv_cache.retrieval import RetrievalCache
+from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.model import Llama
 
 LAYERS = 5

@@ -10,9 +10,9 @@ import torch
 from model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from torch import Tensor
 
-from triforce_core.drafters.chain import ModelOnCache
+from triforce_core.drafters.model import ModelOnCache
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.indexed import IndexedCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedCache
 from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama

@@ -86,11 +86,11 @@ def test_drafts_are_paired_with_reasons(shelf: Path) -> None:
 def test_what_does_not_fit_says_what_would(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The room is made so that the large model fits with less context than was asked for."""
     from triforce_core.device.memory_plan import Room
-    from triforce_core.engine import planning
+    from triforce_core.engine import memory
 
     roomy = found(shelf, max_context=4096)["large"].info.plan
     free = roomy.need - roomy.reserve + 512 * 2**20 - roomy.kv // 2  # 512 MiB: the least that is kept free
-    monkeypatch.setattr(planning, "read_room", lambda *_: Room(host_free=free))
+    monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=free))
     large = found(shelf, max_context=4096)["large"]
     assert large.info is None and 256 < large.longest < 4096
     assert "4,096 tokens of context need" in large.problem and f"{large.longest:,} tokens fit" in large.problem

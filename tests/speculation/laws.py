@@ -7,9 +7,9 @@ import torch
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.chain import ModelDrafter
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
-from triforce_core.drafters.ngram import NGramDrafter, TextIndex
+from triforce_core.drafters.model import ModelDrafter
+from triforce_core.drafters.prompt_lookup import NGramDrafter, TextIndex
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.round import speculate
 

@@ -8,13 +8,13 @@ from speculation.laws import BOUND, PARAMS, START, completed, models, plain_law,
 from speculation.toy import enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
+from triforce_core.draft_length.acceptance import Acceptance, Hopes
+from triforce_core.draft_length.confidence import Confidence
+from triforce_core.draft_length.controller import Controller, RoundSeen, Ways
+from triforce_core.draft_length.costs import Costs, Curve
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
-from triforce_core.tuning.acceptance import Acceptance, Hopes
-from triforce_core.tuning.confidence import Confidence
-from triforce_core.tuning.controller import Controller, RoundSeen, Ways
-from triforce_core.tuning.costs import Costs, Curve
 
 DOUBTS = (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 

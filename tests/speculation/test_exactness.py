@@ -10,7 +10,7 @@ from speculation.laws import BOUND, PARAMS, START, EvenAfterTwo, Leaning, deviat
 from speculation.toy import Settling, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.chain import QUOTE, ModelDrafter
+from triforce_core.drafters.model import QUOTE, ModelDrafter
 from triforce_core.sampling import Sampler
 from triforce_core.speculation import verifier
 from triforce_core.speculation.draft import Draft, Verdict

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from triforce_core.speculation import tree
+from triforce_core.speculation import staged
 
 
 class TableModel:
@@ -28,7 +28,7 @@ class TableModel:
     def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
         self.length = len(context) + len(draft)
         parents = parents or range(-1, len(draft) - 1)
-        return torch.stack([self.row([*context, *tail]) for tail in tree.tails(draft, parents)])
+        return torch.stack([self.row([*context, *tail]) for tail in staged.tails(draft, parents)])
 
     room = 64
 

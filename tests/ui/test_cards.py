@@ -11,7 +11,7 @@ from little_books import wait_for, write_book
 from test_screens import ENTRY
 
 from triforce_core import SavedReadings
-from triforce_core.kv_cache.saved import ReadingKey
+from triforce_core.kv_cache.snapshot import ReadingKey
 from ui import shelf_strings
 from ui.panels import library
 from ui.readings import Readings, Room

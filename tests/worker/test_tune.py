@@ -10,9 +10,9 @@ from engine.tiny import document, write_model
 
 from triforce_core import __main__ as cli
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.draft_length.costs import Costs, Curve
 from triforce_core.engine import calibration
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress
-from triforce_core.tuning.costs import Costs, Curve
 from triforce_core.worker.client import EngineClient
 from ui import preflight
 from ui.arguments import engine_config, parse

@@ -291,8 +291,8 @@ def _folder(config: EngineConfig) -> Path:
 
 def _token_ids(config: EngineConfig, document: Document) -> tuple[int, ...]:
     """The document as the engine reads it, up to where the text goes on."""
-    from ..documents.prompt import PromptBuilder
     from ..engine.checkpoints import BUILTIN_FOLDER
+    from ..prompt.builder import PromptBuilder
     from ..tokenizer import Tokenizer
 
     folder = BUILTIN_FOLDER if config.model == "builtin" else _folder(config)
@@ -305,7 +305,7 @@ def _run_peer(config: EngineConfig, given: Namespace, title: str, token_ids: tup
               threads: int) -> dict[str, Any] | None:
     """None where its process failed (it has said why): what was measured before is not thrown away for it."""
     from ..engine.checkpoints import BUILTIN_FOLDER
-    from ..engine.dials import prefill_chunk
+    from ..engine.plan import prefill_chunk
     from ..model import find_model
     from .peer import PeerJob, run_peer
 

@@ -19,7 +19,7 @@ from ..device.bandwidth import timed
 from ..engine.checkpoints import BUILTIN_FOLDER
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.full import FullCache
-from ..kv_cache.indexed import IndexedCache
+from ..kv_cache.retrieval_indexed import IndexedCache
 from ..kv_cache.staging import StagingCache
 from ..model import Llama
 from ..model.graphs import CudaCapture, DeviceSlots

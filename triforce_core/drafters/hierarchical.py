@@ -18,7 +18,7 @@ from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, GoesOn
 from ..speculation.round import speculate
-from .chain import MAX_FORCED, QUOTE, ModelOnCache
+from .model import MAX_FORCED, QUOTE, ModelOnCache
 
 
 class HierarchicalDrafter(Drafter):
@@ -28,7 +28,7 @@ class HierarchicalDrafter(Drafter):
     Tokens that the document forces (verbatim quoting) are appended without asking any model: their
     distribution is one-hot at every tier.
 
-    lenience: of its reviews (see ``speculation.lenience``); what it hands up has the law that it says.
+    lenience: of its reviews (see ``research.lenience``); what it hands up has the law that it says.
     goes_on: asked before each round but the first; None: as many tokens as are asked for.
     follows: the model's cache copies the full one (retrieval); otherwise it lives on what this tier computes itself.
     """

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from ..documents.prompt import DocumentPrompt, PromptBuilder
-from ..drafters.chain import QUOTE
+from ..draft_length.controller import Choice
+from ..drafters.model import QUOTE
 from ..events import (
     AttendedChunk,
     Finished,
@@ -19,14 +19,14 @@ from ..events import (
     TokenChance,
 )
 from ..metrics import answer_stats
+from ..prompt.builder import DocumentPrompt, PromptBuilder
+from ..quotes.masks import QuoteReport
+from ..quotes.matcher import QuoteConstraint
 from ..speculation.drafter import Drafter
 from ..speculation.round import Round
-from ..tuning.controller import Choice
-from ..verbatim import QuoteConstraint
-from .attention_map import AttendedMap
+from .attention_report import AttendedMap
 from .decode_loop import Step
-from .dials import Dials
-from .quoting import QuoteReport
+from .plan import Dials
 
 _TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
 

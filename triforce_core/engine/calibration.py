@@ -2,7 +2,7 @@
 
 The text is made up: a few hundred tokens are read, and their keys and values fill the cache again and again up to each
 length of context. What a pass takes depends on how much it attends, not on what, so nobody waits for a long reading.
-What such drafts are worth would say nothing of real text: that is learnt from answers (``tuning.seen``).
+What such drafts are worth would say nothing of real text: that is learnt from answers (``draft_length.seen``).
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from time import perf_counter
 
 from ..config import SamplingParams, SpeculationConfig
 from ..device.memory import give_back, ran_out
-from ..drafters.device_tree import DeviceTree
-from ..drafters.tree import TreeDrafter
+from ..draft_length.costs import Curve, middle, quickest
+from ..draft_length.profile import TreeCosts
+from ..draft_length.selector import measure_costs
 from ..errors import NotEnoughMemoryError
 from ..events import MemoryPlan, PrefillProgress
 from ..kv_cache.full import FullCache
+from ..research.device_tree import DeviceTree
+from ..research.tree_drafter import TreeDrafter
 from ..sampling import Sampler
 from ..speculation.round import speculate
-from ..tuning.costs import Curve, middle, quickest
-from ..tuning.records import TreeCosts
-from .assembly import Hierarchy, dials_for
-from .attention_map import MASS_ROWS, AttentionMass
-from .dials import Dials
+from .attention_report import MASS_ROWS, AttentionMass
+from .build import Hierarchy, dials_for
+from .draft_model import SmallReading
 from .loading import Loaded, full_cache
 from .measured import Asked, Measured, other_budgets, tiers, where
-from .pacing import measure_costs
+from .plan import Dials
 from .prefill import prefill, prepare
-from .small_model import SmallReading
 
 _READ = 512  # made-up tokens that are really read
 ROOM = 256  # tokens of context that stay free behind what is measured, for drafts

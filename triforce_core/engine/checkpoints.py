@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..config import BUILTIN, EngineConfig
 from ..errors import ModelNotFoundError, TokenizerMismatchError
-from ..kv_cache.saved import fingerprint_files
+from ..kv_cache.snapshot import fingerprint_files
 from ..model import find_model
 from ..tokenizer import Tokenizer
 

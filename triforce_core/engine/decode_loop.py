@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-from ..drafters.chain import ModelOnCache
+from ..draft_length.controller import Choice
+from ..drafters.model import ModelOnCache
 from ..model import Llama
+from ..research.accumulated_mass import AccumulatedMass
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter
 from ..speculation.round import Round, speculate
-from ..tuning.controller import Choice
-from .accumulated import AccumulatedMass
-from .assembly import Hierarchy
-from .attention_map import AttendedMap, AttentionMass
+from .attention_report import AttendedMap, AttentionMass
+from .build import Hierarchy
 
 
 @dataclass(frozen=True, slots=True)

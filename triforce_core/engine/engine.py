@@ -16,8 +16,7 @@ from ..device.capability import describe, read_capability
 from ..device.memory import give_back, ran_out, read_use
 from ..device.shard import ALONE, Shard, require_gpus
 from ..documents.document import Document
-from ..documents.prompt import PROMPT_VERSION, DocumentPrompt, PromptBuilder
-from ..drafters.chain import ModelOnCache
+from ..drafters.model import ModelOnCache
 from ..errors import ConfigError, ContextTooLongError, NotEnoughDiskError, NotEnoughMemoryError
 from ..events import (
     DocumentFit,
@@ -31,12 +30,13 @@ from ..events import (
     Turn,
 )
 from ..kv_cache.full import FullCache
-from ..kv_cache.saved import ReadingKey, SavedReadings, token_digest
+from ..kv_cache.snapshot import ReadingKey, SavedReadings, token_digest
+from ..prompt.builder import PROMPT_VERSION, DocumentPrompt, PromptBuilder
 from .calibration import ROOM, calibrate, usual_lengths
 from .checkpoints import fingerprint
-from .dials import prefill_chunk
 from .loading import Loaded, choose, full_cache, load
 from .measured import Measured, in_words, open_records, subject
+from .plan import prefill_chunk
 from .prefill import prefill, prepare, restore
 from .session import AnswerEvent, Session
 

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ..drafters.chain import ModelDrafter, ModelOnCache
-from ..drafters.device_loop import DeviceLoop
-from ..drafters.device_tree import DeviceTree
+from ..drafters.graph_runner import DeviceLoop
 from ..drafters.hierarchical import HierarchicalDrafter
-from ..drafters.tree import A_PARTS, SMALL_MODELS, TreeDrafter
-from ..drafters.tree_loop import TreeLoop
+from ..drafters.model import ModelDrafter, ModelOnCache
 from ..kv_cache.base import KVCache
-from ..kv_cache.top_k import TopKCache
 from ..model.graphs import CudaCapture
+from ..research.device_tree import DeviceTree
+from ..research.top_k import TopKCache
+from ..research.tree_drafter import A_PARTS, SMALL_MODELS, TreeDrafter
+from ..research.tree_runner import TreeLoop
 from ..speculation.drafter import Drafter
-from .dials import Dials
 from .loading import Loaded
+from .plan import Dials
 
 
 def device_leads(loaded: Loaded) -> bool:

@@ -14,7 +14,7 @@ from ..device.capability import choose_threads, read_capability
 from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
-from ..drafters.chain import ModelOnCache
+from ..drafters.model import ModelOnCache
 from ..errors import ConfigError
 from ..events import LoadProgress, MemoryPlan, ModelInfo
 from ..kv_cache.full import FullCache
@@ -23,8 +23,8 @@ from ..model import Llama, ModelConfig, load_model, read_config, stored_as_int8
 from ..model.sharded import local_config
 from ..tokenizer import Tokenizer
 from .checkpoints import BUILTIN_FOLDER, fingerprint, model_folder, require_same_vocabulary, weight_files
-from .place import device_name, modes, number_type, place
-from .planning import Planner, limit_bytes, make_wish
+from .memory import Planner, limit_bytes, make_wish
+from .placement import device_name, modes, number_type, place
 
 
 @dataclass(frozen=True, slots=True)

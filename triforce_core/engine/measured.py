@@ -15,18 +15,18 @@ import torch
 from ..config import SamplingParams, SpeculationConfig
 from ..device.capability import read_capability
 from ..device.shard import Shard
-from ..drafters.chain import QUOTE, ModelOnCache
-from ..drafters.ngram import NGRAM
+from ..draft_length.costs import Costs
+from ..draft_length.plan import Changes, Lengths, Way, make_plan
+from ..draft_length.profile import Records, Subject
+from ..draft_length.seen import Pace, Seen
+from ..drafters.model import QUOTE, ModelOnCache
+from ..drafters.prompt_lookup import NGRAM
 from ..events import RoundEvent
 from ..kv_cache.full import FullCache
-from ..tuning.costs import Costs
-from ..tuning.plan import Changes, Lengths, Way, make_plan
-from ..tuning.records import Records, Subject
-from ..tuning.seen import Pace, Seen
-from .assembly import dials_for
-from .dials import Dials
+from .build import dials_for
+from .draft_model import SmallReading
 from .loading import Loaded
-from .small_model import SmallReading
+from .plan import Dials
 
 _CHANCE = "where chance decides, the text of a seed depends on how it is drafted, so no other settings are tried"
 _NEVER = "not measured on this machine yet: python -m triforce_core tune"

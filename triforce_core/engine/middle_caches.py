@@ -8,17 +8,17 @@ from typing import Any
 from torch import Tensor
 
 from ..config import HEAVY_HITTERS
-from ..drafters.chain import MAX_FORCED
-from ..drafters.ngram import MOST_COPIED
+from ..drafters.model import MAX_FORCED
+from ..drafters.prompt_lookup import MOST_COPIED
 from ..errors import ConfigError
 from ..kv_cache.full import FullCache
-from ..kv_cache.heavy_hitter import HeavyHitterCache
-from ..kv_cache.indexed import IndexedCache
 from ..kv_cache.offloaded import OffloadedCache
-from ..kv_cache.retrieval import RetrievalCache
-from ..kv_cache.top_k import TopKCache
+from ..kv_cache.retrieval_copied import RetrievalCache
+from ..kv_cache.retrieval_indexed import IndexedCache
 from ..model import Llama
-from .dials import Dials
+from ..research.heavy_hitter import HeavyHitterCache
+from ..research.top_k import TopKCache
+from .plan import Dials
 
 PartCache = RetrievalCache | IndexedCache | TopKCache  # each follows its full cache
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
-from ..drafters.chain import ModelOnCache
+from ..drafters.model import ModelOnCache
 from ..events import PrefillProgress
 from ..kv_cache.full import FullCache
-from ..kv_cache.saved import DamagedReading, ReadingKey, SavedReadings
+from ..kv_cache.snapshot import DamagedReading, ReadingKey, SavedReadings
 
 
 def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled: Callable[[], bool],

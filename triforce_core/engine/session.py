@@ -11,30 +11,30 @@ from typing import Any
 
 from ..config import HEAVY_HITTERS, SamplingParams, SpeculationConfig
 from ..device.stage_clock import Moment
-from ..documents.prompt import DocumentPrompt, PromptBuilder
-from ..drafters.chain import ModelOnCache
-from ..drafters.ngram import TextIndex
+from ..draft_length.controller import Choice
+from ..draft_length.selector import Pacing
+from ..drafters.model import ModelOnCache
+from ..drafters.prompt_lookup import TextIndex
 from ..errors import ContextTooLongError
 from ..events import Finished, FinishReason, PrefillProgress, QuoteEvent, RoundEvent, TextDelta, Turn
 from ..kv_cache.offloaded import OffloadedCache
 from ..metrics import generated_tokens
+from ..prompt.builder import DocumentPrompt, PromptBuilder
+from ..quotes.masks import AnyWords, QuoteMasks
+from ..quotes.matcher import QuoteConstraint
+from ..research.accumulated_mass import AccumulatedMass
 from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
-from ..tuning.controller import Choice
-from ..verbatim import QuoteConstraint
-from .accumulated import AccumulatedMass
 from .answer import Answer, Prompt
-from .assembly import Hierarchy, dials_for
-from .attention_map import MASS_ROWS, AttendedMap, AttentionMass
+from .attention_report import MASS_ROWS, AttendedMap, AttentionMass
+from .build import Hierarchy, dials_for
 from .decode_loop import DecodeLoop
-from .dials import Dials
+from .draft_model import SmallReading
 from .loading import Loaded
 from .measured import Asked, Measured
-from .pacing import Pacing
+from .plan import Dials
 from .prefill import prefill
-from .quoting import AnyWords, QuoteMasks
-from .rehearsal import questions
-from .small_model import SmallReading
+from .warm_up import questions
 
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.

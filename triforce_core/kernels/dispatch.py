@@ -68,15 +68,15 @@ def choose_kernels(device: torch.device) -> Kernels:
         return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, cpu.make_linear,
                        cpu.Attention())
     if device.type == "cuda" and find_spec("triton") is not None:
-        from . import triton_attention, triton_dense, triton_indexed, triton_law, triton_linear, triton_ops
+        from . import triton_attention, triton_dense, triton_indexed, triton_linear, triton_ops, triton_probs
 
         natively = torch.cuda.get_device_capability(device) >= (8, 0)
         return Kernels("triton", gpu.rms_norm, triton_ops.add_rms_norm, triton_ops.rotate, triton_ops.swiglu,
                        triton_dense.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
                        triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
                        triton_linear.quantize_linear, (torch.bfloat16,) if natively else (), triton_ops.look_ahead,
-                       laws=triton_law.laws, pick=triton_law.pick, law_width=triton_law.MOST,
-                       sureness=triton_law.sureness, alike_rows=triton_attention.alike_rows)
+                       laws=triton_probs.laws, pick=triton_probs.pick, law_width=triton_probs.MOST,
+                       sureness=triton_probs.sureness, alike_rows=triton_attention.alike_rows)
     return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
                    sdpa.attention)
 

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..device.beside import sent
 from ..device.shard import ALONE, Shard
+from ..device.side_stream import sent
 from ..kernels import (
     HEAD_KIND,
     WEIGHT_KINDS,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from . import tree
+from . import staged
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,19 @@ class Draft:
     def families(self) -> list[list[int]]:
         """See ``tree.families``."""
         if self.parents:
-            return tree.families(self.parents)
+            return staged.families(self.parents)
         return [[i] for i in range(len(self.token_ids))] + [[]]
 
     @property
     def tails(self) -> list[list[int]] | None:
         """Of a tree: the tokens on the way to each row (see ``tree.tails``). None: of a chain, row i has the first i.
         """
-        return tree.tails(self.token_ids, self.parents) if self.parents else None
+        return staged.tails(self.token_ids, self.parents) if self.parents else None
 
     @property
     def depth(self) -> int:
         """Tokens along its longest path."""
-        return 1 + max(tree.depths(self.parents)) if self.parents else len(self.token_ids)
+        return 1 + max(staged.depths(self.parents)) if self.parents else len(self.token_ids)
 
     def first(self, count: int) -> Draft:
         """Its first tokens, of a tree its first levels: any beginning of a draft is a draft."""
@@ -66,7 +66,7 @@ class Draft:
         if not self.parents:
             return Draft(self.token_ids[:count], self.laws[:count], self.origins[:count], self.givers[:count],
                          sureness=self.sureness[:count])
-        return self._only([i for i, depth in enumerate(tree.depths(self.parents)) if depth < count])
+        return self._only([i for i, depth in enumerate(staged.depths(self.parents)) if depth < count])
 
     def smaller(self, size: int) -> Draft:
         """At most so many tokens, the last ones left out: no token of a draft needs those behind it."""

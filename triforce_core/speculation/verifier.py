@@ -20,10 +20,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..research.lenience import drafted_laws, lenient_draws, lenient_laws
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 from .draft import Draft, Verdict
-from .lenience import drafted_laws, lenient_draws, lenient_laws
-from .tree_tensors import OnDevice
+from .staged_tensors import OnDevice
 
 
 class Rows(Protocol):

@@ -1,0 +1,145 @@
+"""Answers that were recorded once, drafted again with any lengths: what a controller gains, without a model or a clock.
+
+traces/*.json: by workload and temperature, the answers of the built-in pair at 30,000 tokens (Moby Dick, Bleak House
+too where it goes on or is asked; for code and table what the benchmark makes), token by token. forced: the document
+left one choice. right: how likely the full cache accepts what the retrieval tier drafts there, with the true text
+before it, once for each of ``AGO``: so many tokens after its chunks were chosen. below: how likely the retrieval tier
+accepts the small model's token. At temperature 0 both are 0 or 1, above it the share of the two laws that is common to
+both (the chance of rejection sampling). sure: how sure the retrieval tier was, for each row of right (see
+``draft_length.confidence``). Base64's letters are 0 to 63 of 63. ``tests.draft_length.record`` makes them."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from triforce_core.draft_length.controller import Choice, Controller, RoundSeen
+from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.drafters.model import MAX_FORCED
+
+WORKLOADS = ("continue", "questions", "summary", "code", "table")
+TEMPERATURES = (0.0, 0.6, 1.0)
+AGO = (0, 2, 5, 10, 17, 27)
+LIMIT = 128  # tokens of an answer, unless it ended itself
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+# Two cores of a Zen 5 EPYC, bf16, 30,000 tokens, medians of nine.
+MEASURED = Costs(
+    plain=27.2,
+    verify=Curve(((1, 27.2), (2, 30.5), (3, 34.0), (5, 38.5), (7, 45.0), (9, 48.5), (11, 52.8), (15, 61.0), (21, 73.0),
+                  (29, 86.0), (33, 92.0), (41, 110.0), (61, 131.0))),
+    steps={0: 3.5, 1: 4.6, 2: 5.6, 3: 6.4, 4: 8.4, 6: 10.0}, choose=4.7)
+# An H200, bf16, 124,000 tokens, the pair grown to llama3-8b.
+ON_A_GPU = Costs(plain=8.2, verify=Curve(((3, 8.6), (18, 10.0), (33, 10.6))), steps={1: 2.95, 2: 3.08, 4: 3.32},
+                 choose=3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One answer. See the module for the fields."""
+
+    forced: list[bool]
+    right: list[list[float]]
+    below: list[float]
+    sure: list[list[float]]
+
+    @classmethod
+    def of(cls, workload: str, temperature: float) -> list[Trace]:
+        found = json.loads((Path(__file__).parent / "traces" / f"{workload}.json").read_text())[f"{temperature:.1f}"]
+        return [cls([letter == "1" for letter in each["forced"]], [_shares(row) for row in each["right"]],
+                    _shares(each["below"]), [_shares(row) for row in each["sure"]]) for each in found]
+
+    def __len__(self) -> int:
+        return len(self.forced)
+
+    @property
+    def ends_itself(self) -> bool:
+        return len(self) < LIMIT
+
+    def odds(self, began: int, place: int) -> float:
+        """That a token at ``place`` is right, drafted in a round that began at ``began``; behind the end as before."""
+        return self.right[_row(began, place)][place % len(self)]
+
+    def sureness(self, began: int, place: int) -> float:
+        """Of such a token."""
+        return self.sure[_row(began, place)][place % len(self)]
+
+    def run(self, place: int) -> int:
+        """Tokens from there on that the document forces."""
+        count = 0
+        while count < MAX_FORCED and self.forced[(place + count) % len(self)]:
+            count += 1
+        return count
+
+
+class Replay:
+    """One answer, written by rounds of any lengths."""
+
+    def __init__(self, trace: Trace, seed: int, costs: Costs = MEASURED) -> None:
+        self._trace, self._costs, self._chance, self._at = trace, costs, random.Random(seed), 0
+
+    def spend(self, lengths: Choice | Controller) -> float:
+        """Milliseconds of the whole answer."""
+        spent = 0.0
+        while self._at < len(self._trace):
+            choice = lengths if isinstance(lengths, Choice) else lengths.next()
+            seen = self._round(choice)
+            spent += seen.draft_ms + seen.verify_ms + seen.other_ms
+            if isinstance(lengths, Controller):
+                lengths.learn(seen)
+        return spent
+
+    def _round(self, choice: Choice) -> RoundSeen:
+        trace, costs, left = self._trace, self._costs, len(self._trace) - self._at
+        wanted = choice.gamma2 if trace.ends_itself else min(choice.gamma2, left - 1)
+        forced, right, sure, steps, tested, stood = self._draft(choice, wanted, left)
+        if choice.most is not None:
+            del forced[choice.most :], right[choice.most :]
+        accepted = right.index(False) if False in right else len(right)
+        self._at += min(accepted + 1, left)
+        return RoundSeen(choice, forced, min(accepted + 1, len(forced)), accepted, steps, (tested, stood),
+                         steps * costs.steps[choice.gamma1],
+                         costs.verify.at(len(forced) + 1) if wanted else costs.plain, costs.choose if wanted else 0.0,
+                         sure)
+
+    def _draft(self, choice: Choice, wanted: int,
+               left: int) -> tuple[list[bool], list[bool], list[float], int, int, int]:
+        """Of each drafted token whether it was forced and is right; how sure its tier was of the others; the middle
+        tier's passes; what it tested of the tier below, and let stand."""
+        trace, place, gamma1 = self._trace, self._at, choice.gamma1
+        forced: list[bool] = []
+        right: list[bool] = []
+        sure: list[float] = []
+        steps = tested = stood = 0
+        while len(forced) < wanted and not (trace.ends_itself and len(forced) >= left and all(right[:left])):
+            if steps and choice.goes_on is not None and not choice.goes_on(sure, len(forced), 0):
+                break
+            run = trace.run(place)
+            count = run or 1
+            if not run:
+                steps += 1
+                while count <= gamma1 and not trace.forced[(place + count - 1) % len(trace)]:
+                    tested += 1
+                    if not self._happens(trace.below[(place + count - 1) % len(trace)]):
+                        break
+                    stood += 1
+                    count += 1
+            forced += [bool(run)] * count
+            sure += [] if run else [trace.sureness(self._at, place + i) for i in range(count)]
+            right += [bool(run) or self._happens(trace.odds(self._at, place + i)) for i in range(count)]
+            place += count
+        if trace.ends_itself and all(right[:left]):
+            del forced[left:], right[left:]
+        return forced, right, sure, steps, tested, stood
+
+    def _happens(self, odds: float) -> bool:
+        return self._chance.random() < odds
+
+
+def _row(began: int, place: int) -> int:
+    return min(range(len(AGO)), key=lambda number: abs(AGO[number] - (place - began)))
+
+
+def _shares(letters: str) -> list[float]:
+    return [LETTERS.index(letter) / 63 for letter in letters]

@@ -1,0 +1,119 @@
+"""The controller on recorded answers, against every fixed pair of lengths and plain decoding. No model, no clock."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from math import exp, log
+
+import pytest
+
+from tests.draft_length.replay import MEASURED, ON_A_GPU, TEMPERATURES, WORKLOADS, Replay, Trace
+from triforce_core.draft_length.acceptance import Acceptance
+from triforce_core.draft_length.confidence import Confidence
+from triforce_core.draft_length.controller import Choice, Controller, Ways
+from triforce_core.draft_length.selector import DOUBTS, QUOTING, hopes
+from triforce_core.kernels import ALIKE_ROWS
+
+GAMMA1S, GAMMA2S = (0, 1, 2, 3, 4, 6), (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28)
+LENGTHS = (2, 4, 6, 8, 12, 16, 24, 32)  # on a GPU
+USUAL = Choice(2, 10)
+CELLS = list(product(WORKLOADS, TEMPERATURES))
+
+
+def seeds(temperature: float) -> range:
+    return range(6 if temperature else 1)
+
+
+@cache
+def fixed(workload: str, temperature: float, lengths: Choice) -> float:
+    """Milliseconds per token."""
+    traces = Trace.of(workload, temperature)
+    spent = [Replay(trace, seed).spend(lengths) for seed in seeds(temperature) for trace in traces]
+    return sum(spent) / len(seeds(temperature)) / sum(map(len, traces))
+
+
+@cache
+def chosen(workload: str, temperature: float) -> float:
+    """The same, lengths chosen as the engine does: above temperature 0 each answer learns from nothing."""
+    traces, spent = Trace.of(workload, temperature), 0.0
+    for seed in seeds(temperature):
+        made = controller(workload, temperature)
+        if not temperature:
+            Replay(traces[0], seed).spend(made)  # as a benchmark's warm-up
+        for trace in traces:
+            made = controller(workload, temperature) if temperature else made
+            spent += Replay(trace, seed).spend(made)
+    return spent / len(seeds(temperature)) / sum(map(len, traces))
+
+
+def controller(workload: str, temperature: float) -> Controller:
+    hoped = QUOTING if workload == "questions" else hopes("retrieval", temperature)
+    ways = Ways(GAMMA1S, GAMMA2S, True, True, ALIKE_ROWS - 1)
+    return Controller(MEASURED, ways, Acceptance(hoped), clocks=False,
+                      confidence=Confidence(DOUBTS[temperature > 0]))
+
+
+def best(workload: str, temperature: float) -> float:
+    return min(fixed(workload, temperature, Choice(*lengths)) for lengths in product(GAMMA1S, GAMMA2S))
+
+
+def mean(ratios: list[float]) -> float:
+    return exp(sum(map(log, ratios)) / len(ratios))
+
+
+@pytest.mark.parametrize(("workload", "temperature"), CELLS)
+def test_near_the_best_fixed_lengths_wherever_they_are(workload, temperature):
+    """The best of 66 was chosen with knowledge of the answer, and of so few rounds partly by luck."""
+    assert best(workload, temperature) > 0.9 * chosen(workload, temperature)
+
+
+@pytest.mark.parametrize(("temperature", "share", "gain"), [(0.0, 1.0, 1.15), (0.6, 0.94, 1.05), (1.0, 0.94, 1.05)])
+def test_over_five_workloads_they_beat_the_usual_lengths(temperature, share, gain):
+    assert mean([best(name, temperature) / chosen(name, temperature) for name in WORKLOADS]) > share
+    assert mean([fixed(name, temperature, USUAL) / chosen(name, temperature) for name in WORKLOADS]) > gain
+
+
+@pytest.mark.parametrize(("workload", "temperature"), CELLS)
+def test_never_slower_than_plain_decoding_nor_much_than_the_usual_lengths(workload, temperature):
+    assert chosen(workload, temperature) < MEASURED.plain / 0.97
+    assert chosen(workload, temperature) < fixed(workload, temperature, USUAL) / 0.95
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_where_rows_cost_little_a_quotation_is_drafted_whole(temperature):
+    """How far forced runs reach is known roughly; drafts that end within one cost a round more."""
+    traces, lengths = Trace.of("questions", temperature), list(product((1, 2, 4), LENGTHS))
+    ways, mine = Ways((1, 2, 4), LENGTHS, True, True), 0.0
+    made = Controller(ON_A_GPU, ways, Acceptance(QUOTING), clocks=False, confidence=Confidence(DOUBTS[temperature > 0]))
+    cases = list(product(seeds(temperature), traces))
+    for seed, trace in cases:
+        mine += Replay(trace, seed, ON_A_GPU).spend(made)
+    theirs = min(sum(Replay(trace, seed, ON_A_GPU).spend(Choice(*pair)) for seed, trace in cases) for pair in lengths)
+    assert theirs > 0.93 * mine
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("costs", [MEASURED, ON_A_GPU], ids=["CPU", "GPU"])
+def test_ending_drafts_where_they_are_unsure_earns_its_place(temperature, costs):
+    """Over all texts that are no quotations, against the same controller without it."""
+    gains = []
+    gamma1s, gamma2s, most = (GAMMA1S, GAMMA2S, ALIKE_ROWS - 1) if costs is MEASURED else ((1, 2, 4), LENGTHS, None)
+    for workload in (name for name in WORKLOADS if name != "questions"):
+        spent = []
+        for confidence in (None, DOUBTS[temperature > 0]):
+            spent.append(0.0)
+            for seed, trace in product(seeds(temperature), Trace.of(workload, temperature)):
+                made = Controller(costs, Ways(gamma1s, gamma2s, True, True, most),
+                                  Acceptance(hopes("retrieval", temperature)), clocks=False,
+                                  confidence=confidence and Confidence(confidence))
+                spent[-1] += Replay(trace, seed, costs).spend(made)
+        gains.append(spent[0] / spent[1])
+    assert mean(gains) > (1.02 if temperature == 0 else 1.01)
+
+
+def test_there_is_something_to_choose():
+    """No fixed pair of lengths is good everywhere, or the tests above would show little."""
+    pairs = [Choice(*lengths) for lengths in product(GAMMA1S, GAMMA2S)]
+    worst = {lengths: min(best(*cell) / fixed(*cell, lengths) for cell in CELLS) for lengths in pairs}
+    assert max(worst.values()) < 0.85

@@ -1,0 +1,120 @@
+"""Copies straight for the full cache, or another drafter: who writes a round, and what each is told of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.drafters.test_prompt_lookup import Fussy
+from tests.research.test_cascade import DOCUMENT, GREEDY, Fixed
+from triforce_core.config import SamplingParams
+from triforce_core.drafters.prompt_lookup import NGRAM, NGramDrafter, TextIndex
+from triforce_core.drafters.router import Either
+from triforce_core.sampling import Sampler
+
+LONG = [*range(10, 90), 5, 6, 7]
+REPEATED = [*LONG, *LONG]
+
+
+def either(document: list[int], *token_ids: int, price: float = 0.25, lengths: tuple[int, ...] = ()) -> Either:
+    return Either(Fixed(*token_ids), NGramDrafter(TextIndex(document), 16), 16, price, lengths)
+
+
+def round_of(drafter: Either, context: list[int], truth: list[int]) -> list[str]:
+    """Who gave the tokens of a round after which the context goes on with ``truth``; nothing of it is tested here."""
+    draft = drafter.propose(context, 4, GREEDY)
+    drafter.settle([*context, *truth], committed=True)
+    return draft.given_by(drafter.tier)
+
+
+def test_copies_prove_themselves_in_rounds_that_another_writes() -> None:
+    drafter, context = either(LONG, 99, 98, 97, 96), list(LONG)
+    wrote = []
+    for start in range(0, 60, 2):  # the text repeats itself, two tokens a round
+        wrote.append(round_of(drafter, context, LONG[start : start + 2])[0])
+        context += LONG[start : start + 2]
+    assert wrote[0] == "draft" and wrote[-1] == NGRAM
+    assert wrote == sorted(wrote), "once they are known to be right they write every round"
+    asked = drafter.first.asked
+    assert round_of(drafter, context, LONG[60:62])[0] == NGRAM and drafter.first.asked == asked
+
+
+def test_copies_that_are_wrong_never_write() -> None:
+    drafter, context = either(LONG, 1, 2, 3, 4), list(LONG)
+    for number in range(40):
+        new = [*range(1000 + 5 * number, 1004 + 5 * number), 10 + number % 50]
+        assert NGRAM not in round_of(drafter, context, new)
+        context += new
+
+
+@pytest.mark.parametrize(("price", "writer"), [(0.0, "draft"), (1.0, NGRAM)])
+def test_the_dearer_the_other_is_the_sooner_copies_write(price: float, writer: str) -> None:
+    drafter, context = either(LONG, 1, 2, 3, 4, price=price), list(LONG)
+    for start in range(0, 40, 4):
+        round_of(drafter, context, LONG[start : start + 4])
+        context += LONG[start : start + 4]
+        drafter.copies._gate.learn(6, 8, 6)  # three of four are right: three tokens a copy, and the other brings five
+    assert round_of(drafter, [*context], LONG[40:45])[0] == writer
+
+
+@pytest.mark.parametrize(("temperature", "writer"), [(0.0, NGRAM), (1.0, "draft")])
+def test_copies_may_be_left_to_answers_that_are_decided_by_draws(temperature: float, writer: str) -> None:
+    drafter = Either(Fixed(1), NGramDrafter(TextIndex(LONG), 16), 16, 4.0, by_draws_only=True)
+    sampler, context = Sampler(SamplingParams(temperature=temperature)), list(LONG)
+    for start in range(0, 60, 2):
+        draft = drafter.propose(context, 4, sampler)
+        context += LONG[start : start + 2]
+        drafter.settle(context, committed=True)
+    assert draft.given_by(drafter.tier)[0] == writer
+
+
+def test_a_copy_has_one_of_the_given_lengths() -> None:
+    drafter, context = either(LONG, 1, lengths=(8, 3)), list(LONG)
+    seen = set()
+    for start in range(0, 60, 2):
+        draft = drafter.propose(context, 4, GREEDY)
+        if draft.given_by("draft")[0] == NGRAM:
+            seen.add(len(draft.token_ids))
+        drafter.settle([*context, *LONG[start : start + 2]], committed=True)
+        context += LONG[start : start + 2]
+    assert seen == {8} or seen == {3, 8}
+
+
+def test_short_drafts_are_not_charged_for_long_ones() -> None:
+    """Copies of a token that come true now and then stand against drafts that bring two for a token's price."""
+    drafter, context = either([*DOCUMENT, *LONG], 1, price=0.1), list(LONG)
+    for number in range(60):
+        new = [2000 + number, 10 + number % 60]
+        assert NGRAM not in round_of(drafter, context, new)
+        context += new
+    assert drafter._drafted == pytest.approx(1.0) and drafter._brought == pytest.approx(2.0)
+
+
+def test_reset_forgets_what_each_has_brought() -> None:
+    drafter, context = either(DOCUMENT, 99), list(DOCUMENT)
+    for start in range(0, 40, 2):
+        round_of(drafter, context, DOCUMENT[start : start + 2])
+        context += DOCUMENT[start : start + 2]
+    drafter.reset()
+    assert drafter.propose(context, 4, GREEDY).given_by("draft") == ["draft"]
+
+
+def test_where_words_are_held_to_the_document_copies_are_not_asked() -> None:
+    """What is forced there both know, and what is open is short."""
+    sampler = Sampler(SamplingParams(), masks=Fussy())
+    drafter, context = either(LONG, 99, price=1e6), [*LONG, *LONG[:6]]
+    assert set(drafter.propose(context, 4, GREEDY).given_by("draft")) == {NGRAM}
+    assert drafter.propose(context, 4, sampler).given_by("draft") == ["draft"]
+
+
+def test_while_the_other_rests_only_proven_copies_are_made() -> None:
+    drafter, context = either(LONG, 99, 98), list(LONG)
+    assert drafter.begin(0) == 16
+    wrote = []
+    for start in range(0, 60, 2):
+        wrote += round_of(drafter, context, LONG[start : start + 2])[:1] or ["nobody"]
+        context += LONG[start : start + 2]
+    assert wrote[0] == "nobody" and wrote[-1] == NGRAM and wrote.count(NGRAM) > 10
+    assert not drafter.first.asked
+    drafter.copies.reset()
+    assert round_of(drafter, context, LONG[60:62]) == []
+    assert drafter.propose(LONG[:6], 4, Sampler(SamplingParams(), masks=Fussy())).token_ids == []

@@ -1,0 +1,55 @@
+"""Passes run ahead of an answer: they leave everything as it was."""
+
+from __future__ import annotations
+
+import torch
+from engine.tiny import write_model
+
+from triforce_core.drafters.model import ModelOnCache
+from triforce_core.engine.warm_up import any_width, questions
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.model import load_model
+
+
+def test_nothing_of_a_rehearsal_stays(tmp_path):
+    model = load_model(write_model(tmp_path / "model", layers=2, heads=2, seed=1))
+    full, twin = (ModelOnCache(model, FullCache(2, 2, 32, max_tokens=200, dtype=torch.float32)) for _ in range(2))
+    ids = torch.arange(3, 63).tolist()
+    for on in (full, twin):
+        on.feed(ids, 0)
+        on.commit()
+    watching = object()
+    full.observer, widths = watching, []
+    run = model.forward
+    model.forward = lambda token_ids, *given, **also: (widths.append(len(token_ids)), run(token_ids, *given, **also))[1]
+    for step in any_width(full, [full], 8, 4):
+        step()
+    assert set(widths) == {3, 7, 15} and full.observer is watching
+    full.observer = None
+    assert full.length == len(ids) and full.num_staged == 0
+    assert torch.equal(full.feed([7, 8], 2), twin.feed([7, 8], 2))
+
+
+def test_a_full_pass_that_takes_too_long_is_left_out(tmp_path):
+    model = load_model(write_model(tmp_path / "model", layers=2, heads=2, seed=1))
+    part = ModelOnCache(model, FullCache(2, 2, 32, max_tokens=200, dtype=torch.float32))
+    for step in any_width(None, [part], 8, 4):
+        step()
+    assert part.length == 0
+
+
+def test_made_up_questions_are_read_and_forgotten(tmp_path):
+    model = load_model(write_model(tmp_path / "model", layers=2, heads=2, seed=1))
+    full, twin = (ModelOnCache(model, FullCache(2, 2, 32, max_tokens=200, dtype=torch.float32)) for _ in range(2))
+    document = torch.arange(3, 63).tolist()
+    for on in (full, twin):
+        on.feed(document, 0)
+        on.commit()
+    widths = []
+    run = model.forward
+    model.forward = lambda token_ids, *given, **also: (widths.append(len(token_ids)), run(token_ids, *given, **also))[1]
+    for step in questions(full, 20):
+        step()
+    assert widths == [3, 8, 16], "longer ones have no room"
+    assert full.length == len(document) and full.num_staged == 0
+    assert torch.equal(full.feed([7, 8], 2), twin.feed([7, 8], 2))

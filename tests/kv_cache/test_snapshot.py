@@ -1,0 +1,213 @@
+"""A saved reading comes back bit for bit, or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from triforce_core.errors import NotEnoughDiskError
+from triforce_core.kv_cache import snapshot
+from triforce_core.kv_cache.snapshot import DamagedReading, ReadingKey, SavedReadings, fingerprint_files, token_digest
+
+KEY = ReadingKey("doc", token_digest([1, 2, 3]), "model", "tokenizer", "float32", "1", (("rope", "none"),))
+
+
+def make_layers(dtype: torch.dtype = torch.float32, tokens: int = 37, layers: int = 3) -> list:
+    """Keys and values as slices of larger buffers, as a full cache holds them."""
+    torch.manual_seed(tokens)
+    return [tuple(torch.randn(4, tokens + 11, 8).to(dtype)[:, :tokens] for _ in "kv") for _ in range(layers)]
+
+
+@pytest.fixture
+def readings(tmp_path: Path) -> SavedReadings:
+    return SavedReadings(tmp_path / "kv", 10**9)
+
+
+def assert_same(reading: snapshot.Reading, layers: list) -> None:
+    restored = list(reading.layers())
+    assert len(restored) == len(layers)
+    for (k, v), (k2, v2) in zip(layers, restored, strict=True):
+        assert k2.dtype == k.dtype and torch.equal(k, k2) and torch.equal(v, v2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_round_trip(readings: SavedReadings, dtype: torch.dtype) -> None:
+    layers = make_layers(dtype)
+    extras = {"chosen": torch.arange(9), "means": torch.randn(2, 3).bfloat16(), "none": torch.empty(0)}
+    fractions = list(readings.save_steps(KEY, layers, read_seconds=41.5, title="A book", extras=extras))
+    assert fractions == sorted(fractions) and fractions[-1] == 1.0
+    with readings.load(KEY) as reading:
+        assert (reading.tokens, reading.read_seconds, reading.num_layers) == (37, 41.5, 3)
+        assert_same(reading, layers)
+        restored = reading.extras()
+        assert restored.keys() == extras.keys()
+        assert all(torch.equal(restored[name], tensor) for name, tensor in extras.items())
+
+
+@pytest.mark.parametrize("change", [
+    {"document": "other"}, {"tokens": "other"}, {"model": "other"}, {"tokenizer": "other"}, {"dtype": "bfloat16"},
+    {"prompt_version": "2"}, {"settings": (("rope", "yarn"),)}, {"settings": ()},
+])
+def test_every_part_of_the_key_counts(readings: SavedReadings, change: dict) -> None:
+    readings.save(KEY, make_layers(), read_seconds=1)
+    assert readings.load(replace(KEY, **change)) is None
+    assert readings.load(KEY) is not None
+
+
+def test_a_file_under_another_keys_name_is_refused_and_removed(readings: SavedReadings) -> None:
+    other = replace(KEY, document="other")
+    path = readings.save(KEY, make_layers(), read_seconds=1)
+    os.replace(path, readings.folder / f"{other.digest}.kv")
+    assert readings.load(other) is None
+    assert not list(readings.folder.glob("*.kv"))
+
+
+def test_every_damaged_byte_is_noticed(readings: SavedReadings) -> None:
+    layers = make_layers(tokens=5, layers=1)
+    path = readings.save(KEY, layers, read_seconds=1)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x10
+        path.write_bytes(damaged)
+        reading = readings.load(KEY)
+        if reading is None:
+            assert not path.exists()
+            continue
+        try:
+            assert_same(reading, layers)  # padding: harmless
+        except DamagedReading:
+            assert not path.exists()
+
+
+@pytest.mark.parametrize("length", [0, 5, 30, 200, -1])
+def test_truncated(readings: SavedReadings, length: int) -> None:
+    path = readings.save(KEY, make_layers(), read_seconds=1)
+    path.write_bytes(path.read_bytes()[:length])
+    assert readings.load(KEY) is None
+    assert not path.exists()
+
+
+def test_another_format_is_read_again(readings: SavedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings.save(KEY, make_layers(), read_seconds=1)
+    monkeypatch.setattr(snapshot, "FORMAT", snapshot.FORMAT + 1)
+    assert readings.load(KEY) is None
+
+
+def test_an_abandoned_save_leaves_nothing(readings: SavedReadings) -> None:
+    steps = readings.save_steps(KEY, make_layers(), read_seconds=1)
+    next(steps)
+    steps.close()
+    assert [path.name for path in readings.folder.iterdir()] == [".lock"]
+    assert readings.load(KEY) is None
+
+
+def test_least_recently_used_goes_first(readings: SavedReadings) -> None:
+    keys = [replace(KEY, document=f"doc{i}") for i in range(4)]
+    paths = []
+    for age, key in enumerate(keys[:3]):
+        paths.append(readings.save(key, make_layers(), read_seconds=1))
+        os.utime(paths[-1], (1000 + age, 1000 + age))
+    readings.load(keys[0])  # used just now
+    readings.quota_bytes = sum(info.bytes for info in readings.list())
+    readings.save(keys[3], make_layers(), read_seconds=1)
+    assert {info.document for info in readings.list()} == {"doc0", "doc2", "doc3"}
+
+
+def test_over_quota_is_refused_and_evicts_nothing(readings: SavedReadings) -> None:
+    readings.save(KEY, make_layers(), read_seconds=1)
+    readings.quota_bytes = 100
+    with pytest.raises(NotEnoughDiskError, match="quota"):
+        readings.save(replace(KEY, document="other"), make_layers(), read_seconds=1)
+    assert readings.load(KEY) is not None
+
+
+def test_a_full_disk_is_refused_before_writing(readings: SavedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(snapshot.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
+    with pytest.raises(NotEnoughDiskError, match="free"):
+        readings.save(KEY, make_layers(), read_seconds=1)
+    assert not list(readings.folder.glob("*.kv"))
+
+
+def test_a_disk_that_fills_up_while_writing(readings: SavedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(snapshot, "_write_tensor", full)
+    with pytest.raises(NotEnoughDiskError):
+        readings.save(KEY, make_layers(), read_seconds=1)
+    assert [path.name for path in readings.folder.iterdir()] == [".lock"]
+
+
+def test_a_folder_that_cannot_be_written(readings: SavedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the reading's fault: it stands in the cache, and the person is told why it is not kept."""
+    def read_only(*_: object, **__: object) -> int:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(snapshot.os, "open", read_only)
+    with pytest.raises(NotEnoughDiskError, match="Read-only file system"):
+        readings.save(KEY, make_layers(), read_seconds=1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
+def test_only_the_owner_may_look(readings: SavedReadings) -> None:
+    path = readings.save(KEY, make_layers(), read_seconds=1)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(readings.folder.stat().st_mode) == 0o700
+
+
+def test_list_and_delete(readings: SavedReadings) -> None:
+    assert readings.list() == () and readings.delete() == 0
+    readings.save(KEY, make_layers(), read_seconds=2, title="A book")
+    readings.save(replace(KEY, dtype="bfloat16"), make_layers(torch.bfloat16), read_seconds=2)
+    readings.save(replace(KEY, document="other"), make_layers(), read_seconds=2)
+    assert {info.title for info in readings.list()} == {"A book", ""}
+    assert readings.delete("doc") == 2
+    assert [info.document for info in readings.list()] == ["other"]
+    assert readings.delete() == 1 and not readings.list()
+
+
+def test_stale_temporaries_are_swept(readings: SavedReadings) -> None:
+    readings.folder.mkdir()
+    stale = readings.folder / ".x.1.1.tmp"
+    stale.write_bytes(b"x")
+    os.utime(stale, (1, 1))
+    readings.save(KEY, make_layers(), read_seconds=1)
+    assert not stale.exists()
+
+
+def test_processes_saving_and_loading_at_once(readings: SavedReadings) -> None:
+    program = (
+        "import sys; from pathlib import Path; sys.path.insert(0, 'tests/kv_cache')\n"
+        "from test_snapshot import KEY, SavedReadings, assert_same, make_layers\n"
+        "readings, layers = SavedReadings(Path(sys.argv[1]), 10**9), make_layers()\n"
+        "for _ in range(10):\n"
+        "    readings.save(KEY, layers, read_seconds=1)\n"
+        "    reading = readings.load(KEY)\n"
+        "    assert reading is not None\n"
+        "    assert_same(reading, layers)\n"
+    )
+    root = Path(__file__).parents[2]
+    children = [subprocess.Popen([sys.executable, "-c", program, str(readings.folder)], cwd=root,
+                                 env={**os.environ, "PYTHONPATH": str(root)}) for _ in range(2)]
+    assert [child.wait(120) for child in children] == [0, 0]
+    assert len(readings.list()) == 1
+
+
+def test_fingerprint_sees_names_and_contents(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.write_bytes(b"12")
+    b.write_bytes(b"3")
+    first = fingerprint_files([a, b])
+    assert first == fingerprint_files([b, a])
+    b.write_bytes(b"4")
+    assert fingerprint_files([a, b]) != first

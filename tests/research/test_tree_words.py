@@ -1,0 +1,192 @@
+"""Trees change the speed, never a word: whoever grows them, on every cache, with quotes, to the end of the context."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from engine.tiny import document, write_model
+
+from tests.model.tiny import attention, indexed_attention
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.drafters.graph_runner import DeviceLoop
+from triforce_core.drafters.hierarchical import HierarchicalDrafter
+from triforce_core.engine.engine import Engine
+from triforce_core.engine.plan import Dials
+from triforce_core.errors import ConfigError
+from triforce_core.events import Finished, RoundEvent
+from triforce_core.kv_cache.offloaded import OffloadedCache
+from triforce_core.kv_cache.retrieval_copied import RetrievalCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedCache
+from triforce_core.research.device_tree import DeviceTree
+from triforce_core.research.tree_runner import TreeLoop
+from triforce_core.research.tree_settings import TreeDials
+
+DIALS = {"budget": 128, "recent": 48, "window": 32}
+MADE = {"ordinary": {}, "offloaded": {"mode": "offload", "device": "cpu", "resident_layers": 1}, "in place": {},
+        "all offloaded": {"mode": "offload", "device": "cpu", "resident_layers": 0}}
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    """in place: with kernels that take what a GPU's take, so that the retrieval cache is an index."""
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("pair")
+    target = write_model(root / "target", layers=3, heads=4, seed=1)
+    draft = write_model(root / "draft", layers=1, heads=2, seed=2)
+    made = {}
+    for name, changes in MADE.items():
+        engine = Engine(EngineConfig(**{"model": str(target), "draft_model": str(draft), "dtype": "float32",
+                                        "threads": 1, "mode": "cpu", **changes}))
+        list(engine.load())
+        if name == "in place":
+            for model in (engine._loaded.target, engine._loaded.draft):
+                model.kernels = replace(model.kernels, attention=attention, indexed_attention=indexed_attention,
+                                        device_lengths=(32,), max_rows=64)
+        list(engine.open_document(document()))
+        made[name] = engine
+    return made
+
+
+def answer(led, *, tokens=40, temperature=0.0, **settings) -> tuple[Finished, list[RoundEvent]]:
+    sampling = SamplingParams(temperature=temperature, seed=5, max_new_tokens=tokens, stop_token_ids=())
+    speculation = SpeculationConfig(**{"verifier": "coupled", **DIALS, **settings})
+    *events, done = led.ask("Who found the lamp?", (), sampling, speculation)
+    return done, [event for event in events if isinstance(event, RoundEvent)]
+
+
+GROWERS = [{"tree_tier": "draft"}, {"tree_tier": "middle", "tree_size": 40}, {"middle_cache": "none"},
+           {"tree": "specinfer", "tree_tier": "middle", "tree_size": 12, "tree_depth": 4}, {"tree": "specinfer"}]
+HUNDREDS = {"tree_tier": "middle", "tree_size": 300, "tree_depth": 16}
+SKIPPING = {"small_model": "self-skip", "tree_tier": "draft"}
+FOR_ALL = [{"middle_cache": "streaming"}, {"middle_cache": "streaming", "tree_tier": "middle"}]
+ON_CHIP = [{"middle_cache": "h2o", "tree_tier": "middle"}, {"middle_cache": "streaming-h2o", "tree_tier": "middle"},
+           {"middle_cache": "top-k", "tree_tier": "middle"}, {"draft_cache": "cross"}]
+CASES = [*(("ordinary", grower) for grower in [*GROWERS, *FOR_ALL, *ON_CHIP]),
+         *(("offloaded", grower) for grower in [*GROWERS, *FOR_ALL]), *(("in place", grower) for grower in GROWERS),
+         # The host leads where the document's words are looked up.
+         *(("in place", {**grower, "quotes": "off"}) for grower in [SKIPPING, *GROWERS[1:3]])]
+
+
+@pytest.mark.parametrize(("name", "grower"), CASES, ids=str)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_same_words_as_plain_decoding(engines, name, grower, temperature, monkeypatch):
+    tokens, quotes = (16, "off") if "quotes" in grower else (40, "auto")
+    plain, _ = answer(engines["ordinary"], engine="autoregressive", temperature=temperature, tokens=tokens,
+                      quotes=quotes)
+    grown, step = [], DeviceTree._pass
+    monkeypatch.setattr(DeviceTree, "_pass", lambda *args: grown.append(step(*args)))
+    done, rounds = answer(engines[name], **{"tree": "sequoia", **grower}, temperature=temperature, tokens=tokens)
+    assert done.token_ids == plain.token_ids
+    assert bool(grown) == ("quotes" in grower)
+    tier = grower.get("middle_cache", "retrieval") if grower.get("tree_tier") == "middle" or (
+        name == "offloaded" and "tree_tier" not in grower and grower.get("middle_cache") != "none") else "draft"
+    assert {count.tier for count in done.stats.ranks} == {tier}
+    assert max(count.rank for count in done.stats.ranks) >= 1  # there were siblings
+    assert all(0 <= count.accepted <= count.tested for count in done.stats.ranks)
+    accepted = sum(count.accepted for count in done.stats.ranks)
+    assert done.stats.acceptance[tier].accepted >= accepted
+    assert accepted or "quotes" in grower  # random weights agree on quotations only
+    assert sum(event.passes[tier] for event in rounds) >= len(rounds)
+    drafter = engines[name]._session._hierarchy.drafter
+    assert not isinstance(drafter, DeviceLoop)
+    tiers = engines[name]._session._hierarchy.tiers
+    assert isinstance(tiers, (DeviceTree, TreeLoop)) == (name == "in place")
+    assert isinstance(tiers, HierarchicalDrafter) == (
+        name != "in place" and tier == "draft" and grower.get("middle_cache") != "none")
+    cache = engines[name]._session.full.cache
+    cache.check_integrity()
+    assert isinstance(cache, OffloadedCache) == (name == "offloaded")
+    part = engines[name]._session._hierarchy._part
+    if part is not None and grower.get("middle_cache") is None:
+        assert isinstance(part, IndexedCache if name == "in place" else RetrievalCache)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+@pytest.mark.parametrize("mode", ["on-chip", "offload"])
+def test_same_words_on_a_gpu(tmp_path_factory, mode):
+    """Also where chance decides on the device: siblings drawn at once, families tested side by side."""
+    root = tmp_path_factory.mktemp("pair")
+    folders = (write_model(root / "target", layers=3, heads=4, seed=1),
+               write_model(root / "draft", layers=1, heads=2, seed=2))
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode=mode,
+                                 resident_layers=1 if mode == "offload" else "auto"))
+    list(engine.load())
+    list(engine.open_document(document()))
+    for temperature, quotes in ((0.0, "off"), (1.0, "off"), (1.0, "on")):
+        plain, _ = answer(engine, engine="autoregressive", temperature=temperature, quotes=quotes)
+        for grower in [*GROWERS, *FOR_ALL, HUNDREDS, {**HUNDREDS, "tree_tier": "draft", "tree_depth": 5}]:
+            done, _ = answer(engine, **{"tree": "sequoia", **grower}, temperature=temperature, quotes=quotes)
+            assert done.token_ids == plain.token_ids, (grower, quotes)
+    for grower in [*GROWERS, HUNDREDS]:
+        done, _ = answer(engine, **{"tree": "sequoia", **grower}, verifier="rejection", temperature=1.0, quotes="off")
+        assert len(done.token_ids) == 40 and sum(count.tested for count in done.stats.ranks) > 20, grower
+
+
+def test_hundreds_of_guesses_stream_the_cache_once(engines):
+    """More than the newest tokens of a streamed layer that stay on the device; no layer comes twice for them."""
+    plain, singly = answer(engines["all offloaded"], engine="autoregressive", temperature=1.0, tokens=20)
+    done, rounds = answer(engines["all offloaded"], tree="sequoia", **HUNDREDS, temperature=1.0, tokens=20)
+    assert done.token_ids == plain.token_ids
+    assert sum(event.passes["retrieval"] for event in rounds) >= len(rounds)
+    cache = engines["all offloaded"]._session.full.cache
+    whole = 2 * cache.num_layers * cache.num_kv_heads * cache.head_dim * 4 * cache.length
+    for events in (singly[1:], rounds[1:]):  # the first layers may be there; staged tokens come along once
+        assert 0.3 * whole < sum(event.streamed_bytes for event in events) / len(events) <= 1.2 * whole
+    assert max(len(event.token_ids) for event in rounds) > 1
+
+
+def test_an_answer_may_end_anywhere_in_a_tree(engines):
+    whole, _ = answer(engines["ordinary"], engine="autoregressive")
+    for tokens in (1, 2, 3, 5, 8):
+        for name in MADE:
+            done, _ = answer(engines[name], tree="sequoia", tree_tier="middle", tree_size=64, tokens=tokens)
+            assert done.token_ids == whole.token_ids[:tokens]
+
+
+def test_a_tree_is_no_larger_than_the_context_has_room_for(tmp_path_factory):
+    root = tmp_path_factory.mktemp("short")
+    folders = write_model(root / "t", layers=2, heads=2, seed=1), write_model(root / "d", layers=1, heads=2, seed=2)
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
+                                 mode="cpu", max_context=700))
+    list(engine.load())
+    list(engine.open_document(document(sentences=34)))
+    ends = []
+    for settings in ({"engine": "autoregressive"}, {"tree": "sequoia", "tree_size": 60},
+                     {"tree": "sequoia", "tree_size": 60, "tree_tier": "middle"}):
+        done, _ = answer(engine, tokens=400, **settings)
+        assert done.reason == "context"
+        ends.append(done.token_ids)
+    assert ends[0] == ends[1] == ends[2]
+
+
+def decide(*, has_draft=True, context=30_000, offloaded=False, **wanted) -> Dials:
+    return Dials.decide(SpeculationConfig(**wanted), context_tokens=context, has_draft=has_draft, on_gpu=False,
+                        offloaded=offloaded)
+
+
+def test_who_grows_and_how_much():
+    assert (decide().tree, decide().tree_tier, decide().tree_size) == ("off", "none", 0)
+    small = decide(tree="sequoia")
+    assert (small.tree_tier, small.small_model, small.gamma1) == ("draft", True, small.tree_depth)
+    assert small.gamma2 == decide().gamma2 and "grown by the small model" in small.why
+    middle = decide(tree="sequoia", offloaded=True)
+    assert (middle.tree_tier, middle.small_model, middle.gamma2) == ("middle", False, middle.tree_depth)
+    assert middle.tree_size == 64 and "grown by the part of the cache" in middle.why
+    assert decide(tree="sequoia", small_model="off").tree_tier == "middle"
+    alone = decide(tree="specinfer", middle_cache="none", tree_size=6, tree_depth=3)
+    assert alone.gamma2 == 3 and "2 chains of 3 guesses" in alone.why
+    nobody = decide(tree="sequoia", tree_tier="draft", has_draft=False)
+    assert nobody.tree == "off" and "no small model to grow them" in nobody.why
+    assert decide(tree="sequoia", tree_tier="middle", context=100).tree == "off"
+    assert not decide(tree="sequoia", ngram="on").ngram
+    for offloaded, tier, most in ((True, "auto", 255), (False, "middle", 15), (False, "draft", 7)):
+        led = TreeDials.decide(SpeculationConfig(tree="sequoia", tree_tier=tier), small=True, middle=True,
+                               offloaded=offloaded, device_leads=True)
+        assert led.size == most and (led.size + 1) & led.size == 0  # whole passes, the token before it included
+    assert decide(tree="sequoia", tree_size=3).tree_depth == 3
+    for bad in ({"tree": "oak"}, {"tree_tier": "target"}, {"tree_size": 0}, {"tree_depth": 65}):
+        with pytest.raises(ConfigError, match=next(iter(bad))):
+            SpeculationConfig(**bad)

@@ -1,0 +1,75 @@
+"""A model on its cache, led by numbers on the device: where a drafter that runs without the host sits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ..kernels import Kernels
+from ..kv_cache.staging import StagingCache
+from ..model.graphs import DeviceSlots, StagesKV
+from ..model.rope import RotaryTable
+from ..sampling import DrawnChance, LawKind, TensorLaw, sureness
+from .model import ModelOnCache
+
+
+class DeviceModel(Protocol):
+    """``model.Llama`` as seen from here."""
+
+    config: Any
+    rope: RotaryTable
+    kernels: Kernels
+
+    def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor: ...
+
+
+class Seat:
+    """One tier's model on its cache, led by numbers on the device."""
+
+    def __init__(self, on: ModelOnCache, reread: int) -> None:
+        """reread: tokens up to the newest that a draft's first pass stages (again)."""
+        assert isinstance(on.cache, StagingCache)
+        self.on, self.cache, self._reread = on, on.cache, reread
+        self.model: DeviceModel = on.model  # type: ignore[assignment]
+        self._narrow = self.model.config.vocab_size <= self.model.kernels.law_width
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        return self.cache.addresses
+
+    def begin(self, context: Sequence[int], n: int) -> tuple[int, int]:
+        """Make ready for n tokens behind ``context``; -> position and slot of its last token."""
+        pending = context[self.on.length :]
+        if len(pending) > self._reread:
+            self.on.feed(pending[:-1], 0)
+            pending = pending[-1:]
+        self.cache.begin(len(pending) + n)  # buffers that must grow do it now
+        ahead = len(pending) - 1
+        self.model.rope.reserve(self.cache.length + ahead + n)
+        return self.cache.length + ahead, self.cache.next_slot + ahead
+
+    def law(self, kind: LawKind, dials: Tensor) -> TensorLaw:
+        return TensorLaw(kind, dials, self.model.kernels.laws if self._narrow else None)
+
+    def chance(self, numbers: Tensor) -> DrawnChance:
+        return DrawnChance(numbers, self.model.kernels.pick if self._narrow else None)
+
+    def sureness(self, logits: Tensor) -> Tensor:
+        """See sampling.sureness."""
+        return (self.model.kernels.sureness or sureness)(logits)
+
+    def logits(self, token_ids: Tensor, start: Tensor, steps: Tensor, rows: int) -> Tensor:
+        """[rows, V] after the last of token_ids [n]; steps [n]: how far behind the context's last token each is;
+        start [2]: that token's position and slot."""
+        slots = start[1:] + steps
+        place = DeviceSlots(self.cache, slots, (slots[-1:] + 1).int())
+        return self.model.forward_on_device(token_ids, start[:1] + steps, place, rows)
+
+    def branch(self, token_ids: Tensor, start: Tensor, steps: Tensor, slots: Tensor, stop: Tensor,
+               mask: Tensor) -> Tensor:
+        """[n, V] after each of token_ids [n], some of a tree's. start, steps: as above; slots [n], stop [1]: where each
+        goes and where the last slot ends, counted from the slot in start; mask: see ``DeviceSlots``."""
+        place = DeviceSlots(self.cache, start[1:] + slots, (start[1:] + stop).int(), mask)
+        return self.model.forward_on_device(token_ids, start[:1] + steps, place, len(token_ids))

@@ -1,0 +1,100 @@
+"""Two drafters for one reviewer: each round goes to the one that promises more tokens for its time.
+
+A long copy out of the document needs no model at all; where text is new, it is worth nothing (SuffixDecoding, arXiv
+2411.04975, section 4, falls back on a draft model likewise). What the copies would have brought is known in every
+round, also those in which the other drafter wrote: a guess costs nothing until somebody tests it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..events import RankCount, TierCount
+from ..research.cascade import added
+from ..sampling import Sampler
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+from .acceptance_estimator import PRICE
+from .prompt_lookup import NGramDrafter
+
+_FADING = 0.8  # of what ``first`` has brought, with every round of its own
+
+
+class Either(Drafter):
+    """``first``, or copies alone. Which of them depends on earlier rounds only, never on a clock: all ranks agree."""
+
+    def __init__(self, first: Drafter, copies: NGramDrafter, most: int, price: float,
+                 lengths: Sequence[int] = (), *, by_draws_only: bool = False) -> None:
+        """most: tokens of a copy. price: of a token by ``first``, in passes of the reviewer. lengths: of copies, where
+        not all are equally good (a captured pass has one width); the longest that fits is taken. by_draws_only: no
+        copies where chance decides."""
+        self.first, self.copies, self.tier = first, copies, first.tier
+        self._most, self._price, self._lengths = most, price, sorted(lengths)
+        self._by_draws_only = by_draws_only
+        self._only_copies = self._silent = False
+        self._brought = self._drafted = 0.0  # tokens per round of ``first``, fading; 0: it has not written yet
+        self._wrote: tuple[int, int] | None = None  # of ``first``'s draft: where it begins, how many tokens it has
+
+    def begin(self, wanted: int) -> int:
+        """A round that is to draft so many tokens; -> how many to ask for. 0: ``first`` rests, a copy that is proven is
+        made all the same."""
+        self._only_copies = not wanted
+        return wanted or self._most
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        # What a quotation leaves open is short, and the other knows it too.
+        self._silent = sampler.masks is not None or (self._by_draws_only and not sampler.by_draws)
+        if self._silent:
+            return Draft() if self._only_copies else self.first.propose(context, num_draft_tokens, sampler)
+        copy = self._fitting(self.copies.propose(context, self._most, sampler))
+        rate, count = self.copies.proven_odds(context), len(copy.token_ids)
+        hoped = sum(rate**i for i in range(count + 1))
+        if self._only_copies:
+            others = 1 + count * PRICE  # plain decoding's, in the time that the copy's rows take
+        else:
+            brought, drafted = self._brought or num_draft_tokens + 1, self._drafted or num_draft_tokens
+            others = brought / (1 + self._price * drafted)
+        if count and hoped > others:
+            self._wrote = None
+            return Draft(copy.token_ids, copy.laws, copy.origins, copy.given_by(self.copies.tier))
+        if self._only_copies:
+            return Draft()
+        draft = self.first.propose(context, num_draft_tokens, sampler)
+        self._wrote = len(context), len(draft.token_ids)
+        return draft
+
+    def _fitting(self, copy: Draft) -> Draft:
+        if not self._lengths:
+            return copy
+        return copy.first(max((length for length in self._lengths if length <= len(copy.token_ids)), default=0))
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        if self._wrote is not None:
+            start, drafted = self._wrote
+            self._brought = _faded(self._brought, len(context) - start)
+            self._drafted = _faded(self._drafted, drafted)
+            self._wrote = None
+        self.first.settle(context, committed=committed)
+        if not self._silent:
+            self.copies.settle(context, committed=committed)
+
+    def reset(self) -> None:
+        self._brought, self._drafted, self._wrote = 0.0, 0.0, None
+        self.first.reset()
+        self.copies.reset()
+
+    def counts(self) -> list[TierCount]:
+        return self.first.counts()
+
+    def ranks(self) -> list[RankCount]:
+        return self.first.ranks()
+
+    def milliseconds(self) -> dict[str, float]:
+        return added(self.first.milliseconds(), self.copies.milliseconds())
+
+    def passes(self) -> dict[str, int]:
+        return self.first.passes()
+
+
+def _faded(known: float, new: float) -> float:
+    return _FADING * known + (1 - _FADING) * new if known else new

@@ -1,0 +1,80 @@
+"""The small model and what it attends: its own sinks and newest tokens, or chunks that the target marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from ..device.shard import Shard
+from ..drafters.model import ModelOnCache
+from ..events import PrefillProgress
+from ..kv_cache.cross_model import MarkedCache
+from ..kv_cache.full import FullCache
+from ..kv_cache.streaming import StreamingCache
+from ..model import Llama
+from .prefill import prefill
+
+_READ_WITH = 1024  # tokens before its own that a pass attends when the small model reads: it was made for short texts
+_SLACK = 128  # tokens staged and committed between two choices, before buffers grow
+_LEFT = 48  # tokens that a first draft reads; with its own they stay within half of the slack or little more
+
+
+def on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
+    """The model over StreamingLLM's cache, which holds nothing yet."""
+    c = model.config
+    cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window,
+                           frequencies=model.rope.frequencies, dtype=model.dtype, device=model.device)
+    return ModelOnCache(model, cache, model.device)
+
+
+def without_some_layers(model: Llama) -> Llama:
+    """Every second layer left out but for the first and the last: the model as its own small one (Draft & Verify,
+    arXiv 2309.08168, which searches for the best ones to skip, text by text)."""
+    last = model.config.num_layers - 1
+    return model.with_layers([index for index in range(last + 1) if index % 2 == 0 or index == last])
+
+
+class SmallReading:
+    """The context as the small model reads it, kept whole for one document, so that any of it may be attended."""
+
+    def __init__(self, model: Llama, document: int, *, max_tokens: int) -> None:
+        """document: its tokens that every context begins with. Raises NotEnoughMemoryError."""
+        c = model.config
+        self.model, self._document = model, document
+        self.full = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=model.dtype,
+                              device=model.device, slots=min(document, max_tokens))
+
+    def marked(self, budget: int, recent: int, chunk_size: int) -> ModelOnCache:
+        """The model over a part of what it has read: see ``MarkedCache``."""
+        cache = MarkedCache(self.full, budget=budget, chunk_size=chunk_size, recent=recent, slack=_SLACK,
+                            frequencies=self.model.rope.frequencies)
+        return ModelOnCache(self.model, cache, self.model.device)
+
+    def read(self, context: Sequence[int], chunk: int, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+        """All of ``context`` but its last token, and nothing else. The document's part is read once, and always in the
+        same passes; behind it so few tokens as a question has are left to the first draft, which reads what it lacks in
+        a pass of its own. Ends early when cancelled."""
+        total = len(context) - 1
+        shared = min(self._document, total)
+        self.full.truncate(min(shared, self.full.length))
+        if self.full.length == shared and total - shared <= _LEFT:
+            return
+        reader = self.marked(_READ_WITH, _READ_WITH // 2, 8)
+        for stop in (shared, total):
+            for progress in prefill(reader, context[self.full.length : stop], chunk, cancelled, total):
+                yield replace(progress, stage="draft")
+
+
+def mark(small: MarkedCache, scores: Tensor, shard: Shard) -> None:
+    """Have ``small`` attend the chunks that the target's attention, over all its layers and heads, went to.
+
+    scores [layers, H, chunks], of this rank's heads; every rank's small model attends the same."""
+    chunks = shard.sum(scores.sum((0, 1)))
+    small.select(chunks.expand(small.num_layers, small.num_kv_heads, -1))
+
+
+def reading_bytes(model: Llama, tokens: int) -> int:
+    """What a ``SmallReading`` of so many tokens takes."""
+    return tokens * model.config.kv_bytes_per_token(model.dtype.itemsize)

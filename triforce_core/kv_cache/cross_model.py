@@ -1,0 +1,33 @@
+"""What a small model attends where a larger one says what matters: chunks of a full cache of its own, which only this
+cache fills (cross-model retrieval: SpecExtend, arXiv 2505.20776).
+
+A small model attends too badly to find what it needs, but knows what to make of it. Both read the same tokens, so a
+chunk that the larger one attends is the same chunk here.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .retrieval_copied import RetrievalCache
+
+
+class MarkedCache(RetrievalCache):
+    """A part of ``full``, and the way into it: what is committed here is committed there too.
+
+    Until chunks are chosen, and when more is committed than half of its slack, it holds chunk 0 and the newest tokens:
+    a long text may be read through it, and the other half stays free for drafts, so that buffers, which captured passes
+    read, keep their place."""
+
+    @torch.inference_mode()
+    def commit(self) -> None:
+        n = self.num_staged
+        if n:
+            self.full.begin(n)
+            for whole, own in zip(self.full.layers, self.layers, strict=True):
+                whole.copy(self.full.next_slot, own, self._filled, self._filled + n)
+            self.full.staged_elsewhere()
+            self.full.commit()
+        if self._filled + n > self.budget + self.slack // 2:
+            self.truncate(0)
+        self.sync()

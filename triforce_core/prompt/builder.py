@@ -1,0 +1,296 @@
+"""Documents and questions -> token ids, with the exact span of every page.
+
+A conversation is: document ids (a FIXED prefix, whatever is asked; a system text takes the place of their last few, see
+``after_document``), then for each turn ``question`` ids, the answer's ids as generated, and ``after_answer`` ids. Two
+layouts: the one that a ``prompt.json`` beside the tokenizer states (the built-in model), and the model's chat template
+with the document fenced in the first user message.
+Document and question text can never produce a special token. Nothing is cut: ``fit`` tells what would not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from ..documents.document import LONGEST_LABEL, Document
+from ..documents.sentences import SentenceRules
+from ..errors import ConfigError
+from ..events import PageSpan, PrefillProgress
+from ..quotes.matcher import Mark, QuoteConstraint, QuoteIndex, Unit
+from ..quotes.sentence_prior import WordIndex
+from ..tokenizer import Tokenizer
+from .chat_layout import ChatLayout
+from .layout import Layout
+from .tagged_layout import TaggedLayout
+from .typography import normaliser, spelt_letters
+
+PROMPT_VERSION = 1  # part of the key of a saved reading: raise it when the same document would give other ids
+_TOGETHER = 32  # pages whose text becomes tokens in one go
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentPrompt:
+    """A document as the model reads it. token_ids and marks: [n]; pages cover [0, n) without gaps."""
+
+    document: Document
+    token_ids: np.ndarray  # int32
+    pages: tuple[PageSpan, ...]
+    marks: np.ndarray  # uint8, verbatim.Mark of every token
+
+    @property
+    def document_id(self) -> str:
+        return self.document.id
+
+    def page_index(self, token: int) -> int:
+        """Which page (from 0) holds this token."""
+        starts = self._starts
+        return int(np.clip(np.searchsorted(starts, token, side="right") - 1, 0, len(starts) - 1))
+
+    def split_by_page(self, start: int, end: int) -> list[tuple[int, int, int]]:
+        """Tokens [start, end) as (page index, start, end), page by page."""
+        pieces = []
+        for index in range(self.page_index(start), self.page_index(max(start, end - 1)) + 1):
+            page = self.pages[index]
+            pieces.append((index, max(start, page.start), min(end, page.end)))
+        return pieces
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        return np.array([page.start for page in self.pages], np.int64)
+
+    @cached_property
+    def quotes(self) -> QuoteIndex:
+        """The index that verbatim quoting needs."""
+        return QuoteIndex(self.token_ids, self.marks)
+
+    def quotes_without(self, left_out: Collection[int]) -> QuoteIndex:
+        """The same, but no quotation has one of these tokens in it."""
+        marks = self.marks.copy()
+        found = np.flatnonzero(np.isin(self.token_ids, list(left_out)))
+        marks[found] = 0
+        before = found[found > 0] - 1
+        marks[before[(marks[before] & Mark.TEXT) != 0]] |= np.uint8(Mark.LINE_END)
+        return QuoteIndex(self.token_ids, marks)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How much of a document fits: pages 1..pages_fit take tokens_fit of max_tokens."""
+
+    tokens: int
+    max_tokens: int
+    pages: int
+    pages_fit: int
+    tokens_fit: int
+
+    @property
+    def fits(self) -> bool:
+        return self.pages_fit == self.pages
+
+    def __str__(self) -> str:
+        if self.fits:
+            return f"The document is {self.tokens:,} tokens; all {self.pages} pages fit into {self.max_tokens:,}"
+        what = f"pages 1-{self.pages_fit} ({self.tokens_fit:,} tokens)" if self.pages_fit else "not even page 1"
+        return f"The document is {self.tokens:,} tokens, {self.max_tokens:,} fit: {what} of {self.pages} pages"
+
+
+@dataclass(frozen=True)
+class QuoteFormat:
+    """How a model writes quotations, from its prompt.json. end_ids, also_open: see verbatim.QuoteConstraint.
+
+    prior: nats for each point of a sentence's BM25 score against the question; 0 leaves the choice to the model."""
+
+    open_id: int
+    close_id: int
+    unit: Unit
+    must_open: bool
+    end_ids: tuple[int, ...] = ()
+    prior: float = 0.0
+    also_open: frozenset[int] = frozenset()
+
+
+class PromptBuilder:
+    """Lays out documents and turns for the model in ``folder`` (by default the tokenizer's own)."""
+
+    def __init__(self, tokenizer: Tokenizer, folder: Path | str | None = None) -> None:
+        self.tokenizer = tokenizer
+        settings = tokenizer.prompt_settings
+        if folder is not None and Path(folder) != tokenizer.folder:
+            settings = Tokenizer(folder).prompt_settings
+        self._normalise = normaliser(settings.get("normalise"))
+        self._rules = SentenceRules.of(settings.get("sentence_break"), settings.get("abbreviations"))
+        self._layout: Layout = (
+            TaggedLayout(tokenizer, settings, self._rules) if settings else ChatLayout(tokenizer, self._rules)
+        )
+        self.quote_format: QuoteFormat | None = None
+        if settings.get("quote_open") and settings.get("quote_close"):
+            opening, closing = settings["quote_open"], settings["quote_close"]
+            self.quote_format = QuoteFormat(
+                tokenizer.token_id(opening),
+                tokenizer.token_id(closing),
+                "word" if settings.get("quote_unit") == "word" else "sentence",
+                settings.get("answer_prefix") == opening,
+                tuple(map(tokenizer.token_id, settings.get("after_quote", ()))),
+                float(settings.get("quote_prior", 0.0)),
+            )
+        self._last: tuple[str, DocumentPrompt] | None = None
+        self._words: tuple[DocumentPrompt, WordIndex] | None = None
+        self._unquoted: tuple[DocumentPrompt, QuoteIndex] | None = None  # a document but for its own quotation marks
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        return self.tokenizer.stop_token_ids
+
+    @property
+    def tail_length(self) -> int:
+        """Tokens behind the last page that end the document: leave them off to go on with its text."""
+        return len(self._layout.tail)
+
+    def document(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
+                 ) -> DocumentPrompt:
+        """The fixed prefix of every conversation about this document. The last one made is remembered.
+
+        heard: told after every few pages how far it is."""
+        key = document.id
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
+        labels = [" ".join(self._normalise(page.label).split())[:LONGEST_LABEL] for page in document.pages]
+        texts = [self._normalise(page.text) for page in document.pages]
+        assert texts, "a Document has at least one page"
+        parts: list[tuple[list[int], np.ndarray]] = []
+        started, length, tokens, letters = perf_counter(), sum(map(len, texts)), 0, 0
+        for first in range(0, len(texts), _TOGETHER):
+            some = slice(first, first + _TOGETHER)
+            new = self._layout.pages(labels[some], texts[some])
+            parts += new
+            tokens, letters = tokens + sum(len(ids) for ids, _ in new), letters + sum(map(len, texts[some]))
+            rate = tokens / max(perf_counter() - started, 1e-9)
+            total = tokens * max(length, 1) // max(letters, 1)
+            heard(PrefillProgress(tokens, total, rate, (total - tokens) / rate if tokens else None, "tokenize"))
+        _join_over_page_breaks(parts, texts, self._rules)
+        ids: list[int] = list(self._layout.head)
+        marks = [np.zeros(len(ids), np.uint8)]
+        spans: list[PageSpan] = []
+        for number, (page, (page_ids, page_marks)) in enumerate(zip(document.pages, parts, strict=True)):
+            start = len(ids) if number else 0
+            ids += page_ids
+            marks.append(page_marks)
+            if number == len(parts) - 1:
+                ids += self._layout.tail
+                marks.append(np.zeros(len(self._layout.tail), np.uint8))
+            spans.append(PageSpan(page.label, start, len(ids)))
+        prompt = DocumentPrompt(document, np.array(ids, np.int32), tuple(spans), np.concatenate(marks))
+        self._last = (key, prompt)
+        return prompt
+
+    def after_document(self, system: str) -> list[int]:
+        """What stands between a document and the first question in a conversation with this system text: it takes the
+        place of the document's last ``tail_length`` tokens. Raises ConfigError for a model that follows none."""
+        words = self._normalise(system).strip()
+        return self._layout.instructed_tail(words) if words else list(self._layout.tail)
+
+    def question(self, text: str, first: bool = True) -> list[int]:
+        """One turn up to the point where the answer starts. first: directly after the document."""
+        words = " ".join(self._normalise(text).split())
+        if not words:
+            raise ConfigError("The question is empty", remedy="Type a question about the document.")
+        return self._layout.question(words, first)
+
+    def after_answer(self, answer_ids: Sequence[int]) -> list[int]:
+        """What must stand between a generated answer (its stop token included, if any) and the next question."""
+        return self._layout.after_answer(answer_ids)
+
+    def tokens_of_pages(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
+                        ) -> list[int]:
+        """Tokens that each page takes; their sum is the document's. heard: as of ``document``."""
+        return [page.end - page.start for page in self.document(document, heard).pages]
+
+    def fit(self, document: Document, max_tokens: int) -> Fit:
+        """Which pages, from the first, fit into max_tokens."""
+        prompt = self.document(document)
+        total, tail = len(prompt.token_ids), self.tail_length
+        ends = [page.end + tail for page in prompt.pages]
+        ends[-1] = total
+        count = sum(end <= max_tokens for end in ends)
+        return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0)
+
+    def quote_constraint(self, prompt: DocumentPrompt, question: str,
+                         typographic: bool = False) -> QuoteConstraint | None:
+        """Verbatim quoting for models that quote (prompt.json names the marks); for others None, or where
+        ``typographic`` marks shall count, between them. None also where the vocabulary has no such marks."""
+        form = self.quote_format
+        if form is None:
+            return self._typographic(prompt) if typographic else None
+        return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, form.unit, form.must_open,
+                               form.end_ids, self._prior(prompt, question) if form.prior else None)
+
+    def _typographic(self, prompt: DocumentPrompt) -> QuoteConstraint | None:
+        """Words between “ and ”. The document's own ones end a passage: what stands between an answer's is one run."""
+        form = self._marks
+        if form is None:
+            return None
+        if self._unquoted is None or self._unquoted[0] is not prompt:
+            there = np.unique(prompt.token_ids).tolist()
+            marked = [token for token in there if {*"“”"} & {*self.tokenizer.decode([token])}]
+            self._unquoted = prompt, prompt.quotes_without(marked)
+        return QuoteConstraint(self._unquoted[1], form.open_id, form.close_id, form.unit, also_open=form.also_open)
+
+    @cached_property
+    def _marks(self) -> QuoteFormat | None:
+        """“ and ” as tokens of their own, alone or behind a space."""
+        single = {text: ids[0] for text in ("“", " “", "”") if len(ids := self.tokenizer.encode(text)) == 1}
+        if "“" not in single or "”" not in single:
+            return None
+        return QuoteFormat(single["“"], single["”"], "word", False, also_open=frozenset(single.values()) - {
+            single["“"], single["”"]})
+
+    def _prior(self, prompt: DocumentPrompt, question: str) -> np.ndarray | None:
+        """See verbatim.QuoteConstraint; None where no sentence shares a word with the question."""
+        assert self.quote_format is not None
+        if self._words is None or self._words[0] is not prompt:
+            sentences = [self.tokenizer.decode(part.tolist()) for part in prompt.quotes.sentences]
+            self._words = (prompt, WordIndex(sentences))
+        scores = self._words[1].scores(self._normalise(question))
+        if not scores.any():
+            return None
+        return self.quote_format.prior * np.append(scores, 0.0)[prompt.quotes.sentence_of]  # -1: the appended one
+
+    def places(self, prompt: DocumentPrompt, start: int, end: int) -> list[tuple[int, int, int]]:
+        """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text.
+
+        By counting the letters behind them, not by searching: a sentence is not mistaken for its twin on the page. A
+        page whose text and tokens do not agree letter by letter is left out."""
+        found = []
+        for index, first, last in prompt.split_by_page(start, end):
+            text = first + np.flatnonzero(prompt.marks[first:last] & Mark.TEXT)
+            if not len(text):
+                continue
+            behind = prompt.pages[index].end - (self.tail_length if index == len(prompt.pages) - 1 else 0)
+            words, rest = self._solid(prompt.token_ids[text]), self._solid(prompt.token_ids[text[0] : behind])
+            page, origins = spelt_letters(prompt.document.pages[index].text, self._normalise)
+            if words and page.endswith(rest) and rest.startswith(words):
+                at = len(page) - len(rest)
+                found.append((index, origins[at], origins[at + len(words) - 1] + 1))
+        return found
+
+    def _solid(self, token_ids: np.ndarray) -> str:
+        """Their letters; half a character at the end is none."""
+        decoder = self.tokenizer.stream_decoder()
+        return "".join("".join(decoder.feed(int(token)) for token in token_ids).split())
+
+
+def _join_over_page_breaks(
+    parts: list[tuple[list[int], np.ndarray]], texts: Sequence[str], rules: SentenceRules
+) -> None:
+    """Take the borders away where a sentence runs on from the foot of one page to the head of the next."""
+    borders = [(text.strip().rsplit("\n", 1)[-1].strip(), text.strip().split("\n", 1)[0].strip()) for text in texts]
+    for number in range(len(parts) - 1):
+        last, head = np.flatnonzero(parts[number][1] & Mark.TEXT), np.flatnonzero(parts[number + 1][1] & Mark.TEXT)
+        if len(last) and len(head) and rules.runs_on(borders[number][0], borders[number + 1][1]):
+            parts[number][1][last[-1]] &= np.uint8(~(Mark.LINE_END | Mark.SENTENCE_END) & 0xFF)
+            parts[number + 1][1][head[0]] &= np.uint8(~Mark.SENTENCE_START & 0xFF)

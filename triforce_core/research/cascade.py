@@ -1,0 +1,93 @@
+"""Several drafters side by side in one block: the better one writes the early positions, the cheaper the later.
+
+The horizontal cascade (Cascade Speculative Drafting, arXiv 2312.11462, section 3.2): a later position counts less, as
+all before it must be accepted too. The paper fixes who writes how much in a matrix K; which drafter is the better one
+changes with the text, so here it is measured. Its vertical cascade, drafters that each review the one below, is
+``hierarchical`` over any drafter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ..drafters.acceptance_estimator import Gate, fared
+from ..drafters.hierarchical import HierarchicalDrafter
+from ..drafters.model import ModelOnCache
+from ..drafters.prompt_lookup import MOST_COPIED, NGramDrafter, TextIndex
+from ..events import TierCount
+from ..sampling import Sampler
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+
+_Number = TypeVar("_Number", int, float)
+
+
+class HorizontalCascade(Drafter):
+    """``first`` writes what it is asked for and ``then``, the cheaper, goes on with up to ``more`` tokens; where
+    ``then`` expects to be right more often than ``first`` was, it writes alone.
+
+    Each token keeps the law that its writer drew it from, so a verifier need not know."""
+
+    def __init__(self, first: Drafter, then: Drafter, more: int) -> None:
+        self.first, self.then, self._more = first, then, more
+        self.tier = first.tier
+        self._gate = Gate()  # of the first one's tokens: how often it is right
+        self._open: tuple[int, list[int]] | None = None  # where they begin, and they themselves
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        self._open = None
+        early = Draft()
+        if self.then.odds(context) > self._gate.rate(0):
+            late = self.then.propose(context, max(num_draft_tokens, self._more), sampler)
+            if late.token_ids:
+                return _side_by_side(early, self.first.tier, late, self.then.tier)
+        early = self.first.propose(context, num_draft_tokens, sampler)
+        if not early.token_ids or early.token_ids[-1] in sampler.stop:
+            return early
+        self._open = len(context), early.token_ids
+        late = self.then.propose([*context, *early.token_ids], self._more, sampler)
+        return _side_by_side(early, self.first.tier, late, self.then.tier)
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        if self._open is not None:
+            start, guess = self._open
+            self._open = None
+            self._gate.learn(0, *fared(guess, start, context))
+        self.first.settle(context, committed=committed)
+        self.then.settle(context, committed=committed)
+
+    def reset(self) -> None:
+        self._gate.reset()
+        self._open = None
+        self.first.reset()
+        self.then.reset()
+
+    def counts(self) -> list[TierCount]:
+        return [*self.first.counts(), *self.then.counts()]
+
+    def milliseconds(self) -> dict[str, float]:
+        return added(self.first.milliseconds(), self.then.milliseconds())
+
+    def passes(self) -> dict[str, int]:
+        return added(self.first.passes(), self.then.passes())
+
+
+def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int, lenience: float = 1.0) -> Drafter:
+    """N-grams alone, or: the small model reviews them in one pass and goes on from there, and up to ``more`` that it
+    has not seen follow its draft, or take its place. What it knows is near; the document's far end is theirs."""
+    if small is None:
+        return NGramDrafter(index)
+    reviewed = HierarchicalDrafter(small, NGramDrafter(index), MOST_COPIED, tier="draft", follows=False,
+                                   lenience=lenience)
+    return HorizontalCascade(reviewed, NGramDrafter(index), more) if more else reviewed
+
+
+def _side_by_side(early: Draft, first: str, late: Draft, then: str) -> Draft:
+    return Draft([*early.token_ids, *late.token_ids], [*early.laws, *late.laws], [*early.origins, *late.origins],
+                 [*early.given_by(first), *late.given_by(then)])
+
+
+def added(mine: dict[str, _Number], others: dict[str, _Number]) -> dict[str, _Number]:
+    """Tiers that stand in both are counted together."""
+    return {tier: mine.get(tier, 0) + others.get(tier, 0) for tier in {**mine, **others}}

@@ -1,0 +1,53 @@
+"""Scores chunks by the query against the mean of their keys (TriForce, arXiv 2404.11912, 4.1), with the means kept.
+
+Means of whole chunks never change while their tokens stay, so only new chunks are read: scoring costs 1 / chunk_size of
+reading the keys. The alternative, attention mass seen by an AttentionObserver, needs nothing from here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..kv_cache.full import FullCache
+
+
+class ChunkMeans:
+    """Mean keys of every whole chunk of a full cache's committed tokens, per layer and KV head."""
+
+    def __init__(self, full: FullCache, chunk_size: int) -> None:
+        assert chunk_size >= 1
+        self.full, self.chunk_size = full, chunk_size
+        empty = torch.zeros(full.num_kv_heads, 0, full.head_dim, device=full.device)
+        self._means = [empty] * full.num_layers  # fp32 [H, at least num_chunks, D]
+        self.num_chunks = 0
+        self._mark = full.mark
+
+    @torch.inference_mode()
+    def update(self) -> None:
+        """Be level with the full cache's committed tokens."""
+        lowest = self.full.lowest_since(self._mark)
+        self._mark = self.full.mark
+        size, wanted = self.chunk_size, self.full.num_committed // self.chunk_size
+        known = min(self.num_chunks, wanted, self.num_chunks if lowest is None else lowest // size)
+        if known < wanted:
+            for layer, means in enumerate(self._means):
+                keys, _ = self.full.read(layer, known * size, wanted * size)
+                fresh = keys.unflatten(1, (wanted - known, size)).float().mean(2)
+                self._means[layer] = torch.cat((means[:, :known], fresh), 1)
+        self.num_chunks = wanted
+
+    @torch.inference_mode()
+    def score(self, queries: Tensor) -> Tensor:
+        """queries [layers, r, query_heads, D], rotated -> fp32 [layers, H, num_chunks] for ``RetrievalCache.select``:
+        query times mean key, as a softmax over chunks summed over rows and the group's heads (a sum of raw products
+        would let one head with long vectors decide for its group)."""
+        layers, rows, num_heads, dim = queries.shape
+        heads = self.full.num_kv_heads
+        assert layers == self.full.num_layers and num_heads % heads == 0
+        by_head = queries.float().view(layers, rows, heads, -1, dim).permute(0, 2, 1, 3, 4).flatten(2, 3)
+        found = []
+        for layer, means in enumerate(self._means):
+            products = torch.bmm(by_head[layer], means[:, : self.num_chunks].transpose(1, 2)) * dim**-0.5
+            found.append(products.softmax(-1).sum(1))
+        return torch.stack(found)

@@ -1,0 +1,167 @@
+"""Trees grown without the host: level after level on the device, and one reading of the whole.
+
+``tree`` draws each level's siblings on the host, which then waits for the device once a level and issues the next
+pass kernel by kernel. Here tokens, laws, positions and slots are numbers in device memory, which passes of a few
+widths, each a captured graph, read and advance (``tree_plan``). The host enqueues a whole tree and reads once.
+
+Siblings are drawn as ``siblings`` draws them, with the same chance: a draft equals the host's token for token. That one
+lets a family end, and its children never be, where a law has nothing left; here they are run and then left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..device.stage_clock import StageClock
+from ..drafters.graph_buffers import REREAD
+from ..drafters.graph_model import Seat
+from ..events import RankCount
+from ..model.graphs import Capture
+from ..sampling import LawKind, Sampler
+from ..speculation.draft import Draft
+from ..speculation.drafter import Drafter
+from .siblings import siblings_on_tensors
+from .tree_buffers import TreeState
+from .tree_drafter import TreeDrafter
+from .tree_schedule import Bounds, TreePlan, plan
+
+
+class DeviceTree(Drafter):
+    """Takes the place of the drafter it is given, on the same model and cache. That one still writes where masks are at
+    work (verbatim quoting) and where the context ends, and learns which shape is best."""
+
+    def __init__(self, host: TreeDrafter, capture: Callable[[], Capture] | None = None,
+                 same: Callable[[Tensor], Tensor] | None = None) -> None:
+        """capture, same: as for ``DeviceLoop``."""
+        self.host, self.tier = host, host.tier
+        self._reread = 1 if host.follows else REREAD
+        self.seat = Seat(host.model, self._reread)
+        self._new_capture, self._same = capture, same
+        self._state: TreeState | None = None
+        self._plans: dict[int, TreePlan] = {}  # of ``_shape``, by levels
+        self._shape: object = None
+        self._graphs: dict[tuple[LawKind, int, int], Callable[[], None]] = {}
+        self._valid: tuple[object, ...] = ()  # what captured passes are good for
+        self._capture: Capture | None = None
+        self._clock = StageClock(host.model.device)
+        self._passes = 0
+
+    @torch.inference_mode()
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        """num_draft_tokens: levels at most."""
+        if sampler.masks is not None or num_draft_tokens < 1 or len(context) < REREAD:
+            return self.host.propose(context, num_draft_tokens, sampler)
+        state, grown = self.planned(num_draft_tokens)
+        if len(context) - self.seat.on.length + grown.slots > self.seat.cache.room:
+            return self.host.propose(context, num_draft_tokens, sampler)
+        start = self.seat.begin(context, grown.slots)
+        state.load(grown)
+        state.write(context, start, sampler, min(num_draft_tokens, state.bounds.depth))
+        if self.capture(state, grown, sampler.kind):
+            state.rewrite()  # capturing has run passes
+        self._clock.start()
+        self.grow(state, grown, sampler.kind)
+        self._clock.mark(self.tier)
+        self._passes += len(grown.passes)
+        tokens = state.read()  # the only wait
+        draft = self._draft(state, grown, tokens, sampler)
+        self._tell(context, grown, tokens)
+        self.host.drafted(context, draft)
+        return draft
+
+    def planned(self, levels: int) -> tuple[TreeState, TreePlan]:
+        """Tables for the first ``levels`` levels of the best shape by now, and where they will lie."""
+        shape, state = self.host.shape, self._state
+        if state is None or not state.bounds.hold(shape):
+            families = max(max(map(len, shape.families)), self.host.most_siblings)
+            bounds = Bounds(max(self.host.size, shape.size), max(self.host.depth, shape.depth),
+                            1 << (families - 1).bit_length(), self._reread)
+            state = self._state = TreeState(bounds, self.seat.model.config.vocab_size, self.host.model.device)
+            self._plans = {}
+        if shape != self._shape:
+            self._shape, self._plans = shape, {}
+        levels = min(levels, shape.depth)
+        if levels not in self._plans:
+            self._plans[levels] = plan(shape, levels, state.bounds)
+        return state, self._plans[levels]
+
+    def capture(self, state: TreeState, grown: TreePlan, kind: LawKind) -> bool:
+        """Those of its passes that are not yet, where passes are; whether there were any. All that they read is there;
+        what they write is noise."""
+        valid = (state, self.seat.model.rope.reserve(0), *self.seat.addresses)
+        if valid != self._valid:
+            self._valid, self._graphs = valid, {}
+            self._capture = self._new_capture() if self._new_capture else None
+        if self._capture is None:
+            return False
+        missing = {widths: number for number, widths in enumerate(grown.passes) if (kind, *widths) not in self._graphs}
+        for (width, siblings), number in missing.items():
+            state.at(number)
+            self._graphs[kind, width, siblings] = self._capture(partial(self._pass, state, kind, width, siblings))[0]
+        return bool(missing)
+
+    def grow(self, state: TreeState, grown: TreePlan, kind: LawKind) -> None:
+        """Enqueue a whole tree's passes."""
+        for width, siblings in grown.passes:
+            if self._capture is not None:
+                self._graphs[kind, width, siblings]()
+            else:
+                self._pass(state, kind, width, siblings)
+
+    def _pass(self, state: TreeState, kind: LawKind, width: int, siblings: int) -> None:
+        """One pass, and siblings drawn after each of its rows."""
+        token_ids, steps, slots, stop, mask = state.rows(width)
+        logits = self.seat.branch(token_ids, state.start, steps, slots, stop, mask)
+        targets, law = state.targets(width, siblings), self.seat.law(kind, state.dials)
+        if kind.by_draws:
+            found = law.best(logits, state.noise_of(steps, kind), siblings)
+            state.put(targets.reshape(-1), found.t().reshape(-1), None)
+        else:
+            chance = self.seat.chance(state.numbers_of(targets))
+            drawn = siblings_on_tensors(law.distributions(logits), siblings, chance, replacing=self.host.replacing)
+            for rank, (tokens, laws) in enumerate(drawn):
+                state.put(targets[rank], tokens, laws)
+        if self._same is not None and not kind.greedy:
+            self._same(state.tokens)
+        state.done()
+
+    def _draft(self, state: TreeState, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> Draft:
+        nodes, parents = grown.living(tokens, sampler.stop)
+        laws: Sequence[Tensor | None] = [None] * len(nodes)
+        if not sampler.by_draws:
+            whole = len(nodes) == len(tokens)
+            laws = (state.laws[: len(tokens)].clone() if whole
+                    else state.laws[torch.tensor(nodes, device=state.laws.device)]).unbind()
+        chain = parents == list(range(-1, len(parents) - 1))
+        return Draft([tokens[node] for node in nodes], list(laws), [self.tier] * len(nodes),
+                     parents=[] if chain else parents)
+
+    def _tell(self, context: Sequence[int], grown: TreePlan, tokens: Sequence[int]) -> None:
+        """The cache what it holds now."""
+        on = self.seat.on
+        pending, before = context[on.length :], on.num_staged
+        root = before + len(pending) - 1
+        slot = {-1: root} | {node: root + 1 + order for order, node in enumerate(grown.run)}
+        on.grown_elsewhere([*pending, *(tokens[node] for node in grown.run)],
+                           [*range(before - 1, root), *(slot[grown.parents[node]] for node in grown.run)])
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        self.host.settle(context, committed=committed)
+
+    def reset(self) -> None:
+        self.host.reset()
+
+    def milliseconds(self) -> dict[str, float]:
+        mine = self._clock.read().get(self.tier, 0.0)
+        return {self.tier: self.host.milliseconds()[self.tier] + mine}
+
+    def passes(self) -> dict[str, int]:
+        mine, self._passes = self._passes, 0
+        return {self.tier: self.host.passes()[self.tier] + mine}
+
+    def ranks(self) -> list[RankCount]:
+        return self.host.ranks()
