@@ -11,8 +11,8 @@ from triforce_core.events import RankCount, RoundEvent, TierCount
 
 
 def make_round(index: int, tokens: int, elapsed: float, *tiers: TierCount, shares: tuple | None = None) -> RoundEvent:
-    origins = ("draft",) * (tokens - 1) + ("bonus",)
-    return RoundEvent(index, tuple(range(tokens)), origins, tiers, {"verify": 2.0}, shares, elapsed)
+    sources = ("draft",) * (tokens - 1) + ("bonus",)
+    return RoundEvent(index, tuple(range(tokens)), sources, tiers, {"verify": 2.0}, shares, elapsed)
 
 
 ROUNDS = [

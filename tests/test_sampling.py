@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from triforce_core.config import SamplingParams
-from triforce_core.sampling import DrawnChance, Sampler, SeededChance, TensorLaw, chances
+from triforce_core.sampling import DeviceSampling, DrawnChance, Sampler, SeededChance, chances
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.verifier import agree, agree_on_tensors, reject, reject_at_once
 
@@ -16,8 +16,8 @@ PARAMS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p
           SamplingParams(temperature=0.9, top_k=1_000_000, top_p=0.99)]
 
 
-def law_of(sampler: Sampler, vocabulary: int) -> TensorLaw:
-    return TensorLaw(sampler.kind, torch.tensor(sampler.dials(vocabulary), dtype=torch.float64))
+def law_of(sampler: Sampler, vocabulary: int) -> DeviceSampling:
+    return DeviceSampling(sampler.kind, torch.tensor(sampler.parameters(vocabulary), dtype=torch.float64))
 
 
 def logits_of(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
@@ -48,7 +48,7 @@ def test_masks_leave_what_is_allowed_with_its_prior_row_by_row() -> None:
         def prior(self, context, draft):
             return priors
 
-        def forced(self, context, limit):
+        def guided(self, context, limit):
             return []
 
     held = Sampler(SamplingParams(temperature=1.0), masks=Held()).distributions(logits, [1], [2, 2, 2])
@@ -63,11 +63,11 @@ def test_masks_leave_what_is_allowed_with_its_prior_row_by_row() -> None:
 def test_a_tensor_law_is_the_samplers(params):
     for seed, vocabulary in enumerate((50, 50, 700)):
         logits, sampler = logits_of(4, vocabulary, seed), Sampler(params, verifier="coupled")
-        law = law_of(sampler, vocabulary)
-        found, expected = law.distributions(logits), sampler.distributions(logits, [1, 2])
+        token_probs = law_of(sampler, vocabulary)
+        found, expected = token_probs.distributions(logits), sampler.distributions(logits, [1, 2])
         assert torch.equal(found > 0, expected > 0)
         torch.testing.assert_close(found, expected)
-        drawn = law.draws(logits, sampler.noise(2, 4, vocabulary))
+        drawn = token_probs.draws(logits, sampler.noise(2, 4, vocabulary))
         assert drawn.tolist() == sampler.draws(logits, [1, 2], [3, 4, 5])
 
 
@@ -102,24 +102,25 @@ def test_the_same_numbers_pick_the_same_tokens():
 def test_faster_ways_take_the_place_of_the_usual_ones():
     logits, numbers = logits_of(3, 20, 0), torch.rand(4, dtype=torch.float64)
     sampler = Sampler(SamplingParams(temperature=0.6, top_p=0.9))
-    dials, seen = torch.tensor(sampler.dials(20), dtype=torch.float64), []
-    usual = TensorLaw(sampler.kind, dials).distributions(logits)
-    assert TensorLaw(sampler.kind, dials, lambda *given: (seen.append(given), usual)[1]).distributions(logits) is usual
-    assert seen[0][0] is logits and seen[0][1] is dials
+    parameters, seen = torch.tensor(sampler.parameters(20), dtype=torch.float64), []
+    usual = DeviceSampling(sampler.kind, parameters).distributions(logits)
+    faster = DeviceSampling(sampler.kind, parameters, lambda *given: (seen.append(given), usual)[1])
+    assert faster.distributions(logits) is usual
+    assert seen[0][0] is logits and seen[0][1] is parameters
     chance = DrawnChance(numbers, lambda weights, given: (seen.append((weights, given)), given.long())[1])
     chance.happens(torch.ones(1))
     assert chance.pick(usual).shape == (3,)
     assert torch.equal(seen[1][1], numbers[1:])  # one number a row, behind the one that was spent
 
 
-@pytest.mark.parametrize("forced", [False, True])
-def test_the_same_numbers_decide_a_draft_alike(forced):
+@pytest.mark.parametrize("guided", [False, True])
+def test_the_same_numbers_decide_a_draft_alike(guided):
     g = torch.Generator().manual_seed(1)
     accepted = set()
     for _ in range(300):
-        target, laws = torch.rand(4, 6, generator=g).softmax(-1), torch.rand(3, 6, generator=g).softmax(-1)
-        tokens = [int(law.multinomial(1, generator=g)) for law in laws]
-        draft = Draft(tokens, [None if forced and i == 1 else law for i, law in enumerate(laws)], ["draft"] * 3)
+        target, probs = torch.rand(4, 6, generator=g).softmax(-1), torch.rand(3, 6, generator=g).softmax(-1)
+        tokens = [int(row.multinomial(1, generator=g)) for row in probs]
+        draft = Draft(tokens, [None if guided and i == 1 else row for i, row in enumerate(probs)], ["draft"] * 3)
         numbers = torch.rand(4, generator=g, dtype=torch.float64)
         found = reject_at_once(draft, target, DrawnChance(numbers))
         # One by one, numbers behind the first refusal stay unread; the token that follows takes the last.

@@ -72,7 +72,7 @@ def test_figures_obey_the_rules_of_real_ones() -> None:
     assert isinstance(last, Finished) and last.stats.full_passes == len(rounds) > 3
     assert last.text == "".join(event.text for event in events if isinstance(event, TextDelta))
     for event in rounds:
-        assert len(event.origins) == len(event.token_ids) and abs(sum(event.page_shares) - 1) < 1e-9
+        assert len(event.sources) == len(event.token_ids) and abs(sum(event.page_shares) - 1) < 1e-9
         assert all(0 <= count.accepted <= count.tested for count in event.tiers)
     assert sum(last.stats.tokens_by_origin.values()) == last.stats.generated_tokens == len(last.token_ids)
 

@@ -277,7 +277,7 @@ class RoundEvent:
 
     index: int
     token_ids: tuple[int, ...]
-    origins: tuple[str, ...]
+    sources: tuple[str, ...]
     tiers: tuple[TierCount, ...]
     milliseconds: Mapping[str, float] = field(default_factory=dict)  # "n-gram", "draft", "retrieval", "verify", ...
     page_shares: tuple[float, ...] | None = None

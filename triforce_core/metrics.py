@@ -43,7 +43,7 @@ def acceptance_rate(count: TierCount) -> float:
 def tokens_by_origin(rounds: Sequence[RoundEvent]) -> dict[str, int]:
     totals: dict[str, int] = {}
     for event in rounds:
-        for origin in event.origins:
+        for origin in event.sources:
             totals[origin] = totals.get(origin, 0) + 1
     return totals
 

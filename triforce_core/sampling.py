@@ -8,8 +8,9 @@ Letters: m rows, V vocabulary. Two ways to decide, and no third:
   (drafter-invariant speculation, arXiv 2408.07978).
 - *by chance* (rejection): tokens are drawn from explicit distributions with a seeded generator.
 
-Each is there twice: ``Sampler`` decides on the host, one decision after the other; ``TensorLaw`` and ``DrawnChance``
-are the same rules for a device that must not wait for the host. Every value (temperature, noise, chance) is data there.
+Each is there twice: ``Sampler`` decides on the host, one decision after the other; ``DeviceSampling`` and
+``DrawnChance`` are the same rules for a device that must not wait for the host. Every value (temperature, noise,
+chance) is data there.
 """
 
 from __future__ import annotations
@@ -119,20 +120,21 @@ class DrawnChance:
 
 
 @dataclass(frozen=True, slots=True)
-class LawKind:
+class SamplingKind:
     """What of a sampler's rules decides which operations run, and so belongs to a captured graph."""
 
-    by_draws: bool
+    coupled: bool
     greedy: bool
     filtered: bool  # top-k or top-p leaves tokens out
 
 
-class TensorLaw:
-    """A ``Sampler`` without masks as data on a device. dials float64 [3]: see ``Sampler.dials``."""
+class DeviceSampling:
+    """A ``Sampler`` without masks as data on a device. parameters float64 [3]: see ``Sampler.parameters``."""
 
-    def __init__(self, kind: LawKind, dials: Tensor, laws: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
-        """laws: a faster way from (logits, dials) to distributions, as ``kernels`` may have one."""
-        self.kind, self._dials, self._laws = kind, dials, laws
+    def __init__(self, kind: SamplingKind, parameters: Tensor,
+                 probs: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
+        """probs: a faster way from (logits, parameters) to distributions, as ``kernels`` may have one."""
+        self.kind, self._parameters, self._probs = kind, parameters, probs
 
     def draws(self, logits: Tensor, noise: Tensor) -> Tensor:
         """As ``Sampler.draws``: int64 [m] of logits [m, V]; noise [m, V] of the rows' positions, unread if greedy."""
@@ -146,13 +148,13 @@ class TensorLaw:
 
     def distributions(self, logits: Tensor) -> Tensor:
         """As ``Sampler.distributions``."""
-        return self._filtered(logits).softmax(-1) if self._laws is None else self._laws(logits, self._dials)
+        return self._filtered(logits).softmax(-1) if self._probs is None else self._probs(logits, self._parameters)
 
     def _scores(self, logits: Tensor, noise: Tensor) -> Tensor:
         return logits if self.kind.greedy else self._filtered(logits) + noise
 
     def _filtered(self, logits: Tensor) -> Tensor:
-        temperature, top_k, top_p = self._dials.unbind()
+        temperature, top_k, top_p = self._parameters.unbind()
         scores = logits / temperature.to(logits.dtype)
         if not self.kind.filtered:
             return scores
@@ -177,7 +179,7 @@ class Masks(Protocol):
         """For the same rows: what to add to the logits of the allowed ids, None for nothing."""
         ...
 
-    def forced(self, context: Sequence[int], limit: int) -> list[int]:
+    def guided(self, context: Sequence[int], limit: int) -> list[int]:
         """Tokens after ``context`` that are each the only allowed one, at most ``limit``."""
         ...
 
@@ -196,7 +198,7 @@ def chances(logits: Tensor, token_ids: Sequence[int], count: int) -> list[tuple[
     return [(row[0], [(int(token), p) for p, token in zip(row[1 : n + 1], row[n + 1 :], strict=True)]) for row in read]
 
 
-def sureness(logits: Tensor) -> Tensor:
+def confidence(logits: Tensor) -> Tensor:
     """fp32 [m]: the greatest probability of each row of logits [m, V], at temperature 1 and without masks."""
     rows = logits.float()
     return (rows.amax(-1) - rows.logsumexp(-1)).exp()
@@ -231,7 +233,7 @@ class Sampler:
         bytes alone, while a running sum over probabilities (top-p, drawing) has no fixed order on a GPU."""
         self.params, self.stop = params, stop
         self.masks = masks
-        self.by_draws = params.temperature == 0 or verifier == "coupled"
+        self.coupled = params.temperature == 0 or verifier == "coupled"
         self.chance: Chance = chance or SeededChance(params.seed)
         self.same: Callable[[list[int]], list[int]] = same or (lambda numbers: numbers)
         if same is not None:
@@ -239,12 +241,12 @@ class Sampler:
         self._noise: OrderedDict[int, Tensor] = OrderedDict()
 
     @property
-    def kind(self) -> LawKind:
+    def kind(self) -> SamplingKind:
         greedy = self.params.temperature == 0
-        return LawKind(self.by_draws, greedy, not greedy and (self.params.top_k > 0 or self.params.top_p < 1))
+        return SamplingKind(self.coupled, greedy, not greedy and (self.params.top_k > 0 or self.params.top_p < 1))
 
-    def dials(self, vocabulary: int) -> list[float]:
-        """Temperature, top-k and top-p for ``TensorLaw``, which has no "off": these leave no token out then."""
+    def parameters(self, vocabulary: int) -> list[float]:
+        """Temperature, top-k and top-p for ``DeviceSampling``, which has no "off": these leave no token out then."""
         top_k = self.params.top_k if 0 < self.params.top_k < vocabulary else vocabulary
         # A sum of rounded probabilities may pass 1 before the last token.
         return [self.params.temperature, top_k, self.params.top_p if self.params.top_p < 1 else 2.0]
@@ -253,8 +255,8 @@ class Sampler:
         """fp32 [count, V]: the Gumbel noise of positions from ``first``, on the host."""
         return torch.stack([self._gumbel(first + i, vocabulary) for i in range(count)])
 
-    def forced(self, context: Sequence[int], limit: int) -> list[int]:
-        return self.masks.forced(context, limit) if self.masks else []
+    def guided(self, context: Sequence[int], limit: int) -> list[int]:
+        return self.masks.guided(context, limit) if self.masks else []
 
     def num_allowed(self, context: Sequence[int], draft: Sequence[int]) -> int:
         """How many of the draft's first tokens may follow ``context``; behind the next all are wasted."""

@@ -287,7 +287,7 @@ def _accepted(rng: random.Random, chance: float, most: int) -> int:
 def _round(index: int, part: list[str], triforce: bool, document: Document, leaning: list[int], rng: random.Random,
            elapsed: float) -> RoundEvent:
     last = "bonus" if not triforce or len(part) > _DRAFTED else rng.choice(("bonus", "recovered"))
-    origins = [rng.choice(("draft", "draft", "retrieval", "quote")) for _ in part[1:]] + [last]
+    sources = [rng.choice(("draft", "draft", "retrieval", "quote")) for _ in part[1:]] + [last]
     tested = len(part) - 1 + (last == "recovered")
     tiers: tuple[TierCount, ...] = ()
     if triforce:
@@ -298,7 +298,7 @@ def _round(index: int, part: list[str], triforce: bool, document: Document, lean
         shares[page] += len(document.pages) * (1.5 / (rank + 1)) * (0.5 + rng.random())
     total = sum(shares)
     ids = tuple(zlib.crc32(word.encode()) % 32_000 for word in part)
-    return RoundEvent(index, ids, tuple(origins), tiers, {"draft": 4.0, "retrieval": 6.0, "verify": 20.0},
+    return RoundEvent(index, ids, tuple(sources), tiers, {"draft": 4.0, "retrieval": 6.0, "verify": 20.0},
                       tuple(share / total for share in shares), elapsed, texts=tuple(part))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triforce_core.device.side_stream import Beside, later
+from triforce_core.device.side_stream import SideStream, later
 
 GPU = pytest.param("cuda", marks=[pytest.mark.gpu,
                                   pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")])
@@ -15,7 +15,7 @@ GPU = pytest.param("cuda", marks=[pytest.mark.gpu,
 def test_what_was_made_beside_is_there_once_joined(kind: str) -> None:
     device = torch.device(kind)
     n = 4000 if kind == "cuda" else 40  # so that it takes a while
-    ones, beside = torch.ones(n, n, device=device), Beside(device)
+    ones, beside = torch.ones(n, n, device=device), SideStream(device)
     with beside:
         made = ones
         for _ in range(20):

@@ -115,11 +115,11 @@ def test_typography_and_the_way_back() -> None:
     page = "He said:\u00a0“It’s — 5–6 …  no” 😀.\nNext “line” and “line”"
     plain = ascii_typography(page)
     assert plain == 'He said: "It\'s -- 5-6 ... no" .\nNext "line" and "line"'
-    spelt, origins = spelt_letters(page, ascii_typography)
-    assert spelt == "".join(plain.split()) and len(origins) == len(spelt)
+    spelt, sources = spelt_letters(page, ascii_typography)
+    assert spelt == "".join(plain.split()) and len(sources) == len(spelt)
     start = spelt.index('"It')
-    assert page[origins[start] : origins[spelt.index("no") + 2] + 1] == "“It’s — 5–6 …  no”"
-    assert page[origins[spelt.index("--")]] == page[origins[spelt.index("--") + 1]] == "—"
+    assert page[sources[start] : sources[spelt.index("no") + 2] + 1] == "“It’s — 5–6 …  no”"
+    assert page[sources[spelt.index("--")]] == page[sources[spelt.index("--") + 1]] == "—"
     assert spelt_letters(" \n", str) == ("", [])
     assert ascii_typography(plain) == plain
 

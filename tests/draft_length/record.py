@@ -20,10 +20,10 @@ from tests.draft_length.replay import AGO, LETTERS, LIMIT, TEMPERATURES
 from triforce_core.bench.asked import Asked
 from triforce_core.bench.workload import FIVE, MADE
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.engine.build import Hierarchy
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.session import Session
-from triforce_core.sampling import Sampler, sureness
+from triforce_core.engine.pipeline import PlainPipeline
+from triforce_core.engine.session import Question, Session
+from triforce_core.sampling import Sampler, confidence
 
 _ROOM = 2048  # tokens beside the document
 _AHEAD = max(AGO) + 5  # tokens for which one choice of chunks is followed
@@ -34,7 +34,7 @@ _DOCUMENTS = 4  # of a workload that makes its own
 class Followed:
     """Of the retrieval tier, from one token on: its laws and how sure it was."""
 
-    laws: Tensor
+    probs: Tensor
     sure: Tensor
 
 
@@ -45,51 +45,49 @@ def record(engine: Engine, question: str | None, temperature: float, speculation
     session = engine._session
     assert session is not None
     answer = list(finished.token_ids)
-    context, sampler, hierarchy = _begin(session, question, sampling, speculation)
-    small, reviewer, observer = hierarchy._small, hierarchy._reviewer, hierarchy._observer
+    context, sampler, pipeline = _begin(session, question, sampling, speculation)
+    small, reviewer, observer = pipeline.parts.draft, pipeline.parts.reviewer, pipeline.observer
     assert small is not None and reviewer is not None
-    forced: list[bool] = []
+    guided: list[bool] = []
     full: list[Tensor] = []
     below: list[float] = []
     followed: list[Followed] = []
     for place, token in enumerate(answer):
-        forced.append(bool(sampler.forced(context, 1)))
+        guided.append(bool(sampler.guided(context, 1)))
         ahead = answer[place : place + _AHEAD - 1]
         logits = reviewer.logits(context, ahead)
-        followed.append(Followed(_laws(sampler, logits, context, ahead), sureness(logits)))
+        followed.append(Followed(_laws(sampler, logits, context, ahead), confidence(logits)))
         reviewer.keep(reviewer.cache.num_committed + reviewer.skipped)
-        law = _laws(sampler, small.logits(context, ()), context, ())[0]
-        below.append(_both(followed[-1].laws[0], law, temperature))
+        token_probs = _laws(sampler, small.logits(context, ()), context, ())[0]
+        below.append(_both(followed[-1].probs[0], token_probs, temperature))
         small.agree(context)
         small.commit()
         session.full.observer = observer
         full.append(_laws(sampler, session.full.logits(context, ()), context, ())[0])
         session.full.commit()
         context.append(token)
-        hierarchy.after_round()
+        pipeline.after_round()
 
     def rows(asked: Any) -> list[str]:
         return [_letters([asked(place, min(ago, place)) for place in range(len(answer))]) for ago in AGO]
 
-    return {"forced": "".join(str(int(given)) for given in forced),
-            "right": rows(lambda place, ago: _both(full[place], followed[place - ago].laws[ago], temperature)),
+    return {"forced": "".join(str(int(given)) for given in guided),
+            "right": rows(lambda place, ago: _both(full[place], followed[place - ago].probs[ago], temperature)),
             "below": _letters(below), "sure": rows(lambda place, ago: float(followed[place - ago].sure[ago]))}
 
 
 def _begin(session: Session, question: str | None, sampling: SamplingParams,
-           speculation: SpeculationConfig) -> tuple[list[int], Sampler, Hierarchy]:
+           speculation: SpeculationConfig) -> tuple[list[int], Sampler, PlainPipeline]:
     """As ``Session.ask`` does."""
-    context = session._context(question, ())
+    asked = Question(question, (), sampling, speculation)
+    context = session._context(asked)
     session._rewind(context)
-    observer, _, hierarchy = session._prepare(session._dials(session._asked(question, sampling, speculation,
-                                                                            len(context))))
-    assert hierarchy is not None
-    hierarchy.reset()
-    for _ in session._prefill(context, observer, None, lambda: False):
+    pipeline = session._pipeline_for(session._plan(speculation, len(context)))
+    for _ in session._prefill(context, pipeline.observer, lambda: False):
         pass
-    hierarchy.start(context)
+    pipeline.start(context)
     constraint = session._constraint(question, speculation)
-    return context, session._sampler(question, sampling, speculation, constraint, len(context)), hierarchy
+    return context, session._sampler(asked, constraint, len(context)), pipeline
 
 
 def _laws(sampler: Sampler, logits: Tensor, context: list[int], draft: Any) -> Tensor:

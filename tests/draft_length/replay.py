@@ -15,9 +15,9 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from triforce_core.draft_length.controller import Choice, Controller, RoundSeen
+from triforce_core.draft_length.controller import Controller, RoundSeen, Selection
 from triforce_core.draft_length.costs import Costs, Curve
-from triforce_core.drafters.model import MAX_FORCED
+from triforce_core.drafters.model import MAX_GUIDED
 
 WORKLOADS = ("continue", "questions", "summary", "code", "table")
 TEMPERATURES = (0.0, 0.6, 1.0)
@@ -39,7 +39,7 @@ ON_A_GPU = Costs(plain=8.2, verify=Curve(((3, 8.6), (18, 10.0), (33, 10.6))), st
 class Trace:
     """One answer. See the module for the fields."""
 
-    forced: list[bool]
+    guided: list[bool]
     right: list[list[float]]
     below: list[float]
     sure: list[list[float]]
@@ -51,7 +51,7 @@ class Trace:
                     _shares(each["below"]), [_shares(row) for row in each["sure"]]) for each in found]
 
     def __len__(self) -> int:
-        return len(self.forced)
+        return len(self.guided)
 
     @property
     def ends_itself(self) -> bool:
@@ -61,14 +61,14 @@ class Trace:
         """That a token at ``place`` is right, drafted in a round that began at ``began``; behind the end as before."""
         return self.right[_row(began, place)][place % len(self)]
 
-    def sureness(self, began: int, place: int) -> float:
+    def confidence(self, began: int, place: int) -> float:
         """Of such a token."""
         return self.sure[_row(began, place)][place % len(self)]
 
     def run(self, place: int) -> int:
         """Tokens from there on that the document forces."""
         count = 0
-        while count < MAX_FORCED and self.forced[(place + count) % len(self)]:
+        while count < MAX_GUIDED and self.guided[(place + count) % len(self)]:
             count += 1
         return count
 
@@ -79,59 +79,59 @@ class Replay:
     def __init__(self, trace: Trace, seed: int, costs: Costs = MEASURED) -> None:
         self._trace, self._costs, self._chance, self._at = trace, costs, random.Random(seed), 0
 
-    def spend(self, lengths: Choice | Controller) -> float:
+    def spend(self, lengths: Selection | Controller) -> float:
         """Milliseconds of the whole answer."""
         spent = 0.0
         while self._at < len(self._trace):
-            choice = lengths if isinstance(lengths, Choice) else lengths.next()
+            choice = lengths if isinstance(lengths, Selection) else lengths.next()
             seen = self._round(choice)
             spent += seen.draft_ms + seen.verify_ms + seen.other_ms
             if isinstance(lengths, Controller):
                 lengths.learn(seen)
         return spent
 
-    def _round(self, choice: Choice) -> RoundSeen:
+    def _round(self, choice: Selection) -> RoundSeen:
         trace, costs, left = self._trace, self._costs, len(self._trace) - self._at
         wanted = choice.gamma2 if trace.ends_itself else min(choice.gamma2, left - 1)
-        forced, right, sure, steps, tested, stood = self._draft(choice, wanted, left)
+        guided, right, sure, steps, tested, stood = self._draft(choice, wanted, left)
         if choice.most is not None:
-            del forced[choice.most :], right[choice.most :]
+            del guided[choice.most :], right[choice.most :]
         accepted = right.index(False) if False in right else len(right)
         self._at += min(accepted + 1, left)
-        return RoundSeen(choice, forced, min(accepted + 1, len(forced)), accepted, steps, (tested, stood),
+        return RoundSeen(choice, guided, min(accepted + 1, len(guided)), accepted, steps, (tested, stood),
                          steps * costs.steps[choice.gamma1],
-                         costs.verify.at(len(forced) + 1) if wanted else costs.plain, costs.choose if wanted else 0.0,
+                         costs.verify.at(len(guided) + 1) if wanted else costs.plain, costs.choose if wanted else 0.0,
                          sure)
 
-    def _draft(self, choice: Choice, wanted: int,
+    def _draft(self, choice: Selection, wanted: int,
                left: int) -> tuple[list[bool], list[bool], list[float], int, int, int]:
         """Of each drafted token whether it was forced and is right; how sure its tier was of the others; the middle
         tier's passes; what it tested of the tier below, and let stand."""
         trace, place, gamma1 = self._trace, self._at, choice.gamma1
-        forced: list[bool] = []
+        guided: list[bool] = []
         right: list[bool] = []
         sure: list[float] = []
         steps = tested = stood = 0
-        while len(forced) < wanted and not (trace.ends_itself and len(forced) >= left and all(right[:left])):
-            if steps and choice.goes_on is not None and not choice.goes_on(sure, len(forced), 0):
+        while len(guided) < wanted and not (trace.ends_itself and len(guided) >= left and all(right[:left])):
+            if steps and choice.keep_going is not None and not choice.keep_going(sure, len(guided), 0):
                 break
             run = trace.run(place)
             count = run or 1
             if not run:
                 steps += 1
-                while count <= gamma1 and not trace.forced[(place + count - 1) % len(trace)]:
+                while count <= gamma1 and not trace.guided[(place + count - 1) % len(trace)]:
                     tested += 1
                     if not self._happens(trace.below[(place + count - 1) % len(trace)]):
                         break
                     stood += 1
                     count += 1
-            forced += [bool(run)] * count
-            sure += [] if run else [trace.sureness(self._at, place + i) for i in range(count)]
+            guided += [bool(run)] * count
+            sure += [] if run else [trace.confidence(self._at, place + i) for i in range(count)]
             right += [bool(run) or self._happens(trace.odds(self._at, place + i)) for i in range(count)]
             place += count
         if trace.ends_itself and all(right[:left]):
-            del forced[left:], right[left:]
-        return forced, right, sure, steps, tested, stood
+            del guided[left:], right[left:]
+        return guided, right, sure, steps, tested, stood
 
     def _happens(self, odds: float) -> bool:
         return self._chance.random() < odds

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from triforce_core.draft_length.acceptance import Acceptance, Hopes
-from triforce_core.draft_length.controller import Choice, Controller, RoundSeen, Ways
+from triforce_core.draft_length.acceptance import Acceptance, Prior
+from triforce_core.draft_length.controller import Candidates, Controller, RoundSeen, Selection
 from triforce_core.draft_length.costs import Costs, Curve, Drift
 
 LENGTHS = (2, 4, 6, 8, 12, 16, 24)
@@ -23,7 +23,7 @@ class World:
         self.costs = Costs(plain, verify, {gamma1: small * gamma1 + retrieval for gamma1 in range(7)}, 1.0)
         self._chance = random.Random(seed)
 
-    def round(self, choice: Choice) -> tuple[int, float, RoundSeen]:
+    def round(self, choice: Selection) -> tuple[int, float, RoundSeen]:
         """Tokens, milliseconds, and what the controller is shown."""
         if not choice.gamma2:
             seen = RoundSeen(choice, [], 0, 0, 0, (0, 0), 0.0, self.costs.plain, 0.0)
@@ -46,11 +46,11 @@ class World:
             run += 1
         return run
 
-    def rate(self, controller: Controller | Choice, tokens: int) -> float:
+    def rate(self, controller: Controller | Selection, tokens: int) -> float:
         """Tokens per second over about so many."""
         written, spent = 0, 0.0
         while written < tokens:
-            choice = controller if isinstance(controller, Choice) else controller.next()
+            choice = controller if isinstance(controller, Selection) else controller.next()
             more, milliseconds, seen = self.round(choice)
             if isinstance(controller, Controller):
                 controller.learn(seen)
@@ -58,11 +58,11 @@ class World:
         return 1e3 * written / spent
 
     def best_fixed(self, tokens: int = 20_000) -> float:
-        return max(self.rate(Choice(gamma1, gamma2), tokens) for gamma1 in (0, 1, 2, 4) for gamma2 in LENGTHS)
+        return max(self.rate(Selection(gamma1, gamma2), tokens) for gamma1 in (0, 1, 2, 4) for gamma2 in LENGTHS)
 
 
 def controller(world: World, *, gamma1s=(0, 1, 2, 4), gamma2s=LENGTHS, may_rest=True, hope=0.9, clocks=True):
-    return Controller(world.costs, Ways(gamma1s, gamma2s, True, may_rest), Acceptance(Hopes(hope)), clocks=clocks)
+    return Controller(world.costs, Candidates(gamma1s, gamma2s, True, may_rest), Acceptance(Prior(hope)), clocks=clocks)
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.98, 0.8), (0.95, 0.2), (0.9, 0.6), (0.7, 0.2), (0.5, 0.5)])
@@ -75,7 +75,7 @@ def test_within_a_few_percent_of_the_best_fixed_lengths(a, b):
 def test_hardly_slower_than_plain_decoding_where_no_draft_pays(a):
     world = World(a, 0.2, retrieval=15.0)
     assert world.rate(controller(world), 2_000) > 0.97 * 1e3 / world.costs.plain
-    assert world.rate(Choice(2, 8), 2_000) < 0.9 * 1e3 / world.costs.plain  # or there was nothing to avoid
+    assert world.rate(Selection(2, 8), 2_000) < 0.9 * 1e3 / world.costs.plain  # or there was nothing to avoid
 
 
 @pytest.mark.parametrize("a", [0.6, 0.65, 0.7])
@@ -137,9 +137,9 @@ def test_one_stop_changes_nothing_but_a_slower_machine_does():
     world.rate(made, 4_000)
     before = made.next()
     seen = world.round(before)[2]
-    slow = RoundSeen(*[getattr(seen, name) for name in ("choice", "forced", "num_tested", "num_accepted", "steps",
+    slow = RoundSeen(*[getattr(seen, name) for name in ("choice", "guided", "num_tested", "num_accepted", "steps",
                                                         "below")], 50 * seen.draft_ms, seen.verify_ms, 1.0)
-    state = Acceptance(Hopes(0.9))
+    state = Acceptance(Prior(0.9))
     made.acceptance = state  # so that only clocks speak
     calm = made.next()
     made._time(slow)
@@ -160,7 +160,7 @@ def test_without_clocks_the_same_rounds_decide_the_same():
             seen = world.round(choice)[2]
             lengths.append((choice.gamma1, choice.gamma2))
             late = slowness if number % 3 else 1.0
-            made.learn(RoundSeen(seen.choice, seen.forced, seen.num_tested, seen.num_accepted, seen.steps, seen.below,
+            made.learn(RoundSeen(seen.choice, seen.guided, seen.num_tested, seen.num_accepted, seen.steps, seen.below,
                                  late * seen.draft_ms, seen.verify_ms / late, late * seen.other_ms))
         chosen.append(lengths)
     assert chosen[0] == chosen[1] and len(set(chosen[0])) > 1
@@ -168,7 +168,7 @@ def test_without_clocks_the_same_rounds_decide_the_same():
 
 def test_forced_tokens_are_neither_drafted_nor_doubted():
     """Of each draft three in four tokens come from the document; the others are seldom right."""
-    known = Acceptance(Hopes(0.5))
+    known = Acceptance(Prior(0.5))
     for _ in range(200):
         known.learn(8, [False, True, True, True] * 2, 1, 0, 2)
     assert known.survivals(2)[0] < 0.1 and known.run_length == pytest.approx(3.0, rel=0.01)
@@ -178,7 +178,7 @@ def test_forced_tokens_are_neither_drafted_nor_doubted():
 
 
 def test_far_positions_lean_on_near_ones_until_they_are_known():
-    known = Acceptance(Hopes(0.5))
+    known = Acceptance(Prior(0.5))
     for _ in range(100):
         known.learn(2, [False] * 2, 2, 2, 1)
     near, far = known.survivals(2)[-1], known.survivals(64)[-1]

@@ -10,14 +10,14 @@ import pytest
 
 from tests.draft_length.replay import MEASURED, ON_A_GPU, TEMPERATURES, WORKLOADS, Replay, Trace
 from triforce_core.draft_length.acceptance import Acceptance
-from triforce_core.draft_length.confidence import Confidence
-from triforce_core.draft_length.controller import Choice, Controller, Ways
-from triforce_core.draft_length.selector import DOUBTS, QUOTING, hopes
-from triforce_core.kernels import ALIKE_ROWS
+from triforce_core.draft_length.calibration import Calibration
+from triforce_core.draft_length.controller import Candidates, Controller, Selection
+from triforce_core.draft_length.selector import ERROR_RATES, QUOTING, expected_prior
+from triforce_core.kernels import BATCH_INVARIANT_ROWS
 
 GAMMA1S, GAMMA2S = (0, 1, 2, 3, 4, 6), (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28)
 LENGTHS = (2, 4, 6, 8, 12, 16, 24, 32)  # on a GPU
-USUAL = Choice(2, 10)
+USUAL = Selection(2, 10)
 CELLS = list(product(WORKLOADS, TEMPERATURES))
 
 
@@ -26,7 +26,7 @@ def seeds(temperature: float) -> range:
 
 
 @cache
-def fixed(workload: str, temperature: float, lengths: Choice) -> float:
+def fixed(workload: str, temperature: float, lengths: Selection) -> float:
     """Milliseconds per token."""
     traces = Trace.of(workload, temperature)
     spent = [Replay(trace, seed).spend(lengths) for seed in seeds(temperature) for trace in traces]
@@ -48,14 +48,14 @@ def chosen(workload: str, temperature: float) -> float:
 
 
 def controller(workload: str, temperature: float) -> Controller:
-    hoped = QUOTING if workload == "questions" else hopes("retrieval", temperature)
-    ways = Ways(GAMMA1S, GAMMA2S, True, True, ALIKE_ROWS - 1)
+    hoped = QUOTING if workload == "questions" else expected_prior("retrieval", temperature)
+    ways = Candidates(GAMMA1S, GAMMA2S, True, True, BATCH_INVARIANT_ROWS - 1)
     return Controller(MEASURED, ways, Acceptance(hoped), clocks=False,
-                      confidence=Confidence(DOUBTS[temperature > 0]))
+                      calibration=Calibration(ERROR_RATES[temperature > 0]))
 
 
 def best(workload: str, temperature: float) -> float:
-    return min(fixed(workload, temperature, Choice(*lengths)) for lengths in product(GAMMA1S, GAMMA2S))
+    return min(fixed(workload, temperature, Selection(*lengths)) for lengths in product(GAMMA1S, GAMMA2S))
 
 
 def mean(ratios: list[float]) -> float:
@@ -84,12 +84,14 @@ def test_never_slower_than_plain_decoding_nor_much_than_the_usual_lengths(worklo
 def test_where_rows_cost_little_a_quotation_is_drafted_whole(temperature):
     """How far forced runs reach is known roughly; drafts that end within one cost a round more."""
     traces, lengths = Trace.of("questions", temperature), list(product((1, 2, 4), LENGTHS))
-    ways, mine = Ways((1, 2, 4), LENGTHS, True, True), 0.0
-    made = Controller(ON_A_GPU, ways, Acceptance(QUOTING), clocks=False, confidence=Confidence(DOUBTS[temperature > 0]))
+    ways, mine = Candidates((1, 2, 4), LENGTHS, True, True), 0.0
+    made = Controller(ON_A_GPU, ways, Acceptance(QUOTING), clocks=False,
+                      calibration=Calibration(ERROR_RATES[temperature > 0]))
     cases = list(product(seeds(temperature), traces))
     for seed, trace in cases:
         mine += Replay(trace, seed, ON_A_GPU).spend(made)
-    theirs = min(sum(Replay(trace, seed, ON_A_GPU).spend(Choice(*pair)) for seed, trace in cases) for pair in lengths)
+    theirs = min(sum(Replay(trace, seed, ON_A_GPU).spend(Selection(*pair)) for seed, trace in cases)
+                 for pair in lengths)
     assert theirs > 0.93 * mine
 
 
@@ -98,15 +100,16 @@ def test_where_rows_cost_little_a_quotation_is_drafted_whole(temperature):
 def test_ending_drafts_where_they_are_unsure_earns_its_place(temperature, costs):
     """Over all texts that are no quotations, against the same controller without it."""
     gains = []
-    gamma1s, gamma2s, most = (GAMMA1S, GAMMA2S, ALIKE_ROWS - 1) if costs is MEASURED else ((1, 2, 4), LENGTHS, None)
+    on_cpu = costs is MEASURED
+    gamma1s, gamma2s, most = (GAMMA1S, GAMMA2S, BATCH_INVARIANT_ROWS - 1) if on_cpu else ((1, 2, 4), LENGTHS, None)
     for workload in (name for name in WORKLOADS if name != "questions"):
         spent = []
-        for confidence in (None, DOUBTS[temperature > 0]):
+        for calibration in (None, ERROR_RATES[temperature > 0]):
             spent.append(0.0)
             for seed, trace in product(seeds(temperature), Trace.of(workload, temperature)):
-                made = Controller(costs, Ways(gamma1s, gamma2s, True, True, most),
-                                  Acceptance(hopes("retrieval", temperature)), clocks=False,
-                                  confidence=confidence and Confidence(confidence))
+                made = Controller(costs, Candidates(gamma1s, gamma2s, True, True, most),
+                                  Acceptance(expected_prior("retrieval", temperature)), clocks=False,
+                                  calibration=calibration and Calibration(calibration))
                 spent[-1] += Replay(trace, seed, costs).spend(made)
         gains.append(spent[0] / spent[1])
     assert mean(gains) > (1.02 if temperature == 0 else 1.01)
@@ -114,6 +117,6 @@ def test_ending_drafts_where_they_are_unsure_earns_its_place(temperature, costs)
 
 def test_there_is_something_to_choose():
     """No fixed pair of lengths is good everywhere, or the tests above would show little."""
-    pairs = [Choice(*lengths) for lengths in product(GAMMA1S, GAMMA2S)]
+    pairs = [Selection(*lengths) for lengths in product(GAMMA1S, GAMMA2S)]
     worst = {lengths: min(best(*cell) / fixed(*cell, lengths) for cell in CELLS) for lengths in pairs}
     assert max(worst.values()) < 0.85

@@ -9,7 +9,7 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.draft_length import selector as pacing
+from triforce_core.draft_length import selector
 from triforce_core.draft_length.costs import Costs, Curve, Drift
 from triforce_core.engine.engine import Engine
 from triforce_core.events import Finished, RoundEvent
@@ -53,7 +53,7 @@ def answer(running, tokens=48, temperature=0.0, seed=0, **settings) -> tuple[Fin
 @pytest.mark.parametrize("dear", [False, True], ids=["measured", "verdicts dear"])
 def test_the_words_stay_whatever_is_chosen(engine, monkeypatch, tiers, dear):
     if dear:
-        monkeypatch.setattr(pacing, "measure_costs", lambda *_: DEAR)
+        monkeypatch.setattr(selector, "measure_costs", lambda *_: DEAR)
         monkeypatch.setattr(Drift, "note", lambda *_: None)
     plain = answer(engine, temperature=0.8, engine="autoregressive", verifier="coupled")[0].token_ids
     for _ in range(2):  # the second goes by what the first has learnt
@@ -67,7 +67,7 @@ def test_the_words_stay_whatever_is_chosen(engine, monkeypatch, tiers, dear):
 
 
 def test_drafts_of_random_weights_are_left_alone(engine, monkeypatch):
-    monkeypatch.setattr(pacing, "measure_costs", lambda *_: EVEN)
+    monkeypatch.setattr(selector, "measure_costs", lambda *_: EVEN)
     monkeypatch.setattr(Drift, "note", lambda *_: None)
     answer(engine, tokens=60)
     done, rounds = answer(engine, tokens=120)
@@ -94,8 +94,8 @@ def test_where_chance_decides_a_seed_fixes_the_words(engine):
 
 def test_measuring_leaves_nothing_behind(engine, monkeypatch):
     measured = []
-    really = pacing.measure_costs
-    monkeypatch.setattr(pacing, "measure_costs", lambda *given: measured.append(really(*given)) or measured[-1])
+    really = selector.measure_costs
+    monkeypatch.setattr(selector, "measure_costs", lambda *given: measured.append(really(*given)) or measured[-1])
     before = answer(engine, gamma1=2, gamma2=4)[0]
     assert "drafting" not in before.stats.why
     assert not measured  # nothing to choose

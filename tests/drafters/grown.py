@@ -14,11 +14,11 @@ from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.research.device_tree import DeviceTree
 from triforce_core.research.tree_drafter import TreeDrafter
-from triforce_core.research.tree_runner import TreeLoop
+from triforce_core.research.tree_runner import TreeRunner
 from triforce_core.research.tree_shape import TreeShape
 from triforce_core.sampling import Sampler
 from triforce_core.speculation import staged
@@ -43,7 +43,7 @@ class Grown:
         self.full = ModelOnCache(TARGET, cache)
         self.full.feed(self.context[:-1], 0)
         self.full.commit()
-        self.part: IndexedCache | RetrievalCache | None = None
+        self.part: IndexedRetrievalCache | RetrievalCache | None = None
         if kind is not None:
             self.part = kind(cache, budget=64, recent=16, chunk_size=4)
             on = ModelOnCache(TARGET, self.part)
@@ -56,10 +56,10 @@ class Grown:
                                 expected=(0.5, 0.3, 0.2))
         self.drafter: Drafter = DeviceTree(self.host, capture, told) if on_device else self.host
         if reviewed:
-            self.part = IndexedCache(cache, budget=64, recent=16, chunk_size=4)
+            self.part = IndexedRetrievalCache(cache, budget=64, recent=16, chunk_size=4)
             self.drafter = HierarchicalDrafter(ModelOnCache(TARGET, self.part), self.drafter, 5)
         if loop:
-            self.drafter = TreeLoop(self.drafter, capture, told)
+            self.drafter = TreeRunner(self.drafter, capture, told)
 
     def draft(self, levels: int, sampler: Sampler) -> Draft:
         return self.drafter.propose(self.context, levels, sampler)

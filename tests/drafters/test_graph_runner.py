@@ -12,12 +12,12 @@ import torch
 
 from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.graph_runner import DeviceLoop
+from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelDrafter, ModelOnCache
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.sampling import Sampler, SeededChance
 from triforce_core.speculation.draft import Draft
@@ -34,7 +34,7 @@ VERIFIERS = {False: "rejection", True: "coupled"}
 class Tiers:
     """A context in a full cache, and one of the two kinds of drafter over it."""
 
-    def __init__(self, gamma1: int, *, on_device: bool, kind: type = IndexedCache, middle: bool = True,
+    def __init__(self, gamma1: int, *, on_device: bool, kind: type = IndexedRetrievalCache, middle: bool = True,
                  capture: Callable | None = None, max_tokens: int = 2000, same: Callable | None = None,
                  lenience: float = 1.0) -> None:
         c, s = TARGET.config, SMALL.config
@@ -48,16 +48,16 @@ class Tiers:
         small = ModelDrafter(ModelOnCache(SMALL, window))
         small.model.start(self.context, 2, 24)
         host: ModelDrafter | HierarchicalDrafter = small
-        self.part: IndexedCache | RetrievalCache | None = None
+        self.part: IndexedRetrievalCache | RetrievalCache | None = None
         if middle:
             self.part = kind(cache, budget=64, recent=16, chunk_size=4)
             host = HierarchicalDrafter(ModelOnCache(TARGET, self.part), small if gamma1 else NoDrafter(), gamma1,
                                        lenience=lenience)
-        self.drafter: Drafter = DeviceLoop(host, capture, same) if on_device else host
+        self.drafter: Drafter = GraphRunner(host, capture, same) if on_device else host
 
     def draft(self, count: int, sampler: Sampler) -> Draft:
-        if isinstance(self.drafter, DeviceLoop):  # with a sampler of its own: this one's chance is the draft's
-            self.drafter.prepare(self.context, count, [Sampler(sampler.params, verifier=VERIFIERS[sampler.by_draws])])
+        if isinstance(self.drafter, GraphRunner):  # with a sampler of its own: this one's chance is the draft's
+            self.drafter.prepare(self.context, count, [Sampler(sampler.params, verifier=VERIFIERS[sampler.coupled])])
         return self.drafter.propose(self.context, count, sampler)
 
     def settle(self, tokens: list[int], draft: Draft) -> None:
@@ -79,8 +79,8 @@ def run_again(once: Callable) -> tuple[Callable, None]:
 
 
 def same(mine: Draft, host: Draft) -> None:
-    assert (mine.token_ids, mine.origins) == (host.token_ids, host.origins)
-    for a, b in zip(mine.laws, host.laws, strict=True):
+    assert (mine.token_ids, mine.sources) == (host.token_ids, host.sources)
+    for a, b in zip(mine.probs, host.probs, strict=True):
         assert (a is None) == (b is None)
         if a is not None and b is not None:
             torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
@@ -93,7 +93,7 @@ def lives(tiers: tuple[Tiers, Tiers], samplers: Callable[[int], tuple[Sampler, S
         found = [one.draft(count, sampler) for one, sampler in zip(tiers, samplers(step), strict=True)]
         same(*found)
         assert len(found[0].token_ids) >= count
-        below += found[0].origins.count("draft")
+        below += found[0].sources.count("draft")
         kept = len(found[0].token_ids) if step % 3 == 0 else rng.randint(0, count)
         truth = [*found[0].token_ids[:kept], rng.randrange(VOCAB)]
         for one, draft in zip(tiers, found, strict=True):
@@ -109,7 +109,7 @@ def lives(tiers: tuple[Tiers, Tiers], samplers: Callable[[int], tuple[Sampler, S
                                     SamplingParams(temperature=0.7, top_k=20, top_p=0.8, seed=5)],
                          ids=["T0", "T1", "T0.7 filtered"])
 @pytest.mark.parametrize(("gamma1", "count"), [(0, 3), (1, 1), (2, 10), (4, 5)])
-@pytest.mark.parametrize("kind", [IndexedCache, RetrievalCache])
+@pytest.mark.parametrize("kind", [IndexedRetrievalCache, RetrievalCache])
 def test_by_draws(params, gamma1, count, kind):
     tiers = (Tiers(gamma1, on_device=True, kind=kind, capture=lambda: run_again),
              Tiers(gamma1, on_device=False, kind=kind))
@@ -173,8 +173,8 @@ def test_a_draft_ends_where_the_tier_is_not_sure(gamma1, count, verifier):
         def rule(sure: list[float], least: float = sorted(known)[step * len(known) // 14] + 1e-4) -> bool:
             return sure[-1] > least
 
-        tiers[0].drafter.host.goes_on = lambda sure, _, under_way, rule=rule: rule(sure)
-        tiers[1].drafter.goes_on = OneRoundLate(rule, gamma1 + 1, count)
+        tiers[0].drafter.host.keep_going = lambda sure, _, under_way, rule=rule: rule(sure)
+        tiers[1].drafter.keep_going = OneRoundLate(rule, gamma1 + 1, count)
         if verifier == "coupled":
             samplers = (Sampler(params, verifier="coupled"),) * 2
         else:
@@ -182,10 +182,10 @@ def test_a_draft_ends_where_the_tier_is_not_sure(gamma1, count, verifier):
                         Sampler(params, chance=InRows(step, count + gamma1, gamma1)))
         found = [one.draft(count, sampler) for one, sampler in zip(tiers, samplers, strict=True)]
         same(*found)
-        assert found[0].sureness == pytest.approx(found[1].sureness, abs=1e-5)
-        assert all(0.0 < sure <= 1.0 for sure in found[0].sureness)
+        assert found[0].confidence == pytest.approx(found[1].confidence, abs=1e-5)
+        assert all(0.0 < sure <= 1.0 for sure in found[0].confidence)
         lengths.add(len(found[0].token_ids))
-        known += found[0].sureness
+        known += found[0].confidence
         for one, draft in zip(tiers, found, strict=True):
             one.settle([*draft.token_ids[:2], step], draft)
         assert tiers[0].drafter.counts() == tiers[1].drafter.counts()
@@ -264,7 +264,7 @@ def test_a_follower_takes_the_leaders_decisions(params, verifier, middle):
     for step in range(4):
         drafts = [one.draft(6, Sampler(replace(params, seed=10 * step + number), verifier=verifier))
                   for number, one in enumerate(tiers)]
-        assert drafts[0].token_ids == drafts[1].token_ids and drafts[0].origins == drafts[1].origins
+        assert drafts[0].token_ids == drafts[1].token_ids and drafts[0].sources == drafts[1].sources
         assert not told
         for one, draft in zip(tiers, drafts, strict=True):
             one.settle([*draft.token_ids[: step + 1], step], draft)
@@ -297,7 +297,7 @@ class Anything:
     def allowed(self, context, draft):
         return [None] * (len(draft) + 1)
 
-    def forced(self, context, limit):
+    def guided(self, context, limit):
         return []
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.acceptance_estimator import PRICE, Gate
-from triforce_core.drafters.prompt_lookup import NGRAM, NGramDrafter, TextIndex
+from triforce_core.drafters.acceptance_estimator import PRICE, AcceptanceEstimator
+from triforce_core.drafters.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
 from triforce_core.drafters.suffix_automaton import SuffixAutomaton
 from triforce_core.sampling import Sampler
 
@@ -74,13 +74,13 @@ def test_an_index_follows_the_conversation_and_keeps_the_document():
 
 
 def draft(document: list[int], ahead: list[int], count: int = 6) -> list[int]:
-    drafter = NGramDrafter(TextIndex(document))
+    drafter = PromptLookupDrafter(TextIndex(document))
     for _ in range(4):  # so that all of it pays
-        drafter._gate.learn(0, 30, 30)
+        drafter._estimator.learn(0, 30, 30)
         for kind in range(1, 7):
-            drafter._gate.learn(kind, 30, 30)
+            drafter._estimator.learn(kind, 30, 30)
     made = drafter.propose([*document, *ahead], count, GREEDY)
-    assert made.laws == [None] * len(made.token_ids) and made.origins == [NGRAM] * len(made.token_ids)
+    assert made.probs == [None] * len(made.token_ids) and made.sources == [NGRAM] * len(made.token_ids)
     return made.token_ids
 
 
@@ -101,7 +101,7 @@ def test_without_a_match_the_documents_own_bigrams_guess():
 
 def test_drafts_end_with_the_answer():
     document = [1, 2, 3, 4, 5, 6]
-    drafter = NGramDrafter(TextIndex(document))
+    drafter = PromptLookupDrafter(TextIndex(document))
     sampler = Sampler(SamplingParams(), stop=frozenset({4}))
     assert drafter.propose([*document, 1, 2], 8, sampler).token_ids == [3, 4]
 
@@ -117,15 +117,15 @@ class Fussy:
     def prior(self, context, drafted):
         return [None] * (len(drafted) + 1)
 
-    def forced(self, context, limit):
+    def guided(self, context, limit):
         return [41, 43][:limit] if context[-1] == 40 else []
 
 
 def test_masks_cut_a_copy_and_what_they_force_is_added():
     sampler = Sampler(SamplingParams(), masks=Fussy())
-    made = NGramDrafter(TextIndex([1, 2, 3, 40, 55, 56])).propose([1, 2, 3, 40, 55, 56, 2, 3], 8, sampler)
-    assert made.token_ids == [40, 41, 43] and made.origins == [NGRAM, "quote", "quote"]
-    made = NGramDrafter(TextIndex([1, 2, 3, 50, 55, 56])).propose([1, 2, 3, 50, 55, 56, 2, 3], 8, sampler)
+    made = PromptLookupDrafter(TextIndex([1, 2, 3, 40, 55, 56])).propose([1, 2, 3, 40, 55, 56, 2, 3], 8, sampler)
+    assert made.token_ids == [40, 41, 43] and made.sources == [NGRAM, "quote", "quote"]
+    made = PromptLookupDrafter(TextIndex([1, 2, 3, 50, 55, 56])).propose([1, 2, 3, 50, 55, 56, 2, 3], 8, sampler)
     assert made.token_ids == []
 
 
@@ -134,7 +134,7 @@ def answers(right: float, rounds: int) -> tuple[list[int], list[int]]:
     rng = random.Random(0)
     document = [rng.randrange(1000) for _ in range(300)] * 2
     index = TextIndex(document)
-    drafter, context = NGramDrafter(index), list(document[:330])
+    drafter, context = PromptLookupDrafter(index), list(document[:330])
     drafted, accepted = [], []
     for _ in range(rounds):
         at = rng.randrange(280)
@@ -169,7 +169,7 @@ def test_it_brings_more_than_it_costs(right):
 
 
 def test_a_gate_opens_again_when_the_text_changes():
-    gate = Gate()
+    gate = AcceptanceEstimator()
     for _ in range(200):
         if gate.length(1, 8):
             gate.learn(1, 1, 0)
@@ -183,11 +183,11 @@ def test_a_gate_opens_again_when_the_text_changes():
 
 
 def test_what_is_new_is_hoped_to_be_as_good_as_what_is_less_promising():
-    gate = Gate()
+    gate = AcceptanceEstimator()
     gate.learn(2, 20, 20)
-    assert gate.rate(5) == gate.rate(2) > gate.rate(1) == Gate().rate(5)
+    assert gate.rate(5) == gate.rate(2) > gate.rate(1) == AcceptanceEstimator().rate(5)
     gate.learn(3, 20, 0)
-    assert gate.rate(3) < 0.1 and gate.rate(5) == Gate().rate(5), "a new kind is never given up"
+    assert gate.rate(3) < 0.1 and gate.rate(5) == AcceptanceEstimator().rate(5), "a new kind is never given up"
 
 
 def test_nothing_is_built_before_a_guess_is_wanted():

@@ -7,23 +7,23 @@ import pytest
 from tests.drafters.test_prompt_lookup import Fussy
 from tests.research.test_cascade import DOCUMENT, GREEDY, Fixed
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.prompt_lookup import NGRAM, NGramDrafter, TextIndex
-from triforce_core.drafters.router import Either
+from triforce_core.drafters.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
+from triforce_core.drafters.router import Router
 from triforce_core.sampling import Sampler
 
 LONG = [*range(10, 90), 5, 6, 7]
 REPEATED = [*LONG, *LONG]
 
 
-def either(document: list[int], *token_ids: int, price: float = 0.25, lengths: tuple[int, ...] = ()) -> Either:
-    return Either(Fixed(*token_ids), NGramDrafter(TextIndex(document), 16), 16, price, lengths)
+def either(document: list[int], *token_ids: int, price: float = 0.25, lengths: tuple[int, ...] = ()) -> Router:
+    return Router(Fixed(*token_ids), PromptLookupDrafter(TextIndex(document), 16), 16, price, lengths)
 
 
-def round_of(drafter: Either, context: list[int], truth: list[int]) -> list[str]:
+def round_of(drafter: Router, context: list[int], truth: list[int]) -> list[str]:
     """Who gave the tokens of a round after which the context goes on with ``truth``; nothing of it is tested here."""
     draft = drafter.propose(context, 4, GREEDY)
     drafter.settle([*context, *truth], committed=True)
-    return draft.given_by(drafter.tier)
+    return draft.proposed_by(drafter.tier)
 
 
 def test_copies_prove_themselves_in_rounds_that_another_writes() -> None:
@@ -52,19 +52,19 @@ def test_the_dearer_the_other_is_the_sooner_copies_write(price: float, writer: s
     for start in range(0, 40, 4):
         round_of(drafter, context, LONG[start : start + 4])
         context += LONG[start : start + 4]
-        drafter.copies._gate.learn(6, 8, 6)  # three of four are right: three tokens a copy, and the other brings five
+        drafter.copies._estimator.learn(6, 8, 6)
     assert round_of(drafter, [*context], LONG[40:45])[0] == writer
 
 
 @pytest.mark.parametrize(("temperature", "writer"), [(0.0, NGRAM), (1.0, "draft")])
 def test_copies_may_be_left_to_answers_that_are_decided_by_draws(temperature: float, writer: str) -> None:
-    drafter = Either(Fixed(1), NGramDrafter(TextIndex(LONG), 16), 16, 4.0, by_draws_only=True)
+    drafter = Router(Fixed(1), PromptLookupDrafter(TextIndex(LONG), 16), 16, 4.0, coupled_only=True)
     sampler, context = Sampler(SamplingParams(temperature=temperature)), list(LONG)
     for start in range(0, 60, 2):
         draft = drafter.propose(context, 4, sampler)
         context += LONG[start : start + 2]
         drafter.settle(context, committed=True)
-    assert draft.given_by(drafter.tier)[0] == writer
+    assert draft.proposed_by(drafter.tier)[0] == writer
 
 
 def test_a_copy_has_one_of_the_given_lengths() -> None:
@@ -72,7 +72,7 @@ def test_a_copy_has_one_of_the_given_lengths() -> None:
     seen = set()
     for start in range(0, 60, 2):
         draft = drafter.propose(context, 4, GREEDY)
-        if draft.given_by("draft")[0] == NGRAM:
+        if draft.proposed_by("draft")[0] == NGRAM:
             seen.add(len(draft.token_ids))
         drafter.settle([*context, *LONG[start : start + 2]], committed=True)
         context += LONG[start : start + 2]
@@ -95,15 +95,15 @@ def test_reset_forgets_what_each_has_brought() -> None:
         round_of(drafter, context, DOCUMENT[start : start + 2])
         context += DOCUMENT[start : start + 2]
     drafter.reset()
-    assert drafter.propose(context, 4, GREEDY).given_by("draft") == ["draft"]
+    assert drafter.propose(context, 4, GREEDY).proposed_by("draft") == ["draft"]
 
 
 def test_where_words_are_held_to_the_document_copies_are_not_asked() -> None:
     """What is forced there both know, and what is open is short."""
     sampler = Sampler(SamplingParams(), masks=Fussy())
     drafter, context = either(LONG, 99, price=1e6), [*LONG, *LONG[:6]]
-    assert set(drafter.propose(context, 4, GREEDY).given_by("draft")) == {NGRAM}
-    assert drafter.propose(context, 4, sampler).given_by("draft") == ["draft"]
+    assert set(drafter.propose(context, 4, GREEDY).proposed_by("draft")) == {NGRAM}
+    assert drafter.propose(context, 4, sampler).proposed_by("draft") == ["draft"]
 
 
 def test_while_the_other_rests_only_proven_copies_are_made() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.engine.build import Hierarchy
+from triforce_core.engine.pipeline import Pipeline
 
 
 @pytest.fixture
 def chosen_after_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where chunks are copied they are chosen then, and which tokens are the newest is known: another choice than the
     one made while the pass runs, so that rounds can only be compared without that."""
-    monkeypatch.setattr(Hierarchy, "meanwhile", lambda self, told: told(self._observer.latest))
+    monkeypatch.setattr(Pipeline, "overlap", lambda self, told: told(self.observer.latest))

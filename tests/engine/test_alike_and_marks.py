@@ -10,7 +10,7 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.engine import build, session
+from triforce_core.engine import pipeline, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import RoundEvent
 
@@ -37,7 +37,7 @@ def answer(engine, question="Who found the lamp?", tokens=100, **settings):
 def test_no_verification_is_wider_than_what_rounds_alike(engine, monkeypatch):
     """Every 16 tokens something changes, as on a GPU every 2,048."""
     target, passes = engine._loaded.target, []
-    target.kernels = replace(target.kernels, alike_rows=lambda length, heads, dtype, device: 16 - length % 16)
+    target.kernels = replace(target.kernels, batch_invariant_rows=lambda length, heads, dtype, device: 16 - length % 16)
     forward = target.forward
     monkeypatch.setattr(target, "forward", lambda ids, cache, **given: (
         passes.append((cache, cache.length, len(ids), given["logits_rows"])), forward(ids, cache, **given))[1])
@@ -54,10 +54,10 @@ def test_no_verification_is_wider_than_what_rounds_alike(engine, monkeypatch):
 
 def test_the_small_model_is_shown_what_was_attended_where_an_answer_is_in_words_of_its_own(engine, monkeypatch):
     """Or where that is asked for; what an earlier question marked is forgotten."""
-    decide, marked = session.dials_for, []
-    monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
-    mark = build.mark
-    monkeypatch.setattr(build, "mark", lambda *given: (marked.append(1), mark(*given)))
+    decide, marked = session.plan_for, []
+    monkeypatch.setattr(session, "plan_for", lambda *given: replace(decide(*given), draft_cache="cross"))
+    mark = pipeline.mark
+    monkeypatch.setattr(pipeline, "mark", lambda *given: (marked.append(1), mark(*given)))
     words = []
     for question, settings, marks in (("Who found the lamp?", {}, True), (None, {}, False),
                                       (None, {"draft_cache": "cross"}, True), ("Who found the lamp?", {}, True),
@@ -66,7 +66,7 @@ def test_the_small_model_is_shown_what_was_attended_where_an_answer_is_in_words_
         events = answer(engine, question, **settings)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
         assert len(marked) == (len(rounds) + 1 if marks else 0)
-        held = engine._session._hierarchy._marked
+        held = engine._session._pipeline.parts.cross_model
         assert held.selection is None or bool(held.selection.any()) == marks
         assert sum(count.tested for count in events[-1].stats.acceptance.values() if count.tier == "draft")
         words.append(events[-1].token_ids)
@@ -76,11 +76,16 @@ def test_the_small_model_is_shown_what_was_attended_where_an_answer_is_in_words_
 @pytest.mark.parametrize("question", ["Who found the lamp?", None])
 def test_what_the_small_model_attends_keeps_its_place(engine, monkeypatch, question):
     """Where buffers move, all captured rounds are captured again: on an H200 some 35 ms of an answer."""
-    decide, places = session.dials_for, set()
-    monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
-    after_round = build.Hierarchy.after_round
-    monkeypatch.setattr(build.Hierarchy, "after_round", lambda self: (
-        places.add(self._marked.addresses), after_round(self), places.add(self._marked.addresses))[0])
+    decide, places = session.plan_for, set()
+    monkeypatch.setattr(session, "plan_for", lambda *given: replace(decide(*given), draft_cache="cross"))
+    after_round = pipeline.Pipeline.after_round
+
+    def watched(self):
+        places.add(self.parts.cross_model.addresses)
+        after_round(self)
+        places.add(self.parts.cross_model.addresses)
+
+    monkeypatch.setattr(pipeline.Pipeline, "after_round", watched)
     for _ in range(2):
         answer(engine, question, tokens=300)
     assert len(places) == 1

@@ -13,7 +13,7 @@ from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
 from triforce_core.engine import build, loading, memory
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.memory import Planner
-from triforce_core.engine.plan import Dials
+from triforce_core.engine.plan import Situation, plan
 from triforce_core.errors import ConfigError
 from triforce_core.kernels import REFERENCE
 from triforce_core.model import read_config
@@ -66,18 +66,18 @@ def test_the_retrieval_tier_says_what_its_copy_truly_drew_from(copying_engine):
     sampling = SamplingParams(temperature=1.0, seed=1, max_new_tokens=1, stop_token_ids=())
     list(copying_engine.ask("Who found the lamp?", (), sampling, replace(TRIFORCE, retrieval_weights="int4")))
     session, loaded = copying_engine._session, copying_engine._need_loaded()
-    tier = session._hierarchy.drafter
+    tier = session._pipeline.drafter
     assert tier.model.model is loaded.copies["int4"]
     tier.gamma1 = 0
     context = [*session._read, 5]
     sampler = Sampler(sampling)
     draft = tier.propose(context, 1, sampler)
-    laws = []
+    probs = []
     for model in (loaded.copies["int4"], loaded.target):
         tier.settle(context[:-1], committed=False)
         tier.model.model = model
-        laws.append(sampler.distributions(tier.model.logits(context, ()), context)[0])
-    assert torch.allclose(draft.laws[0], laws[0], atol=1e-6) and not torch.allclose(laws[0], laws[1], atol=1e-3)
+        probs.append(sampler.distributions(tier.model.logits(context, ()), context)[0])
+    assert torch.allclose(draft.probs[0], probs[0], atol=1e-6) and not torch.allclose(probs[0], probs[1], atol=1e-3)
 
 
 def test_a_streaming_middle_tier_has_the_copy_too(copying_engine):
@@ -86,15 +86,15 @@ def test_a_streaming_middle_tier_has_the_copy_too(copying_engine):
     sampling = SamplingParams(max_new_tokens=30, stop_token_ids=())
     plain, copied = (list(copying_engine.ask("Who?", (), sampling, each))[-1] for each in (PLAIN, speculation))
     assert copied.token_ids == plain.token_ids
-    assert copying_engine._session._hierarchy._newest.model is copying_engine._need_loaded().copies["int8"]
+    assert copying_engine._session._pipeline.parts.newest.model is copying_engine._need_loaded().copies["int8"]
 
 
 def test_without_room_for_a_copy_there_is_none(copying_engine, monkeypatch):
     loaded = copying_engine._need_loaded()
     loaded.copies.clear()
     monkeypatch.setattr(Planner, "unused_bytes", build._HEADROOM + 1000)
-    dials = build.dials_for(loaded, copying_engine._session.full, replace(TRIFORCE, retrieval_weights="int4"), 4000)
-    assert dials.retrieval_weights == "same" and "no memory is free for a copy" in dials.why
+    found = build.plan_for(loaded, copying_engine._session.full, replace(TRIFORCE, retrieval_weights="int4"), 4000)
+    assert found.retrieval_weights == "same" and "no memory is free for a copy" in found.why
 
 
 def test_a_copy_gives_way_to_a_document(copying_engine):
@@ -108,10 +108,10 @@ def test_a_copy_gives_way_to_a_document(copying_engine):
 
 
 def test_auto_takes_the_copy_for_which_a_gpu_has_room():
-    chosen = {copies: Dials.decide(SpeculationConfig(budget=128), context_tokens=4000, has_draft=True, on_gpu=True,
-                                   copies=copies).retrieval_weights for copies in ((), ("int8", "int4"), ("int4",))}
+    chosen = {copies: plan(SpeculationConfig(budget=128), Situation(4000, True, True, copies=copies)).retrieval_weights
+              for copies in ((), ("int8", "int4"), ("int4",))}
     assert chosen == {(): "same", ("int8", "int4"): "int8", ("int4",): "same"}
-    short = Dials.decide(SpeculationConfig(), context_tokens=200, has_draft=True, on_gpu=True, copies=["int8"])
+    short = plan(SpeculationConfig(), Situation(200, True, True, copies=("int8",)))
     assert short.retrieval_weights == "same" and "copy" not in short.why
 
 

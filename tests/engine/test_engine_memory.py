@@ -16,7 +16,7 @@ from engine.tiny import document, write_model
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device import memory
 from triforce_core.engine import loading
-from triforce_core.engine.build import dials_for
+from triforce_core.engine.build import plan_for
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import Loaded, choose, full_cache, load
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
@@ -92,11 +92,11 @@ def test_the_plan_is_what_is_allocated(folders, model, dtype):
     assert weight_bytes(loaded.draft) == pytest.approx(plan.draft_weights, rel=0.02)
     full = full_cache(loaded, plan)
     assert full.cache.nbytes == plan.kv == plan.resident_kv == 3000 * plan.kv_per_token
-    dials = dials_for(loaded, full, SpeculationConfig(), 3000)
-    assert dials.middle_cache == "retrieval" and dials.small_model
-    assert RetrievalCache(full.cache, budget=dials.budget, recent=dials.recent).nbytes == plan.retrieval
+    usual = plan_for(loaded, full, SpeculationConfig(), 3000)
+    assert usual.middle_cache == "retrieval" and usual.draft_model
+    assert RetrievalCache(full.cache, budget=usual.budget, recent=usual.recent).nbytes == plan.retrieval
     c = loaded.draft.config
-    small = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=dials.sinks, window=dials.window,
+    small = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=usual.sinks, window=usual.window,
                            frequencies=loaded.draft.rope.frequencies, dtype=loaded.draft.dtype)
     assert small.nbytes == plan.draft_cache
 

@@ -58,7 +58,7 @@ def stream(engine: Engine, way: str, temperature: float, verifier: str) -> list[
         sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=tokens)
         for event in engine.ask(question, (), sampling, settings):
             if isinstance(event, RoundEvent):
-                told.append([list(event.token_ids), list(event.origins), event.drafted,
+                told.append([list(event.token_ids), list(event.sources), event.drafted,
                              [[count.tier, count.tested, count.accepted] for count in event.tiers],
                              dict(sorted(event.passes.items()))])
             elif isinstance(event, QuoteEvent):

@@ -11,8 +11,8 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.drafters.graph_buffers import LoopState
-from triforce_core.drafters.graph_runner import DeviceLoop
+from triforce_core.drafters.graph_buffers import GraphBuffers
+from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.attention_report import AttentionMass
 from triforce_core.engine.engine import Engine
@@ -22,8 +22,8 @@ from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.model import load_model
 from triforce_core.research.device_tree import DeviceTree
-from triforce_core.research.tree_buffers import TreeState
-from triforce_core.research.tree_runner import TreeLoop
+from triforce_core.research.tree_buffers import TreeBuffers
+from triforce_core.research.tree_runner import TreeRunner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
@@ -176,8 +176,8 @@ def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, 
         sampling = SamplingParams(temperature=0.7, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
         *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
-        assert isinstance(engine._session._hierarchy.tiers, DeviceLoop) == (lengths is None)
-        found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.origins, r.passes) for r in rounds]))
+        assert isinstance(engine._session._pipeline.tiers, GraphRunner) == (lengths is None)
+        found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.sources, r.passes) for r in rounds]))
     assert found[0] == found[1]
 
 
@@ -207,9 +207,9 @@ def test_trees_grown_by_the_device_are_those_grown_by_the_host(folders, tiers, t
         sampling = SamplingParams(temperature=temperature, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
         *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
-        assert isinstance(engine._session._hierarchy.tiers, (DeviceTree, TreeLoop)) == (lengths is None)
+        assert isinstance(engine._session._pipeline.tiers, (DeviceTree, TreeRunner)) == (lengths is None)
         found.append((done.token_ids, done.stats.acceptance, done.stats.ranks,
-                      [(r.token_ids, r.origins) for r in rounds]))
+                      [(r.token_ids, r.sources) for r in rounds]))
     assert found[0] == found[1]
 
 
@@ -246,11 +246,11 @@ def test_the_host_waits_for_no_level_and_no_verdict(folders, grown, settings, mo
         usual.append(1)
         run(self, *args)
 
-    tiers = engine._session._hierarchy.tiers
-    assert isinstance(tiers, (DeviceTree, TreeLoop))
+    tiers = engine._session._pipeline.tiers
+    assert isinstance(tiers, (DeviceTree, TreeRunner))
     start = tiers._clock.start
     monkeypatch.setattr(tiers._clock, "start", lambda: (start(), torch.cuda.set_sync_debug_mode("error")))
-    for state in (TreeState, LoopState):
+    for state in (TreeBuffers, GraphBuffers):
         monkeypatch.setattr(state, "read", reading(state.read))
     monkeypatch.setattr(DeviceTree, "_pass", passing)
     try:

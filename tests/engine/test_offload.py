@@ -12,10 +12,10 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.drafters.model import MAX_FORCED
+from triforce_core.drafters.model import MAX_GUIDED
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.placement import modes
-from triforce_core.engine.plan import Dials, prefill_chunk
+from triforce_core.engine.plan import Plan, Situation, plan, prefill_chunk
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, Turn
 from triforce_core.kv_cache.offloaded import OffloadedCache
@@ -159,25 +159,28 @@ def test_chunk_means_are_refused(offloaded):
     assert answer(offloaded, TRIFORCE)[0].token_ids
 
 
+def on_a_gpu(*, offloaded: bool, copies: tuple[str, ...] = (), **wanted) -> Plan:
+    return plan(SpeculationConfig(**wanted), Situation(30_000, True, True, offloaded, copies))
+
+
 def test_drafts_are_longer_where_a_full_pass_streams():
-    settings = {"context_tokens": 30_000, "has_draft": True, "on_gpu": True}
-    usual, streams = (Dials.decide(SpeculationConfig(), **settings, offloaded=offloaded) for offloaded in (False, True))
-    assert streams.gamma2 > usual.gamma2 and max(streams.gamma2s) > max(usual.gamma2s)
+    usual, streams = (on_a_gpu(offloaded=offloaded) for offloaded in (False, True))
+    assert streams.lengths.gamma2 > usual.lengths.gamma2 and streams.lengths.longest > usual.lengths.longest
     # And nothing is kept on the GPU for the small model, which needs the memory for layers.
     assert (streams.draft_cache, usual.draft_cache) == ("streaming", "cross")
-    # A copy that goes straight would be the whole of what one stream-through verifies.
-    assert (streams.straight, usual.straight) == (0, MAX_FORCED)
-    alike = ("gamma2", "gamma2s", "draft_cache", "straight", "pace", "why")
-    assert replace(streams, **{name: getattr(usual, name) for name in alike}) == usual
-    assert Dials.decide(SpeculationConfig(gamma2=5), **settings, offloaded=True).gamma2 == 5
+    # A direct copy would be the whole of what one stream-through verifies.
+    assert (streams.direct, usual.direct) == (0, MAX_GUIDED)
+    lengths = replace(streams.lengths, gamma2=usual.lengths.gamma2, gamma2s=usual.lengths.gamma2s)
+    alike = {name: getattr(usual, name) for name in ("draft_cache", "direct", "why")}
+    assert replace(streams, lengths=lengths, **alike) == usual
+    assert on_a_gpu(offloaded=True, gamma2=5).lengths.gamma2 == 5
 
 
 def test_no_copy_of_the_weights_beside_a_cache_that_does_not_fit():
-    settings = {"context_tokens": 30_000, "has_draft": True, "on_gpu": True, "copies": ["int8", "int4"]}
-    assert Dials.decide(SpeculationConfig(), **settings).retrieval_weights != "same"
-    assert Dials.decide(SpeculationConfig(), **settings, offloaded=True).retrieval_weights == "same"
-    wanted = SpeculationConfig(retrieval_weights="int8")
-    assert Dials.decide(wanted, **settings, offloaded=True).retrieval_weights == "int8"
+    copies = ("int8", "int4")
+    assert on_a_gpu(offloaded=False, copies=copies).retrieval_weights != "same"
+    assert on_a_gpu(offloaded=True, copies=copies).retrieval_weights == "same"
+    assert on_a_gpu(offloaded=True, copies=copies, retrieval_weights="int8").retrieval_weights == "int8"
 
 
 def test_reading_takes_passes_that_the_link_can_follow():

@@ -11,13 +11,13 @@ from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.draft_length import selector as pacing
+from triforce_core.draft_length import selector
 from triforce_core.draft_length.costs import Costs, Curve, Drift
-from triforce_core.drafters.graph_runner import DeviceLoop
-from triforce_core.engine import leading, session
+from triforce_core.drafters.graph_runner import GraphRunner
+from triforce_core.engine import build, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
-from triforce_core.kv_cache.retrieval_indexed import IndexedCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.model.graphs import PassGraphs
 
 DIALS = {"ngram": "off", "budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "quotes": "off"}
@@ -47,7 +47,7 @@ def test_warming_up_is_told_step_by_step(engines, monkeypatch):
     captures = Captures()
     engine = engines[0]
     target = engine._loaded.target
-    monkeypatch.setattr(leading, "CudaCapture", lambda: captures)
+    monkeypatch.setattr(build, "CudaCapture", lambda: captures)
     monkeypatch.setattr(target, "graphs", PassGraphs(target.rope, 64, lambda: captures))
     events = list(engine.open_document(document(seed=5)))
     told = [event for event in events if isinstance(event, PrefillProgress) and event.stage == "warm-up"]
@@ -79,8 +79,8 @@ def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkey
         if not ahead:
             request.getfixturevalue("chosen_after_the_verdict")
         for name in ("choose", "select", "sync"):
-            own = getattr(IndexedCache, name)
-            monkeypatch.setattr(IndexedCache, name, lambda self, *given, _own=own, _name=name: (
+            own = getattr(IndexedRetrievalCache, name)
+            monkeypatch.setattr(IndexedRetrievalCache, name, lambda self, *given, _own=own, _name=name: (
                 calls.append((_name, self.full.num_staged > 0)), _own(self, *given))[1])
         calls.clear()
         done[ahead], rounds = answer(engines[0], SpeculationConfig(verifier="coupled", **DIALS), tokens=60,
@@ -108,19 +108,19 @@ def test_the_same_rounds(engines, tiers, sampling):
     found = []
     for engine in engines:
         done, rounds = answer(engine, SpeculationConfig(**{**DIALS, "verifier": "coupled", **tiers}), **sampling)
-        found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.origins, r.passes) for r in rounds]))
+        found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.sources, r.passes) for r in rounds]))
         assert all(set(r.milliseconds) <= {"draft", "retrieval", "streaming", "verify", "select", "other"}
                    for r in rounds)
     assert found[0] == found[1]
-    hierarchies = [engine._session._hierarchy for engine in engines]
-    assert [isinstance(hierarchy.drafter, DeviceLoop) for hierarchy in hierarchies] == [True, False]
-    assert (type(hierarchies[0]._part) is IndexedCache) == ("middle_cache" not in tiers)
+    pipelines = [engine._session._pipeline for engine in engines]
+    assert [isinstance(pipeline.drafter, GraphRunner) for pipeline in pipelines] == [True, False]
+    assert (type(pipelines[0].parts.part) is IndexedRetrievalCache) == ("middle_cache" not in tiers)
 
 
 def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monkeypatch):
     """They take longer than those that the device leads; each kind is measured once."""
     measured = []
-    monkeypatch.setattr(pacing, "measure_costs", lambda *given: (
+    monkeypatch.setattr(selector, "measure_costs", lambda *given: (
         measured.append(given[-2].masks is not None), Costs(100.0, Curve(((1, 100.0), (64, 101.0))), {2: 1.0}))[1])
     wanted = {**DIALS, "gamma2": "auto", "window": 33}  # other tiers than those that are known
     for quotes in ("on", "off", "on", "off"):
@@ -130,7 +130,7 @@ def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monk
 
 @pytest.mark.parametrize(("best", "steps"), [(4, {1: 1.0, 2: 1.0, 4: 1.0}), (1, {1: 1.0, 2: 9.0, 4: 99.0})])
 def test_chains_that_the_device_leads_are_chosen_too(engines, monkeypatch, best, steps):
-    monkeypatch.setattr(pacing, "measure_costs", lambda *_: Costs(100.0, Curve(((1, 100.0), (64, 101.0))), steps))
+    monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(100.0, Curve(((1, 100.0), (64, 101.0))), steps))
     monkeypatch.setattr(Drift, "note", lambda *_: None)
     wanted = {name: value for name, value in DIALS.items() if not name.startswith("gamma")}
     wanted["window"] = 28 + best  # other tiers for each case: what was measured for the ones before is theirs
@@ -144,7 +144,7 @@ def test_chains_that_the_device_leads_are_chosen_too(engines, monkeypatch, best,
 
 def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
     done, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **{**DIALS, "ngram": "on"}), tokens=120)
-    assert not isinstance(engines[0]._session._hierarchy.drafter, DeviceLoop)
+    assert not isinstance(engines[0]._session._pipeline.drafter, GraphRunner)
     plain, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **DIALS), tokens=120)
     assert done.token_ids == plain.token_ids
     assert "n-gram" in done.stats.acceptance and "n-gram" not in plain.stats.acceptance
@@ -171,11 +171,11 @@ def test_where_the_device_leads_copies_go_straight_or_not_at_all(engines):
 
 def test_the_small_model_reads_while_the_document_is_opened(engines, monkeypatch):
     """As on a GPU, where it does so by default."""
-    decide = session.dials_for
-    monkeypatch.setattr(session, "dials_for", lambda *given: replace(decide(*given), draft_cache="cross"))
+    decide = session.plan_for
+    monkeypatch.setattr(session, "plan_for", lambda *given: replace(decide(*given), draft_cache="cross"))
     engines[0]._session = None  # opened anew
     steps = [event.stage for event in engines[0].open_document(document()) if isinstance(event, PrefillProgress)]
-    reading = engines[0]._session._reading
+    reading = engines[0]._session._parts.draft_prefill
     assert steps[0] == "read" and "draft" in steps and steps[-1] == "warm-up"
     assert reading.full.num_committed == len(engines[0]._session._document) - 1
 

@@ -12,11 +12,11 @@ from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.draft_length import selector as pacing
+from triforce_core.draft_length import selector
 from triforce_core.draft_length.costs import Costs, Curve
-from triforce_core.engine import leading, session
-from triforce_core.engine.build import Hierarchy
+from triforce_core.engine import build, session, warm_up
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.pipeline import Pipeline
 from triforce_core.events import Finished, PrefillProgress, RoundEvent
 from triforce_core.model.graphs import PassGraphs
 
@@ -41,9 +41,9 @@ def _prepared(draft_cache, tmp_path_factory, monkeypatch):
     for model in (target, engine._loaded.draft):
         model.kernels = replace(model.kernels, attention=attention, indexed_attention=indexed_attention,
                                 device_lengths=(32,))
-    monkeypatch.setattr(leading, "CudaCapture", lambda: captures)
-    decide = session.dials_for
-    monkeypatch.setattr(session, "dials_for", lambda loaded, full, wanted, *given: replace(
+    monkeypatch.setattr(build, "CudaCapture", lambda: captures)
+    decide = session.plan_for
+    monkeypatch.setattr(session, "plan_for", lambda loaded, full, wanted, *given: replace(
         decide(loaded, full, replace(wanted, budget=128, recent=48), *given), draft_cache=draft_cache))
     for model in (target, engine._loaded.draft):
         model.graphs = PassGraphs(model.rope, 64, lambda: captures)
@@ -64,13 +64,13 @@ def test_no_answer_captures_or_measures(prepared, monkeypatch, quotes, verifier)
     """At any temperature, held to the document's words or free."""
     engine, captures = prepared
     before = captures.count
-    monkeypatch.setattr(pacing, "measure_costs", lambda *_: pytest.fail("an answer was kept waiting"))
-    monkeypatch.setattr(Hierarchy, "preparations", lambda *_, **__: pytest.fail("an answer was kept waiting"))
+    monkeypatch.setattr(selector, "measure_costs", lambda *_: pytest.fail("an answer was kept waiting"))
+    monkeypatch.setattr(Pipeline, "preparations", lambda *_, **__: pytest.fail("an answer was kept waiting"))
     for kind in KINDS:
         _, rounds = answer(engine, verifier=verifier, quotes=quotes, **kind)
-        assert rounds and engine._session._pacing._controller is not None, "lengths follow from measured costs"
+        assert rounds and engine._session._selector._controller is not None, "lengths follow from measured costs"
     assert captures.count == before > 0
-    assert engine._session._pacing._costs
+    assert engine._session._selector._costs
 
 
 def test_preparing_changes_no_word(prepared):
@@ -116,11 +116,11 @@ def test_memory_that_runs_out_leaves_the_document_open(prepared, monkeypatch):
     def no_memory(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(session.Session, "_try_rounds", no_memory)
+    monkeypatch.setattr(warm_up, "_try_rounds", no_memory)
     answer(engine, window=40)
     list(engine.prepare())
     monkeypatch.undo()
-    assert engine._session._hierarchy is None
+    assert engine._session._pipeline is None
     assert answer(engine)[0].token_ids == expected
 
 
@@ -128,31 +128,30 @@ def test_measuring_asks_after_every_pass_whether_it_was_cancelled(prepared, monk
     engine, _ = prepared
     at = engine._session
     passes, asked = [], []
-    own = pacing._pass
-    monkeypatch.setattr(pacing, "_pass", lambda *given: (passes.append(1), own(*given))[1])
+    own = selector._pass
+    monkeypatch.setattr(selector, "_pass", lambda *given: (passes.append(1), own(*given))[1])
 
     def cancelled() -> bool:
         asked.append(len(passes))
         return len(asked) == 3
 
     context = [*at._read, at._document[-1]]
-    at._begin_behind(at._hierarchy, context)
-    found = pacing.measure_costs(at._hierarchy, at.full, context, at._observer, at._hierarchy.dials,
-                                 engine._loaded.shard, at._throwaway(SamplingParams(), "rejection", held=False),
-                                 cancelled)
+    at.begin_behind(at._pipeline, context)
+    found = selector.measure_costs(at._pipeline, at.full, context, at._pipeline.observer, engine._loaded.shard,
+                                   at.throwaway_sampler(SamplingParams(), "rejection", held=False), cancelled)
     assert found is None and asked == [2, 3, 4], "one pass between two questions, but for the first, which is timed"
 
 
 def test_what_drafting_needs_first_is_in_every_figure(prepared, monkeypatch):
     """From the end of reading the question to the last token nothing is left out."""
     engine, _ = prepared
-    own = Hierarchy.start
+    own = Pipeline.start
 
     def slow(self, *given, **also):
         sleep(0.2)
         own(self, *given, **also)
 
-    monkeypatch.setattr(Hierarchy, "start", slow)
+    monkeypatch.setattr(Pipeline, "start", slow)
     started = perf_counter()
     done, rounds = answer(engine, tokens=8)
     outside = perf_counter() - started
@@ -167,6 +166,6 @@ def test_what_drafting_needs_first_is_in_every_figure(prepared, monkeypatch):
 
 def test_an_answer_that_nothing_was_measured_for_has_the_usual_lengths(prepared, monkeypatch):
     engine, _ = prepared
-    monkeypatch.setattr(pacing, "measure_costs", lambda *_: Costs(1.0, Curve(((1, 1.0),)), {1: 1.0}))
+    monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(1.0, Curve(((1, 1.0),)), {1: 1.0}))
     _, rounds = answer(engine, window=40, quotes="off", ngram="off")
-    assert {event.gamma2 for event in rounds} == {engine._session._hierarchy.dials.gamma2}
+    assert {event.gamma2 for event in rounds} == {engine._session._pipeline.plan.lengths.gamma2}

@@ -22,11 +22,11 @@ WIDTHS = (2, 5, 11, 16, 17, 32, 33, 64)
 def test_attention_of_a_row_in_any_company(shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
     heads, group, dim, cached = shape
     kernels = choose_kernels(torch.device("cuda"))
-    assert kernels.alike_rows is not None
+    assert kernels.batch_invariant_rows is not None
     g = torch.Generator("cuda").manual_seed(cached)
     keys, values = torch.randn(2, heads, cached + 64, dim, device="cuda", generator=g).to(dtype)
     queries = torch.randn(64, heads * group, dim, device="cuda", generator=g).to(dtype)
-    alike = kernels.alike_rows(cached, heads, dtype, keys.device)
+    alike = kernels.batch_invariant_rows(cached, heads, dtype, keys.device)
     assert 1 <= alike <= 64
     alone = torch.cat([kernels.attention(queries[i : i + 1], keys, values, cached + i + 1)[0] for i in range(alike)])
     for n in sorted({alike, *(n for n in WIDTHS if n < alike)}):
@@ -40,10 +40,11 @@ def test_attention_of_a_row_in_any_company(shape: tuple[int, int, int, int], dty
 
 
 def test_where_parts_begin_moves_seldom_and_is_known() -> None:
-    alike_rows = choose_kernels(torch.device("cuda")).alike_rows
-    assert alike_rows is not None
+    batch_invariant_rows = choose_kernels(torch.device("cuda")).batch_invariant_rows
+    assert batch_invariant_rows is not None
     for heads in (4, 8, 32):
-        given = [alike_rows(length, heads, torch.bfloat16, torch.device("cuda")) for length in range(120_000, 126_000)]
+        given = [batch_invariant_rows(length, heads, torch.bfloat16, torch.device("cuda"))
+                 for length in range(120_000, 126_000)]
         ends = [i for i, rows in enumerate(given) if rows == 1]
         assert 1 <= len(ends) <= 3  # about every 2,048 tokens
         for end in ends:

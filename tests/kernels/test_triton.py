@@ -11,7 +11,7 @@ import torch
 from triforce_core.config import SamplingParams
 from triforce_core.kernels import REFERENCE, Dense, FusedLinear, choose_kernels, quantized
 from triforce_core.kernels.fused import FusedDense
-from triforce_core.sampling import DrawnChance, Sampler, TensorLaw, sureness
+from triforce_core.sampling import DeviceSampling, DrawnChance, Sampler, confidence
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
@@ -233,11 +233,11 @@ LAWS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0
 def test_laws_without_sorting(params: SamplingParams, rows: int, width: int) -> None:
     """Sums in another order may find the bar one token further on, where masses differ in their last bits."""
     kernels, sampler = choose_kernels(torch.device("cuda")), Sampler(params)
-    assert kernels.laws is not None
+    assert kernels.probs is not None
     logits = torch.randn(rows, width, device="cuda", generator=torch.Generator("cuda").manual_seed(width)) * 3
     logits[0, width // 2 :] = logits[0, 0]  # many that are equally likely
-    dials = torch.tensor(sampler.dials(width), dtype=torch.float64, device="cuda")
-    expected, found = TensorLaw(sampler.kind, dials).distributions(logits), kernels.laws(logits, dials)
+    parameters = torch.tensor(sampler.parameters(width), dtype=torch.float64, device="cuda")
+    expected, found = DeviceSampling(sampler.kind, parameters).distributions(logits), kernels.probs(logits, parameters)
     assert found.dtype == torch.float32 and found.shape == expected.shape
     assert torch.allclose(found.sum(-1), torch.ones(rows, device="cuda"), atol=1e-5)
     for mine, theirs in list(zip(found, expected, strict=True))[1 if params.top_p < 1 else 0 :]:  # of equals, all stay
@@ -267,11 +267,11 @@ def test_tokens_are_picked_by_the_same_numbers(rows: int, width: int) -> None:
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 50), (3, 8192), (5, 128_256)])
 def test_how_sure_each_row_is(rows: int, width: int) -> None:
-    found = choose_kernels(torch.device("cuda")).sureness
+    found = choose_kernels(torch.device("cuda")).confidence
     assert found is not None
     logits = torch.randn(rows, width, device="cuda", generator=torch.Generator("cuda").manual_seed(width)) * 5
     logits[0, 7] = 60.0  # as sure as can be
-    torch.testing.assert_close(found(logits), sureness(logits), atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(found(logits), confidence(logits), atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", quantized.KINDS)

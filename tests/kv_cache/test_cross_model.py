@@ -11,19 +11,19 @@ import torch
 from tests.kv_cache.test_contract import MODEL, ONE_LAYER, assert_like_recomputed, full_cache
 from tests.model.tiny import VOCAB
 from triforce_core.device.shard import ALONE
-from triforce_core.engine.draft_model import SmallReading, mark
-from triforce_core.kv_cache.cross_model import MarkedCache
+from triforce_core.engine.draft_model import DraftPrefill, mark
+from triforce_core.kv_cache.cross_model import CrossModelCache
 from triforce_core.kv_cache.streaming import turn
 
 BUDGET, RECENT, CHUNK = 48, 16, 4
 
 
-def marked(full, model=MODEL, budget: int = BUDGET) -> MarkedCache:
-    return MarkedCache(full, budget=budget, chunk_size=CHUNK, recent=RECENT, slack=8,
+def marked(full, model=MODEL, budget: int = BUDGET) -> CrossModelCache:
+    return CrossModelCache(full, budget=budget, chunk_size=CHUNK, recent=RECENT, slack=8,
                        frequencies=model.rope.frequencies)
 
 
-def read(cache: MarkedCache, tokens: list[int], model=MODEL) -> None:
+def read(cache: CrossModelCache, tokens: list[int], model=MODEL) -> None:
     model.forward(torch.tensor(tokens), cache, logits_rows=0)
     cache.commit()
 
@@ -101,7 +101,7 @@ def test_what_was_chosen_stays_until_there_is_no_room() -> None:
 def test_a_document_is_read_once_and_every_question_behind_it_anew() -> None:
     rng = random.Random(3)
     document = [rng.randrange(VOCAB) for _ in range(60)]
-    reading = SmallReading(MODEL, 60, max_tokens=400)
+    reading = DraftPrefill(MODEL, 60, max_tokens=400)
 
     def ask(question: list[int], cancelled=lambda: False) -> int:
         return len(list(reading.read([*document, *question, 9], 16, cancelled)))

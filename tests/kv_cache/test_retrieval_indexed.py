@@ -11,7 +11,7 @@ from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from triforce_core.errors import ContextTooLongError
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 
 MODEL = tiny_llama(kernels=LIKE_A_GPU, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
 
@@ -24,7 +24,7 @@ def prefilled(count: int, max_tokens: int = 600) -> FullCache:
     return full
 
 
-def chosen(cache: IndexedCache | RetrievalCache) -> list[list[list[int]]] | None:
+def chosen(cache: IndexedRetrievalCache | RetrievalCache) -> list[list[list[int]]] | None:
     return None if cache.selection is None else cache.selection.sort(-1).values.tolist()
 
 
@@ -34,7 +34,7 @@ def test_a_life_beside_the_copying_cache(size: int, seed: int) -> None:
     """Two full caches are fed alike; one is followed in place, the other by copies."""
     rng, g = random.Random(seed), torch.Generator().manual_seed(seed)
     fulls = [prefilled(203), prefilled(203)]
-    caches = [IndexedCache(fulls[0], budget=64, recent=17, chunk_size=size),
+    caches = [IndexedRetrievalCache(fulls[0], budget=64, recent=17, chunk_size=size),
               RetrievalCache(fulls[1], budget=64, recent=17, chunk_size=size)]
     selections = 0
     for _ in range(25):
@@ -77,7 +77,7 @@ def test_chosen_while_tokens_are_staged_they_stay_so() -> None:
     the round committed."""
     g = torch.Generator().manual_seed(5)
     fulls = [prefilled(203), prefilled(203)]
-    ahead, before = (IndexedCache(full, budget=64, recent=17) for full in fulls)
+    ahead, before = (IndexedRetrievalCache(full, budget=64, recent=17) for full in fulls)
     mass = torch.rand(2, 2, ahead.num_chunks, generator=g)
     before.select(mass)
     drafted = torch.tensor([5, 6, 7, 8])
@@ -101,7 +101,7 @@ def test_chosen_while_tokens_are_staged_they_stay_so() -> None:
 
 def test_choosing_copies_nothing() -> None:
     full = prefilled(300)
-    cache = IndexedCache(full, budget=64, recent=16)
+    cache = IndexedRetrievalCache(full, budget=64, recent=16)
     before = [(layer.keys.clone(), layer.values.clone()) for layer in full.layers]
     addresses = cache.addresses
     cache.select(torch.rand(2, 2, cache.num_chunks))
@@ -113,7 +113,7 @@ def test_choosing_copies_nothing() -> None:
 
 def test_a_tree_of_staged_tokens() -> None:
     fulls = [prefilled(203), prefilled(203)]
-    caches = [IndexedCache(fulls[0], budget=64, recent=17), RetrievalCache(fulls[1], budget=64, recent=17)]
+    caches = [IndexedRetrievalCache(fulls[0], budget=64, recent=17), RetrievalCache(fulls[1], budget=64, recent=17)]
     mask = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]], dtype=torch.bool)
     ids, after = torch.tensor([10, 11, 12, 13]), torch.tensor([7])
     found = []
@@ -127,7 +127,7 @@ def test_a_tree_of_staged_tokens() -> None:
 
 def test_it_never_writes_beyond_the_full_cache_nor_into_its_staged_tokens() -> None:
     full = prefilled(40, max_tokens=44)
-    cache = IndexedCache(full, budget=64, recent=16)
+    cache = IndexedRetrievalCache(full, budget=64, recent=16)
     assert full.room == 4
     with pytest.raises(ContextTooLongError):
         cache.begin(5)

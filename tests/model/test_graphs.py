@@ -12,7 +12,7 @@ from torch import Tensor
 
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
@@ -71,7 +71,7 @@ def indexed(llama: Llama) -> StagingCache:
     cache = full(llama)
     llama.forward(torch.arange(200) % VOCAB, cache, logits_rows=0)
     cache.commit()
-    part = IndexedCache(cache, budget=64, recent=16, chunk_size=4)
+    part = IndexedRetrievalCache(cache, budget=64, recent=16, chunk_size=4)
     part.select(torch.rand(2, 2, part.num_chunks, generator=torch.Generator().manual_seed(3)))
     return part
 

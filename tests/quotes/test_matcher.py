@@ -89,7 +89,7 @@ def test_allowed_equals_the_definition(seed: int, unit: str) -> None:
             if prefix in found:
                 expected.append(CLOSE)
             assert state.allowed().tolist() == expected and expected
-            run = state.forced(12)
+            run = state.guided(12)
             check_forced(state, run)
             choice = chance.choice(expected)
             state = state.advance(choice)
@@ -115,10 +115,10 @@ def test_forced_respects_limit_and_stop() -> None:
     marks[0] |= Mark.SENTENCE_START
     marks[9] |= Mark.SENTENCE_END | Mark.LINE_END
     state = QuoteConstraint(QuoteIndex(tokens, marks), OPEN, CLOSE, must_open=True).initial()
-    assert state.forced(100) == [OPEN, *range(10), CLOSE]
-    assert state.forced(4) == [OPEN, 0, 1, 2]
-    assert state.forced(100, stop={5}) == [OPEN, 0, 1, 2, 3, 4, 5]
-    assert state.forced(0) == []
+    assert state.guided(100) == [OPEN, *range(10), CLOSE]
+    assert state.guided(4) == [OPEN, 0, 1, 2]
+    assert state.guided(100, stop={5}) == [OPEN, 0, 1, 2, 3, 4, 5]
+    assert state.guided(0) == []
 
 
 def test_states_do_not_change_and_a_refused_token_leaves_the_quotation() -> None:
@@ -133,7 +133,7 @@ def test_states_do_not_change_and_a_refused_token_leaves_the_quotation() -> None
 def test_a_document_without_sentences_constrains_nothing() -> None:
     index = QuoteIndex(np.array([MARKER], np.int32), np.zeros(1, np.uint8))
     state = QuoteConstraint(index, OPEN, CLOSE, must_open=True).initial()
-    assert state.allowed() is None and state.advance(OPEN).allowed() is None and state.forced(5) == []
+    assert state.allowed() is None and state.advance(OPEN).allowed() is None and state.guided(5) == []
 
 
 def test_a_million_tokens_build_and_step_fast() -> None:
@@ -163,7 +163,7 @@ def test_where_answers_are_quotations_only_a_closed_one_is_followed_by_the_end_o
     marks = np.array([first, Mark.TEXT | Mark.SENTENCE_END | Mark.LINE_END, 0], np.uint8)
     rules = QuoteConstraint(QuoteIndex(tokens, marks), OPEN, CLOSE, must_open=True, end_ids=(NEWLINE,))
     state = rules.initial()
-    assert state.forced(10) == [OPEN, 1, 2, CLOSE]  # a document of one sentence leaves no choice at all
+    assert state.guided(10) == [OPEN, 1, 2, CLOSE]  # a document of one sentence leaves no choice at all
     for token in (OPEN, 1, 2, CLOSE):
         state = state.advance(token)
     assert state.allowed().tolist() == [OPEN, NEWLINE] and state.spans() == ((0, 2),)

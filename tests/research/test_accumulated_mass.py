@@ -10,7 +10,7 @@ from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.attention_report import AttentionMass
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.plan import Dials
+from triforce_core.engine.plan import Situation, plan
 from triforce_core.errors import ConfigError
 from triforce_core.events import PrefillProgress
 from triforce_core.kv_cache.full import FullCache
@@ -96,8 +96,8 @@ def test_the_document_is_read_again_once_for_all_questions(folder, kind):
 
 
 def test_newest_tokens_take_half_of_the_budget_or_what_retrieval_needs():
-    recent = {(kind, budget): Dials.decide(SpeculationConfig(middle_cache=kind, budget=budget), context_tokens=30_000,
-                                           has_draft=True, on_gpu=False).recent
+    recent = {(kind, budget): plan(SpeculationConfig(middle_cache=kind, budget=budget),
+                                   Situation(30_000, has_draft=True, on_gpu=False)).recent
               for kind in ("retrieval", "h2o") for budget in (256, 2048)}
     assert recent == {("retrieval", 256): 128, ("retrieval", 2048): 256, ("h2o", 256): 128, ("h2o", 2048): 1024}
 

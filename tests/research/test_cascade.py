@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.prompt_lookup import NGRAM, NGramDrafter, TextIndex
+from triforce_core.drafters.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
 from triforce_core.research.cascade import HorizontalCascade
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.draft import Draft
@@ -38,14 +38,14 @@ class Fixed(Drafter):
 
 def cascade(*token_ids: int, more: int = 4) -> tuple[HorizontalCascade, Fixed]:
     first = Fixed(*token_ids)
-    return HorizontalCascade(first, NGramDrafter(TextIndex(DOCUMENT)), more), first
+    return HorizontalCascade(first, PromptLookupDrafter(TextIndex(DOCUMENT)), more), first
 
 
 def test_the_cheaper_one_goes_on_where_the_better_one_stops():
     both, _ = cascade(10, 11)
     draft = both.propose(DOCUMENT, 2, GREEDY)
-    assert draft.token_ids == [10, 11, 12, 13, 14] and draft.givers == ["draft"] * 2 + [NGRAM] * 3
-    assert draft.origins == draft.givers and both.tier == "draft"
+    assert draft.token_ids == [10, 11, 12, 13, 14] and draft.proposers == ["draft"] * 2 + [NGRAM] * 3
+    assert draft.sources == draft.proposers and both.tier == "draft"
 
 
 def test_nothing_follows_the_end_of_an_answer_or_no_guess():
@@ -67,7 +67,7 @@ def test_who_is_right_more_often_writes_first(wrong):
                     len(draft.token_ids))
         context += truth[: kept + 1]
         both.settle(context, committed=True)
-    assert first.asked < 8 and draft.givers == [NGRAM] * len(draft.token_ids) and len(draft.token_ids) == 4
+    assert first.asked < 8 and draft.proposers == [NGRAM] * len(draft.token_ids) and len(draft.token_ids) == 4
 
 
 def test_a_right_one_is_always_asked_first():
@@ -75,7 +75,7 @@ def test_a_right_one_is_always_asked_first():
     for _ in range(20):
         draft = both.propose(DOCUMENT, 2, GREEDY)
         both.settle([*DOCUMENT, 10, 11, 77], committed=False)
-        assert draft.givers[:2] == ["draft", "draft"]
+        assert draft.proposers[:2] == ["draft", "draft"]
     assert first.asked == 20
 
 

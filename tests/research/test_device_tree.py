@@ -15,12 +15,12 @@ from drafters.grown import PARAMS, WIDE, Grown, paths
 from tests.drafters.test_graph_runner import START, TARGET, run_again, same
 from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.graph_buffers import LoopState
+from triforce_core.drafters.graph_buffers import GraphBuffers
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.research.device_tree import DeviceTree
-from triforce_core.research.tree_buffers import TreeState
-from triforce_core.research.tree_runner import TreeLoop
+from triforce_core.research.tree_buffers import TreeBuffers
+from triforce_core.research.tree_runner import TreeRunner
 from triforce_core.research.tree_shape import TreeShape, sequoia
 from triforce_core.sampling import Sampler, SeededChance
 from triforce_core.speculation.round import speculate
@@ -52,7 +52,7 @@ def lives(pair: tuple[Grown, Grown], samplers: Callable[[int], tuple[Sampler, Sa
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=["T0", "T1", "T0.7 filtered"])
-@pytest.mark.parametrize("kind", [None, IndexedCache, RetrievalCache])
+@pytest.mark.parametrize("kind", [None, IndexedRetrievalCache, RetrievalCache])
 @pytest.mark.parametrize("replacing", [False, True])
 def test_by_draws(params, kind, replacing):
     pair = (Grown(on_device=True, kind=kind, capture=lambda: run_again, replacing=replacing),
@@ -62,7 +62,7 @@ def test_by_draws(params, kind, replacing):
     assert lives(pair, lambda _: (sampler, sampler), 4, shapes) > (4 if params.top_k else 8)  # one token may be left
 
 
-@pytest.mark.parametrize("kind", [None, IndexedCache])
+@pytest.mark.parametrize("kind", [None, IndexedRetrievalCache])
 @pytest.mark.parametrize("replacing", [False, True])
 @pytest.mark.parametrize("levels", [1, 3, 5])
 def test_by_chance_with_the_same_numbers(kind, replacing, levels):
@@ -84,10 +84,10 @@ def test_where_little_is_left_families_end_and_nothing_grows_under_what_is_not_t
         missing += len(draft.token_ids) < WIDE.size
         for family in draft.families:
             assert len({draft.token_ids[node] for node in family}) == len(family)
-            assert all(draft.laws[node][draft.token_ids[node]] > 0 for node in family)
+            assert all(draft.probs[node][draft.token_ids[node]] > 0 for node in family)
             for older, node in pairwise(family):
-                law = draft.laws[older].index_fill(0, torch.tensor(draft.token_ids[older]), 0.0)
-                torch.testing.assert_close(draft.laws[node], law / law.sum())
+                token_probs = draft.probs[older].index_fill(0, torch.tensor(draft.token_ids[older]), 0.0)
+                torch.testing.assert_close(draft.probs[node], token_probs / token_probs.sum())
         one.settle(draft, max(paths(draft), key=len), seed)
     assert missing > 5
 
@@ -108,7 +108,7 @@ def test_words_under_a_middle_tier_are_plain_decodings(params, verifier):
             for model in (tiers.full, tiers.host.model):
                 model.cache.check_integrity()
         words.append(tiers.context[: START + 60])
-    if sampler.by_draws:
+    if sampler.coupled:
         assert words[0] == words[1]
 
 
@@ -152,7 +152,7 @@ def test_the_host_waits_once(params, verifier, loop, monkeypatch):
     small = tiny_llama(kernels=kernels, num_key_value_heads=2, num_hidden_layers=1)
     monkeypatch.setattr(TARGET, "kernels", kernels)
     one = Grown(on_device=True, model=small, reviewed=loop, loop=loop)
-    assert isinstance(one.drafter, TreeLoop if loop else DeviceTree)
+    assert isinstance(one.drafter, TreeRunner if loop else DeviceTree)
     one.host.shape = WIDE
     draft = one.draft(4, Sampler(params, verifier=verifier))
     one.settle(draft, [], 5)
@@ -165,9 +165,9 @@ def test_the_host_waits_once(params, verifier, loop, monkeypatch):
 
         return alone
 
-    for kind, name in ((DeviceTree, "_pass"), (TreeLoop, "_check"), (TreeState, "follow")):
+    for kind, name in ((DeviceTree, "_pass"), (TreeRunner, "_check"), (TreeBuffers, "follow")):
         monkeypatch.setattr(kind, name, watched(getattr(kind, name)))
-    for state in (TreeState, LoopState):
+    for state in (TreeBuffers, GraphBuffers):
         monkeypatch.setattr(state, "read", lambda state, read=state.read: waited.append(1) or read(state))
     draft = one.draft(1 if loop else 4, Sampler(params, verifier=verifier))
     assert draft.token_ids and waited == [1]
@@ -225,7 +225,7 @@ def test_nothing_follows_the_end_of_an_answer():
 
 
 def test_near_the_end_of_the_context_the_host_leads():
-    tiers = Grown(on_device=True, kind=IndexedCache, max_tokens=START + 40)
+    tiers = Grown(on_device=True, kind=IndexedRetrievalCache, max_tokens=START + 40)
     sampler = Sampler(SamplingParams())
     while len(tiers.context) < START + 40:
         tiers.host.shape = WIDE

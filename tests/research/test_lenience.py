@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from speculation.laws import (
+from speculation.probs import (
     BOUND,
     PARAMS,
     START,
@@ -17,7 +17,7 @@ from speculation.laws import (
     deviation,
     models,
     ngrams,
-    plain_law,
+    plain_probs,
     proven_ngrams,
     tiers,
 )
@@ -26,10 +26,10 @@ from speculation.toy import Settling, TableModel, enumerate_exactly, total_varia
 from triforce_core.config import SamplingParams
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelDrafter
-from triforce_core.drafters.prompt_lookup import NGramDrafter, TextIndex
-from triforce_core.drafters.router import Either
+from triforce_core.drafters.prompt_lookup import PromptLookupDrafter, TextIndex
+from triforce_core.drafters.router import Router
 from triforce_core.research.cascade import HorizontalCascade, with_ngrams
-from triforce_core.research.lenience import lenient_laws
+from triforce_core.research.lenience import lenient_probs
 from triforce_core.sampling import Sampler
 from triforce_core.speculation import round as rounds
 from triforce_core.speculation.draft import Draft
@@ -57,10 +57,10 @@ def cascades(retrieval: TableModel, small: TableModel) -> dict:
             Settling(retrieval), with_ngrams(Settling(small), TextIndex(TEXT), 1), 1),
         "small model beside retrieval": lambda: HorizontalCascade(
             HierarchicalDrafter(Settling(retrieval), ngrams(), 1), ModelDrafter(Settling(small)), 1),
-        "retrieval or n-grams": lambda: Either(tiers(retrieval, small, 1), ngrams(), 4, 2.0),
-        "n-grams rather than retrieval": lambda: Either(tiers(retrieval, small, 1), ngrams(), 4, 9.0),
-        "proven n-grams straight": lambda: Either(tiers(retrieval, small, 1), proven_ngrams(), 4, 9.0),
-        "proven n-grams straight, of one length": lambda: Either(ModelDrafter(Settling(small)), proven_ngrams(), 4, 9.0,
+        "retrieval or n-grams": lambda: Router(tiers(retrieval, small, 1), ngrams(), 4, 2.0),
+        "n-grams rather than retrieval": lambda: Router(tiers(retrieval, small, 1), ngrams(), 4, 9.0),
+        "proven n-grams straight": lambda: Router(tiers(retrieval, small, 1), proven_ngrams(), 4, 9.0),
+        "proven n-grams straight, of one length": lambda: Router(ModelDrafter(Settling(small)), proven_ngrams(), 4, 9.0,
                                                                  (2,)),
     }
 
@@ -74,13 +74,13 @@ def test_what_passes_a_lenient_review_has_the_law_that_goes_up(lenience):
     generator = torch.Generator().manual_seed(0)
     q, p = torch.rand(2, 5, generator=generator, dtype=torch.float64).softmax(-1).pow(4).softmax(-1)
     q = torch.tensor([0.7, 0.1, 0.1, 0.1, 0.0], dtype=torch.float64)
-    told = lenient_laws(q[None], torch.stack((p, p)), lenience)
+    told = lenient_probs(q[None], torch.stack((p, p)), lenience)
     passes = (lenience * p / q).clamp_max(1.0)
     residual = (p - q).clamp_min(0.0)
     review = q * passes + (1 - (q * passes).sum()) * residual / residual.sum()
     assert torch.allclose(told[0], review, atol=1e-12) and torch.equal(told[1], p)
     assert torch.allclose(told[0], p) == (lenience == 1.0)
-    assert torch.allclose(lenient_laws(p[None], torch.stack((p, p)), lenience)[0], p)
+    assert torch.allclose(lenient_probs(p[None], torch.stack((p, p)), lenience)[0], p)
 
 
 def test_the_enumeration_sees_a_lenient_review_that_tells_its_models_law(monkeypatch):
@@ -88,10 +88,10 @@ def test_the_enumeration_sees_a_lenient_review_that_tells_its_models_law(monkeyp
     honest = rounds.verify
 
     def flattered(draft, logits, context, sampler, lenience=1.0):
-        verdict, laws = honest(draft, logits, context, sampler, lenience)
+        verdict, probs = honest(draft, logits, context, sampler, lenience)
         if lenience > 1.0:
-            laws = list(sampler.distributions(logits, context, draft.token_ids)[: len(laws)])
-        return verdict, laws
+            probs = list(sampler.distributions(logits, context, draft.token_ids)[: len(probs)])
+        return verdict, probs
 
     target, retrieval, small = models()
     drafter = cascades(retrieval, small)["small model, lenient retrieval"]
@@ -143,23 +143,23 @@ def test_copies_may_be_decided_all_at_once(rejection):
 def test_proven_copies_write_rounds_alone(name, most):
     """Else the enumeration above would have shown nothing of them."""
     draft = cascades(*models()[1:])[name]().propose(TEXT, 2, Sampler(PARAMS[0]))
-    assert draft.origins == ["n-gram"] * most
+    assert draft.sources == ["n-gram"] * most
 
 
 class Marked(Settling):
     """A model whose law follows from the text up to the last full verification, as that of a small model does which
     attends what the target attended then."""
 
-    def __init__(self, *laws: TableModel) -> None:
-        super().__init__(laws[0])
-        self._laws, self._seen, self.switched = laws, 0, 0
+    def __init__(self, *probs: TableModel) -> None:
+        super().__init__(probs[0])
+        self._probs, self._seen, self.switched = probs, 0, 0
 
     def agree(self, context) -> None:
         self._seen = sum(context)
 
     def commit(self) -> None:
-        self.switched += self.model is not self._laws[self._seen % 2]
-        self.model = self._laws[self._seen % 2]
+        self.switched += self.model is not self._probs[self._seen % 2]
+        self.model = self._probs[self._seen % 2]
 
 
 @pytest.mark.parametrize("params", PARAMS[::2], ids=["T1", "T1.3 top-k 2"])
@@ -183,20 +183,20 @@ def test_a_small_model_that_attends_what_was_marked_changes_nothing(params, midd
 
     texts = enumerate_exactly(text)
     longest = max(map(len, texts))
-    law, plain = completed(target, params, texts, longest), plain_law(target, params, longest)
-    assert total_variation(law, plain) < BOUND and max(switched) > 0
+    token_probs, plain = completed(target, params, texts, longest), plain_probs(target, params, longest)
+    assert total_variation(token_probs, plain) < BOUND and max(switched) > 0
 
 
 def test_the_enumeration_sees_a_copy_that_is_taken_for_likely(monkeypatch):
     """If a verifier took an n-gram for drawn from its own law, every copy would be accepted."""
-    proposed = NGramDrafter.propose
+    proposed = PromptLookupDrafter.propose
 
     def sure(self, context, count, sampler):
         draft = proposed(self, context, count, sampler)
-        laws = [torch.full((3,), 1e-9, dtype=torch.float64) for _ in draft.laws]
-        return Draft(draft.token_ids, laws, draft.origins)
+        probs = [torch.full((3,), 1e-9, dtype=torch.float64) for _ in draft.probs]
+        return Draft(draft.token_ids, probs, draft.sources)
 
-    monkeypatch.setattr(NGramDrafter, "propose", sure)
+    monkeypatch.setattr(PromptLookupDrafter, "propose", sure)
     assert deviation(models()[0], ngrams, 2, PARAMS[0]) > 0.01
 
 
@@ -211,7 +211,7 @@ def test_deciding_by_draws_gives_plain_decodings_words_with_every_cascade(temper
         context, copied = list(TEXT), 0
         while len(context) < 160:
             done = speculate(target, drafter, context, gamma2, sampler)
-            copied += done.origins.count("n-gram")
+            copied += done.sources.count("n-gram")
             context.extend(done.verdict.token_ids)
             drafter.settle(context, committed=True)
         return context[:160], copied

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 from drafters.grown import PARAMS, WIDE, Grown
-from speculation.laws import OnTensors
+from speculation.probs import OnTensors
 from speculation.toy import enumerate_exactly, total_variation
 
 from tests.drafters.test_graph_runner import START, run_again, same
@@ -36,7 +36,7 @@ def side_by_side(pair: tuple[Grown, Grown], samplers: Callable[[int], tuple[Samp
             one.host.shape = shapes[step % len(shapes)]
         found = [one.draft(count, sampler) for one, sampler in zip(pair, samplers(step), strict=True)]
         same(*found)
-        below += found[0].origins.count("draft")
+        below += found[0].sources.count("draft")
         path = range(len(found[0].token_ids) if step % 3 == 0 else rng.randint(0, count))
         own = rng.randrange(VOCAB)
         for one, draft in zip(pair, found, strict=True):
@@ -113,16 +113,16 @@ def test_words_with_rounds_of_trees_are_plain_decodings(params, verifier):
             for model in (tiers.full, tiers.host.model):
                 model.cache.check_integrity()
         words.append(tiers.context[: START + 70])
-    if sampler.by_draws:
+    if sampler.coupled:
         assert words[0] == words[1]
 
 
 @pytest.mark.parametrize("replacing", [False, True])
-@pytest.mark.parametrize("law", [[0.6, 0.4, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 1.0, 0.0]], ids=str)
-def test_what_a_review_on_tensors_emits_has_the_reviewers_law(law, replacing):
+@pytest.mark.parametrize("token_probs", [[0.6, 0.4, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 1.0, 0.0]], ids=str)
+def test_what_a_review_on_tensors_emits_has_the_reviewers_law(token_probs, replacing):
     """Every branch: of two tokens with three and one children, some of which cannot be drawn."""
     g = torch.Generator().manual_seed(1)
-    drafting = torch.tensor([law, [0.25, 0.25, 0.0, 0.5]], dtype=torch.float64)
+    drafting = torch.tensor([token_probs, [0.25, 0.25, 0.0, 0.5]], dtype=torch.float64)
     target = torch.rand(6, 4, generator=g, dtype=torch.float64)
     target /= target.sum(-1, keepdim=True)
     bounds = Bounds(5, 2, 4, 1)
@@ -131,13 +131,13 @@ def test_what_a_review_on_tensors_emits_has_the_reviewers_law(law, replacing):
 
     def emitted(branching) -> tuple[int, ...]:
         chance, drafted = OnTensors(branching), torch.full((6,), -1)
-        laws = torch.zeros(6, 4, dtype=torch.float64)
+        probs = torch.zeros(6, 4, dtype=torch.float64)
         for rank, (tokens, drawn) in enumerate(siblings_on_tensors(drafting[:1], 3, chance, replacing=replacing)):
-            drafted[rank], laws[rank] = tokens[0], drawn[0]
+            drafted[rank], probs[rank] = tokens[0], drawn[0]
         for node in (3, 4):
-            drafted[node], laws[node] = chance.pick(drafting[1:])[0], drafting[1]
+            drafted[node], probs[node] = chance.pick(drafting[1:])[0], drafting[1]
         shape = tables.shape(4)
-        kept, residuals = reject_tree_on_tensors(drafted, shape, laws, target, chance)
+        kept, residuals = reject_tree_on_tensors(drafted, shape, probs, target, chance)
         path, row = shape.walk(kept)
         own = chance.pick(residuals.index_select(0, row)[0])
         return int(drafted[path.nonzero()[0, 0]]) if path.any() else int(own), len(path)

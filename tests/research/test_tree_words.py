@@ -10,18 +10,18 @@ from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.drafters.graph_runner import DeviceLoop
+from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.plan import Dials
+from triforce_core.engine.plan import Plan, Situation, plan
 from triforce_core.errors import ConfigError
 from triforce_core.events import Finished, RoundEvent
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedCache
+from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.research.device_tree import DeviceTree
-from triforce_core.research.tree_runner import TreeLoop
-from triforce_core.research.tree_settings import TreeDials
+from triforce_core.research.settings import TreeSettings
+from triforce_core.research.tree_runner import TreeRunner
 
 DIALS = {"budget": 128, "recent": 48, "window": 32}
 MADE = {"ordinary": {}, "offloaded": {"mode": "offload", "device": "cpu", "resident_layers": 1}, "in place": {},
@@ -89,18 +89,18 @@ def test_same_words_as_plain_decoding(engines, name, grower, temperature, monkey
     assert done.stats.acceptance[tier].accepted >= accepted
     assert accepted or "quotes" in grower  # random weights agree on quotations only
     assert sum(event.passes[tier] for event in rounds) >= len(rounds)
-    drafter = engines[name]._session._hierarchy.drafter
-    assert not isinstance(drafter, DeviceLoop)
-    tiers = engines[name]._session._hierarchy.tiers
-    assert isinstance(tiers, (DeviceTree, TreeLoop)) == (name == "in place")
+    drafter = engines[name]._session._pipeline.drafter
+    assert not isinstance(drafter, GraphRunner)
+    tiers = engines[name]._session._pipeline.tiers
+    assert isinstance(tiers, (DeviceTree, TreeRunner)) == (name == "in place")
     assert isinstance(tiers, HierarchicalDrafter) == (
         name != "in place" and tier == "draft" and grower.get("middle_cache") != "none")
     cache = engines[name]._session.full.cache
     cache.check_integrity()
     assert isinstance(cache, OffloadedCache) == (name == "offloaded")
-    part = engines[name]._session._hierarchy._part
+    part = engines[name]._session._pipeline.parts.part
     if part is not None and grower.get("middle_cache") is None:
-        assert isinstance(part, IndexedCache if name == "in place" else RetrievalCache)
+        assert isinstance(part, IndexedRetrievalCache if name == "in place" else RetrievalCache)
 
 
 @pytest.mark.gpu
@@ -162,31 +162,34 @@ def test_a_tree_is_no_larger_than_the_context_has_room_for(tmp_path_factory):
     assert ends[0] == ends[1] == ends[2]
 
 
-def decide(*, has_draft=True, context=30_000, offloaded=False, **wanted) -> Dials:
-    return Dials.decide(SpeculationConfig(**wanted), context_tokens=context, has_draft=has_draft, on_gpu=False,
-                        offloaded=offloaded)
+def decide(*, has_draft=True, context=30_000, offloaded=False, **wanted) -> tuple[Plan, TreeSettings]:
+    found = plan(SpeculationConfig(**wanted), Situation(context, has_draft, on_gpu=False, offloaded=offloaded))
+    return found, found.comparison.trees if found.comparison is not None else TreeSettings()
 
 
 def test_who_grows_and_how_much():
-    assert (decide().tree, decide().tree_tier, decide().tree_size) == ("off", "none", 0)
-    small = decide(tree="sequoia")
-    assert (small.tree_tier, small.small_model, small.gamma1) == ("draft", True, small.tree_depth)
-    assert small.gamma2 == decide().gamma2 and "grown by the small model" in small.why
-    middle = decide(tree="sequoia", offloaded=True)
-    assert (middle.tree_tier, middle.small_model, middle.gamma2) == ("middle", False, middle.tree_depth)
-    assert middle.tree_size == 64 and "grown by the part of the cache" in middle.why
-    assert decide(tree="sequoia", small_model="off").tree_tier == "middle"
-    alone = decide(tree="specinfer", middle_cache="none", tree_size=6, tree_depth=3)
-    assert alone.gamma2 == 3 and "2 chains of 3 guesses" in alone.why
-    nobody = decide(tree="sequoia", tree_tier="draft", has_draft=False)
-    assert nobody.tree == "off" and "no small model to grow them" in nobody.why
-    assert decide(tree="sequoia", tree_tier="middle", context=100).tree == "off"
-    assert not decide(tree="sequoia", ngram="on").ngram
+    usual, trees = decide()
+    assert (trees.kind, trees.tier, trees.size) == ("off", "none", 0)
+    assert {name: usual.shown()[name] for name in ("tree", "tree_tier", "tree_size")} == {
+        "tree": "off", "tree_tier": "none", "tree_size": 0}
+    small, trees = decide(tree="sequoia")
+    assert (trees.tier, small.draft_model, small.lengths.gamma1) == ("draft", True, trees.depth)
+    assert small.lengths.gamma2 == usual.lengths.gamma2 and "grown by the small model" in small.why
+    middle, trees = decide(tree="sequoia", offloaded=True)
+    assert (trees.tier, middle.draft_model, middle.lengths.gamma2) == ("middle", False, trees.depth)
+    assert trees.size == 64 and "grown by the part of the cache" in middle.why
+    assert decide(tree="sequoia", small_model="off")[1].tier == "middle"
+    alone, _ = decide(tree="specinfer", middle_cache="none", tree_size=6, tree_depth=3)
+    assert alone.lengths.gamma2 == 3 and "2 chains of 3 guesses" in alone.why
+    nobody, trees = decide(tree="sequoia", tree_tier="draft", has_draft=False)
+    assert trees.kind == "off" and "no small model to grow them" in nobody.why
+    assert decide(tree="sequoia", tree_tier="middle", context=100)[1].kind == "off"
+    assert decide(tree="sequoia", ngram="on")[0].lookup == "off"
     for offloaded, tier, most in ((True, "auto", 255), (False, "middle", 15), (False, "draft", 7)):
-        led = TreeDials.decide(SpeculationConfig(tree="sequoia", tree_tier=tier), small=True, middle=True,
-                               offloaded=offloaded, device_leads=True)
-        assert led.size == most and (led.size + 1) & led.size == 0  # whole passes, the token before it included
-    assert decide(tree="sequoia", tree_size=3).tree_depth == 3
+        grown = TreeSettings.decide(SpeculationConfig(tree="sequoia", tree_tier=tier), small=True, middle=True,
+                                    offloaded=offloaded, on_graphs=True)
+        assert grown.size == most and (grown.size + 1) & grown.size == 0  # whole passes, the token before it included
+    assert decide(tree="sequoia", tree_size=3)[1].depth == 3
     for bad in ({"tree": "oak"}, {"tree_tier": "target"}, {"tree_size": 0}, {"tree_depth": 65}):
         with pytest.raises(ConfigError, match=next(iter(bad))):
             SpeculationConfig(**bad)

@@ -7,7 +7,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from speculation.laws import (
+from speculation.probs import (
     BOUND,
     PARAMS,
     START,
@@ -25,7 +25,7 @@ from speculation.toy import Settling, TableModel, enumerate_exactly, total_varia
 from triforce_core.config import SamplingParams
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelDrafter
-from triforce_core.drafters.router import Either
+from triforce_core.drafters.router import Router
 from triforce_core.research import siblings
 from triforce_core.research.siblings import draw_at_once, draw_one_by_one, siblings_on_tensors
 from triforce_core.research.tree_drafter import TreeDrafter
@@ -73,8 +73,8 @@ def test_lenience_lets_no_more_of_a_tree_pass_and_trees_stand_beside_copies(para
     drafters = {
         "lenient": lambda: HierarchicalDrafter(Settling(retrieval), grown(small, (-1, -1), replacing=replacing), 2,
                                                lenience=3.0),
-        "or a copy": lambda: Either(grown(small, (-1, -1, 0), replacing=replacing), ngrams(), 4, 9.0),
-        "a proven copy": lambda: Either(grown(small, (-1, -1, 0), replacing=replacing), proven_ngrams(), 4, 9.0),
+        "or a copy": lambda: Router(grown(small, (-1, -1, 0), replacing=replacing), ngrams(), 4, 9.0),
+        "a proven copy": lambda: Router(grown(small, (-1, -1, 0), replacing=replacing), proven_ngrams(), 4, 9.0),
     }
     for name, drafter in drafters.items():
         assert deviation(target, drafter, 2, params) < BOUND, name
@@ -122,11 +122,11 @@ def test_more_guesses_bring_more_tokens_and_without_replacement_most():
 def test_the_enumeration_sees_siblings_with_a_wrong_law(claimed, monkeypatch):
     """A verifier that is told that siblings were drawn in another way than they were must be caught."""
 
-    def lying(law, count, chance, *, replacing):
-        family = draw_one_by_one(law, count, chance, replacing=claimed != "drawn independently")
+    def lying(token_probs, count, chance, *, replacing):
+        family = draw_one_by_one(token_probs, count, chance, replacing=claimed != "drawn independently")
         first = family.token_ids[0]
-        told = law if claimed == "drawn independently" else law.index_fill(0, torch.tensor(first), 1e-9)
-        return siblings.Family(family.token_ids, [law, *[told / told.sum()] * (len(family.laws) - 1)])
+        told = token_probs if claimed == "drawn independently" else token_probs.index_fill(0, torch.tensor(first), 1e-9)
+        return siblings.Family(family.token_ids, [token_probs, *[told / told.sum()] * (len(family.probs) - 1)])
 
     monkeypatch.setattr(siblings, "draw_one_by_one", lying)
     target, _, small = models()
@@ -135,20 +135,20 @@ def test_the_enumeration_sees_siblings_with_a_wrong_law(claimed, monkeypatch):
 
 @pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
 def test_siblings_drawn_at_once_are_those_drawn_one_by_one(replacing):
-    laws = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0], [0.6, 0.0, 0.4]], dtype=torch.float64)
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0], [0.6, 0.0, 0.4]], dtype=torch.float64)
     counts = [3, 2, 1]
 
     def at_once(chance):
-        families = draw_at_once(laws, counts, OnTensors(chance), replacing=replacing)
+        families = draw_at_once(probs, counts, OnTensors(chance), replacing=replacing)
         for family in families:  # each law is what was left
-            for (token, law), (_, later) in pairwise(zip(family.token_ids, family.laws, strict=True)):
-                left = law if replacing else law.index_fill(0, torch.tensor(token), 0.0)
+            for (token, token_probs), (_, later) in pairwise(zip(family.token_ids, family.probs, strict=True)):
+                left = token_probs if replacing else token_probs.index_fill(0, torch.tensor(token), 0.0)
                 torch.testing.assert_close(later, left / left.sum())
         return tuple(tuple(family.token_ids) for family in families)
 
     def one_by_one(chance):
-        return tuple(tuple(draw_one_by_one(law, count, chance, replacing=replacing).token_ids)
-                     for law, count in zip(laws, counts, strict=True))
+        return tuple(tuple(draw_one_by_one(token_probs, count, chance, replacing=replacing).token_ids)
+                     for token_probs, count in zip(probs, counts, strict=True))
 
     found, expected = enumerate_exactly(at_once), enumerate_exactly(one_by_one)
     assert total_variation(found, expected) < BOUND
@@ -157,20 +157,20 @@ def test_siblings_drawn_at_once_are_those_drawn_one_by_one(replacing):
 
 @pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
 def test_siblings_drawn_on_tensors_are_those_drawn_one_by_one(replacing):
-    laws = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0], [0.6, 0.0, 0.4]], dtype=torch.float64)
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0], [0.6, 0.0, 0.4]], dtype=torch.float64)
 
     def on_tensors(chance):
         families: list[list[int]] = [[], [], []]
-        for tokens, drawn_from in siblings_on_tensors(laws, 3, OnTensors(chance), replacing=replacing):
-            for law, whole, family, token in zip(drawn_from, laws, families, tokens.tolist(), strict=True):
+        for tokens, drawn_from in siblings_on_tensors(probs, 3, OnTensors(chance), replacing=replacing):
+            for token_probs, whole, family, token in zip(drawn_from, probs, families, tokens.tolist(), strict=True):
                 if token >= 0:
                     left = whole if replacing else whole.index_fill(0, torch.tensor(family, dtype=torch.int64), 0.0)
-                    torch.testing.assert_close(law, left / left.sum())
+                    torch.testing.assert_close(token_probs, left / left.sum())
                     family.append(token)
         return tuple(map(tuple, families))
 
     def one_by_one(chance):
-        return tuple(tuple(draw_one_by_one(law, 3, chance, replacing=replacing).token_ids) for law in laws)
+        return tuple(tuple(draw_one_by_one(row, 3, chance, replacing=replacing).token_ids) for row in probs)
 
     assert total_variation(enumerate_exactly(on_tensors), enumerate_exactly(one_by_one)) < BOUND
 
@@ -209,7 +209,7 @@ def test_a_tree_of_one_branch_is_a_chain():
         drafts = [drafter.propose(START, 4, Sampler(params, verifier=verifier))
                   for drafter in (tree, ModelDrafter(Settling(small)))]
         assert drafts[0].token_ids == drafts[1].token_ids and drafts[0].parents == drafts[1].parents == []
-        for own, other in zip(drafts[0].laws, drafts[1].laws, strict=True):
+        for own, other in zip(drafts[0].probs, drafts[1].probs, strict=True):
             assert (own is None and other is None) or torch.equal(own, other)
 
 

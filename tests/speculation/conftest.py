@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from speculation.laws import OnTensors
+from speculation.probs import OnTensors
 
 from triforce_core.speculation import verifier
 

@@ -4,31 +4,31 @@ tier is no longer sure; lengths by the tokens that they cut off would not."""
 from __future__ import annotations
 
 import pytest
-from speculation.laws import BOUND, PARAMS, START, completed, models, plain_law, tiers
+from speculation.probs import BOUND, PARAMS, START, completed, models, plain_probs, tiers
 from speculation.toy import enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
-from triforce_core.draft_length.acceptance import Acceptance, Hopes
-from triforce_core.draft_length.confidence import Confidence
-from triforce_core.draft_length.controller import Controller, RoundSeen, Ways
+from triforce_core.draft_length.acceptance import Acceptance, Prior
+from triforce_core.draft_length.calibration import Calibration
+from triforce_core.draft_length.controller import Candidates, Controller, RoundSeen
 from triforce_core.draft_length.costs import Costs, Curve
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
 
-DOUBTS = (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+ERROR_RATES = (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 
 def adaptive(target, retrieval, small, chance, params, length: int, *, cheat: bool = False,
-             confidence: Confidence | None = None) -> tuple[int, ...]:
+             calibration: Calibration | None = None) -> tuple[int, ...]:
     """Rounds whose lengths a controller chooses by how the rounds before fared; at least ``length`` tokens."""
     costs = Costs(2.0, Curve(((1, 2.0), (9, 2.2))), {0: 0.5, 1: 0.6}, 0.0)
-    controller = Controller(costs, Ways((0, 1), (1, 2), True, True), Acceptance(Hopes(0.5)), clocks=False,
-                            confidence=confidence)
+    controller = Controller(costs, Candidates((0, 1), (1, 2), True, True), Acceptance(Prior(0.5)), clocks=False,
+                            calibration=calibration)
     drafter, sampler, context = tiers(retrieval, small, 1), Sampler(params, chance=chance), list(START)
     while len(context) - len(START) < length:
         choice = controller.next()
-        drafter.gamma1, drafter.goes_on = choice.gamma1, choice.goes_on
+        drafter.gamma1, drafter.keep_going = choice.gamma1, choice.keep_going
         if cheat:
             done = speculate(target, Cheating(drafter), context, choice.gamma2, sampler)
         else:
@@ -38,7 +38,7 @@ def adaptive(target, retrieval, small, chance, params, length: int, *, cheat: bo
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
                                    done.verdict.num_accepted, drafter.passes()["retrieval"],
                                    (sum(c.tested for c in below), sum(c.accepted for c in below)), 1.0, 1.0, 0.0,
-                                   done.draft.sureness))
+                                   done.draft.confidence))
     return tuple(context[len(START) :])
 
 
@@ -58,11 +58,11 @@ class Cheating(NoDrafter):
 def test_lengths_chosen_by_the_past_are_lossless(params, confident):
     target, retrieval, small = models()
     rounds = enumerate_exactly(lambda chance: adaptive(target, retrieval, small, chance, params, 3,
-                                                       confidence=Confidence(DOUBTS) if confident else None))
+                                                       calibration=Calibration(ERROR_RATES) if confident else None))
     lengths = {len(tokens) for tokens in rounds}
     assert max(lengths) > 3  # rounds of more than one token
-    law = completed(target, params, rounds, max(lengths))
-    assert total_variation(law, plain_law(target, params, max(lengths))) < BOUND
+    token_probs = completed(target, params, rounds, max(lengths))
+    assert total_variation(token_probs, plain_probs(target, params, max(lengths))) < BOUND
 
 
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
@@ -72,36 +72,36 @@ def test_drafts_that_end_where_their_tier_is_not_sure_are_lossless(params, middl
     drafter, drafted = tiers(retrieval, small, 1) if middle else tiers(retrieval, small, 1).drafter, set()
     found: list[float] = []
 
-    def always(sureness, num_drafted, under_way):
-        assert num_drafted == len(sureness)
-        found.extend(sureness[1:2])
+    def always(confidence, num_drafted, under_way):
+        assert num_drafted == len(confidence)
+        found.extend(confidence[1:2])
         return True
 
     def a_round(chance):
         sampler = Sampler(params, chance=chance)
         done = speculate(target, drafter, list(START), 3, sampler)
         drafted.add(len(done.draft.token_ids))
-        assert len(done.draft.sureness) == len(done.draft.token_ids)
+        assert len(done.draft.confidence) == len(done.draft.token_ids)
         return tuple(done.verdict.token_ids)
 
-    drafter.goes_on = always
+    drafter.keep_going = always
     enumerate_exactly(a_round)
     least = sorted(set(found))[(len(set(found)) - 1) // 2]
-    drafter.goes_on = lambda sureness, *_: len(sureness) == 1 or sureness[-1] > least
+    drafter.keep_going = lambda confidence, *_: len(confidence) == 1 or confidence[-1] > least
     drafted.clear()
     rounds = enumerate_exactly(a_round)
     length = max(map(len, rounds))
     assert len(drafted) > 1  # some went on, some did not
-    law = completed(target, params, rounds, length)
-    assert total_variation(law, plain_law(target, params, length)) < BOUND
+    token_probs = completed(target, params, rounds, length)
+    assert total_variation(token_probs, plain_probs(target, params, length)) < BOUND
 
 
 def test_the_enumeration_sees_a_length_that_knows_its_own_tokens():
     target, retrieval, small = models()
     rounds = enumerate_exactly(lambda chance: adaptive(target, retrieval, small, chance, PARAMS[0], 2, cheat=True))
     length = max(map(len, rounds))
-    law = completed(target, PARAMS[0], rounds, length)
-    assert total_variation(law, plain_law(target, PARAMS[0], length)) > 0.01
+    token_probs = completed(target, PARAMS[0], rounds, length)
+    assert total_variation(token_probs, plain_probs(target, PARAMS[0], length)) > 0.01
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
@@ -113,18 +113,18 @@ def test_lengths_chosen_by_the_past_change_no_word_when_deciding_by_draws(temper
         context += speculate(target, NoDrafter(), context, 0, sampler).verdict.token_ids
     chosen = adaptive(target, retrieval, small, Sampler(params).chance, params, 148) if not temperature else None
     costs = Costs(2.0, Curve(((1, 2.0), (9, 3.0))), {0: 1.0, 2: 1.5}, 0.1)
-    controller = Controller(costs, Ways((0, 2), (1, 2, 4), True, True), Acceptance(Hopes(0.5)), clocks=True,
-                            confidence=Confidence(DOUBTS))
+    controller = Controller(costs, Candidates((0, 2), (1, 2, 4), True, True), Acceptance(Prior(0.5)), clocks=True,
+                            calibration=Calibration(ERROR_RATES))
     drafter, sampler, text, asked = tiers(retrieval, small, 1), Sampler(params, verifier="coupled"), list(START), set()
     while len(text) < 150:
         choice = controller.next()
         asked.add(choice.gamma2)
-        drafter.gamma1, drafter.goes_on = choice.gamma1, choice.goes_on
+        drafter.gamma1, drafter.keep_going = choice.gamma1, choice.keep_going
         done = speculate(target, drafter, text, choice.gamma2, sampler)
         text += done.verdict.token_ids
         drafter.settle(text, committed=True)
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
                                    done.verdict.num_accepted, drafter.passes()["retrieval"], (0, 0), 1.0, 1.0, 0.0,
-                                   done.draft.sureness))
+                                   done.draft.confidence))
     assert text[:150] == context[:150] and len(asked) > 1
     assert chosen is None or list(chosen[:148]) == context[2:150]

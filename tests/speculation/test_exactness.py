@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from speculation.laws import BOUND, PARAMS, START, EvenAfterTwo, Leaning, deviation, models, tiers
+from speculation.probs import BOUND, PARAMS, START, EvenAfterTwo, Leaning, deviation, models, tiers
 from speculation.toy import Settling, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
@@ -36,11 +36,11 @@ def test_the_middle_tier_alone_emits_its_own_models_law():
     """What the outer verifier is told about the draft is true: token and law agree, position by position."""
     _, retrieval, small = models()
     params = SamplingParams(temperature=1.0)
-    law = enumerate_exactly(
+    token_probs = enumerate_exactly(
         lambda c: tuple(tiers(retrieval, small, 1).propose(START, 2, Sampler(params, chance=c)).token_ids[:2]))
     context_law = enumerate_exactly(
         lambda c: tuple(tiers(retrieval, small, 0).propose(START, 2, Sampler(params, chance=c)).token_ids))
-    assert total_variation(law, context_law) < BOUND
+    assert total_variation(token_probs, context_law) < BOUND
 
 
 def test_the_enumeration_sees_a_verifier_that_draws_from_p_instead_of_the_residual(monkeypatch):
@@ -48,8 +48,8 @@ def test_the_enumeration_sees_a_verifier_that_draws_from_p_instead_of_the_residu
 
     def from_p(draft: Draft, target: torch.Tensor, chance) -> Verdict:
         for i, token in enumerate(draft.token_ids):
-            law = draft.laws[i]
-            q = 1.0 if law is None else float(law[token])
+            token_probs = draft.probs[i]
+            q = 1.0 if token_probs is None else float(token_probs[token])
             if not chance.happens(min(1.0, float(target[i][token]) / q)):
                 return Verdict([*draft.token_ids[:i], chance.pick(target[i])], range(i), [i])
         n = len(draft.token_ids)
@@ -62,27 +62,27 @@ def test_the_enumeration_sees_a_verifier_that_draws_from_p_instead_of_the_residu
 
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
 @pytest.mark.parametrize("masks", [EvenAfterTwo(), Leaning()], ids=["forced", "prior"])
-@pytest.mark.parametrize("leaves_forced", [False, True])
-def test_masks_and_forced_tokens_stay_lossless(params, masks, leaves_forced, rejection):
+@pytest.mark.parametrize("leaves_guided", [False, True])
+def test_masks_and_forced_tokens_stay_lossless(params, masks, leaves_guided, rejection):
     """Constrained speculation has the law of constrained plain decoding."""
     target, retrieval, small = models()
-    drafter = tiers(retrieval, small, 1, leaves_forced=leaves_forced)
+    drafter = tiers(retrieval, small, 1, leaves_guided=leaves_guided)
     assert deviation(target, drafter, 2, params, masks) < BOUND
 
 
 def test_a_small_model_may_leave_to_the_tier_above_what_the_document_forces():
     _, _, small = models()
     sampler, after_two = Sampler(SamplingParams(), masks=EvenAfterTwo()), [0, 2]
-    whole, own = (ModelDrafter(Settling(small), leaves_forced=leaves) for leaves in (False, True))
+    whole, own = (ModelDrafter(Settling(small), leaves_guided=leaves) for leaves in (False, True))
     written = whole.propose(START, 6, sampler)
-    assert QUOTE in written.origins
-    assert own.propose(START, 6, sampler).token_ids == written.token_ids[: written.origins.index(QUOTE)]
+    assert QUOTE in written.sources
+    assert own.propose(START, 6, sampler).token_ids == written.token_ids[: written.sources.index(QUOTE)]
     assert own.propose(after_two, 6, sampler).token_ids == []
 
 
 def test_a_prior_is_added_to_the_logits_of_what_is_allowed():
-    law = Sampler(PARAMS[0], masks=Leaning()).distributions(torch.tensor([[0.3, -0.2, 5.0]]), [1])[0]
-    assert torch.allclose(law, torch.tensor([*torch.tensor([0.3, 1.3]).softmax(-1), 0.0]))
+    token_probs = Sampler(PARAMS[0], masks=Leaning()).distributions(torch.tensor([[0.3, -0.2, 5.0]]), [1])[0]
+    assert torch.allclose(token_probs, torch.tensor([*torch.tensor([0.3, 1.3]).softmax(-1), 0.0]))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
@@ -106,10 +106,10 @@ def test_sampled_frequencies_pass_a_chi_square_test():
     """20,000 seeded answers of two tokens against the exact law: the real generator, not the enumeration."""
     target, retrieval, small = models(vocabulary=4)
     params = SamplingParams(temperature=1.0)
-    law: dict[tuple[int, int], float] = {}
+    token_probs: dict[tuple[int, int], float] = {}
     for a, p in enumerate(target.row(START).softmax(-1).tolist()):
         for b, q in enumerate(target.row([1, a]).softmax(-1).tolist()):
-            law[a, b] = p * q
+            token_probs[a, b] = p * q
     runs, drafter, seen = 20_000, tiers(retrieval, small, 1), Counter()
     sampler = Sampler(SamplingParams(temperature=1.0, seed=5))
     assert params.temperature == sampler.params.temperature
@@ -118,5 +118,5 @@ def test_sampled_frequencies_pass_a_chi_square_test():
         while len(context) < 4:
             context.extend(speculate(target, drafter, context, 2, sampler).verdict.token_ids)
         seen[tuple(context[2:4])] += 1
-    statistic = sum((seen[k] - runs * p) ** 2 / (runs * p) for k, p in law.items())
+    statistic = sum((seen[k] - runs * p) ** 2 / (runs * p) for k, p in token_probs.items())
     assert statistic < 37.7  # 15 degrees of freedom, p = 0.001

@@ -10,14 +10,14 @@ from engine.tiny import document, write_model
 
 from triforce_core import __main__ as cli
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.draft_length import selector
 from triforce_core.draft_length.costs import Costs, Curve
-from triforce_core.engine import calibration
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress
 from triforce_core.worker.client import EngineClient
 from ui import preflight
 from ui.arguments import engine_config, parse
 
-NEVER = "not measured on this machine yet: python -m triforce_core tune"
+NEVER = "not measured on this machine yet"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_through_the_engines_process(config: EngineConfig, tmp_path: Path) -> No
         assert isinstance(opened, DocumentOpened) and client.status().document_id
         *progress, model = client.tune((1024, 2600))
         assert {event.stage for event in progress if isinstance(event, PrefillProgress)} == {"tune"}
-        assert isinstance(model, ModelInfo) and "at 1,024 and 2,600 tokens" in model.drafting
+        assert isinstance(model, ModelInfo) and model.drafting.endswith("at 1,024 and 2,600 tokens")
         assert client.status().model == model and client.status().document_id is None
         *_, done = client.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=8, stop_token_ids=()),
                               SpeculationConfig(budget=128, recent=48, window=32))  # the document is read again
@@ -53,7 +53,7 @@ def test_through_the_engines_process(config: EngineConfig, tmp_path: Path) -> No
 def test_the_command_and_the_check(config: EngineConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str],
                                    monkeypatch: pytest.MonkeyPatch) -> None:
     costs = Costs(25.0, Curve(((3, 30.0), (33, 60.0))), {gamma1: 6.0 for gamma1 in range(7)}, 0.5)
-    monkeypatch.setattr(calibration, "measure_costs", lambda *_: costs)
+    monkeypatch.setattr(selector, "measure_costs", lambda *_: costs)
     named = ["--model", config.model, "--draft-model", config.draft_model, "--mode", "cpu", "--dtype", "float32",
              "--data-dir", str(tmp_path)]
 
@@ -66,9 +66,7 @@ def test_the_command_and_the_check(config: EngineConfig, tmp_path: Path, capsys:
     assert cli.main(["tune", *named, "--context", "1024", "2600"]) == 0
     told = capsys.readouterr().out.strip()
     assert told.startswith("measured 20")
-    assert ("at 1,024 and 2,600 tokens: drafting as many tokens at a time as pay, chosen round by round, with the "
-            "retrieval cache, 768 of 2,600 tokens, "
-            "because a full pass takes 25 ms, a drafted token 6.0 ms, and how many are right is not known yet") in told
+    assert told.endswith("at 2,600 tokens")
     assert check() == told
     assert cli.main(["tune", *named, "--context", "70000"]) == 2
     assert "context is 70000" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from ..device.bandwidth import timed
 from ..engine.checkpoints import BUILTIN_FOLDER
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.full import FullCache
-from ..kv_cache.retrieval_indexed import IndexedCache
+from ..kv_cache.retrieval_indexed import IndexedRetrievalCache
 from ..kv_cache.staging import StagingCache
 from ..model import Llama
 from ..model.graphs import CudaCapture, DeviceSlots
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             values.normal_()
         for rows in given.rows:
             read("same", model, full, tokens, rows)
-    part = IndexedCache(full, budget=given.budget, chunk_size=_CHUNK, recent=256)
+    part = IndexedRetrievalCache(full, budget=given.budget, chunk_size=_CHUNK, recent=256)
     part.select(torch.rand(c.num_layers, c.num_kv_heads, part.num_chunks, device=model.device))
     for kind in ("same", *WEIGHT_KINDS):
         computing = model if kind == "same" else model.quantized(kind)

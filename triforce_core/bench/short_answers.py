@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import flags
 from ..config import BUILTIN, SamplingParams, SpeculationConfig
@@ -68,7 +68,8 @@ class Pair:
         return self.fast.first - self.plain.first
 
 
-def answer(engine: Engine | EngineClient, question: str, sampling: SamplingParams, kind: str) -> Timed:
+def answer(engine: Engine | EngineClient, question: str, sampling: SamplingParams,
+           kind: Literal["triforce", "autoregressive"]) -> Timed:
     """Ask once, quotations not held to the document."""
     rounds: list[tuple[int, int, float]] = []
     finished, first, started = None, 0.0, perf_counter()

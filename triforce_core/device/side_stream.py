@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Beside:
+class SideStream:
     """``with beside:`` queues what follows behind all that was queued so far, in the way of nothing that comes later.
 
     ``join`` before anything reads what was made there. Without a GPU it is done at once, in order."""

@@ -13,7 +13,7 @@ _BUCKETS = 7  # positions 1, 2-3, 4-7, ... 64 and beyond
 
 
 @dataclass(frozen=True, slots=True)
-class Hopes:
+class Prior:
     """What is assumed before anything was seen. right: the share of drafted tokens that is accepted; below: the share
     that a middle tier accepts of the tier below it; runs: of forced tokens, for each drafted one, and how long."""
 
@@ -27,29 +27,29 @@ class Hopes:
 class Acceptance:
     """Of tokens that were really drafted (forced ones are always right): tested and accepted by position."""
 
-    hopes: Hopes
+    expected_prior: Prior
     tested: list[float] = field(default_factory=lambda: [0.0] * _BUCKETS)
     accepted: list[float] = field(default_factory=lambda: [0.0] * _BUCKETS)
     below_tested: float = 0.0  # what a middle tier tested of the tier below
     below_accepted: float = 0.0
     open: float = 0.0  # drafted tokens behind which a run of forced ones might have come
     runs: float = 0.0  # that came
-    forced: float = 0.0  # tokens of such runs
+    guided: float = 0.0  # tokens of such runs
     drafted: float = 0.0  # those that were not forced
     steps: float = 0.0  # of the drafter
     beyond: float = 0.0  # drafted tokens beyond those that were asked for
     rounds: float = 0.0
 
     def __post_init__(self) -> None:
-        self.tested[0], self.accepted[0] = _HOPED, _HOPED * self.hopes.right
-        self.below_tested, self.below_accepted = _HOPED, _HOPED * self.hopes.below
-        self.open, self.runs = _HOPED, _HOPED * self.hopes.runs
-        self.forced = self.runs * self.hopes.run_length
+        self.tested[0], self.accepted[0] = _HOPED, _HOPED * self.expected_prior.right
+        self.below_tested, self.below_accepted = _HOPED, _HOPED * self.expected_prior.below
+        self.open, self.runs = _HOPED, _HOPED * self.expected_prior.runs
+        self.guided = self.runs * self.expected_prior.run_length
 
     def fade(self, kept: float = _FADING) -> None:
         self.tested = [count * kept for count in self.tested]
         self.accepted = [count * kept for count in self.accepted]
-        for name in ("below_tested", "below_accepted", "open", "runs", "forced", "drafted", "steps", "beyond",
+        for name in ("below_tested", "below_accepted", "open", "runs", "guided", "drafted", "steps", "beyond",
                      "rounds"):
             setattr(self, name, getattr(self, name) * kept)
 
@@ -58,18 +58,18 @@ class Acceptance:
         if self.tested[0] > most:
             self.fade(most / self.tested[0])
 
-    def learn(self, asked: int, forced: Sequence[bool], num_tested: int, num_accepted: int, steps: int) -> None:
+    def learn(self, asked: int, guided: Sequence[bool], num_tested: int, num_accepted: int, steps: int) -> None:
         """One round's draft. forced: of each of its tokens; num_tested, num_accepted: of all, from the first."""
         self.fade()
         own = 0
-        for i, given in enumerate(forced):
+        for i, given in enumerate(guided):
             own += not given
             if not given and i < num_tested:
                 bucket = _bucket(own)
                 self.tested[bucket] += 1
                 self.accepted[bucket] += i < num_accepted
-            self.runs += given and i > 0 and not forced[i - 1]
-            self.forced += given and own > 0
+            self.runs += given and i > 0 and not guided[i - 1]
+            self.guided += given and own > 0
         self.drafted += own
         self.open += own
         self.steps += steps
@@ -89,12 +89,12 @@ class Acceptance:
     @property
     def share(self) -> float:
         """Of all that was tested lately, at whatever position."""
-        return _rate(sum(self.accepted), sum(self.tested), self.hopes.right)
+        return _rate(sum(self.accepted), sum(self.tested), self.expected_prior.right)
 
     @property
     def below(self) -> float:
         """The share that a middle tier accepts of the tier below it."""
-        return _rate(self.below_accepted, self.below_tested, self.hopes.below)
+        return _rate(self.below_accepted, self.below_tested, self.expected_prior.below)
 
     @property
     def per_step(self) -> float | None:
@@ -109,18 +109,18 @@ class Acceptance:
     @property
     def run_odds(self) -> float:
         """The chance that the document forces what follows a drafted token."""
-        return _rate(self.runs, self.open, self.hopes.runs)
+        return _rate(self.runs, self.open, self.expected_prior.runs)
 
     @property
     def run_length(self) -> float:
         """Tokens that it then forces."""
-        return self.forced / self.runs if self.runs else 0.0
+        return self.guided / self.runs if self.runs else 0.0
 
     def survivals(self, longest: int) -> list[float]:
         """For each position up to ``longest`` the chance that a draft is right up to there.
 
         Little known positions lean on the nearer ones, the first on hope."""
-        rates, known, trust = [], self.hopes.right, _LASTING
+        rates, known, trust = [], self.expected_prior.right, _LASTING
         for tested, accepted in zip(self.tested, self.accepted, strict=True):
             known, trust = _rate(accepted, tested, known, trust), _TRUST
             rates.append(known)

@@ -24,9 +24,9 @@ from math import ceil
 from operator import mul
 from statistics import median
 
-from ..speculation.drafter import GoesOn
+from ..speculation.drafter import KeepGoing
 from .acceptance import Acceptance
-from .confidence import Confidence, Doubts, survival
+from .calibration import Calibration, ErrorRates, survival
 from .costs import Costs, Drift
 
 _SLACK = 2.5  # tokens of plain decoding whose time drafts may have lost, in all, before none are made
@@ -51,26 +51,26 @@ _DRAFTING = 0.3  # of a full pass that the longest draft must take, or there is 
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Selection:
     """Of one round. gamma2 0: it drafts nothing. observed: what its full pass attends shall choose for the next.
-    most: tokens at which its draft is cut off, forced ones and a last block's included; None: nowhere. goes_on: asked
-    after each of the drafter's steps; None: gamma2 alone decides."""
+    most: tokens at which its draft is cut off, guided ones and a last block's included; None: nowhere. keep_going:
+    asked after each of the drafter's steps; None: gamma2 alone decides."""
 
     gamma1: int
     gamma2: int
     observed: bool = True
     most: int | None = None
-    goes_on: GoesOn | None = field(default=None, compare=False)
+    keep_going: KeepGoing | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """What may be chosen from. has_middle: a middle tier reviews what gamma1 counts. may_rest: a round may draft
-    nothing. most: see ``Choice``."""
+class Candidates:
+    """What may be chosen from. has_intermediate: a middle tier reviews what gamma1 counts. may_rest: a round may draft
+    nothing. most: see ``Selection``."""
 
     gamma1s: tuple[int, ...]
     gamma2s: tuple[int, ...]
-    has_middle: bool
+    has_intermediate: bool
     may_rest: bool
     most: int | None = None
 
@@ -85,8 +85,8 @@ class RoundSeen:
     """What a round did. forced: of each drafted token; below: tested and accepted by a middle tier. sureness: of each
     token that was not forced, where it was asked for. Milliseconds of drafting, of the full pass, and of all else."""
 
-    choice: Choice
-    forced: Sequence[bool]
+    choice: Selection
+    guided: Sequence[bool]
     num_tested: int
     num_accepted: int
     steps: int
@@ -94,25 +94,25 @@ class RoundSeen:
     draft_ms: float
     verify_ms: float
     other_ms: float
-    sureness: Sequence[float] = ()
+    confidence: Sequence[float] = ()
 
 
 class Controller:
     """For one answer, or several of one kind in a row."""
 
-    def __init__(self, costs: Costs, ways: Ways, acceptance: Acceptance, *, clocks: bool,
-                 confidence: Confidence | None = None) -> None:
+    def __init__(self, costs: Costs, ways: Candidates, acceptance: Acceptance, *, clocks: bool,
+                 calibration: Calibration | None = None) -> None:
         """clocks: whether times measured on the way may change the choice. confidence: None where no tier says how sure
         it is."""
-        self.acceptance, self.confidence = acceptance, confidence
-        self._costs, self._ways, self._clocks = costs, ways, clocks
+        self.acceptance, self.calibration = acceptance, calibration
+        self._costs, self._candidates, self._clocks = costs, ways, clocks
         self._drafting, self._verifying = Drift(), Drift()
         self._others: dict[bool, deque[float]] = {drafts: deque(maxlen=_RECENT) for drafts in (False, True)}
         self._without_chain = 0  # rounds
         self._lost = 0.0  # milliseconds that drafts took longer than plain decoding, what others gained taken off
         self._resting = False
         self._rested = self._pause = self._gains = 0
-        self._now: Choice | None = None
+        self._now: Selection | None = None
         self._brought = self._took = 0.0  # tokens of rounds that drafted, and their milliseconds
         self._held: deque[int] = deque(maxlen=_PROVEN)  # accepted tokens of their drafts
         self._written, self._ahead = 0, 0.0  # of this answer: tokens, and milliseconds before plain decoding
@@ -121,10 +121,10 @@ class Controller:
         """Another answer of the same kind."""
         self._written, self._ahead = 0, 0.0
 
-    def next(self) -> Choice:
+    def next(self) -> Selection:
         """Of the next round."""
         best, rate = self._draft()
-        if not self._ways.may_rest:
+        if not self._candidates.may_rest:
             return best
         plain = self._plain()
         gain = rate * plain
@@ -137,7 +137,7 @@ class Controller:
             self._rest(best, rate, plain)
         if self._gains or self._rested >= self._pause:
             return best
-        return Choice(best.gamma1, 0, self._rested + 1 >= self._pause, best.most)
+        return Selection(best.gamma1, 0, self._rested + 1 >= self._pause, best.most)
 
     def why(self) -> str:
         """What it would do next and from what figures, in plain words."""
@@ -147,11 +147,11 @@ class Controller:
                    f"and {self.acceptance.share:.0%} were right lately")
         if self._resting:
             return f"drafting nothing but for a try now and then: {figures}"
-        if best.goes_on is not None:
+        if best.keep_going is not None:
             return f"drafting as long as another token pays: {figures}"
         return f"drafting {best.gamma2} tokens at a time: {figures}"
 
-    def _rest(self, best: Choice, rate: float, plain: float) -> None:
+    def _rest(self, best: Selection, rate: float, plain: float) -> None:
         """Until the next try, which will have cost no more than its share of the time by then."""
         survivals = self.acceptance.survivals(ceil(best.gamma2 + self.acceptance.overshoot))
         drafted, rows, _ = self._expected(best.gamma2, survivals)
@@ -161,11 +161,11 @@ class Controller:
         self._rested = self._gains = 0
         self.acceptance.soften(_SOFTENED)
 
-    def _draft(self) -> tuple[Choice, float]:
+    def _draft(self) -> tuple[Selection, float]:
         """What to draft, if anything is, and tokens per millisecond with the best length for all rounds alike."""
         best, rate = self._best()
-        if self.confidence is not None:
-            best = self._patient(best, self._earned(rate), self.confidence.doubts)
+        if self.calibration is not None:
+            best = self._patient(best, self._earned(rate), self.calibration.error_rates)
         return best, rate
 
     def _earned(self, hoped: float) -> float:
@@ -173,12 +173,12 @@ class Controller:
         weight = _HOPED_PASSES * self._costs.plain
         return (self._brought + hoped * weight) / (self._took + weight)
 
-    def _patient(self, choice: Choice, rate: float, doubts: Doubts) -> Choice:
+    def _patient(self, choice: Selection, rate: float, error_rates: ErrorRates) -> Selection:
         """The same chain, for as long as another step pays. rate: what is earned otherwise."""
         step, verify = self._costs.steps[choice.gamma1] * self._drafting.factor, self._costs.verify
-        tokens, slowness, longest = self._per_step(choice.gamma1), self._verifying.factor, max(self._ways.gamma2s)
+        tokens, slowness, longest = self._per_step(choice.gamma1), self._verifying.factor, max(self._candidates.gamma2s)
         per_row = step / tokens + (verify.at(1 + longest) - verify.at(1)) * slowness / longest
-        if self._forces or longest * per_row < _DRAFTING * self._plain():
+        if self._guides or longest * per_row < _DRAFTING * self._plain():
             return choice
         known = self.acceptance
         brings = sum(known.share**i * min(1.0, tokens - i + 1) for i in range(1, ceil(tokens) + 1))
@@ -189,23 +189,24 @@ class Controller:
         # 30,000 tokens) 5 % are slower than plain decoding by 5 %, in the place of 19 %; long ones lose nothing.
         bearable = self._ahead + _BEHIND * self._plain() * max(_SHORT, self._written)
 
-        def can_bear(sureness: Sequence[float], steps: float) -> bool:
-            each = (survival(doubts, [sure]) for sure in sureness)
+        def can_bear(confidence: Sequence[float], steps: float) -> bool:
+            each = (survival(error_rates, [sure]) for sure in confidence)
             certain = sum(chance >= _CERTAIN for chance in accumulate(each, mul))
             spent = steps * step + verify.at(1 + tokens * steps) * slowness + self._other(True, self._costs.choose)
             return spent <= bearable + (certain + 1) * self._plain()
 
-        def goes_on(sureness: Sequence[float], num_drafted: int, under_way: int) -> bool:
-            if not can_bear(sureness, max(1.0, num_drafted / tokens) + under_way + 1):
+        def keep_going(confidence: Sequence[float], num_drafted: int, under_way: int) -> bool:
+            if not can_bear(confidence, max(1.0, num_drafted / tokens) + under_way + 1):
                 return False
             ahead = tokens * under_way
             rows = num_drafted + 1 + ahead * each
             wider = (verify.at(rows + tokens * each) - verify.at(rows)) * slowness
-            return survival(doubts, sureness) * known.share**ahead * brings * each > rate * (step + wider)
+            return survival(error_rates, confidence) * known.share**ahead * brings * each > rate * (step + wider)
 
         # Sureness alone promises too much: what was never seen to hold may take as long as a full pass, if in vain.
         reach = min(_BEYOND * choice.gamma2, max([self._plain() / per_row, *(_FARTHER * held for held in self._held)]))
-        return replace(choice, gamma2=min(longest, max(min(self._ways.gamma2s), int(reach))), goes_on=goes_on)
+        gamma2 = min(longest, max(min(self._candidates.gamma2s), int(reach)))
+        return replace(choice, gamma2=gamma2, keep_going=keep_going)
 
     def learn(self, seen: RoundSeen) -> None:
         """After each round."""
@@ -216,7 +217,7 @@ class Controller:
             self._lost = max(0.0, self._lost - _TRYING * plain)
         else:
             tested, accepted = seen.below
-            self.acceptance.learn(seen.choice.gamma2, seen.forced, seen.num_tested, seen.num_accepted, seen.steps)
+            self.acceptance.learn(seen.choice.gamma2, seen.guided, seen.num_tested, seen.num_accepted, seen.steps)
             if seen.choice.gamma1 and self._without_chain >= _CHAINS_REST:
                 self.acceptance.soften_below(_SOFTENED)
             self.acceptance.learn_below(tested, accepted)
@@ -227,9 +228,9 @@ class Controller:
             self._brought = _EARNING * self._brought + seen.num_accepted + 1
             self._took = _EARNING * self._took + spent
             self._held.append(seen.num_accepted)
-            if self.confidence is not None and seen.sureness:
-                own = [i for i, given in enumerate(seen.forced) if not given]
-                self.confidence.learn(seen.sureness, sum(i < seen.num_tested for i in own),
+            if self.calibration is not None and seen.confidence:
+                own = [i for i, given in enumerate(seen.guided) if not given]
+                self.calibration.learn(seen.confidence, sum(i < seen.num_tested for i in own),
                                       sum(i < seen.num_accepted for i in own))
             self._lost = max(0.0, self._lost + loss)
             if self._resting:
@@ -243,32 +244,32 @@ class Controller:
     def _spent(self, seen: RoundSeen) -> float:
         """Milliseconds that such a round usually takes: what disturbed this one was not its length's fault."""
         drafting = seen.steps * self._costs.steps[seen.choice.gamma1] * self._drafting.factor
-        verifying = self._costs.verify.at(len(seen.forced) + 1) * self._verifying.factor
+        verifying = self._costs.verify.at(len(seen.guided) + 1) * self._verifying.factor
         return drafting + verifying + self._other(True, self._costs.choose)
 
     def _time(self, seen: RoundSeen) -> None:
         drafts = seen.choice.gamma2 > 0
-        rows = len(seen.forced) + 1
+        rows = len(seen.guided) + 1
         self._verifying.note(seen.verify_ms, self._costs.verify.at(rows) if drafts else self._costs.plain)
         if drafts and seen.steps:
             self._drafting.note(seen.draft_ms / seen.steps, self._costs.steps[seen.choice.gamma1])
         self._others[drafts].append(seen.other_ms)
 
-    def _best(self) -> tuple[Choice, float]:
+    def _best(self) -> tuple[Selection, float]:
         """The lengths with the most tokens per millisecond, and how many those are."""
-        chains = self._ways.gamma1s
+        chains = self._candidates.gamma1s
         if self._without_chain >= _CHAINS_REST:
             chains = tuple(gamma1 for gamma1 in chains if gamma1) or chains
         # How much longer it takes to draft is decided by gamma1 alone, how much it brings by gamma2 alone.
         per_token = {self._drafting_ms(gamma1): gamma1 for gamma1 in reversed(chains)}
         cheapest = min(per_token)
-        gamma1, most = per_token[cheapest], self._ways.most
-        survivals = self.acceptance.survivals(ceil(max(self._ways.gamma2s) + self.acceptance.overshoot))
-        rates = {Choice(gamma1, gamma2, most=most): self._rate(gamma2, cheapest, survivals)
-                 for gamma2 in self._ways.gamma2s}
+        gamma1, most = per_token[cheapest], self._candidates.most
+        survivals = self.acceptance.survivals(ceil(max(self._candidates.gamma2s) + self.acceptance.overshoot))
+        rates = {Selection(gamma1, gamma2, most=most): self._rate(gamma2, cheapest, survivals)
+                 for gamma2 in self._candidates.gamma2s}
         best = max(rates, key=rates.__getitem__)
         now = self._now
-        if self._forces and self._rows_are_cheap:
+        if self._guides and self._rows_are_cheap:
             # How runs end drafts is known roughly; one that is longer costs little, and may hold the rest of an answer.
             best = max((choice for choice, rate in rates.items() if rate >= _NEARLY * rates[best]),
                        key=lambda choice: choice.gamma2)
@@ -278,14 +279,14 @@ class Controller:
         return best, rates[best]
 
     @property
-    def _forces(self) -> bool:
+    def _guides(self) -> bool:
         """Whether most of the tokens are the document's."""
         return self.acceptance.run_odds * self.acceptance.run_length > 1.0
 
     @property
     def _rows_are_cheap(self) -> bool:
         verify = self._costs.verify
-        return verify.at(1 + max(self._ways.gamma2s)) < _CHEAP * verify.at(1)
+        return verify.at(1 + max(self._candidates.gamma2s)) < _CHEAP * verify.at(1)
 
     def _rate(self, gamma2: int, per_token: float, survivals: Sequence[float]) -> float:
         """survivals: see ``Acceptance.survivals``, for the longest draft at least."""
@@ -302,14 +303,15 @@ class Controller:
         odds, run = known.run_odds, known.run_length
         each = 1.0 + odds * run
         drafted = right = 0.0
-        goes_on = 1.0
+        keep_going = 1.0
         for number, chance in enumerate(survivals[: ceil(longest)], start=1):
-            goes_on *= 1.0 - odds * min(1.0, run / max(1.0, gamma2 - number + 1))
-            share = goes_on * min(1.0, longest - number + 1)
+            keep_going *= 1.0 - odds * min(1.0, run / max(1.0, gamma2 - number + 1))
+            share = keep_going * min(1.0, longest - number + 1)
             drafted += share
             right += share * chance
         rows = (1.0 + drafted) * each
-        return drafted, rows if self._ways.most is None else min(rows, self._ways.most + 1), (1.0 + right) * each
+        most = self._candidates.most
+        return drafted, rows if most is None else min(rows, most + 1), (1.0 + right) * each
 
     def _milliseconds(self, drafted: float, rows: float, per_token: float) -> float:
         """Of a round. per_token: of drafting one that is not forced."""
@@ -321,9 +323,9 @@ class Controller:
 
     def _per_step(self, gamma1: int) -> float:
         """Drafted tokens of one of the drafter's steps."""
-        if not self._ways.has_middle:
+        if not self._candidates.has_intermediate:
             return 1.0
-        if len(self._ways.gamma1s) == 1 and self.acceptance.per_step:
+        if len(self._candidates.gamma1s) == 1 and self.acceptance.per_step:
             return self.acceptance.per_step
         right = self.acceptance.below
         return sum(right**i for i in range(gamma1 + 1))

@@ -43,13 +43,6 @@ class Costs:
     choose: float = 0.0
 
 
-def quickest(one: Costs, other: Costs) -> Costs:
-    """Of the same, measured twice: whatever disturbs makes it longer."""
-    verify = tuple((rows, min(time, other.verify.at(rows))) for rows, time in one.verify.points)
-    steps = {gamma1: min(time, other.steps[gamma1]) for gamma1, time in one.steps.items()}
-    return Costs(min(one.plain, other.plain), Curve(verify), steps, min(one.choose, other.choose))
-
-
 class Drift:
     """How much longer, or shorter, something takes now than it once did: a median, as one stop tells nothing."""
 

@@ -1,4 +1,4 @@
-"""What was measured on this machine with one model, kept from one start to the next: costs of passes, how drafts fared.
+"""What passes cost on this machine with one model: a profile, kept from one start to the next.
 
 One JSON file of figures. Whatever is wrong with it, it is measured anew, and ``trouble`` says why. Knows no model: who
 asks names the machine, the model and the tiers in words that change when a measurement would.
@@ -10,18 +10,17 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from .costs import Costs, Curve
-from .seen import Seen
 
 _VERSION = 1  # raise it when older measurements mean something else
+_NEVER = "not measured on this machine yet"
 _NEAR = 0.15  # of a context's length: so much longer or shorter, passes cost the same but for noise
-_KINDS = 48  # of answers that are remembered, the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +32,16 @@ class Subject:
     draft: str
 
 
-@dataclass(frozen=True, slots=True)
-class TreeCosts:
-    """Milliseconds by rows: of a verification of a tree, and of one pass that grows it."""
-
-    verify: Curve
-    draft: Curve
-
-
 @dataclass
 class _Kept:
     """The file's content. place: where keys and values lie; tiers: which ones, with what they attend."""
 
     full: dict[str, dict[int, Costs]] = field(default_factory=dict)  # by place and tokens of context; without steps
     steps: dict[str, dict[int, float]] = field(default_factory=dict)  # by tiers and gamma1
-    trees: dict[str, dict[int, TreeCosts]] = field(default_factory=dict)  # by place and tokens of context
-    seen: dict[str, Seen] = field(default_factory=dict)  # by kind of answer, the newest last
     measured: str = ""  # when
-    words: str = ""  # the plan that follows
 
 
-class Records:
+class Profile:
     """Of one subject, in ``folder`` (None: for as long as this object lives)."""
 
     def __init__(self, folder: Path | None, subject: Subject) -> None:
@@ -68,17 +56,17 @@ class Records:
         """When costs were measured last, "2026-11-21 06:40"; empty: never."""
         return self._kept.measured
 
-    @property
-    def words(self) -> str:
-        return self._kept.words
-
-    @words.setter
-    def words(self, words: str) -> None:
-        self._kept.words = words
-
     def lengths(self) -> tuple[int, ...]:
         """Tokens of context at which costs were measured, wherever keys and values lay."""
         return tuple(sorted({tokens for known in self._kept.full.values() for tokens in known}))
+
+    def in_words(self) -> str:
+        """When and at which lengths of context was measured, in a line fit to show."""
+        if not self.measured:
+            return f"{self.trouble}; {_NEVER}" if self.trouble else _NEVER
+        tokens = [f"{length:,}" for length in self.lengths()]
+        listed = " and ".join(filter(None, [", ".join(tokens[:-1]), tokens[-1]]))
+        return f"measured {self.measured} at {listed} tokens"
 
     def forget(self) -> None:
         """All of it, the file too."""
@@ -90,7 +78,7 @@ class Records:
     def costs(self, place: str, tiers: str, context: int, gamma1s: Sequence[int]) -> Costs | None:
         """Measured at about this context, or between two lengths where it was; steps of these gamma1."""
         steps = self._kept.steps.get(tiers, {})
-        full = _about(self._kept.full.get(place, {}), context, between)
+        full = _about(self._kept.full.get(place, {}), context)
         if full is None or not set(gamma1s) <= set(steps):
             return None
         return Costs(full.plain, full.verify, {gamma1: steps[gamma1] for gamma1 in gamma1s}, full.choose)
@@ -112,22 +100,6 @@ class Records:
         chains = sorted(known)
         known.update(zip(chains, _undisturbed([known[gamma1] for gamma1 in chains]), strict=True))
 
-    def trees(self, place: str, context: int) -> TreeCosts | None:
-        return _about(self._kept.trees.get(place, {}), context, _trees_between)
-
-    def keep_trees(self, place: str, context: int, costs: TreeCosts) -> None:
-        self._kept.trees.setdefault(place, {})[context] = costs
-
-    def gamma1s(self, tiers: str) -> tuple[int, ...]:
-        """Of which steps were measured."""
-        return tuple(sorted(self._kept.steps.get(tiers, ())))
-
-    def seen(self, kind: str) -> Seen:
-        """To be read, and learnt into."""
-        found = self._kept.seen.pop(kind, None) or Seen()
-        self._kept.seen[kind] = found
-        return found
-
     def write(self) -> None:
         """Whole or not at all. Where it cannot be written (a full disk), it is measured again next time."""
         if self._path is None:
@@ -144,17 +116,13 @@ class Records:
 
     def _content(self) -> dict[str, Any]:
         kept = self._kept
-        newest = list(kept.seen.items())[-_KINDS:]
         return {
             "version": _VERSION, "machine": dict(self._subject.machine), "model": self._subject.model,
-            "draft": self._subject.draft, "measured": kept.measured, "words": kept.words,
+            "draft": self._subject.draft, "measured": kept.measured,
             "full": {place: {str(tokens): {"plain": one.plain, "verify": one.verify.points, "choose": one.choose}
                              for tokens, one in sorted(known.items())} for place, known in kept.full.items()},
             "steps": {tiers: {str(gamma1): time for gamma1, time in known.items()}
                       for tiers, known in kept.steps.items()},
-            "trees": {place: {str(tokens): {"verify": one.verify.points, "draft": one.draft.points}
-                              for tokens, one in sorted(known.items())} for place, known in kept.trees.items()},
-            "seen": {kind: asdict(seen) for kind, seen in newest if seen.total},
         }
 
     def _read(self) -> None:
@@ -188,7 +156,7 @@ def _undisturbed(times: Sequence[float]) -> list[float]:
     return settled[::-1]
 
 
-def _about(known: Mapping[int, Any], context: int, mix: Any) -> Any:
+def _about(known: Mapping[int, Costs], context: int) -> Costs | None:
     nearest = min(known, key=lambda tokens: abs(tokens - context), default=None)
     if nearest is None or abs(nearest - context) <= _NEAR * context:
         return None if nearest is None else known[nearest]
@@ -196,17 +164,13 @@ def _about(known: Mapping[int, Any], context: int, mix: Any) -> Any:
     above = min((tokens for tokens in known if tokens > context), default=None)
     if below is None or above is None:
         return None
-    return mix(known[below], known[above], (context - below) / (above - below))
+    return between(known[below], known[above], (context - below) / (above - below))
 
 
 def between(one: Costs, other: Costs, share: float) -> Costs:
     """At ``share`` of the way: attention takes time in proportion to the context."""
     return Costs(_mix(one.plain, other.plain, share), _curve_between(one.verify, other.verify, share), {},
                  _mix(one.choose, other.choose, share))
-
-
-def _trees_between(one: TreeCosts, other: TreeCosts, share: float) -> TreeCosts:
-    return TreeCosts(_curve_between(one.verify, other.verify, share), _curve_between(one.draft, other.draft, share))
 
 
 def _curve_between(one: Curve, other: Curve, share: float) -> Curve:
@@ -224,10 +188,7 @@ def _kept(found: Mapping[str, Any]) -> _Kept:
                  for tokens, one in known.items()} for place, known in found["full"].items()},
         {tiers: {int(gamma1): _time(time) for gamma1, time in known.items()}
          for tiers, known in found["steps"].items()},
-        {place: {int(tokens): TreeCosts(_curve(one["verify"]), _curve(one["draft"])) for tokens, one in known.items()}
-         for place, known in found["trees"].items()},
-        {kind: _seen(one) for kind, one in found["seen"].items()},
-        str(found["measured"]), str(found["words"]))
+        str(found["measured"]))
 
 
 def _curve(found: Sequence[Any]) -> Curve:
@@ -239,19 +200,3 @@ def _time(value: Any, least: float = 1e-6) -> float:
         raise ValueError(value)
     return float(value)
 
-
-def _seen(found: Mapping[str, Any]) -> Seen:
-    whole = Seen()
-    for name in (one.name for one in fields(Seen)):
-        value, usual = found[name], getattr(whole, name)
-        if isinstance(usual, list):
-            if len(value) != len(usual):
-                raise ValueError(name)
-            setattr(whole, name, [_time(count, 0.0) for count in value])
-        elif isinstance(usual, dict):
-            if any(len(pace) != 4 for pace in value.values()):
-                raise ValueError(name)
-            setattr(whole, name, {gamma1: [_time(time, 0.0) for time in pace] for gamma1, pace in value.items()})
-        else:
-            setattr(whole, name, _time(value, 0.0))
-    return whole

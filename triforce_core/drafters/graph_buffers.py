@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from ..device.side_stream import later
-from ..sampling import LawKind, Sampler
+from ..sampling import Sampler, SamplingKind
 
 # Of the newest tokens, how many the small model's first pass of a round reads. Two of them may not be in its cache yet:
 # its own last guess if all were right, and the token that followed. One more after a whole accepted draft.
 REREAD = 3
 _COUNT, _ROUND, _TESTED, _ACCEPTED, _LAST, _TALLY = 0, 1, 2, 3, 4, 5
 _STARTS = 4  # position and slot of step 0, of each of two tiers
-_DIALS = 3
+_PARAMETERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Since ``LoopState.write``. kept: of each token whether it was drafted and let stand; sure: how sure the checking
-    tier was of it."""
+    """Since ``GraphBuffers.write``. kept: of each token whether it was drafted and let stand; sure: the checking
+    tier's confidence in it."""
 
     tally: Tally
     token_ids: list[int]
@@ -48,25 +48,25 @@ class Written:
         return cls(Tally(0, 0, 0, 0), [], [], [])
 
 
-class LoopState:
+class GraphBuffers:
     """Plain tensors: every method but ``write`` and ``read`` may be captured."""
 
     def __init__(self, room: int, gamma: int, vocabulary: int, device: torch.device) -> None:
         self._room, self._gamma, self._vocabulary, self._device = room, gamma, vocabulary, device
         with torch.inference_mode(False):
             self._book = torch.zeros(_TALLY + _STARTS + REREAD + 3 * room, dtype=torch.int64, device=device)
-            self._odds = torch.zeros(_DIALS + room * (2 * gamma + 1), dtype=torch.float64, device=device)
+            self._odds = torch.zeros(_PARAMETERS + room * (2 * gamma + 1), dtype=torch.float64, device=device)
             self._ramp = torch.arange(-REREAD, gamma + 2, device=device)
             self.drafted = torch.zeros(gamma, dtype=torch.int64, device=device)
-            self.draft_laws = torch.zeros(gamma, vocabulary, device=device)
-            self.laws = torch.zeros(room, vocabulary, device=device)  # of written tokens
+            self.draft_probs = torch.zeros(gamma, vocabulary, device=device)
+            self.probs = torch.zeros(room, vocabulary, device=device)  # of written tokens
             self._noise: Tensor | None = None
         self._written: list[tuple[Tensor, Tensor]] = []
         self._tally, rest = self._book[:_TALLY], self._book[_TALLY:]
         self.starts = rest[:_STARTS].view(-1, 2)
         self._tokens, self._kept, sure = rest[_STARTS:].split((REREAD + room, room, room))
         self._sure = sure.view(torch.float64)
-        self.dials, self._numbers = self._odds[:_DIALS], self._odds[_DIALS:].view(room, 2 * gamma + 1)
+        self.parameters, self._numbers = self._odds[:_PARAMETERS], self._odds[_PARAMETERS:].view(room, 2 * gamma + 1)
 
     def holds(self, room: int) -> bool:
         return room <= self._room
@@ -75,12 +75,12 @@ class LoopState:
         """Begin a draft of up to ``room`` tokens after ``context``. The host does not wait."""
         places = [number for start in (starts[0], starts[-1]) for number in start]
         book = torch.tensor([*[0] * _TALLY, *places, *context[-REREAD:]])
-        odds = torch.tensor(sampler.dials(self._vocabulary), dtype=torch.float64)
-        if not sampler.by_draws:
+        odds = torch.tensor(sampler.parameters(self._vocabulary), dtype=torch.float64)
+        if not sampler.coupled:
             # A round writes a token at least, so there are no more rounds than tokens.
             odds = torch.cat((odds, sampler.chance.numbers(room * (2 * self._gamma + 1))))
         self._written = [(book, self._book), (odds, self._odds)]
-        if sampler.by_draws and not sampler.kind.greedy:
+        if sampler.coupled and not sampler.kind.greedy:
             if self._noise is None:
                 with torch.inference_mode(False):
                     self._noise = torch.zeros(self._room, self._vocabulary, device=self._device)
@@ -124,10 +124,10 @@ class LoopState:
         """[1]: rounds done."""
         return self._tally[_ROUND : _ROUND + 1]
 
-    def noise_of(self, steps: Tensor, kind: LawKind) -> Tensor:
+    def noise_of(self, steps: Tensor, kind: SamplingKind) -> Tensor:
         """[m, V] for drawing what follows each of steps [m]; greedy reads none."""
         if kind.greedy:
-            return self.laws[:0]
+            return self.probs[:0]
         assert self._noise is not None
         return self._noise.index_select(0, steps)
 
@@ -135,7 +135,7 @@ class LoopState:
         """[2g + 1]: to draw g tokens, to test them, and to draw the one that follows."""
         return self._numbers.index_select(0, self._tally[_ROUND : _ROUND + 1])[0]
 
-    def emit(self, tokens: Tensor, accepted: Tensor, laws: Tensor | None, *, alone: bool = False,
+    def emit(self, tokens: Tensor, accepted: Tensor, probs: Tensor | None, *, alone: bool = False,
              tested: Tensor | None = None, sure: Tensor | None = None) -> None:
         """End a round: of tokens [m] the first accepted [1] were drafted and kept, the next is the checking tier's;
         what lies behind is noise and will be written over. alone: nobody checked, all are drafted. tested [1]: tokens
@@ -146,8 +146,8 @@ class LoopState:
         self._kept.index_copy_(0, steps, (self.ramp(m) < accepted).long())
         if sure is not None:
             self._sure.index_copy_(0, steps, sure.double())
-        if laws is not None:
-            self.laws.index_copy_(0, steps, laws)
+        if probs is not None:
+            self.probs.index_copy_(0, steps, probs)
         if alone:
             self._tally[: _ROUND + 1].add_(1)
             return

@@ -11,7 +11,7 @@ from ..kernels import Kernels
 from ..kv_cache.staging import StagingCache
 from ..model.graphs import DeviceSlots, StagesKV
 from ..model.rope import RotaryTable
-from ..sampling import DrawnChance, LawKind, TensorLaw, sureness
+from ..sampling import DeviceSampling, DrawnChance, SamplingKind, confidence
 from .model import ModelOnCache
 
 
@@ -25,7 +25,7 @@ class DeviceModel(Protocol):
     def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor: ...
 
 
-class Seat:
+class GraphModel:
     """One tier's model on its cache, led by numbers on the device."""
 
     def __init__(self, on: ModelOnCache, reread: int) -> None:
@@ -33,7 +33,7 @@ class Seat:
         assert isinstance(on.cache, StagingCache)
         self.on, self.cache, self._reread = on, on.cache, reread
         self.model: DeviceModel = on.model  # type: ignore[assignment]
-        self._narrow = self.model.config.vocab_size <= self.model.kernels.law_width
+        self._narrow = self.model.config.vocab_size <= self.model.kernels.probs_width
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -50,15 +50,15 @@ class Seat:
         self.model.rope.reserve(self.cache.length + ahead + n)
         return self.cache.length + ahead, self.cache.next_slot + ahead
 
-    def law(self, kind: LawKind, dials: Tensor) -> TensorLaw:
-        return TensorLaw(kind, dials, self.model.kernels.laws if self._narrow else None)
+    def token_probs(self, kind: SamplingKind, parameters: Tensor) -> DeviceSampling:
+        return DeviceSampling(kind, parameters, self.model.kernels.probs if self._narrow else None)
 
     def chance(self, numbers: Tensor) -> DrawnChance:
         return DrawnChance(numbers, self.model.kernels.pick if self._narrow else None)
 
-    def sureness(self, logits: Tensor) -> Tensor:
+    def confidence(self, logits: Tensor) -> Tensor:
         """See sampling.sureness."""
-        return (self.model.kernels.sureness or sureness)(logits)
+        return (self.model.kernels.confidence or confidence)(logits)
 
     def logits(self, token_ids: Tensor, start: Tensor, steps: Tensor, rows: int) -> Tensor:
         """[rows, V] after the last of token_ids [n]; steps [n]: how far behind the context's last token each is;

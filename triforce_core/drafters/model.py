@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,24 +16,36 @@ from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler, chances
 from ..speculation import staged
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, GoesOn
+from ..speculation.drafter import Drafter, KeepGoing
 
 
 class ForwardModel(Protocol):
     """``model.Llama`` as seen from here."""
 
-    def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int, observer: object = None,
+    def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int, observer: Any = None,
                 depths: list[int] | None = None, staged_mask: Tensor | None = None) -> Tensor: ...
 
+    def prepare(self, cache: KVCache, rows: int, observer: Any = None, *, tree: bool = False,
+                logits_rows: int | None = None) -> None:
+        """Have a pass of so many rows captured, where passes are."""
+        ...
 
-class ModelOnCache:
+    def capture_wanted(self, cache: KVCache) -> int:
+        """Have passes captured that came often; how many."""
+        ...
+
+
+CacheT = TypeVar("CacheT", bound=KVCache)
+
+
+class ModelOnCache(Generic[CacheT]):
     """A model with one cache that knows how far it has read.
 
     ``skipped``: tokens of the context that the cache was never given (a streaming cache starts with the sinks
     and the recent window; what lies between would have been evicted anyway). observer is handed to every pass.
     """
 
-    def __init__(self, model: ForwardModel, cache: KVCache, device: torch.device | str = "cpu") -> None:
+    def __init__(self, model: ForwardModel, cache: CacheT, device: torch.device | str = "cpu") -> None:
         self.model, self.cache, self.device = model, cache, torch.device(device)
         self.skipped = 0
         self.observer: object = None
@@ -181,57 +193,62 @@ def _sees(parents: tuple[int, ...], before: int, device: torch.device) -> tuple[
 
 QUOTE = "quote"  # origin of tokens that the document forces: no model was asked
 _BEHIND = 32  # tokens of settled context that a cache may lack
-MAX_FORCED = 32  # of them in one draft; a verification is not free per token
+MAX_GUIDED = 32  # of them in one draft; a verification is not free per token
 
 
 class ModelDrafter(Drafter):
     """Lets a model write a chain of tokens, one pass each; forced ones come without a pass.
 
-    leaves_forced: it stops where some follow its own: to the tier above they come as cheap, and unseen by its pass.
-    goes_on: asked before each pass but the first; None: as many tokens as are asked for."""
+    leaves_guided: it stops where some follow its own: to the tier above they come as cheap, and unseen by its pass.
+    keep_going: asked before each pass but the first; None: as many tokens as are asked for."""
 
-    def __init__(self, model: ModelOnCache, *, tier: str = "draft", leaves_forced: bool = False) -> None:
-        self.model, self.tier, self._leaves_forced = model, tier, leaves_forced
-        self.goes_on: GoesOn | None = None
+    def __init__(self, model: ModelOnCache, *, tier: str = "draft", leaves_guided: bool = False) -> None:
+        self.model, self.tier, self._leaves_guided = model, tier, leaves_guided
+        self.keep_going: KeepGoing | None = None
         self._seconds, self._passes = 0.0, 0
+
+    tells_confidence = True
+
+    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
+        self.keep_going = keep_going
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         started = perf_counter()
         tokens: list[int] = []
-        laws: list[Tensor | None] = []
-        origins: list[str] = []
-        sureness: list[float] = []
+        probs: list[Tensor | None] = []
+        sources: list[str] = []
+        confidence: list[float] = []
         own: list[float] = []  # of those that are not forced
         grown = list(context)
         while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in sampler.stop):
-            forced = sampler.forced(grown, MAX_FORCED)
-            if forced and self._leaves_forced:
+            guided = sampler.guided(grown, MAX_GUIDED)
+            if guided and self._leaves_guided:
                 break
-            if forced:
-                tokens += forced
-                grown += forced
-                laws += [None] * len(forced)
-                origins += [QUOTE] * len(forced)
-                sureness += [1.0] * len(forced)
+            if guided:
+                tokens += guided
+                grown += guided
+                probs += [None] * len(guided)
+                sources += [QUOTE] * len(guided)
+                confidence += [1.0] * len(guided)
                 continue
-            if own and self.goes_on is not None and not self.goes_on(own, len(tokens), 0):
+            if own and self.keep_going is not None and not self.keep_going(own, len(tokens), 0):
                 break
             logits = self.model.logits(grown, ())
             self._passes += 1
-            if sampler.by_draws:
-                token, law = sampler.draws(logits, grown)[0], None
+            if sampler.coupled:
+                token, token_probs = sampler.draws(logits, grown)[0], None
             else:
-                law = sampler.distributions(logits, grown)[0]
-                token = sampler.chance.pick(law)
-            laws.append(law)
+                token_probs = sampler.distributions(logits, grown)[0]
+                token = sampler.chance.pick(token_probs)
+            probs.append(token_probs)
             tokens.append(token)
             grown.append(token)
-            origins.append(self.tier)
-            if self.goes_on is not None:
+            sources.append(self.tier)
+            if self.keep_going is not None:
                 own.append(chances(logits, [token], 1)[0][1][0][1])
-                sureness.append(own[-1])
+                confidence.append(own[-1])
         self._seconds += perf_counter() - started
-        return Draft(tokens, laws, origins, sureness=sureness if self.goes_on is not None else [])
+        return Draft(tokens, probs, sources, confidence=confidence if self.keep_going is not None else [])
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         self.model.agree(context)

@@ -12,8 +12,8 @@ import numpy as np
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
-from .acceptance_estimator import Gate, fared
-from .model import MAX_FORCED, QUOTE
+from .acceptance_estimator import AcceptanceEstimator, fared
+from .model import MAX_GUIDED, QUOTE
 from .suffix_automaton import SuffixAutomaton
 
 NGRAM = "n-gram"
@@ -89,7 +89,7 @@ class TextIndex:
         return chain
 
 
-class NGramDrafter(Drafter):
+class PromptLookupDrafter(Drafter):
     """Copies what followed the longest suffix of the context that occurred before. Its tokens are not drawn: one-hot.
 
     Each drafter measures what its own reviewer accepts; several may share one index."""
@@ -98,41 +98,41 @@ class NGramDrafter(Drafter):
 
     def __init__(self, index: TextIndex, most: int = MOST_COPIED) -> None:
         self._index, self._most = index, most
-        self._gate = Gate()
+        self._estimator = AcceptanceEstimator()
         self._open: tuple[int, int, list[int]] | None = None  # of the last guess: where it begins, its kind, itself
         self._seconds = 0.0
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         started = perf_counter()
         tokens: list[int] = []
-        origins: list[str] = []
+        sources: list[str] = []
         grown = context
         self._open = None
         while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in sampler.stop):
-            run, origin = sampler.forced(grown, MAX_FORCED), QUOTE
+            run, origin = sampler.guided(grown, MAX_GUIDED), QUOTE
             if not run and self._open is None:
                 run, origin = self._guess(grown, num_draft_tokens - len(tokens), sampler), NGRAM
             tokens += run
-            origins += [origin] * len(run)
+            sources += [origin] * len(run)
             # Without masks nothing is forced, and one guess is all: no need to copy a long context once more.
             if not run or sampler.masks is None:
                 break
             grown = [*grown, *run]
         self._seconds += perf_counter() - started
-        return Draft(tokens, [None] * len(tokens), origins)
+        return Draft(tokens, [None] * len(tokens), sources)
 
     def odds(self, context: Sequence[int]) -> float:
         kind, guess = self._index.guess(context, 1)
-        return self._gate.rate(kind) if guess else 0.0
+        return self._estimator.rate(kind) if guess else 0.0
 
     def proven_odds(self, context: Sequence[int]) -> float:
         """``odds`` as far as they are proven."""
         kind, guess = self._index.guess(context, 1)
-        return self._gate.surely(kind) if guess else 0.0
+        return self._estimator.surely(kind) if guess else 0.0
 
     def _guess(self, context: Sequence[int], most: int, sampler: Sampler) -> list[int]:
         kind, guess = self._index.guess(context, min(most, self._most))
-        del guess[self._gate.length(kind, len(guess)) :]
+        del guess[self._estimator.length(kind, len(guess)) :]
         del guess[sampler.num_allowed(context, guess) :]
         ends = [i for i, token in enumerate(guess, start=1) if token in sampler.stop]
         del guess[ends[0] if ends else len(guess) :]
@@ -144,13 +144,13 @@ class NGramDrafter(Drafter):
         if self._open is not None:
             start, kind, guess = self._open
             self._open = None
-            self._gate.learn(kind, *fared(guess, start, context))
+            self._estimator.learn(kind, *fared(guess, start, context))
         if committed:
             self._index.grow(context)
 
     def reset(self) -> None:
         """What was measured is forgotten; what the index knows is its owner's business."""
-        self._gate.reset()
+        self._estimator.reset()
         self._open = None
 
     def milliseconds(self) -> dict[str, float]:

@@ -10,40 +10,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..events import RankCount, TierCount
-from ..research.cascade import added
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
-from .acceptance_estimator import PRICE
-from .prompt_lookup import NGramDrafter
+from ..speculation.drafter import Drafter, KeepGoing
+from .acceptance_estimator import PRICE, added
+from .prompt_lookup import PromptLookupDrafter
 
 _FADING = 0.8  # of what ``first`` has brought, with every round of its own
 
 
-class Either(Drafter):
+class Router(Drafter):
     """``first``, or copies alone. Which of them depends on earlier rounds only, never on a clock: all ranks agree."""
 
-    def __init__(self, first: Drafter, copies: NGramDrafter, most: int, price: float,
-                 lengths: Sequence[int] = (), *, by_draws_only: bool = False) -> None:
+    def __init__(self, first: Drafter, copies: PromptLookupDrafter, most: int, price: float,
+                 lengths: Sequence[int] = (), *, coupled_only: bool = False) -> None:
         """most: tokens of a copy. price: of a token by ``first``, in passes of the reviewer. lengths: of copies, where
-        not all are equally good (a captured pass has one width); the longest that fits is taken. by_draws_only: no
+        not all are equally good (a captured pass has one width); the longest that fits is taken. coupled_only: no
         copies where chance decides."""
         self.first, self.copies, self.tier = first, copies, first.tier
         self._most, self._price, self._lengths = most, price, sorted(lengths)
-        self._by_draws_only = by_draws_only
+        self._coupled_only = coupled_only
         self._only_copies = self._silent = False
         self._brought = self._drafted = 0.0  # tokens per round of ``first``, fading; 0: it has not written yet
         self._wrote: tuple[int, int] | None = None  # of ``first``'s draft: where it begins, how many tokens it has
 
-    def begin(self, wanted: int) -> int:
-        """A round that is to draft so many tokens; -> how many to ask for. 0: ``first`` rests, a copy that is proven is
+    def begin(self, num_draft_tokens: int) -> int:
+        """0: ``first`` rests, a copy that is proven is
         made all the same."""
-        self._only_copies = not wanted
-        return wanted or self._most
+        self._only_copies = not num_draft_tokens
+        return num_draft_tokens or self._most
+
+    @property
+    def tells_confidence(self) -> bool:  # type: ignore[override]
+        return self.first.tells_confidence
+
+    @property
+    def runs_on_graphs(self) -> bool:  # type: ignore[override]
+        return self.first.runs_on_graphs
+
+    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
+        self.first.configure(gamma1, keep_going)
+
+    def prepare(self, context: Sequence[int], num_draft_tokens: int, samplers: Sequence[Sampler]) -> None:
+        self.first.prepare(context, num_draft_tokens, samplers)
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         # What a quotation leaves open is short, and the other knows it too.
-        self._silent = sampler.masks is not None or (self._by_draws_only and not sampler.by_draws)
+        self._silent = sampler.masks is not None or (self._coupled_only and not sampler.coupled)
         if self._silent:
             return Draft() if self._only_copies else self.first.propose(context, num_draft_tokens, sampler)
         copy = self._fitting(self.copies.propose(context, self._most, sampler))
@@ -56,7 +69,7 @@ class Either(Drafter):
             others = brought / (1 + self._price * drafted)
         if count and hoped > others:
             self._wrote = None
-            return Draft(copy.token_ids, copy.laws, copy.origins, copy.given_by(self.copies.tier))
+            return Draft(copy.token_ids, copy.probs, copy.sources, copy.proposed_by(self.copies.tier))
         if self._only_copies:
             return Draft()
         draft = self.first.propose(context, num_draft_tokens, sampler)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from ..draft_length.controller import Choice
+from ..draft_length.controller import Selection
 from ..drafters.model import QUOTE
 from ..events import (
     AttendedChunk,
@@ -24,9 +24,9 @@ from ..quotes.masks import QuoteReport
 from ..quotes.matcher import QuoteConstraint
 from ..speculation.drafter import Drafter
 from ..speculation.round import Round
-from .attention_report import AttendedMap
+from .attention_report import AttentionReport
 from .decode_loop import Step
-from .plan import Dials
+from .plan import Plan
 
 _TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
 
@@ -43,17 +43,17 @@ class Prompt:
 class Answer:
     """One answer's events, in order. ``rounds``: told so far."""
 
-    def __init__(self, builder: PromptBuilder, document: DocumentPrompt, asked: Prompt, dials: Dials,
-                 attended: AttendedMap, constraint: QuoteConstraint | None, *, details: bool) -> None:
+    def __init__(self, builder: PromptBuilder, document: DocumentPrompt, asked: Prompt, plan: Plan,
+                 attended: AttentionReport, constraint: QuoteConstraint | None, *, details: bool) -> None:
         """details: rounds tell what they attended."""
         self.rounds: list[RoundEvent] = []
-        self._builder, self._document, self._asked, self._dials = builder, document, asked, dials
+        self._builder, self._document, self._asked, self._plan = builder, document, asked, plan
         self._attended, self._details = attended, details
         self._decoder = builder.tokenizer.stream_decoder(None if constraint is None else constraint.opening)
         self._report = None if constraint is None else QuoteReport(constraint, builder, document)
         self._texts: list[str] = []
 
-    def add(self, choice: Choice, step: Step, drafter: Drafter,
+    def add(self, choice: Selection, step: Step, drafter: Drafter,
             question_read: float) -> Iterator[RoundEvent | TextDelta | QuoteEvent]:
         """One round. question_read: when the prompt had been read, by ``perf_counter``."""
         tokens = step.tokens
@@ -80,15 +80,15 @@ class Answer:
     def finished(self, reason: FinishReason, token_ids: Sequence[int], prefill_seconds: float,
                  lengths: str = "") -> Finished:
         """lengths: why drafts were as long as they were."""
-        dials = replace(self._dials, why=f"{self._dials.why}; {lengths}") if lengths else self._dials
+        plan = replace(self._plan, why=f"{self._plan.why}; {lengths}") if lengths else self._plan
         stats = answer_stats(self.rounds, prompt_tokens=self._asked.tokens, reused_tokens=self._asked.reused,
-                             prefill_seconds=prefill_seconds, engine=dials.engine, why=dials.why,
-                             verifier=dials.verifier, dials=dials.shown())
+                             prefill_seconds=prefill_seconds, engine=plan.engine, why=plan.why,
+                             verifier=plan.verifier, dials=plan.shown())
         return Finished(reason, "".join(self._texts), tuple(token_ids), stats,
                         self._chunks(self._attended.top(_TOP_CHUNKS)), self._attended.page_shares,
                         self._report.quotes if self._report is not None else ())
 
-    def _event(self, choice: Choice, step: Step, shown: list[str], drafter: Drafter,
+    def _event(self, choice: Selection, step: Step, shown: list[str], drafter: Drafter,
                question_read: float) -> RoundEvent:
         now, done, count = perf_counter(), step.done, len(step.tokens)
         spent = {**step.milliseconds, "other": max(0.0, (now - step.began) * 1e3 - sum(step.milliseconds.values()))}
@@ -96,7 +96,7 @@ class Answer:
         chances = tuple(TokenChance(own, tuple((decode([token]), chance) for token, chance in likeliest))
                         for own, likeliest in done.chances[:count])
         chunks = self._attended.top_of_newest(_TOP_OF_ROUND) if self._details and step.shares is not None else []
-        return RoundEvent(len(self.rounds), tuple(step.tokens), tuple(done.origins[:count]),
+        return RoundEvent(len(self.rounds), tuple(step.tokens), tuple(done.sources[:count]),
                           tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, step.shares,
                           now - self._asked.started, drafter.passes(), step.streamed, tuple(drafter.ranks()),
                           tuple(shown) + ("",) * (count - len(shown)), chances, done.draft.depth,
@@ -104,8 +104,8 @@ class Answer:
                           now - question_read)
 
     def _chunks(self, found: Sequence[tuple[int, int, float]]) -> tuple[AttendedChunk, ...]:
-        """Chunks as ``AttendedMap`` names them, with their words."""
-        size, ids = self._dials.chunk_size, self._document.token_ids
+        """Chunks as ``AttentionReport`` names them, with their words."""
+        size, ids = self._plan.chunk_size, self._document.token_ids
         spans = [(page, chunk * size, min((chunk + 1) * size, len(ids)), share) for page, chunk, share in found]
         return tuple(AttendedChunk(page + 1, self._document.pages[page].label, start, end, share,
                                    self._builder.tokenizer.decode(ids[start:end].tolist()))
@@ -114,5 +114,5 @@ class Answer:
 
 def _tested(done: Round, tier: str) -> list[TierCount]:
     """What the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
-    givers = zip(done.draft.given_by(tier), done.draft.origins, strict=True)
-    return done.counts([QUOTE if origin == QUOTE else giver for giver, origin in givers])
+    proposers = zip(done.draft.proposed_by(tier), done.draft.sources, strict=True)
+    return done.counts([QUOTE if origin == QUOTE else giver for giver, origin in proposers])

@@ -20,7 +20,10 @@ class AttentionMass:
 
     mass_rows: newest rows of a pass that count (the last row of a pass asks the next token's question).
     follower: is told each layer's mass at once, while the cache has that layer at hand.
+    sees_all: every pass from the first on is to be seen, and ``sums`` is what chooses then.
     """
+
+    sees_all = False
 
     def __init__(self, chunk_size: int, mass_rows: int) -> None:
         self.chunk_size, self.mass_rows = chunk_size, mass_rows
@@ -47,12 +50,29 @@ class AttentionMass:
         return self._latest
 
     @property
+    def shown(self) -> AttentionMass:
+        """What is told of the newest pass."""
+        return self
+
+    @property
+    def sums(self) -> Tensor:
+        """Of all passes, where all are seen."""
+        raise NotImplementedError
+
+    def keep(self, length: int) -> None:
+        """The first ``length`` tokens of the context have been read, and no others."""
+
+    def rewind(self, length: int) -> int:
+        """The context goes on from its first ``length`` tokens; -> from where it must be read again."""
+        return length
+
+    @property
     def queries(self) -> Tensor:
         """The newest observed pass's last query of every layer: [layers, 1, query_heads, D]."""
         return torch.stack([self._queries[layer] for layer in sorted(self._queries)])
 
 
-class AttendedMap:
+class AttentionReport:
     """Folds mass over a document's chunks: page shares now, and the most attended chunks of a whole answer.
 
     The first chunk is left out: it is an attention sink (StreamingLLM, arXiv 2309.17453), attended for being first.

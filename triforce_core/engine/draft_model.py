@@ -10,7 +10,7 @@ from torch import Tensor
 from ..device.shard import Shard
 from ..drafters.model import ModelOnCache
 from ..events import PrefillProgress
-from ..kv_cache.cross_model import MarkedCache
+from ..kv_cache.cross_model import CrossModelCache
 from ..kv_cache.full import FullCache
 from ..kv_cache.streaming import StreamingCache
 from ..model import Llama
@@ -29,14 +29,7 @@ def on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
     return ModelOnCache(model, cache, model.device)
 
 
-def without_some_layers(model: Llama) -> Llama:
-    """Every second layer left out but for the first and the last: the model as its own small one (Draft & Verify,
-    arXiv 2309.08168, which searches for the best ones to skip, text by text)."""
-    last = model.config.num_layers - 1
-    return model.with_layers([index for index in range(last + 1) if index % 2 == 0 or index == last])
-
-
-class SmallReading:
+class DraftPrefill:
     """The context as the small model reads it, kept whole for one document, so that any of it may be attended."""
 
     def __init__(self, model: Llama, document: int, *, max_tokens: int) -> None:
@@ -46,9 +39,9 @@ class SmallReading:
         self.full = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=model.dtype,
                               device=model.device, slots=min(document, max_tokens))
 
-    def marked(self, budget: int, recent: int, chunk_size: int) -> ModelOnCache:
-        """The model over a part of what it has read: see ``MarkedCache``."""
-        cache = MarkedCache(self.full, budget=budget, chunk_size=chunk_size, recent=recent, slack=_SLACK,
+    def on_chunks(self, budget: int, recent: int, chunk_size: int) -> ModelOnCache[CrossModelCache]:
+        """The model over a part of what it has read: see ``CrossModelCache``."""
+        cache = CrossModelCache(self.full, budget=budget, chunk_size=chunk_size, recent=recent, slack=_SLACK,
                             frequencies=self.model.rope.frequencies)
         return ModelOnCache(self.model, cache, self.model.device)
 
@@ -61,13 +54,13 @@ class SmallReading:
         self.full.truncate(min(shared, self.full.length))
         if self.full.length == shared and total - shared <= _LEFT:
             return
-        reader = self.marked(_READ_WITH, _READ_WITH // 2, 8)
+        reader = self.on_chunks(_READ_WITH, _READ_WITH // 2, 8)
         for stop in (shared, total):
             for progress in prefill(reader, context[self.full.length : stop], chunk, cancelled, total):
                 yield replace(progress, stage="draft")
 
 
-def mark(small: MarkedCache, scores: Tensor, shard: Shard) -> None:
+def mark(small: CrossModelCache, scores: Tensor, shard: Shard) -> None:
     """Have ``small`` attend the chunks that the target's attention, over all its layers and heads, went to.
 
     scores [layers, H, chunks], of this rank's heads; every rank's small model attends the same."""
@@ -75,6 +68,6 @@ def mark(small: MarkedCache, scores: Tensor, shard: Shard) -> None:
     small.select(chunks.expand(small.num_layers, small.num_kv_heads, -1))
 
 
-def reading_bytes(model: Llama, tokens: int) -> int:
-    """What a ``SmallReading`` of so many tokens takes."""
+def prefill_bytes(model: Llama, tokens: int) -> int:
+    """What a ``DraftPrefill`` of so many tokens takes."""
     return tokens * model.config.kv_bytes_per_token(model.dtype.itemsize)

@@ -16,6 +16,7 @@ from ..device.capability import describe, read_capability
 from ..device.memory import give_back, ran_out, read_use
 from ..device.shard import ALONE, Shard, require_gpus
 from ..documents.document import Document
+from ..draft_length.profile import Profile
 from ..drafters.model import ModelOnCache
 from ..errors import ConfigError, ContextTooLongError, NotEnoughDiskError, NotEnoughMemoryError
 from ..events import (
@@ -32,13 +33,12 @@ from ..events import (
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import ReadingKey, SavedReadings, token_digest
 from ..prompt.builder import PROMPT_VERSION, DocumentPrompt, PromptBuilder
-from .calibration import ROOM, calibrate, usual_lengths
 from .checkpoints import fingerprint
 from .loading import Loaded, choose, full_cache, load
-from .measured import Measured, in_words, open_records, subject
 from .plan import prefill_chunk
 from .prefill import prefill, prepare, restore
-from .session import AnswerEvent, Session
+from .session import AnswerEvent, Question, Session
+from .tune import ROOM, open_profile, subject, tune, usual_lengths
 
 _KV_VERSION = 1  # raise it when the same ids and weights would give other keys or values
 _CONVERSATION = 1536  # tokens left for questions and answers beside a document
@@ -63,9 +63,9 @@ class Engine:
         self._wanted: int | None = None  # tokens of context that the document being opened, or open, shall have
         self._copy_rate: float | None = None  # of this rank's GPU, see EngineFacts
         self._read_seconds = 0.0  # what reading the open document cost, now or when it was saved
-        self._measured: Measured | None = None  # of the loaded model; None where nothing is kept
+        self._profile: Profile | None = None  # of the loaded model; None where nothing is kept
         self._cancel = Event()
-        self._settings = SamplingParams(), SpeculationConfig()  # of the last answer: the next one's, most likely
+        self._settings = SpeculationConfig()  # of the last answer: the next one's, most likely
         self._saved = SavedReadings(config.saved_readings, config.saved_quota_bytes) if config.saved_readings else None
 
     def check(self) -> Iterator[MachineInfo | ModelInfo]:
@@ -80,7 +80,7 @@ class Engine:
         # Where several ranks measure, the first one's figures are told.
         whose = subject(chosen.device, chosen.info.dtype, fingerprint(chosen.folder),
                         fingerprint(chosen.draft_folder), chosen.planner.shard)
-        yield replace(chosen.info, drafting=in_words(open_records(self.config.measurements, whose)))
+        yield replace(chosen.info, drafting=open_profile(self.config.measurements, whose).in_words())
 
     def load(self) -> Iterator[LoadProgress | ModelInfo]:
         """Load the model unless it is loaded. Raises ModelError kinds, ConfigError, NotEnoughMemoryError."""
@@ -93,8 +93,8 @@ class Engine:
                 else:
                     yield step
         assert self._loaded is not None
-        if self._measured is None and (self.config.measurements is not None or self.config.tune):
-            self._measured = self._know()
+        if self._profile is None and (self.config.measurements is not None or self.config.tune):
+            self._profile = self._open_profile()
         yield self._info
 
     def tune(self, contexts: Sequence[int] = ()) -> Iterator[PrefillProgress | ModelInfo]:
@@ -109,34 +109,29 @@ class Engine:
             if not _SHORTEST_TUNED <= context <= longest - ROOM:
                 raise ConfigError(f"context is {context}", allowed=f"{_SHORTEST_TUNED} to {longest - ROOM}")
         self._session = self._plan = None
-        self._measured = self._measured or self._know()
-        self._measured.records.forget()
-        yield from self._within_memory("measuring", self._calibrate(contexts or usual_lengths(loaded, longest)))
-        yield self._info
-
-    def _calibrate(self, contexts: Sequence[int]) -> Iterator[PrefillProgress]:
-        """No document's cache may be held."""
-        loaded = self._need_loaded()
-        assert self._measured is not None
+        self._profile = self._profile or self._open_profile()
+        self._profile.forget()
         chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
                               streams=False)
-        yield from calibrate(loaded, self._measured, contexts, chunk, self._cancelled,
-                             lambda tokens: loaded.planner.plan(tokens, self._held, together=True))
+        yield from self._within_memory("measuring", tune(
+            loaded, self._profile, contexts or usual_lengths(loaded, longest), chunk, self._cancelled,
+            lambda tokens: loaded.planner.plan(tokens, self._held, together=True)))
+        yield self._info
 
-    def _know(self) -> Measured:
+    def _open_profile(self) -> Profile:
         """What is kept of this machine with the loaded model, or nothing yet."""
         loaded = self._need_loaded()
         whose = subject(loaded.target.device, loaded.info.dtype, loaded.fingerprint, loaded.draft_fingerprint,
                         self._shard)
-        records = open_records(self.config.measurements, whose)
+        profile = open_profile(self.config.measurements, whose)
         if self.config.tune:
-            records.forget()
-        return Measured(loaded, records)
+            profile.forget()
+        return profile
 
     @property
     def _info(self) -> ModelInfo:
         info = self._need_loaded().info
-        return info if self._measured is None else replace(info, drafting=in_words(self._measured.records))
+        return info if self._profile is None else replace(info, drafting=self._profile.in_words())
 
     def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                 ) -> DocumentFit:
@@ -169,11 +164,6 @@ class Engine:
         self._wanted = min(len(tokens) + _CONVERSATION, loaded.info.max_context)
         plan = loaded.planner.plan(self._wanted, self._held, together=True)
         self._session = self._plan = None  # its cache goes before the new one comes
-        if self._measured is not None and not self._shard.least(bool(self._measured.records.measured)):
-            yield from self._calibrate(usual_lengths(loaded, plan.longest))
-            if self._cancelled():
-                return
-            started = perf_counter()  # no document is read slower for it
         full, unsaved = full_cache(loaded, plan), ""
         yield from prepare(full, len(tokens), self._cancelled)
         chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
@@ -189,9 +179,9 @@ class Engine:
             read_seconds = perf_counter() - started
             unsaved = yield from self._save(full, key, read_seconds, document.title)
         self._read_seconds = read_seconds
-        self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._measured), plan
-        yield from self._session.read_small(self._cancelled)
-        yield from self._session.prepare(*self._settings, self._cancelled)
+        self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile), plan
+        yield from self._session.prefill_draft_model(self._cancelled)
+        yield from self._session.prepare(self._settings, self._cancelled)
         yield self._opened(prompt, perf_counter() - started, restored, unsaved)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
@@ -203,8 +193,8 @@ class Engine:
         assert self._session is not None, "open a document first"
         self._cancel.clear()
         if speculation.engine != "autoregressive":  # plain decoding needs next to nothing
-            self._settings = sampling, speculation
-        answer = self._session.ask(question, history, sampling, speculation, self._cancelled, system)
+            self._settings = speculation
+        answer = self._session.ask(Question(question, history, sampling, speculation, system), self._cancelled)
         yield from self._within_memory("answering", answer)
 
     def prepare(self) -> Iterator[PrefillProgress]:
@@ -214,7 +204,7 @@ class Engine:
             return
         self._cancel.clear()
         try:
-            yield from self._session.prepare(*self._settings, self._cancelled)
+            yield from self._session.prepare(self._settings, self._cancelled)
         except Exception as error:
             # One rank alone cannot do without what the others go on with.
             if self._shard.world > 1 or not (isinstance(error, NotEnoughMemoryError) or ran_out(error)):
@@ -224,7 +214,7 @@ class Engine:
 
     def facts(self) -> EngineFacts | None:
         """Where things lie now; None before the model is loaded. From any thread; waits for nothing."""
-        loaded, plan, measured = self._loaded, self._plan, self._measured  # the thread that works may change them
+        loaded, plan, profile = self._loaded, self._plan, self._profile  # the thread that works may change them
         if loaded is None:
             return None
         use = read_use(loaded.planner.device, loaded.planner.limit)
@@ -232,7 +222,7 @@ class Engine:
         if plan is not None:
             mode, why = plan.mode, f"{loaded.planner.why_there}; {plan.why}"
         return EngineFacts(mode, why, use.host_used, use.host_free, use.device_used, use.device_free,
-                           measured.words if measured is not None else "",
+                           profile.in_words() if profile is not None else "",
                            self._copy_rate and self._copy_rate * self._shard.world)
 
     def cancel(self) -> None:
@@ -244,7 +234,7 @@ class Engine:
         return bool(self._shard.same([self._cancel.is_set()])[0])
 
     def close(self) -> None:
-        self._session = self._builder = self._loaded = self._plan = self._measured = None
+        self._session = self._builder = self._loaded = self._plan = self._profile = None
 
     def _within_memory(self, doing: str, steps: Iterator[_Step]) -> Iterator[_Step]:
         """``steps``, but where memory runs out everything they hold is given back, and the person is told."""
@@ -272,12 +262,11 @@ class Engine:
         return DocumentOpened(prompt.document_id, len(prompt.token_ids), prompt.pages, seconds, self._read_seconds,
                               restored, self._need_loaded().info.max_context, unsaved=unsaved)
 
-    def _save(self, full: ModelOnCache, key: ReadingKey, read_seconds: float,
+    def _save(self, full: ModelOnCache[FullCache], key: ReadingKey, read_seconds: float,
               title: str) -> Generator[PrefillProgress, None, str]:
         """Returns why it could not be kept (full disk, quota, folder): that costs the next opening time, not this one.
         """
         cache = full.cache
-        assert isinstance(cache, FullCache)
         tokens = cache.num_committed
         if self._saved is None or tokens < _WORTH_SAVING:
             return ""

@@ -15,7 +15,7 @@ from ..errors import NotEnoughMemoryError
 from ..events import MemoryPlan, Mode
 from ..kernels import bytes_per_weight, choose_kernels
 from ..kv_cache.offloaded import TAIL
-from .plan import COPY, Dials, prefill_chunk
+from .plan import COPY, Situation, plan, prefill_chunk
 
 _SLACK = 64  # slots that RetrievalCache and StreamingCache keep for new tokens (the latter twice)
 
@@ -77,17 +77,16 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
               device: torch.device) -> Wish:
     """With the caches that answers use unless they are asked with other settings."""
     on_gpu, group = device.type == "cuda", target.shape.num_heads // target.shape.num_kv_heads
-    dials = Dials.decide(SpeculationConfig(), context_tokens=max_context, has_draft=draft is not None,
-                         on_gpu=on_gpu)
+    usual = plan(SpeculationConfig(), Situation(max_context, draft is not None, on_gpu))
     kernels = choose_kernels(device)
     copied = target.dtype_bytes == 2 and bool(kernels.quantized_types)
     in_place = kernels.indexed_attention is not None and target.shape.head_dim in kernels.device_lengths
-    return Wish(target, max_context, draft, budget=dials.budget if dials.middle_cache == "retrieval" else 0,
-                slack=_SLACK, in_place=in_place, draft_slots=dials.sinks + dials.window + 2 * _SLACK,
-                draft_reads=dials.draft_cache == "cross",
+    return Wish(target, max_context, draft, budget=usual.budget if usual.middle_cache == "retrieval" else 0,
+                slack=_SLACK, in_place=in_place, draft_slots=usual.sinks + usual.window + 2 * _SLACK,
+                draft_reads=usual.draft_cache == "cross",
                 prefill_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=False),
                 streamed_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=True),
-                chunk_size=dials.chunk_size, stream_tail=TAIL,
+                chunk_size=usual.chunk_size, stream_tail=TAIL,
                 copy_bytes_per_weight=bytes_per_weight(COPY) if copied else 0.0,
                 most_resident=None if config.resident_layers == "auto" else config.resident_layers)
 

@@ -1,15 +1,21 @@
-"""The hierarchy's settings with every "auto" decided, and the reason in words."""
+"""What one answer runs with: ``plan`` turns settings into a frozen ``Plan``, every "auto" decided. Pure.
+
+What follows from the machine and the model comes in as a ``Situation``. Comparisons (``research``) are loaded by
+``registry`` where a setting names one, and change a plan through the few fields of their ``Comparison``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
-from ..config import HEAVY_HITTERS, EngineConfig, SpeculationConfig
-from ..drafters.model import MAX_FORCED
+from ..config import EngineConfig, SpeculationConfig
+from ..draft_length.controller import Candidates
+from ..drafters.model import MAX_GUIDED
 from ..drafters.prompt_lookup import MOST_COPIED
-from ..kernels import ALIKE_ROWS
-from ..research.tree_settings import TreeDials
+from ..kernels import BATCH_INVARIANT_ROWS
+from . import registry
 
 # The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
 # shorter, but of the built-in model's tokens 12 to 27 % are then refused instead of 3 to 8 % (temperature 0).
@@ -19,12 +25,8 @@ COPY = "int8"
 _LENGTHS = {"cpu": (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28), "on-chip": (2, 4, 6, 8, 12, 16, 24, 32),
             "offload": (8, 12, 16, 24, 32, 48)}
 _SMALL_LENGTHS = {"cpu": (1, 2, 3, 4, 6, 8, 12), "on-chip": (2, 3, 4, 6, 8), "offload": (2, 4, 6, 8, 12, 16)}
-_CHAINS = (0, 1, 2, 3, 4, 6)  # tokens of the small model per pass of the middle tier
-_CAPTURED_CHAINS = (1, 2, 4)  # the same where the device leads: each is captured, and in every width that may come
-# What the comparisons among the middle caches attend, in words.
-_HELD = {"streaming": "sinks and the newest of", "h2o": "the most attended so far and the newest,",
-         "streaming-h2o": "the most attended so far and the newest, moved together,",
-         "top-k": "an oracle that reads everything for each query's best"}
+_CHAINS = (0, 1, 2, 3, 4, 6)  # tokens of the draft model per pass of the intermediate verifier
+_CAPTURED_CHAINS = (1, 2, 4)  # the same where rounds run as graphs: each is captured, and in every width that may come
 
 
 def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bool) -> int:
@@ -42,24 +44,92 @@ def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bo
 
 
 @dataclass(frozen=True, slots=True)
-class Dials:
-    """What one answer runs with. why: one sentence fit to show.
+class Situation:
+    """What a plan follows from beside the settings. copies: kinds of weights for which there is a copy, or room for
+    one. on_graphs: rounds of models run without the host. room_to_read: for the whole context in a cache of the draft
+    model's."""
 
-    gamma1, gamma2: what it begins with, or all it ever uses; gamma1s, gamma2s: what it may choose from, round by round.
-    may_rest: a round may draft nothing, where drafts do not pay."""
+    context_tokens: int
+    has_draft: bool
+    on_gpu: bool
+    offloaded: bool = False
+    copies: tuple[str, ...] = ()
+    on_graphs: bool = False
+    room_to_read: bool = True
 
-    engine: str
-    verifier: str
-    small_model: bool
-    self_skip: bool  # the small model is the target itself, without a part of its layers
-    middle_cache: str  # one of MIDDLE_CACHES
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """Which tiers draft. draft_model: the small model writes; intermediate: the target's weights over ``budget`` tokens
+    of the cache check, the ``recent`` newest among them."""
+
+    speculates: bool
+    draft_model: bool
+    intermediate: bool
+    budget: int
+    recent: int
+
+
+class Comparison(Protocol):
+    """What a comparison changes in a plan; see ``research.settings``. rests_draft_model: it does not write. gamma1,
+    gamma2: fixed by it, or None. paced: lengths may be chosen round by round. lookup: copies are reviewed below the
+    other tiers. held: what the intermediate verifier attends, in words, or empty; why: a clause fit to show, or empty.
+    lasting: what a step takes depends on the tiers alone."""
+
+    @property
+    def rests_draft_model(self) -> bool: ...
+    @property
+    def gamma1(self) -> int | None: ...
+    @property
+    def gamma2(self) -> int | None: ...
+    @property
+    def paced(self) -> bool: ...
+    @property
+    def lookup(self) -> bool: ...
+    @property
+    def attends_all(self) -> bool: ...
+    @property
+    def held(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def lasting(self) -> bool: ...
+    def shown(self) -> Mapping[str, int | float | str | bool]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """gamma1, gamma2: what an answer begins with, or all it ever uses; gamma1s, gamma2s: what it may choose from, round
+    by round. may_rest: a round may draft nothing, where drafts do not pay. most: tokens at which a draft of chosen
+    length is cut off; 0: nowhere. pace: "on" or "off", whether they are so chosen."""
+
     gamma1: int
     gamma2: int
     gamma1s: tuple[int, ...]
     gamma2s: tuple[int, ...]
     may_rest: bool
-    most: int  # tokens at which a draft of chosen length is cut off; 0: nowhere
-    pace: str  # "on" or "off": whether they are so chosen
+    most: int
+    pace: str
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest draft that is ever asked for."""
+        return max(self.gamma2s)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one answer runs with. why: one sentence fit to show.
+
+    middle_cache: what the intermediate verifier attends, "none" where there is none. lookup: prompt lookup is a tier of
+    its own, "alone" or "below" the others; "off". direct: tokens of a copy that goes to the full cache without a
+    review, 0: there are none; direct_coupled_only: none where rejection decides either. comparison: of ``research``."""
+
+    engine: str
+    verifier: str
+    draft_model: bool
+    middle_cache: str
+    lengths: Lengths
     budget: int
     chunk_size: int
     recent: int
@@ -69,147 +139,171 @@ class Dials:
     draft_cache: str
     sinks: int
     window: int
-    lenience: float
-    ngram: bool
-    ngram_tail: int
-    straight: int  # tokens of a copy that goes to the full cache without a review; 0: there are none
-    straight_by_draws: bool  # none where chance decides either
-    tree: str
-    tree_tier: str  # "draft", "middle" or "none"
-    tree_size: int
-    tree_depth: int
+    lookup: str
+    direct: int
+    direct_coupled_only: bool
+    comparison: Comparison | None
     why: str
 
     @property
-    def longest(self) -> int:
-        """Tokens of the longest draft that is ever asked for."""
-        return max(self.gamma2s)
-
-    @property
-    def has_middle(self) -> bool:
+    def has_intermediate(self) -> bool:
         return self.middle_cache != "none"
 
     @property
-    def verifies_trees(self) -> bool:
-        """Whether drafts for the full cache are trees."""
-        return self.tree_tier == "middle" or (self.tree_tier == "draft" and not self.has_middle)
-
-    def shown(self) -> dict[str, int | str]:
-        """As figures and words."""
-        return {name: ",".join(map(str, value)) if isinstance(value, tuple) else value
-                for name, value in asdict(self).items()}
-
-    @property
     def newest(self) -> int:
-        """Tokens of a streaming middle cache beside its sinks."""
+        """Tokens of a streaming intermediate cache beside its sinks."""
         return max(1, self.budget - self.sinks)
 
-    @classmethod
-    def decide(cls, wanted: SpeculationConfig, *, context_tokens: int, has_draft: bool, on_gpu: bool,
-               offloaded: bool = False, copies: Sequence[str] = (), device_leads: bool = False,
-               room_to_read: bool = True) -> Dials:
-        """copies: kinds of weights for which there is a copy, or room for one. device_leads: rounds of models run
-        without the host, where an n-gram's text is. room_to_read: for the whole context in a cache of the draft
-        model's.
+    @property
+    def candidates(self) -> Candidates:
+        """Lengths to choose from."""
+        lengths = self.lengths
+        return Candidates(lengths.gamma1s, lengths.gamma2s, self.has_intermediate, lengths.may_rest,
+                          lengths.most or None)
 
-        Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
+    @property
+    def tiers_key(self) -> str | None:
+        """All that a step of the drafter takes its time from; None: it takes more for a longer context."""
+        if self.comparison is not None and not self.comparison.lasting:
+            return None
+        small = f"small model, {self.draft_cache} {self.sinks} and {self.window}" if self.draft_model else \
+            "no small model"
+        middle = f"{self.middle_cache} {self.budget}, {self.recent} newest, chunks of {self.chunk_size} by " \
+                 f"{self.refresh} every {self.refresh_every}, weights {self.retrieval_weights}"
+        compared = f"; {self.comparison.why or self.comparison.shown()}" if self.comparison is not None else ""
+        return f"{small}; {middle if self.has_intermediate else 'no middle tier'}{compared}"
 
-        def auto(value: int | str, default: int) -> int:
-            return default if value == "auto" else int(value)
+    def shown(self) -> dict[str, int | str]:
+        """As figures and words. Keys are kept: benchmarks and other programs read them."""
+        found = asdict(self)
+        del found["comparison"], found["lengths"]
+        found |= {"small_model": found.pop("draft_model"), "ngram": found.pop("lookup") != "off",
+                  "straight": found.pop("direct"), "straight_by_draws": found.pop("direct_coupled_only"),
+                  **asdict(self.lengths), **registry.NO_COMPARISON}
+        if self.comparison is not None:
+            found |= self.comparison.shown()
+        return {name: ",".join(map(str, value)) if isinstance(value, tuple) else value
+                for name, value in found.items()}
 
-        budget = auto(wanted.budget, 4096 if on_gpu else 768)
-        budget = max(budget, 4 * wanted.chunk_size)
-        # H2O's own division is half heavy hitters, half newest; retrieval needs no more newest ones than 256.
-        most_recent = budget // 2 if wanted.middle_cache in HEAVY_HITTERS else min(256, budget // 2)
-        recent = min(auto(wanted.recent, most_recent), budget - 2 * wanted.chunk_size)
-        speculating = wanted.engine == "triforce"
-        # A retrieval pass over most of the context costs what a full pass costs.
-        middle = speculating and wanted.middle_cache != "none" and context_tokens >= 3 * budget
-        self_skip = speculating and wanted.small_model == "self-skip"
-        small = self_skip or (speculating and has_draft and wanted.small_model == "on")
-        trees = TreeDials.decide(wanted, small=small, middle=middle, offloaded=offloaded, device_leads=device_leads)
-        small = small and trees.tier != "middle"
-        held = f"{budget:,} of {context_tokens:,} tokens"
-        if wanted.middle_cache in _HELD:
-            held = f"{_HELD[wanted.middle_cache]} {held}"
-        # Alone, copies are the same whether they go straight or not; a tree is not reviewed copies.
-        ngram = speculating and (wanted.ngram == "on" or (wanted.ngram == "straight" and not (middle or small)))
-        ngram = ngram and trees.kind == "off"
-        # At temperature 0 straight copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to
-        # 1.08 times going on with five books on a GPU. Above it next to no copy is proven: looking for them costs 2 %.
-        copied_straight = wanted.ngram == "straight" or (wanted.ngram == "auto" and not offloaded)
-        straight = speculating and copied_straight and (middle or small)
-        gamma1 = auto(wanted.gamma1, 2 if small else MOST_COPIED) if small or ngram else 0
-        # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
-        # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
-        usual = (32 if offloaded else 10) if middle else (8 if offloaded else 3 if small else MOST_COPIED)
-        gamma2 = auto(wanted.gamma2, usual) if middle or small or ngram else 0
-        if trees.tier == "draft" and middle:
-            gamma1 = trees.depth
-        elif trees.kind != "off":
-            gamma2 = trees.depth
-        gamma1s: tuple[int, ...] = (gamma1,)
-        gamma2s: tuple[int, ...] = (gamma2,)
-        # Chosen lengths alone keep drafting from being slower than plain decoding where drafts are seldom right. Over
-        # the usual ones they bring 1.1 to 1.2 times the tokens per second on a GPU, on two CPU cores as many or more.
-        paced = "off" if wanted.pace == "off" or trees.kind != "off" else "on"
-        if paced != "off" and wanted.gamma2 == "auto" and (middle or small):
-            where = "offload" if offloaded else "on-chip" if on_gpu else "cpu"
-            gamma2s = (_LENGTHS if middle else _SMALL_LENGTHS)[where]
-        if paced != "off" and wanted.gamma1 == "auto" and middle and small and not ngram:  # copies have their own
-            gamma1s = _CAPTURED_CHAINS if device_leads else _CHAINS
-        # Wider, a CPU's products take another way: no longer to the last bit what plain decoding computes.
-        most = ALIKE_ROWS - 1 if len(gamma2s) > 1 and not on_gpu else 0
-        weights = wanted.retrieval_weights
-        # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
-        copied = COPY if weights == "auto" and on_gpu and not offloaded else weights
-        if not middle or copied not in copies:
-            copied = "same"
-        # Where the cache comes through a link, drafting is a small part of the time and its memory better spent; a CPU
-        # reads a long document noticeably longer for it.
-        reads = wanted.draft_cache == "cross" or (wanted.draft_cache == "auto" and middle and on_gpu and not offloaded)
-        cross = small and not self_skip and reads and room_to_read
-        if not speculating:
-            why = "plain decoding was chosen"
-        elif middle and small:
-            why = f"small model, then {held}, then all of them"
-        elif middle:
-            absent = "no draft model" if trees.tier != "middle" else "no small model"
-            why = f"{absent}: {held} draft, all of them verify"
-        elif small and wanted.middle_cache == "none":
-            why = f"the small model drafts alone, all of {context_tokens:,} tokens verify"
-        elif small:
-            why = f"the context is short ({context_tokens:,} tokens): the small model drafts alone"
-        elif ngram:
-            why = f"no model drafts: what stood in the text before is copied, all of {context_tokens:,} tokens verify"
-        else:
-            off = "there is no middle tier" if wanted.middle_cache == "none" else "the context is short"
-            why = f"off: {off} and {'the draft model is off' if has_draft else 'there is no draft model'}"
-            speculating = False
-        if copied != "same":
-            why += f"; the {budget:,} through a copy of the weights in {copied}"
-        elif middle and weights not in ("auto", "same"):
-            why += f"; no memory is free for a copy of the weights in {weights}"
-        if trees.why:
-            why += f"; {trees.why}"
-        if cross:
-            why += "; to answer in words of its own the small model attends what the model attended"
-        elif self_skip:
-            why += "; the small model is the model itself without a part of its layers"
-        elif small and reads:
-            why += "; no memory is free for the small model to read the document"
-        if ngram and (middle or small):
-            why += "; what stood in the text before is copied first"
-            if device_leads:
-                why += ", so the host leads the rounds"
-        elif straight:
-            why += "; or what stood in the text before is copied, where that promises more"
-        return cls("triforce" if speculating else "autoregressive", wanted.verifier, small, self_skip,
-                   wanted.middle_cache if middle else "none", gamma1, gamma2, gamma1s, gamma2s,
-                   speculating and wanted.gamma2 == "auto" and paced != "off", most, paced,
-                   budget, wanted.chunk_size, recent, wanted.refresh, auto(wanted.refresh_every, 1), copied,
-                   "cross" if cross else "streaming",
-                   wanted.sinks, auto(wanted.window, 256), wanted.lenience, ngram,
-                   auto(wanted.ngram_tail, MOST_COPIED) if ngram and small else 0, MAX_FORCED if straight else 0,
-                   on_gpu and wanted.ngram == "auto",
-                   trees.kind, trees.tier, trees.size, trees.depth, why)
+
+def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
+    """Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
+    tiers = _tiers(wanted, at)
+    comparison = registry.comparison(wanted, tiers, at)
+    if comparison is not None and comparison.rests_draft_model:
+        tiers = Tiers(tiers.speculates, False, tiers.intermediate, tiers.budget, tiers.recent)
+    drafts = tiers.intermediate or tiers.draft_model
+    lookup = "off"
+    if tiers.speculates and comparison is not None and comparison.lookup:
+        lookup = "below" if tiers.draft_model else "alone"
+    elif tiers.speculates and wanted.ngram == "straight" and not drafts:
+        lookup = "alone"
+    lengths = _lengths(wanted, at, tiers, comparison, lookup != "off")
+    # At temperature 0 direct copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to 1.08
+    # times going on with five books on a GPU. Above it next to no copy is proven: looking for them costs 2 %.
+    directly = wanted.ngram == "straight" or (wanted.ngram == "auto" and not at.offloaded)
+    direct = MAX_GUIDED if tiers.speculates and directly and drafts else 0
+    copied: str = wanted.retrieval_weights
+    # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
+    if copied == "auto" and at.on_gpu and not at.offloaded:
+        copied = COPY
+    copied = copied if tiers.intermediate and copied in at.copies else "same"
+    # Where the cache comes through a link, drafting is a small part of the time and its memory better spent; a CPU
+    # reads a long document noticeably longer for it.
+    reads = wanted.draft_cache == "cross" or (
+        wanted.draft_cache == "auto" and tiers.intermediate and at.on_gpu and not at.offloaded)
+    own_weights = comparison is not None and comparison.attends_all
+    cross = tiers.draft_model and not own_weights and reads and at.room_to_read
+    speculates = tiers.speculates and (drafts or lookup != "off")
+    why = _why(wanted, at, tiers, comparison, lookup, copied)
+    if cross:
+        why += "; to answer in words of its own the small model attends what the model attended"
+    elif own_weights and tiers.draft_model:
+        why += "; the small model is the model itself without a part of its layers"
+    elif tiers.draft_model and reads:
+        why += "; no memory is free for the small model to read the document"
+    if lookup != "off" and drafts:
+        why += "; what stood in the text before is copied first"
+        why += ", so the host leads the rounds" if at.on_graphs else ""
+    elif direct:
+        why += "; or what stood in the text before is copied, where that promises more"
+    return Plan("triforce" if speculates else "autoregressive", wanted.verifier, tiers.draft_model,
+                wanted.middle_cache if tiers.intermediate else "none", lengths, tiers.budget, wanted.chunk_size,
+                tiers.recent, wanted.refresh, _auto(wanted.refresh_every, 1), copied,
+                "cross" if cross else "streaming", wanted.sinks, _auto(wanted.window, 256), lookup, direct,
+                at.on_gpu and wanted.ngram == "auto", comparison, why)
+
+
+def _auto(value: int | str, default: int) -> int:
+    return default if value == "auto" else int(value)
+
+
+def _tiers(wanted: SpeculationConfig, at: Situation) -> Tiers:
+    budget = max(_auto(wanted.budget, 4096 if at.on_gpu else 768), 4 * wanted.chunk_size)
+    # Retrieval needs no more newest tokens than 256; a comparison may want half.
+    most_recent = budget // 2 if registry.halves_budget(wanted) else min(256, budget // 2)
+    recent = min(_auto(wanted.recent, most_recent), budget - 2 * wanted.chunk_size)
+    speculates = wanted.engine == "triforce"
+    # A retrieval pass over most of the context costs what a full pass costs.
+    intermediate = speculates and wanted.middle_cache != "none" and at.context_tokens >= 3 * budget
+    draft_model = registry.needs_no_draft_model(wanted) or (at.has_draft and wanted.small_model == "on")
+    return Tiers(speculates, speculates and draft_model, intermediate, budget, recent)
+
+
+def _lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: Comparison | None,
+             lookup: bool) -> Lengths:
+    small, middle = tiers.draft_model, tiers.intermediate
+    gamma1 = _auto(wanted.gamma1, 2 if small else MOST_COPIED) if small or lookup else 0
+    # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
+    # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
+    usual = (32 if at.offloaded else 10) if middle else (8 if at.offloaded else 3 if small else MOST_COPIED)
+    gamma2 = _auto(wanted.gamma2, usual) if middle or small or lookup else 0
+    paced = wanted.pace != "off"
+    if comparison is not None:
+        gamma1 = gamma1 if comparison.gamma1 is None else comparison.gamma1
+        gamma2 = gamma2 if comparison.gamma2 is None else comparison.gamma2
+        paced = paced and comparison.paced
+    gamma1s: tuple[int, ...] = (gamma1,)
+    gamma2s: tuple[int, ...] = (gamma2,)
+    # Chosen lengths alone keep drafting from being slower than plain decoding where drafts are seldom right. Over
+    # the usual ones they bring 1.1 to 1.2 times the tokens per second on a GPU, on two CPU cores as many or more.
+    if paced and wanted.gamma2 == "auto" and (middle or small):
+        where = "offload" if at.offloaded else "on-chip" if at.on_gpu else "cpu"
+        gamma2s = (_LENGTHS if middle else _SMALL_LENGTHS)[where]
+    if paced and wanted.gamma1 == "auto" and middle and small and not lookup:  # copies have their own
+        gamma1s = _CAPTURED_CHAINS if at.on_graphs else _CHAINS
+    # Wider, a CPU's products take another way: no longer to the last bit what plain decoding computes.
+    most = BATCH_INVARIANT_ROWS - 1 if len(gamma2s) > 1 and not at.on_gpu else 0
+    may_rest = tiers.speculates and (middle or small or lookup) and wanted.gamma2 == "auto" and paced
+    return Lengths(gamma1, gamma2, gamma1s, gamma2s, may_rest, most, "on" if paced else "off")
+
+
+def _why(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: Comparison | None, lookup: str,
+         copied: str) -> str:
+    budget, context = f"{tiers.budget:,}", f"{at.context_tokens:,} tokens"
+    held = f"{budget} of {context}"
+    if wanted.middle_cache == "streaming":
+        held = f"sinks and the newest of {held}"
+    elif comparison is not None and comparison.held:
+        held = f"{comparison.held} {held}"
+    if not tiers.speculates:
+        return "plain decoding was chosen"
+    if tiers.intermediate and tiers.draft_model:
+        why = f"small model, then {held}, then all of them"
+    elif tiers.intermediate:
+        absent = "no small model" if comparison is not None and comparison.rests_draft_model else "no draft model"
+        why = f"{absent}: {held} draft, all of them verify"
+    elif tiers.draft_model and wanted.middle_cache == "none":
+        why = f"the small model drafts alone, all of {context} verify"
+    elif tiers.draft_model:
+        why = f"the context is short ({context}): the small model drafts alone"
+    elif lookup != "off":
+        why = f"no model drafts: what stood in the text before is copied, all of {context} verify"
+    else:
+        off = "there is no middle tier" if wanted.middle_cache == "none" else "the context is short"
+        why = f"off: {off} and {'the draft model is off' if at.has_draft else 'there is no draft model'}"
+    if copied != "same":
+        why += f"; the {budget} through a copy of the weights in {copied}"
+    elif tiers.intermediate and wanted.retrieval_weights not in ("auto", "same"):
+        why += f"; no memory is free for a copy of the weights in {wanted.retrieval_weights}"
+    return why + (f"; {comparison.why}" if comparison is not None and comparison.why else "")

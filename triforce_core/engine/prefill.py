@@ -27,18 +27,16 @@ def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled
         yield PrefillProgress(done, total, rate, (total - done) / rate)
 
 
-def prepare(model: ModelOnCache, total: int, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+def prepare(model: ModelOnCache[FullCache], total: int, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
     """What its cache needs before it is filled. Ends early when cancelled."""
-    assert isinstance(model.cache, FullCache)
     for _ in model.cache.prepare():
         if cancelled():
             return
         yield PrefillProgress(0, total, 0.0, None)
 
 
-def restore(model: ModelOnCache, saved: SavedReadings, key: ReadingKey) -> float | None:
+def restore(model: ModelOnCache[FullCache], saved: SavedReadings, key: ReadingKey) -> float | None:
     """Fill the full cache from disk. Returns what reading it had cost in seconds, or None: read it (again)."""
-    assert isinstance(model.cache, FullCache)
     reading = saved.load(key)
     if reading is None:
         return None

@@ -1,50 +1,105 @@
-"""Passes run ahead of an answer whose rounds may have any width, so that none of them waits for kernels or captures."""
+"""All that answers run, run once before one: no answer waits for a capture, a kernel or a measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
+from ..config import SamplingParams
+from ..draft_length.controller import Selection
+from ..draft_length.selector import DraftLengthSelector
 from ..drafters.model import ModelOnCache
-from ..model import Llama
-from ..model.graphs import CAPTURED_WIDTHS
-from .attention_report import AttentionMass
+from ..kv_cache.full import FullCache
+from ..quotes.matcher import QuoteConstraint
+from ..sampling import Sampler
+from .attention_report import AttentionReport
+from .decode_loop import DecodeLoop
+from .loading import Loaded
+from .pipeline import PlainPipeline
+from .warm_up_passes import questions
 
-_ROWS = (3, 7, 15)  # of full passes with fewer rows than are observed, one for each of the sizes that kernels come in
-_ASKED = (3, 8, 16, 24, 48)  # tokens of questions, likewise
-
-
-def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_size: int,
-              mass_rows: int) -> list[Callable[[], None]]:
-    """Steps to be called in order. Where a quotation is held to the document the host leads, and a draft is as long as
-    the document forces. Drafting passes are captured in all widths that there are. So are observed full passes, as
-    trees, which are filled up: any chain runs as one of these. With fewer rows than are observed nothing fills up:
-    such a pass is captured in its own width once that has come often; until then it runs as usual: here once.
-
-    full: None where that takes too long. mass_rows: see ``AttentionMass``."""
-    captures: list[Callable[[], None]] = [
-        partial(on.model.prepare, on.cache, width)
-        for on in parts if isinstance(on.model, Llama) for width in CAPTURED_WIDTHS]
-    if full is None:
-        return captures
-    observer = AttentionMass(chunk_size, mass_rows)
-    if isinstance(full.model, Llama):
-        captures += [partial(full.model.prepare, full.cache, width, observer, tree=True)
-                     for width in CAPTURED_WIDTHS if width >= mass_rows]
-    return [*captures, *(partial(_run, full, rows, observer) for rows in _ROWS)]
+# The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
+# and a question asked twice from the same cache takes the same passes.
+OBSERVED = 16
+# Every kind of choice that takes other kernels or other captured rounds: what the values are does not matter.
+_GREEDY, _DRAWN = SamplingParams(alternatives=1), SamplingParams(temperature=0.6, alternatives=1)
+_FILTERED = replace(_DRAWN, top_p=0.9)
+_KINDS = ((_GREEDY, "rejection"), (_DRAWN, "rejection"), (_FILTERED, "rejection"), (_DRAWN, "coupled"),
+          (_FILTERED, "coupled"))
 
 
-def questions(on: ModelOnCache, room: int) -> list[Callable[[], None]]:
-    """Steps that read questions of several lengths, up to ``room`` tokens, behind what was read, and forget them."""
-    return [partial(_run, on, rows, None) for rows in _ASKED if rows < room]
+class Rounds(Protocol):
+    """``session.Session`` as seen from here."""
+
+    loaded: Loaded
+    full: ModelOnCache[FullCache]
+
+    def begin_behind(self, pipeline: PlainPipeline, context: list[int]) -> None: ...
+
+    def loop(self, pipeline: PlainPipeline, attended: AttentionReport, sampler: Sampler,
+             context: list[int]) -> DecodeLoop: ...
+
+    def report(self) -> AttentionReport: ...
+
+    def throwaway_sampler(self, params: SamplingParams, verifier: str, *, held: bool) -> Sampler: ...
 
 
-def _run(full: ModelOnCache, rows: int, observer: AttentionMass | None) -> None:
-    """A pass over made-up tokens, forgotten; without an observer none of its rows is asked for, as in reading."""
-    if rows > full.room:
-        return
-    before, used = full.length, full.observer
-    full.observer = observer
-    full.feed([0] * rows, rows if observer is not None else 0)
-    full.observer = used
-    full.keep(before)
+class WarmUp:
+    """What a session runs before an answer may wait for it, and takes back."""
+
+    room = 64  # tokens behind a context that it writes
+
+    def __init__(self) -> None:
+        self._warmed: PlainPipeline | None = None  # whose rounds have been run
+
+    def steps(self, session: Rounds, pipeline: PlainPipeline, selector: DraftLengthSelector | None,
+              constraint: QuoteConstraint | None, context: list[int],
+              cancelled: Callable[[], bool]) -> list[Callable[[], object]]:
+        """To be called in order. constraint: of answers held to the document's words, where there are such."""
+        target, full, observer = session.loaded.target, session.full, pipeline.observer.shown
+        captures = target.graphs is not None
+        steps: list[Callable[[], object]] = []
+        if constraint is not None:
+            steps.append(partial(_index_quotations, constraint))
+        if captures:
+            steps += [partial(target.prepare, full.cache, 1),
+                      partial(target.prepare, full.cache, OBSERVED, observer, logits_rows=1)]
+        if not pipeline.drafts:
+            return steps
+        # Where a pass streams its cache it takes about as long as compiling does.
+        first = self._warmed is not pipeline and not full.cache.streams
+        if captures and first:
+            steps += questions(full, session.loaded.info.max_context - len(context))
+        steps.append(partial(session.begin_behind, pipeline, context))
+        helds = (False,) if constraint is None else (True, False)
+        if captures:
+            kinds = [session.throwaway_sampler(params, verifier, held=False) for params, verifier in _KINDS]
+            steps += pipeline.preparations(context, kinds, quoting=constraint is not None)
+            if first:
+                steps += [partial(_try_rounds, session, pipeline, context,
+                                  session.throwaway_sampler(params, verifier, held=held))
+                          for held in helds for params, verifier in _KINDS]
+        if selector is not None:
+            steps += [partial(selector.measure, context, observer,
+                              session.throwaway_sampler(params, "rejection", held=held), cancelled)
+                      for held in helds for params in (_GREEDY, _DRAWN)]
+        return [*steps, partial(setattr, self, "_warmed", pipeline)]
+
+
+def _index_quotations(constraint: QuoteConstraint) -> None:
+    """What quotations are looked up in is made when it is first asked for."""
+    for token in constraint.opening:
+        constraint.initial().advance(token).prior()
+
+
+def _try_rounds(session: Rounds, pipeline: PlainPipeline, context: list[int], sampler: Sampler) -> None:
+    """Run rounds as an answer does, and take them back: libraries load much when they are first used."""
+    before, lengths = session.full.length, pipeline.plan.lengths
+    loop = session.loop(pipeline, session.report(), sampler, list(context))
+    for length in (lengths.longest, 0):
+        loop.step(Selection(max(lengths.gamma1s), length), WarmUp.room)
+    pipeline.forget()
+    session.full.truncate(before)
+    session.begin_behind(pipeline, context)

@@ -21,7 +21,7 @@ from .reference import Linear, chunk_mass, visible
 
 _INT8_WIDTH = 16  # the int8 product reads so many inputs at a time (seen: SIGSEGV where they are no multiple)
 # Up to here int8 products: faster to 9 rows, a little slower after, but each row is what it would be alone.
-ALIKE_ROWS = 32
+BATCH_INVARIANT_ROWS = 32
 _BLOCK_SCORES = 1 << 26  # scores per block of query rows in wide passes: larger is faster, 128 MiB is enough
 _FUSED_ROWS = 64  # float32: from here torch's fused attention wins (in bfloat16 it never does)
 
@@ -62,7 +62,8 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
 
     def linear(x: Tensor) -> Tensor:
         x = x.to(dtype)
-        y = torch._weight_int8pack_mm(x, small, factor) if x.shape[0] <= ALIKE_ROWS else F.linear(x, wide).mul_(factor)
+        few = x.shape[0] <= BATCH_INVARIANT_ROWS
+        y = torch._weight_int8pack_mm(x, small, factor) if few else F.linear(x, wide).mul_(factor)
         return y if missing is None else y * missing
 
     return linear

@@ -49,12 +49,12 @@ class Kernels:
     quantized_types: tuple[torch.dtype, ...] = ()  # of products that weights in few bits make faster
     look_ahead: Callable[[Tensor], Tensor] = reference.look_ahead
     top_k_attention: Callable[[Tensor, Tensor, Tensor, int, Tensor | None, int], Tensor] = reference.top_k_attention
-    laws: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.TensorLaw has it
+    probs: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DeviceSampling has it
     pick: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DrawnChance has it
-    law_width: int = 0  # of a vocabulary, up to which those two are faster
-    sureness: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
+    probs_width: int = 0  # of a vocabulary, up to which those two are faster
+    confidence: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
     # (cached tokens, KV heads, type, device) -> rows that a pass behind them computes as passes of one row do
-    alike_rows: Callable[[int, int, torch.dtype, torch.device], int] | None = None
+    batch_invariant_rows: Callable[[int, int, torch.dtype, torch.device], int] | None = None
 
 
 REFERENCE = Kernels("reference", reference.rms_norm, reference.adding(reference.rms_norm), reference.rotate,
@@ -75,8 +75,8 @@ def choose_kernels(device: torch.device) -> Kernels:
                        triton_dense.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
                        triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
                        triton_linear.quantize_linear, (torch.bfloat16,) if natively else (), triton_ops.look_ahead,
-                       laws=triton_probs.laws, pick=triton_probs.pick, law_width=triton_probs.MOST,
-                       sureness=triton_probs.sureness, alike_rows=triton_attention.alike_rows)
+                       probs=triton_probs.probs, pick=triton_probs.pick, probs_width=triton_probs.MOST,
+                       confidence=triton_probs.confidence, batch_invariant_rows=triton_attention.batch_invariant_rows)
     return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
                    sdpa.attention)
 

@@ -8,8 +8,8 @@ FlashAttention-2's decode path, arXiv 2307.08691). Parts carry their log-sum-exp
 
 A row of a chain gets the same bits in a pass of any width, so that a verification rounds as plain decoding does: rows
 are computed in tiles of one kind, S depends on no width, and where parts begin depends on the length at which the first
-row would be alone. That moves once in about 2,048 tokens, as equal parts must grow: ``alike_rows`` says when. (With a
-mask, a tree's, compilers sum in another order: the last bit may differ.)
+row would be alone. That moves once in about 2,048 tokens, as equal parts must grow: ``batch_invariant_rows`` says
+when. (With a mask, a tree's, compilers sum in another order: the last bit may differ.)
 
 Attention mass per chunk needs probabilities, which are known only once all parts are: the first kernel leaves sums of
 exp(score - running maximum) per granule (a power of two of slots) and row, about a hundredth of the bytes of the keys
@@ -120,7 +120,7 @@ def attention(
     return out, mass if per_chunk == 1 else mass.view(heads, chunks, per_chunk).sum(-1)
 
 
-def alike_rows(length: int, heads: int, dtype: torch.dtype, device: torch.device) -> int:
+def batch_invariant_rows(length: int, heads: int, dtype: torch.dtype, device: torch.device) -> int:
     """Tokens behind ``length`` cached ones whose rows are the same bits in one pass as in passes of their own."""
     tiles = Tiles.choose(dtype)
     parts = _splits(tiles, device, heads)

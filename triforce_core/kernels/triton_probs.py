@@ -24,11 +24,11 @@ MOST = 65_536  # tokens of a vocabulary up to which this is the faster way
 _PIECE = 32_768, 8192  # of the vocabulary, at most, for laws and picks
 
 
-def laws(logits: Tensor, dials: Tensor) -> Tensor:
-    """See sampling.TensorLaw.distributions; fp32. Tokens as likely as the last one that stays all stay."""
+def probs(logits: Tensor, parameters: Tensor) -> Tensor:
+    """See sampling.DeviceSampling.distributions; fp32. Tokens as likely as the last one that stays all stay."""
     m, width = logits.shape
     out = torch.empty(m, width, dtype=torch.float32, device=logits.device)
-    _laws[(m,)](logits.contiguous(), dials, out, width, **_shape(width, _PIECE[0]), **early(logits.device))
+    _probs[(m,)](logits.contiguous(), parameters, out, width, **_shape(width, _PIECE[0]), **early(logits.device))
     return out
 
 
@@ -41,11 +41,11 @@ def pick(weights: Tensor, numbers: Tensor) -> Tensor:
     return out
 
 
-def sureness(logits: Tensor) -> Tensor:
+def confidence(logits: Tensor) -> Tensor:
     """See sampling.sureness."""
     m, width = logits.shape
     out = torch.empty(m, dtype=torch.float32, device=logits.device)
-    _sureness[(m,)](logits.contiguous(), out, width, **_shape(width, _PIECE[1]), **early(logits.device))
+    _confidence[(m,)](logits.contiguous(), out, width, **_shape(width, _PIECE[1]), **early(logits.device))
     return out
 
 
@@ -94,13 +94,13 @@ def _raise(logits, width, temperature, top, bar, count, mass, wanted, BY_MASS: t
 
 
 @triton.jit(do_not_specialize=["width"])
-def _laws(logits, dials, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+def _probs(logits, parameters, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     follow(EARLY)
     row = tl.program_id(0).to(tl.int64) * width
     logits += row
-    temperature = tl.load(dials).to(tl.float32)
-    top_k = tl.load(dials + 1).to(tl.float32)
-    top_p = tl.load(dials + 2).to(tl.float32)
+    temperature = tl.load(parameters).to(tl.float32)
+    top_k = tl.load(parameters + 1).to(tl.float32)
+    top_p = tl.load(parameters + 2).to(tl.float32)
     top = tl.full((), float("-inf"), tl.float32)
     for first in tl.range(0, width, BLOCK):
         top = tl.maximum(top, tl.max(_scores(logits, first, width, temperature, BLOCK), 0))
@@ -140,7 +140,7 @@ def _pick(weights, numbers, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr
 
 
 @triton.jit(do_not_specialize=["width"])
-def _sureness(logits, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+def _confidence(logits, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     follow(EARLY)
     row = tl.program_id(0)
     logits += row.to(tl.int64) * width

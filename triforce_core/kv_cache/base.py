@@ -58,6 +58,7 @@ class KVCache(ABC):
 
     num_committed: int
     length: int
+    streams = False  # each pass brings keys and values through a link, layer by layer
 
     @property
     def streamed_bytes(self) -> int:

@@ -12,7 +12,7 @@ import torch
 from .retrieval_copied import RetrievalCache
 
 
-class MarkedCache(RetrievalCache):
+class CrossModelCache(RetrievalCache):
     """A part of ``full``, and the way into it: what is committed here is committed there too.
 
     Until chunks are chosen, and when more is committed than half of its slack, it holds chunk 0 and the newest tokens:

@@ -141,6 +141,7 @@ class OffloadedCache(FullCache):
     is computed on them leaves the copy stream no gap."""
 
     capturable = False
+    streams = True
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, max_tokens: int, dtype: torch.dtype,
                  device: torch.device | str = "cpu", slots: int = _STEP, resident_layers: int = 0,

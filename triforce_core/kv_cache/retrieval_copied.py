@@ -23,6 +23,8 @@ from .streaming import turn
 class RetrievalCache(StagingCache):
     """``budget`` tokens of ``full`` per layer and KV head, at the last selection; then those committed since."""
 
+    chooses_ahead = False  # chunks are copied: the newest tokens must be known
+
     def __init__(self, full: FullCache, *, budget: int, chunk_size: int = 8, recent: int = 64, slack: int = 64,
                  frequencies: Tensor | None = None) -> None:
         """recent: newest tokens held at least, within the budget. slack: room for staged tokens and those committed
@@ -50,6 +52,10 @@ class RetrievalCache(StagingCache):
     @property
     def room(self) -> int:
         return self.full.max_tokens - self.length
+
+    def choose(self, mass: Tensor) -> None:
+        """Never called: see ``chooses_ahead``."""
+        raise NotImplementedError
 
     def sync(self) -> None:
         """Be level with the full cache: drop staged tokens, copy the keys and values it has committed since.

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from .base import ChunkIndex
 from .full import FullCache
-from .shared_buffers import LodgingCache
+from .shared_buffers import SharedBufferCache
 
 
-class IndexedCache(LodgingCache):
+class IndexedRetrievalCache(SharedBufferCache):
     """``budget`` tokens of ``full`` per layer and KV head at the last selection, then those committed since."""
+
+    chooses_ahead = True
 
     def __init__(self, full: FullCache, *, budget: int, chunk_size: int = 8, recent: int = 64) -> None:
         """recent: newest tokens attended at least, within the budget. Follows what ``full`` has committed already."""

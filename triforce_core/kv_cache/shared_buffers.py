@@ -8,7 +8,7 @@ from .full import FullCache
 from .staging import StagingCache
 
 
-class LodgingCache(StagingCache):
+class SharedBufferCache(StagingCache):
     """What is committed is the full cache's; kinds differ in what of it they attend. The full cache stages nothing
     while this one does, and its next pass writes over what was staged here."""
 

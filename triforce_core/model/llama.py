@@ -228,10 +228,10 @@ class Llama:
         """Whether attending chosen chunks where they lie is faster than copying them together."""
         return self.runs_on_device and self.kernels.indexed_attention is not None
 
-    def alike_rows(self, length: int) -> int | None:
+    def batch_invariant_rows(self, length: int) -> int | None:
         """Tokens behind ``length`` cached ones of which one pass computes what passes of one token each would, to the
         last bit: at least one; None: not known."""
-        own, c = self.kernels.alike_rows, self.config
+        own, c = self.kernels.batch_invariant_rows, self.config
         return None if own is None else own(length, c.num_kv_heads, self.dtype, self.device)
 
     @torch.inference_mode()
@@ -321,6 +321,7 @@ class Llama:
         qk_heads = c.num_heads + c.num_kv_heads
         if layer.q_norm is not None:
             q, k = qkv[:, : c.num_heads], qkv[:, c.num_heads : qk_heads]
+            assert layer.k_norm is not None
             q = ops.rotate(ops.rms_norm(q, layer.q_norm, c.rms_norm_eps), cos, sin)
             k = ops.rotate(ops.rms_norm(k, layer.k_norm, c.rms_norm_eps), cos, sin)
         elif isinstance(cache, DeviceSlots):

@@ -272,10 +272,10 @@ class PromptBuilder:
                 continue
             behind = prompt.pages[index].end - (self.tail_length if index == len(prompt.pages) - 1 else 0)
             words, rest = self._solid(prompt.token_ids[text]), self._solid(prompt.token_ids[text[0] : behind])
-            page, origins = spelt_letters(prompt.document.pages[index].text, self._normalise)
+            page, sources = spelt_letters(prompt.document.pages[index].text, self._normalise)
             if words and page.endswith(rest) and rest.startswith(words):
                 at = len(page) - len(rest)
-                found.append((index, origins[at], origins[at + len(words) - 1] + 1))
+                found.append((index, sources[at], sources[at + len(words) - 1] + 1))
         return found
 
     def _solid(self, token_ids: np.ndarray) -> str:

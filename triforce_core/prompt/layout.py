@@ -73,8 +73,8 @@ def mark_page(
     last, exact = _at(ends, np.array(stops))
     last = last[exact]
     view[last[inside[last]]] |= np.uint8(Mark.SENTENCE_END)
-    goes_on = np.append(inside[1:] & (line[1:] == line[:-1]), False)
-    view[inside & ~goes_on] |= np.uint8(Mark.LINE_END)
+    keep_going = np.append(inside[1:] & (line[1:] == line[:-1]), False)
+    view[inside & ~keep_going] |= np.uint8(Mark.LINE_END)
     return marks
 
 

@@ -42,5 +42,5 @@ def spelt_letters(text: str, normalise: Callable[[str], str]) -> tuple[str, list
 
     normalise: one that treats every character but white space for itself, as the ones here do."""
     spelt = {character: "".join(normalise(character).split()) for character in set(text)}
-    origins = [at for at, character in enumerate(text) for _ in spelt[character]]
-    return "".join(spelt[character] for character in text), origins
+    sources = [at for at, character in enumerate(text) for _ in spelt[character]]
+    return "".join(spelt[character] for character in text), sources

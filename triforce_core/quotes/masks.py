@@ -35,8 +35,8 @@ class QuoteMasks:
         states = self._along(context, draft)
         return [state.prior() for state in states[len(states) - len(draft) - 1 :]]
 
-    def forced(self, context: Sequence[int], limit: int) -> list[int]:
-        return self.state(context).forced(limit, self._stop)
+    def guided(self, context: Sequence[int], limit: int) -> list[int]:
+        return self.state(context).guided(limit, self._stop)
 
     def _along(self, context: Sequence[int], draft: Sequence[int]) -> list[QuoteState]:
         """States after every prefix of the answer so far and the draft."""
@@ -63,7 +63,7 @@ class AnyWords:
     def prior(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
         return [None] * (len(draft) + 1)
 
-    def forced(self, context: Sequence[int], limit: int) -> list[int]:
+    def guided(self, context: Sequence[int], limit: int) -> list[int]:
         return []
 
 

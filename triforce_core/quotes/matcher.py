@@ -238,7 +238,7 @@ class QuoteState:
         averaged: np.ndarray = summed - np.log(np.bincount(places, minlength=len(choices)))
         return averaged
 
-    def forced(self, limit: int, stop: Collection[int] = ()) -> list[int]:
+    def guided(self, limit: int, stop: Collection[int] = ()) -> list[int]:
         """The longest run of next tokens that each are the only one allowed, ``limit`` at most; ``stop`` ends it."""
         run: list[int] = []
         state = self

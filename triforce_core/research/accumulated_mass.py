@@ -13,18 +13,18 @@ _MOST_ROWS, _LEAST_ROWS = 512, 64
 _NUMBERS = 2**29
 
 
-class AccumulatedMass:
+class AccumulatedMass(AttentionMass):
     """An ``AttentionObserver`` of every pass of the full cache from the first on; hands each to ``shown``, by chunks.
 
     Two small untruths: within one pass a token's attention by the pass's own later tokens is not counted (mass covers
     what was committed before), and that by drafted tokens is, also if they are refused later."""
 
-    chunk_size = 1
+    sees_all = True
 
     def __init__(self, shown: AttentionMass, heads: int, tokens: int) -> None:
         """heads: query heads of a layer; tokens: about how long the context is."""
-        self.shown = shown
-        self.mass_rows = max(_LEAST_ROWS, min(_MOST_ROWS, _NUMBERS // (heads * tokens)))
+        super().__init__(1, max(_LEAST_ROWS, min(_MOST_ROWS, _NUMBERS // (heads * tokens))))
+        self._shown = shown
         self._sums: dict[int, Tensor] = {}  # fp32 [H, at least the tokens committed] per layer; never written again
         self._kept: tuple[int, dict[int, Tensor]] = (0, {})
 
@@ -37,6 +37,22 @@ class AccumulatedMass:
         longer, shorter = (mass, before) if mass.shape[1] >= before.shape[1] else (before, mass)
         self._sums[layer] = longer.clone()
         self._sums[layer][:, : shorter.shape[1]] += shorter
+
+    @property
+    def shown(self) -> AttentionMass:
+        return self._shown
+
+    @shown.setter
+    def shown(self, shown: AttentionMass) -> None:
+        self._shown = shown
+
+    @property
+    def latest(self) -> Tensor | None:
+        return self._shown.latest
+
+    @property
+    def queries(self) -> Tensor:
+        return self._shown.queries
 
     @property
     def sums(self) -> Tensor:

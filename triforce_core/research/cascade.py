@@ -9,18 +9,16 @@ changes with the text, so here it is measured. Its vertical cascade, drafters th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-from ..drafters.acceptance_estimator import Gate, fared
+from ..drafters.acceptance_estimator import AcceptanceEstimator, added, fared
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.model import ModelOnCache
-from ..drafters.prompt_lookup import MOST_COPIED, NGramDrafter, TextIndex
+from ..drafters.prompt_lookup import MOST_COPIED, PromptLookupDrafter, TextIndex
 from ..events import TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
-
-_Number = TypeVar("_Number", int, float)
+from ..speculation.verifier import Review
 
 
 class HorizontalCascade(Drafter):
@@ -32,13 +30,13 @@ class HorizontalCascade(Drafter):
     def __init__(self, first: Drafter, then: Drafter, more: int) -> None:
         self.first, self.then, self._more = first, then, more
         self.tier = first.tier
-        self._gate = Gate()  # of the first one's tokens: how often it is right
+        self._estimator = AcceptanceEstimator()  # of the first one's tokens: how often it is right
         self._open: tuple[int, list[int]] | None = None  # where they begin, and they themselves
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         self._open = None
         early = Draft()
-        if self.then.odds(context) > self._gate.rate(0):
+        if self.then.odds(context) > self._estimator.rate(0):
             late = self.then.propose(context, max(num_draft_tokens, self._more), sampler)
             if late.token_ids:
                 return _side_by_side(early, self.first.tier, late, self.then.tier)
@@ -53,12 +51,12 @@ class HorizontalCascade(Drafter):
         if self._open is not None:
             start, guess = self._open
             self._open = None
-            self._gate.learn(0, *fared(guess, start, context))
+            self._estimator.learn(0, *fared(guess, start, context))
         self.first.settle(context, committed=committed)
         self.then.settle(context, committed=committed)
 
     def reset(self) -> None:
-        self._gate.reset()
+        self._estimator.reset()
         self._open = None
         self.first.reset()
         self.then.reset()
@@ -73,21 +71,16 @@ class HorizontalCascade(Drafter):
         return added(self.first.passes(), self.then.passes())
 
 
-def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int, lenience: float = 1.0) -> Drafter:
+def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int, review: Review | None = None) -> Drafter:
     """N-grams alone, or: the small model reviews them in one pass and goes on from there, and up to ``more`` that it
     has not seen follow its draft, or take its place. What it knows is near; the document's far end is theirs."""
     if small is None:
-        return NGramDrafter(index)
-    reviewed = HierarchicalDrafter(small, NGramDrafter(index), MOST_COPIED, tier="draft", follows=False,
-                                   lenience=lenience)
-    return HorizontalCascade(reviewed, NGramDrafter(index), more) if more else reviewed
+        return PromptLookupDrafter(index)
+    reviewed = HierarchicalDrafter(small, PromptLookupDrafter(index), MOST_COPIED, tier="draft", follows=False,
+                                   review=review)
+    return HorizontalCascade(reviewed, PromptLookupDrafter(index), more) if more else reviewed
 
 
 def _side_by_side(early: Draft, first: str, late: Draft, then: str) -> Draft:
-    return Draft([*early.token_ids, *late.token_ids], [*early.laws, *late.laws], [*early.origins, *late.origins],
-                 [*early.given_by(first), *late.given_by(then)])
-
-
-def added(mine: dict[str, _Number], others: dict[str, _Number]) -> dict[str, _Number]:
-    """Tiers that stand in both are counted together."""
-    return {tier: mine.get(tier, 0) + others.get(tier, 0) for tier in {**mine, **others}}
+    return Draft([*early.token_ids, *late.token_ids], [*early.probs, *late.probs], [*early.sources, *late.sources],
+                 [*early.proposed_by(first), *late.proposed_by(then)])

@@ -18,14 +18,14 @@ from torch import Tensor
 
 from ..device.stage_clock import StageClock
 from ..drafters.graph_buffers import REREAD
-from ..drafters.graph_model import Seat
+from ..drafters.graph_model import GraphModel
 from ..events import RankCount
 from ..model.graphs import Capture
-from ..sampling import LawKind, Sampler
+from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 from .siblings import siblings_on_tensors
-from .tree_buffers import TreeState
+from .tree_buffers import TreeBuffers
 from .tree_drafter import TreeDrafter
 from .tree_schedule import Bounds, TreePlan, plan
 
@@ -36,15 +36,15 @@ class DeviceTree(Drafter):
 
     def __init__(self, host: TreeDrafter, capture: Callable[[], Capture] | None = None,
                  same: Callable[[Tensor], Tensor] | None = None) -> None:
-        """capture, same: as for ``DeviceLoop``."""
+        """capture, same: as for ``GraphRunner``."""
         self.host, self.tier = host, host.tier
         self._reread = 1 if host.follows else REREAD
-        self.seat = Seat(host.model, self._reread)
+        self.graphed = GraphModel(host.model, self._reread)
         self._new_capture, self._same = capture, same
-        self._state: TreeState | None = None
+        self._state: TreeBuffers | None = None
         self._plans: dict[int, TreePlan] = {}  # of ``_shape``, by levels
         self._shape: object = None
-        self._graphs: dict[tuple[LawKind, int, int], Callable[[], None]] = {}
+        self._graphs: dict[tuple[SamplingKind, int, int], Callable[[], None]] = {}
         self._valid: tuple[object, ...] = ()  # what captured passes are good for
         self._capture: Capture | None = None
         self._clock = StageClock(host.model.device)
@@ -56,9 +56,9 @@ class DeviceTree(Drafter):
         if sampler.masks is not None or num_draft_tokens < 1 or len(context) < REREAD:
             return self.host.propose(context, num_draft_tokens, sampler)
         state, grown = self.planned(num_draft_tokens)
-        if len(context) - self.seat.on.length + grown.slots > self.seat.cache.room:
+        if len(context) - self.graphed.on.length + grown.slots > self.graphed.cache.room:
             return self.host.propose(context, num_draft_tokens, sampler)
-        start = self.seat.begin(context, grown.slots)
+        start = self.graphed.begin(context, grown.slots)
         state.load(grown)
         state.write(context, start, sampler, min(num_draft_tokens, state.bounds.depth))
         if self.capture(state, grown, sampler.kind):
@@ -73,14 +73,14 @@ class DeviceTree(Drafter):
         self.host.drafted(context, draft)
         return draft
 
-    def planned(self, levels: int) -> tuple[TreeState, TreePlan]:
+    def planned(self, levels: int) -> tuple[TreeBuffers, TreePlan]:
         """Tables for the first ``levels`` levels of the best shape by now, and where they will lie."""
         shape, state = self.host.shape, self._state
         if state is None or not state.bounds.hold(shape):
             families = max(max(map(len, shape.families)), self.host.most_siblings)
             bounds = Bounds(max(self.host.size, shape.size), max(self.host.depth, shape.depth),
                             1 << (families - 1).bit_length(), self._reread)
-            state = self._state = TreeState(bounds, self.seat.model.config.vocab_size, self.host.model.device)
+            state = self._state = TreeBuffers(bounds, self.graphed.model.config.vocab_size, self.host.model.device)
             self._plans = {}
         if shape != self._shape:
             self._shape, self._plans = shape, {}
@@ -89,10 +89,10 @@ class DeviceTree(Drafter):
             self._plans[levels] = plan(shape, levels, state.bounds)
         return state, self._plans[levels]
 
-    def capture(self, state: TreeState, grown: TreePlan, kind: LawKind) -> bool:
+    def capture(self, state: TreeBuffers, grown: TreePlan, kind: SamplingKind) -> bool:
         """Those of its passes that are not yet, where passes are; whether there were any. All that they read is there;
         what they write is noise."""
-        valid = (state, self.seat.model.rope.reserve(0), *self.seat.addresses)
+        valid = (state, self.graphed.model.rope.reserve(0), *self.graphed.addresses)
         if valid != self._valid:
             self._valid, self._graphs = valid, {}
             self._capture = self._new_capture() if self._new_capture else None
@@ -104,7 +104,7 @@ class DeviceTree(Drafter):
             self._graphs[kind, width, siblings] = self._capture(partial(self._pass, state, kind, width, siblings))[0]
         return bool(missing)
 
-    def grow(self, state: TreeState, grown: TreePlan, kind: LawKind) -> None:
+    def grow(self, state: TreeBuffers, grown: TreePlan, kind: SamplingKind) -> None:
         """Enqueue a whole tree's passes."""
         for width, siblings in grown.passes:
             if self._capture is not None:
@@ -112,37 +112,38 @@ class DeviceTree(Drafter):
             else:
                 self._pass(state, kind, width, siblings)
 
-    def _pass(self, state: TreeState, kind: LawKind, width: int, siblings: int) -> None:
+    def _pass(self, state: TreeBuffers, kind: SamplingKind, width: int, siblings: int) -> None:
         """One pass, and siblings drawn after each of its rows."""
         token_ids, steps, slots, stop, mask = state.rows(width)
-        logits = self.seat.branch(token_ids, state.start, steps, slots, stop, mask)
-        targets, law = state.targets(width, siblings), self.seat.law(kind, state.dials)
-        if kind.by_draws:
-            found = law.best(logits, state.noise_of(steps, kind), siblings)
+        logits = self.graphed.branch(token_ids, state.start, steps, slots, stop, mask)
+        targets, token_probs = state.targets(width, siblings), self.graphed.token_probs(kind, state.parameters)
+        if kind.coupled:
+            found = token_probs.best(logits, state.noise_of(steps, kind), siblings)
             state.put(targets.reshape(-1), found.t().reshape(-1), None)
         else:
-            chance = self.seat.chance(state.numbers_of(targets))
-            drawn = siblings_on_tensors(law.distributions(logits), siblings, chance, replacing=self.host.replacing)
-            for rank, (tokens, laws) in enumerate(drawn):
-                state.put(targets[rank], tokens, laws)
+            chance = self.graphed.chance(state.numbers_of(targets))
+            drawn = siblings_on_tensors(token_probs.distributions(logits), siblings, chance,
+                                        replacing=self.host.replacing)
+            for rank, (tokens, probs) in enumerate(drawn):
+                state.put(targets[rank], tokens, probs)
         if self._same is not None and not kind.greedy:
             self._same(state.tokens)
         state.done()
 
-    def _draft(self, state: TreeState, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> Draft:
+    def _draft(self, state: TreeBuffers, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> Draft:
         nodes, parents = grown.living(tokens, sampler.stop)
-        laws: Sequence[Tensor | None] = [None] * len(nodes)
-        if not sampler.by_draws:
+        probs: Sequence[Tensor | None] = [None] * len(nodes)
+        if not sampler.coupled:
             whole = len(nodes) == len(tokens)
-            laws = (state.laws[: len(tokens)].clone() if whole
-                    else state.laws[torch.tensor(nodes, device=state.laws.device)]).unbind()
+            probs = (state.probs[: len(tokens)].clone() if whole
+                    else state.probs[torch.tensor(nodes, device=state.probs.device)]).unbind()
         chain = parents == list(range(-1, len(parents) - 1))
-        return Draft([tokens[node] for node in nodes], list(laws), [self.tier] * len(nodes),
+        return Draft([tokens[node] for node in nodes], list(probs), [self.tier] * len(nodes),
                      parents=[] if chain else parents)
 
     def _tell(self, context: Sequence[int], grown: TreePlan, tokens: Sequence[int]) -> None:
         """The cache what it holds now."""
-        on = self.seat.on
+        on = self.graphed.on
         pending, before = context[on.length :], on.num_staged
         root = before + len(pending) - 1
         slot = {-1: root} | {node: root + 1 + order for order, node in enumerate(grown.run)}

@@ -15,22 +15,28 @@ reviewed strictly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 
-def drafted_laws(token_ids: Tensor, laws: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    """[n, V]: the law of each of token_ids [n], one-hot where it was not drawn; like [.., V]: device and type."""
-    found = torch.zeros(len(laws), like.shape[-1], dtype=like.dtype, device=like.device)
-    if any(law is not None for law in laws):
-        found = torch.stack([found[0] if law is None else law.to(like) for law in laws])
-    one_hot = torch.tensor([law is None for law in laws], dtype=like.dtype, device=like.device)
-    return found.scatter_add_(1, token_ids[:, None], one_hot[:, None])
+class LenientReview:
+    """A ``speculation.verifier.Review``. lenience: above 1."""
+
+    def __init__(self, lenience: float) -> None:
+        self.lenience = lenience
+
+    def probs(self, drafted: Tensor, target: Tensor) -> Tensor:
+        return lenient_probs(drafted, target, self.lenience)
+
+    def draws(self, token_ids: Tensor, own_draws: Tensor, logits: Tensor) -> Tensor:
+        return lenient_draws(token_ids, own_draws, logits, self.lenience)
 
 
-def lenient_laws(drafted: Tensor, target: Tensor, lenience: float) -> Tensor:
+def review_of(lenience: float) -> LenientReview | None:
+    return LenientReview(lenience) if lenience > 1.0 else None
+
+
+def lenient_probs(drafted: Tensor, target: Tensor, lenience: float) -> Tensor:
     """s of each position, [n + 1, V]: drafted [n, V] is q, target [n + 1, V] is p; behind the draft it stays p."""
     p = target[:-1]
     passed = torch.minimum(drafted, lenience * p)

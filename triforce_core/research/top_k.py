@@ -2,7 +2,8 @@
 scores highest in the whole context. It reads every key to know them, so it saves no time at all: it is
 the upper bound on what a selection of so many tokens could be accepted for, never a way to draft.
 
-Like ``IndexedCache`` it lives in the full cache's buffers, this tier's staged tokens behind the committed ones.
+Like ``IndexedRetrievalCache`` it lives in the full cache's buffers, this tier's staged tokens behind the committed
+ones.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from torch import Tensor
 
 from ..kv_cache.base import KVView
 from ..kv_cache.full import FullCache
-from ..kv_cache.shared_buffers import LodgingCache
+from ..kv_cache.shared_buffers import SharedBufferCache
 
 
-class TopKCache(LodgingCache):
+class TopKCache(SharedBufferCache):
     """All that ``full`` has committed; a view asks attention for the ``budget`` best slots of each query head."""
 
+    chooses_ahead = False
     capturable = False  # the kernels that take a length on the device know no such rule
 
     def __init__(self, full: FullCache, *, budget: int) -> None:
@@ -43,6 +45,10 @@ class TopKCache(LodgingCache):
     def select(self, mass: Tensor) -> None:
         """Nothing is chosen before a query comes: ``sync``."""
         self.sync()
+
+    def choose(self, mass: Tensor) -> None:
+        """Never called: see ``chooses_ahead``."""
+        raise NotImplementedError
 
     def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
         return replace(super().stage(layer, k, v), top_k=self.budget)

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..drafters.graph_buffers import LoopState
-from ..sampling import LawKind, Sampler
+from ..drafters.graph_buffers import GraphBuffers
+from ..sampling import Sampler, SamplingKind
 from .tree_schedule import Bounds, TreePlan
 
 _PASS, _STARTS, _HEAD = 0, 1, 3  # the next pass; position and slot of the root
-_DIALS = 3
+_PARAMETERS = 3
 
 
-class TreeState:
+class TreeBuffers:
     """Plain tensors: every method but ``load``, ``write`` and ``read`` may be captured."""
 
     def __init__(self, bounds: Bounds, vocabulary: int, device: torch.device) -> None:
@@ -30,16 +30,16 @@ class TreeState:
                 return torch.zeros(shape, dtype=dtype, device=device)
 
             self._book = numbers(_HEAD + bounds.nowhere + 1)
-            self._odds = numbers(_DIALS + bounds.size + 1, dtype=torch.float64)
+            self._odds = numbers(_PARAMETERS + bounds.size + 1, dtype=torch.float64)
             self._places, self._steps, self._slots = numbers(3, count, rows).unbind()
             self._stops = numbers(count)
             self._targets = numbers(count, bounds.siblings, rows)
             self._masks = numbers(count, rows, bounds.columns, dtype=torch.bool)
-        self._laws: Tensor | None = None
+        self._probs: Tensor | None = None
         self._noise: Tensor | None = None
         self._pass = self._book[_PASS : _PASS + 1]
         self.start, self.tokens = self._book[_STARTS:_HEAD], self._book[_HEAD:]
-        self.dials, self._numbers = self._odds[:_DIALS], self._odds[_DIALS:]
+        self.parameters, self._numbers = self._odds[:_PARAMETERS], self._odds[_PARAMETERS:]
         self._sent: list[tuple[Tensor, Tensor]] = []
         self._plan: TreePlan | None = None
 
@@ -55,12 +55,12 @@ class TreeState:
     def write(self, context: Sequence[int], start: tuple[int, int], sampler: Sampler, levels: int) -> None:
         """Begin a draft after ``context``. The host does not wait."""
         book = torch.tensor([0, *start, *context[len(context) - self.bounds.reread :]])
-        odds = torch.tensor(sampler.dials(self._vocabulary), dtype=torch.float64)
-        if not sampler.by_draws:  # one for each drafted token, in its order
+        odds = torch.tensor(sampler.parameters(self._vocabulary), dtype=torch.float64)
+        if not sampler.coupled:  # one for each drafted token, in its order
             assert self._plan is not None
             odds = torch.cat((odds, sampler.chance.numbers(len(self._plan.parents))))
         self._sent = [(book, self._book), (odds, self._odds)]
-        if sampler.by_draws and not sampler.kind.greedy:
+        if sampler.coupled and not sampler.kind.greedy:
             self._sent.append((sampler.noise(len(context), levels, self._vocabulary), self.noise))
         self.rewrite()
 
@@ -73,21 +73,21 @@ class TreeState:
         return self._noise
 
     @property
-    def laws(self) -> Tensor:
+    def probs(self) -> Tensor:
         """[n + 1, V]: of drafted tokens, and of nobody's; made when it is first asked for."""
-        if self._laws is None:
+        if self._probs is None:
             with torch.inference_mode(False):
-                self._laws = torch.zeros(self.bounds.size + 1, self._vocabulary, device=self._device)
-        return self._laws
+                self._probs = torch.zeros(self.bounds.size + 1, self._vocabulary, device=self._device)
+        return self._probs
 
-    def follow(self, loop: LoopState, kind: LawKind) -> None:
+    def follow(self, loop: GraphBuffers, kind: SamplingKind) -> None:
         """Begin a draft after what ``loop`` has written. May be captured."""
         count, size = loop.count, self.bounds.size
         self._pass.zero_()
         self.start.copy_(loop.starts[0] + count)
         self.tokens[: self.bounds.reread].copy_(loop.newest(self.bounds.reread))
-        self.dials.copy_(loop.dials)
-        if not kind.by_draws:
+        self.parameters.copy_(loop.parameters)
+        if not kind.coupled:
             self._numbers[:size].copy_(loop.numbers_of_round()[:size])
         elif not kind.greedy:
             self.noise.copy_(loop.noise_of(count + torch.arange(self.bounds.depth, device=count.device), kind))
@@ -115,10 +115,10 @@ class TreeState:
         token_ids = self.tokens.index_select(0, places).clamp_min(0)
         return token_ids, steps, slots, self._stops.index_select(0, self._pass), mask
 
-    def noise_of(self, steps: Tensor, kind: LawKind) -> Tensor:
+    def noise_of(self, steps: Tensor, kind: SamplingKind) -> Tensor:
         """[m, V] for drawing what follows each of steps [m]; greedy reads none."""
         if kind.greedy:
-            return self.dials
+            return self.parameters
         return self.noise.index_select(0, steps.clamp_min(0))
 
     def targets(self, width: int, siblings: int) -> Tensor:
@@ -129,11 +129,11 @@ class TreeState:
         """float64, as many: the chance that each is drawn by."""
         return self._numbers.index_select(0, targets.reshape(-1) - self.bounds.reread)
 
-    def put(self, targets: Tensor, tokens: Tensor, laws: Tensor | None) -> None:
+    def put(self, targets: Tensor, tokens: Tensor, probs: Tensor | None) -> None:
         """tokens [m], and the laws [m, V] that they were drawn from."""
         self.tokens.index_copy_(0, targets, tokens)
-        if laws is not None:
-            self.laws.index_copy_(0, targets - self.bounds.reread, laws)
+        if probs is not None:
+            self.probs.index_copy_(0, targets - self.bounds.reread, probs)
 
     def done(self) -> None:
         """The pass is."""

@@ -12,7 +12,7 @@ from time import perf_counter
 
 from torch import Tensor
 
-from ..drafters.model import MAX_FORCED, QUOTE, ModelOnCache
+from ..drafters.model import MAX_GUIDED, QUOTE, ModelOnCache
 from ..events import RankCount
 from ..sampling import Sampler
 from ..speculation import staged
@@ -59,12 +59,12 @@ class TreeDrafter(Drafter):
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         """num_draft_tokens: levels at most."""
         started = perf_counter()
-        forced = sampler.forced(context, MAX_FORCED)
-        draft = Draft(forced, [None] * len(forced), [QUOTE] * len(forced))
+        guided = sampler.guided(context, MAX_GUIDED)
+        draft = Draft(guided, [None] * len(guided), [QUOTE] * len(guided))
         self._open = None
-        if len(forced) < num_draft_tokens and not (forced and forced[-1] in sampler.stop):
-            draft = self._grown([*context, *forced], draft, num_draft_tokens - len(forced), sampler)
-            self._open = len(context) + len(forced), len(forced), draft
+        if len(guided) < num_draft_tokens and not (guided and guided[-1] in sampler.stop):
+            draft = self._grown([*context, *guided], draft, num_draft_tokens - len(guided), sampler)
+            self._open = len(context) + len(guided), len(guided), draft
         self._seconds += perf_counter() - started
         return draft
 
@@ -78,13 +78,13 @@ class TreeDrafter(Drafter):
 
     def _grown(self, context: list[int], begun: Draft, levels: int, sampler: Sampler) -> Draft:
         """``begun``, which ends ``context``, and the tree behind it."""
-        tokens, laws, origins = list(begun.token_ids), list(begun.laws), list(begun.origins)
+        tokens, probs, sources = list(begun.token_ids), list(begun.probs), list(begun.sources)
         parents, root = list(range(-1, len(tokens) - 1)), len(tokens) - 1
 
-        def add(token: int, law: Tensor | None, origin: str, parent: int) -> None:
+        def add(token: int, token_probs: Tensor | None, origin: str, parent: int) -> None:
             tokens.append(token)
-            laws.append(law)
-            origins.append(origin)
+            probs.append(token_probs)
+            sources.append(origin)
             parents.append(parent)
 
         def tails() -> list[list[int]]:
@@ -102,10 +102,10 @@ class TreeDrafter(Drafter):
                          [len(kinds[kind]) for _, kind in growing], sampler, replacing=self.replacing)
             below = []
             for (node, kind), family in zip(growing, drawn, strict=True):
-                for child, token, law in zip(kinds[kind], family.token_ids, family.laws, strict=False):
+                for child, token, token_probs in zip(kinds[kind], family.token_ids, family.probs, strict=False):
                     if levels and kinds[child + 1] and token not in sampler.stop:
                         below.append((len(tokens), child + 1))
-                    add(token, law, self.tier, node)
+                    add(token, token_probs, self.tier, node)
             if sampler.masks is not None:
                 below = [(self._follow(node, tails()[node - root], context, add, sampler, tokens), kind)
                          for node, kind in below]
@@ -113,7 +113,7 @@ class TreeDrafter(Drafter):
             new = _unstaged([node for node, _ in below], parents, places)
             if not below or len(new) > self.model.room:
                 chain = parents == list(range(-1, len(parents) - 1))
-                return Draft(tokens, laws, origins, parents=[] if chain else parents)
+                return Draft(tokens, probs, sources, parents=[] if chain else parents)
             first = self.model.num_staged
             places |= {node: first + number for number, node in enumerate(new)}
             logits = self.model.grow([tokens[node] for node in new], [places[parents[node]] for node in new],
@@ -124,7 +124,7 @@ class TreeDrafter(Drafter):
     def _follow(node: int, tail: list[int], context: list[int], add: Callable[[int, None, str, int], None],
                 sampler: Sampler, tokens: list[int]) -> int:
         """Behind ``node`` what the document forces there; -> the last of it, or ``node``."""
-        for token in sampler.forced([*context, *tail], MAX_FORCED):
+        for token in sampler.guided([*context, *tail], MAX_GUIDED):
             add(token, None, QUOTE, node)
             node = len(tokens) - 1
         return node
@@ -145,7 +145,7 @@ class TreeDrafter(Drafter):
         families = draft.families
         for true in context[start:]:
             kept = next((node for node in families[row] if draft.token_ids[node] == true), None)
-            drawn = [node for node in families[row] if draft.origins[node] == self.tier]
+            drawn = [node for node in families[row] if draft.sources[node] == self.tier]
             for rank, node in enumerate(drawn):
                 tested, accepted = self._fresh.get(rank, (0, 0))
                 self._fresh[rank] = tested + 1, accepted + (node == kept)

@@ -14,36 +14,36 @@ import torch
 from torch import Tensor
 
 from ..device.stage_clock import StageClock
-from ..drafters.graph_buffers import REREAD, LoopState, Tally, Written
-from ..drafters.graph_model import Seat
+from ..drafters.graph_buffers import REREAD, GraphBuffers, Tally, Written
+from ..drafters.graph_model import GraphModel
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..events import RankCount, TierCount
 from ..model.graphs import Capture
-from ..sampling import LawKind, Sampler
+from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
 from ..speculation.verifier import reject_tree_on_tensors
 from .device_tree import DeviceTree
-from .tree_buffers import TreeState
+from .tree_buffers import TreeBuffers
 from .tree_schedule import TreePlan
 from .tree_tables import TreeTables
 
 
-class TreeLoop(Drafter):
+class TreeRunner(Drafter):
     """Takes the place of the drafter it is given, on the same models and caches. That one still writes where masks are
     at work (verbatim quoting)."""
 
     def __init__(self, host: HierarchicalDrafter, capture: Callable[[], Capture] | None = None,
                  same: Callable[[Tensor], Tensor] | None = None) -> None:
-        """host: over a ``DeviceTree``. capture, same: as for ``DeviceLoop``."""
+        """host: over a ``DeviceTree``. capture, same: as for ``GraphRunner``."""
         assert isinstance(host.drafter, DeviceTree)
         self.host, self.trees, self.tier = host, host.drafter, host.tier
-        self._middle = Seat(host.model, 1)
+        self._intermediate = GraphModel(host.model, 1)
         self._new_capture, self._same = capture, same
-        self._state: LoopState | None = None
+        self._state: GraphBuffers | None = None
         self._tables: TreeTables | None = None
         self._history = torch.empty(0)  # int64 [rounds, 2, N]: drafted tokens, and which were kept
-        self._graphs: dict[tuple[LawKind, int], tuple[Callable[[], None], Callable[[], None]]] = {}
+        self._graphs: dict[tuple[SamplingKind, int], tuple[Callable[[], None], Callable[[], None]]] = {}
         self._valid: tuple[object, ...] = ()  # what captured rounds are good for
         self._capture: Capture | None = None
         self._clock = StageClock(host.model.device)
@@ -53,11 +53,11 @@ class TreeLoop(Drafter):
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         if sampler.masks is not None or not self.host.gamma1:
             return self.host.propose(context, num_draft_tokens, sampler)
-        small, middle = self.trees.seat, self._middle
+        small, middle = self.trees.graphed, self._intermediate
         grown_in, grown = self.trees.planned(self.host.gamma1)
         most = grown_in.bounds.depth + 1  # tokens of a round
-        free = min(seat.cache.room - (len(context) - seat.on.length) - ahead
-                   for seat, ahead in ((small, grown.slots), (middle, grown_in.bounds.size + 1)))
+        free = min(graphed.cache.room - (len(context) - graphed.on.length) - ahead
+                   for graphed, ahead in ((small, grown.slots), (middle, grown_in.bounds.size + 1)))
         wanted = min(num_draft_tokens, free - most)
         if wanted < 1 or len(context) < REREAD:
             return Draft()
@@ -73,31 +73,31 @@ class TreeLoop(Drafter):
         self._tell(context, emitted, tally.last, len(set(last).intersection(grown.run)))
         ends = [i + 1 for i, token in enumerate(emitted) if token in sampler.stop]
         count = ends[0] if ends else len(emitted)
-        laws: Sequence[Tensor | None] = [None] * count if sampler.by_draws else state.laws[:count].clone().unbind()
-        origins = [self.trees.tier if below else self.tier for below in written.kept[:count]]
-        return Draft(emitted[:count], list(laws), origins)
+        probs: Sequence[Tensor | None] = [None] * count if sampler.coupled else state.probs[:count].clone().unbind()
+        sources = [self.trees.tier if below else self.tier for below in written.kept[:count]]
+        return Draft(emitted[:count], list(probs), sources)
 
-    def _begin(self, context: Sequence[int], wanted: int, most: int, sampler: Sampler, grown_in: TreeState,
-               grown: TreePlan) -> LoopState:
+    def _begin(self, context: Sequence[int], wanted: int, most: int, sampler: Sampler, grown_in: TreeBuffers,
+               grown: TreePlan) -> GraphBuffers:
         """Everything the rounds read, in its place; captured, if these rounds were not."""
         bounds, room, kind = grown_in.bounds, wanted + most, sampler.kind
-        starts = [self.trees.seat.begin(context, room + grown.slots),
-                  self._middle.begin(context, room + bounds.size + 1)]
+        starts = [self.trees.graphed.begin(context, room + grown.slots),
+                  self._intermediate.begin(context, room + bounds.size + 1)]
         if self._tables is None or self._tables.rows != bounds.size + 1 or self._tables.depth != bounds.depth:
             self._tables, self._state = TreeTables(bounds, self.host.model.device), None
         tables, state = self._tables, self._state
         if state is None or not state.holds(room):
             # Numbers of a round: one to draw and one to test each token with, and one for the token that follows.
-            state = self._state = LoopState(room, tables.rows, self._middle.model.config.vocab_size,
+            state = self._state = GraphBuffers(room, tables.rows, self._intermediate.model.config.vocab_size,
                                             self.host.model.device)
             with torch.inference_mode(False):
                 self._history = torch.zeros(room, 2, tables.rows, dtype=torch.int64, device=self.host.model.device)
         grown_in.load(grown)
         tables.load(grown)
         state.write(context, starts, sampler, room)
-        seats = (self.trees.seat, self._middle)
+        seats = (self.trees.graphed, self._intermediate)
         valid = (state, tables, grown_in,
-                 *(place for seat in seats for place in (seat.model.rope.reserve(0), *seat.addresses)))
+                 *(place for graphed in seats for place in (graphed.model.rope.reserve(0), *graphed.addresses)))
         if valid != self._valid:
             self._valid, self._graphs = valid, {}
             self._capture = self._new_capture() if self._new_capture else None
@@ -112,7 +112,7 @@ class TreeLoop(Drafter):
             state.rewrite()  # capturing has run a round
         return state
 
-    def _round(self, state: LoopState, grown_in: TreeState, grown: TreePlan, kind: LawKind) -> None:
+    def _round(self, state: GraphBuffers, grown_in: TreeBuffers, grown: TreePlan, kind: SamplingKind) -> None:
         if self._capture is not None:
             begin, check = self._graphs[kind, _ranks(grown)]
             begin()
@@ -126,7 +126,7 @@ class TreeLoop(Drafter):
             self._check(state, grown_in, kind, _ranks(grown))
         self._clock.mark(self.tier)
 
-    def _check(self, state: LoopState, grown_in: TreeState, kind: LawKind, ranks: int) -> None:
+    def _check(self, state: GraphBuffers, grown_in: TreeBuffers, kind: SamplingKind, ranks: int) -> None:
         """One pass over the retrieved part reviews the tree; what it makes of it is what the round writes."""
         tables = self._tables
         assert tables is not None
@@ -134,16 +134,16 @@ class TreeLoop(Drafter):
         drafted = torch.where(tables.exists, grown_in.tokens[first : first + tables.rows], -1)
         token_ids = torch.cat((state.newest(1), drafted[:-1].clamp_min(0)))
         start, below = state.starts[-1] + state.count, state.starts[0, 1:] + state.count
-        logits = self._middle.branch(token_ids, start, tables.steps, tables.every, tables.stop, tables.mask)
-        law, target = self._middle.law(kind, state.dials), None
-        if kind.by_draws:
-            own = law.draws(logits, state.noise_of(state.count + tables.steps, kind))
+        logits = self._intermediate.branch(token_ids, start, tables.steps, tables.every, tables.stop, tables.mask)
+        token_probs, target = self._intermediate.token_probs(kind, state.parameters), None
+        if kind.coupled:
+            own = token_probs.draws(logits, state.noise_of(state.count + tables.steps, kind))
             path, row = shape.walk((drafted >= 0) & (drafted == own.index_select(0, tables.parents)))
             token = own.index_select(0, row)
         else:
-            target = law.distributions(logits)
-            chance = self._middle.chance(state.numbers_of_round()[size:])
-            decided, residuals = reject_tree_on_tensors(drafted, shape, grown_in.laws, target, chance)
+            target = token_probs.distributions(logits)
+            chance = self._intermediate.chance(state.numbers_of_round()[size:])
+            decided, residuals = reject_tree_on_tensors(drafted, shape, grown_in.probs, target, chance)
             path, row = shape.walk(decided)
             token = chance.pick(residuals.index_select(0, row)[0])
         verdict = torch.cat((path.long(), row, token))
@@ -154,19 +154,20 @@ class TreeLoop(Drafter):
         accepted = path.sum(0, keepdim=True)
         way = torch.zeros_like(tables.ahead).index_add_(0, tables.depths, path * (tables.every + 1)) - 1
         kept, there = way.clamp_min(0), way >= 0  # by level; beyond the path nothing moves
-        self._close_ranks(self.trees.seat, below, torch.where(there, tables.slots.index_select(0, kept), tables.ahead))
-        self._close_ranks(self._middle, start[1:], torch.where(there, kept + 1, tables.ahead))
+        slots = torch.where(there, tables.slots.index_select(0, kept), tables.ahead)
+        self._close_ranks(self.trees.graphed, below, slots)
+        self._close_ranks(self._intermediate, start[1:], torch.where(there, kept + 1, tables.ahead))
         written = torch.cat((drafted.index_select(0, kept), token))
         written = torch.where(state.ramp(len(written)) < accepted, written, token)
-        laws = None if target is None else target.index_select(0, torch.cat((torch.zeros_like(row), kept + there)))
+        probs = None if target is None else target.index_select(0, torch.cat((torch.zeros_like(row), kept + there)))
         refused = drafted.index_select(0, tables.children[0].index_select(0, row)) >= 0
-        state.emit(written, accepted, laws, tested=accepted + refused)
+        state.emit(written, accepted, probs, tested=accepted + refused)
 
-    def _close_ranks(self, seat: Seat, root: Tensor, source: Tensor) -> None:
+    def _close_ranks(self, graphed: GraphModel, root: Tensor, source: Tensor) -> None:
         """Slots ``source`` [D], counted from the root's [1], to those right behind it."""
         assert self._tables is not None
         source, target = root + source, root + self._tables.ahead
-        for buffers in seat.cache.layers:
+        for buffers in graphed.cache.layers:
             buffers.rearrange(source, target)
 
     def _learn(self, tally: Tally, grown: TreePlan, emitted: Sequence[int], sampler: Sampler) -> list[int]:
@@ -188,7 +189,7 @@ class TreeLoop(Drafter):
     def _tell(self, context: Sequence[int], emitted: Sequence[int], last: int, run: int) -> None:
         """The caches what they hold now. last: drafted tokens that the last round kept, the first ``run`` of which have
         been through the small model."""
-        small, middle = self.trees.seat.on, self._middle.on
+        small, middle = self.trees.graphed.on, self._intermediate.on
         seen = len(emitted) - 1 - last + run
         small.staged_elsewhere([*context[small.length :], *emitted[:seen]])
         middle.staged_elsewhere([*context[middle.length :], *emitted[:-1]])

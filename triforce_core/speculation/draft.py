@@ -29,17 +29,17 @@ class Draft:
     """
 
     token_ids: list[int] = field(default_factory=list)
-    laws: list[Tensor | None] = field(default_factory=list)
-    origins: list[str] = field(default_factory=list)
-    givers: list[str] = field(default_factory=list)
+    probs: list[Tensor | None] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    proposers: list[str] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
-    sureness: list[float] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        assert len(self.token_ids) == len(self.laws) == len(self.origins)
-        assert not self.givers or len(self.givers) == len(self.token_ids)
+        assert len(self.token_ids) == len(self.probs) == len(self.sources)
+        assert not self.proposers or len(self.proposers) == len(self.token_ids)
         assert not self.parents or len(self.parents) == len(self.token_ids)
-        assert not self.sureness or len(self.sureness) == len(self.token_ids)
+        assert not self.confidence or len(self.confidence) == len(self.token_ids)
 
     @property
     def families(self) -> list[list[int]]:
@@ -64,8 +64,8 @@ class Draft:
         if count >= len(self.token_ids):
             return self
         if not self.parents:
-            return Draft(self.token_ids[:count], self.laws[:count], self.origins[:count], self.givers[:count],
-                         sureness=self.sureness[:count])
+            return Draft(self.token_ids[:count], self.probs[:count], self.sources[:count], self.proposers[:count],
+                         confidence=self.confidence[:count])
         return self._only([i for i, depth in enumerate(staged.depths(self.parents)) if depth < count])
 
     def smaller(self, size: int) -> Draft:
@@ -74,14 +74,14 @@ class Draft:
 
     def _only(self, nodes: Sequence[int]) -> Draft:
         number = {old: new for new, old in enumerate(nodes)} | {-1: -1}
-        return Draft([self.token_ids[i] for i in nodes], [self.laws[i] for i in nodes],
-                     [self.origins[i] for i in nodes], [self.givers[i] for i in nodes] if self.givers else [],
+        return Draft([self.token_ids[i] for i in nodes], [self.probs[i] for i in nodes],
+                     [self.sources[i] for i in nodes], [self.proposers[i] for i in nodes] if self.proposers else [],
                      [number[self.parents[i]] for i in nodes] if self.parents else [],
-                     [self.sureness[i] for i in nodes] if self.sureness else [])
+                     [self.confidence[i] for i in nodes] if self.confidence else [])
 
-    def given_by(self, tier: str) -> list[str]:
+    def proposed_by(self, tier: str) -> list[str]:
         """For each token, the tier under which what becomes of it counts. tier: of the drafter that proposed it."""
-        return self.givers or [tier] * len(self.token_ids)
+        return self.proposers or [tier] * len(self.token_ids)
 
 
 @dataclass(frozen=True, slots=True)

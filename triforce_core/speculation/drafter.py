@@ -11,13 +11,15 @@ from .draft import Draft
 
 # Asked between the steps of one draft whether another is to follow. Of what is drafted so far: how sure its tier was of
 # each token that was not forced, and how many tokens there are; and how many steps are under way already.
-GoesOn = Callable[[Sequence[float], int, int], bool]
+KeepGoing = Callable[[Sequence[float], int, int], bool]
 
 
 class Drafter(ABC):
     """Guesses tokens after a context. A drafter may be a table, a model, or a whole round (``hierarchical``)."""
 
     tier: str  # the name its tokens are counted under
+    tells_confidence = False  # whether its drafts may end where their tier is no longer sure of them: ``configure``
+    runs_on_graphs = False  # its rounds need no host, and may be captured
 
     @abstractmethod
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
@@ -36,6 +38,19 @@ class Drafter(ABC):
     @abstractmethod
     def reset(self) -> None:
         """As new: nothing is known of any context."""
+
+    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:  # noqa: B027  # few have lengths
+        """For the drafts that follow. gamma1: tokens of the lowest tier per pass of the tier above it, where there are
+        two. keep_going: asked between the steps of a draft; None: as many tokens as are asked for. A wrapper passes it
+        on."""
+
+    def begin(self, num_draft_tokens: int) -> int:
+        """A round is to draft so many tokens; -> how many to ask for."""
+        return num_draft_tokens
+
+    def prepare(self, context: Sequence[int], num_draft_tokens: int, samplers: Sequence[Sampler]) -> None:  # noqa: B027
+        """Capture what drafts of up to so many tokens after ``context`` run, with choices as these samplers make them,
+        where it can be and is not. What is not captured runs as usual, which takes longer."""
 
     def odds(self, context: Sequence[int]) -> float:
         """The share of its tokens that it expects to be accepted after ``context``; 0 where it cannot tell before it

@@ -16,7 +16,7 @@ from ..events import TierCount
 from ..sampling import Sampler, chances
 from .draft import Draft, Verdict
 from .drafter import Drafter
-from .verifier import verify
+from .verifier import Review, verify
 
 
 class CachedModel(Protocol):
@@ -45,31 +45,31 @@ class Round:
 
     draft: Draft
     verdict: Verdict
-    laws: list[Tensor | None]
+    probs: list[Tensor | None]
     verify_milliseconds: float
     chances: list[tuple[float, list[tuple[int, float]]]] = field(default_factory=list)
 
     @property
-    def origins(self) -> list[str]:
+    def sources(self) -> list[str]:
         """Who wrote each emitted token."""
-        return [*(self.draft.origins[node] for node in self.verdict.path), self.verdict.own]
+        return [*(self.draft.sources[node] for node in self.verdict.path), self.verdict.own]
 
-    def counts(self, givers: Sequence[str]) -> list[TierCount]:
+    def counts(self, proposers: Sequence[str]) -> list[TierCount]:
         """What was tested and accepted, by tier; givers: each drafted token's, in order. Siblings count as one."""
         totals: dict[str, list[int]] = {}
         for i, node in enumerate([*self.verdict.path, *self.verdict.refused[:1]]):
-            count = totals.setdefault(givers[node], [0, 0])
+            count = totals.setdefault(proposers[node], [0, 0])
             count[0] += 1
             count[1] += i < self.verdict.num_accepted
         return [TierCount(tier, tested, accepted) for tier, (tested, accepted) in totals.items()]
 
 
 def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_draft_tokens: int, sampler: Sampler,
-              most: int | None = None, alternatives: int = 0, lenience: float = 1.0,
-              meanwhile: Callable[[], None] | None = None) -> Round:
+              most: int | None = None, alternatives: int = 0, review: Review | None = None,
+              overlap: Callable[[], None] | None = None) -> Round:
     """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles.
 
-    most: tokens of one path of a draft, if that is limited (drafters may overshoot). lenience: see ``verify``.
+    most: tokens of one path of a draft, if that is limited (drafters may overshoot). review: see ``verify``.
     meanwhile: called once the pass is under way, before its verdict is waited for."""
     draft = drafter.propose(context, num_draft_tokens, sampler) if num_draft_tokens > 0 else Draft()
     if most is not None:
@@ -78,11 +78,11 @@ def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_
         draft = draft.smaller(model.room - 1)
     started = perf_counter()
     logits = model.logits(context, draft.token_ids, draft.parents)
-    if meanwhile is not None:
-        meanwhile()
-    verdict, laws = verify(draft, logits, context, sampler, lenience)
+    if overlap is not None:
+        overlap()
+    verdict, probs = verify(draft, logits, context, sampler, review)
     rows = [0, *(node + 1 for node in verdict.path)]  # the one that each emitted token was decided by
     asked = chances(logits[rows], verdict.token_ids, alternatives) if alternatives else []
     # The verdict's own last token has not been through the model: the next pass begins with it.
     model.keep(len(context), verdict.path)
-    return Round(draft, verdict, laws, (perf_counter() - started) * 1e3, asked)
+    return Round(draft, verdict, probs, (perf_counter() - started) * 1e3, asked)

@@ -20,7 +20,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..research.lenience import drafted_laws, lenient_draws, lenient_laws
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 from .draft import Draft, Verdict
 from .staged_tensors import OnDevice
@@ -30,6 +29,29 @@ class Rows(Protocol):
     """The verifying model's distributions [V]: row 0 after the context, row i + 1 after drafted token i."""
 
     def __getitem__(self, row: int) -> Tensor: ...
+
+
+class Review(Protocol):
+    """What a tier that only drafts may put in the place of the exact review of a chain. Its tokens then have the
+    probabilities that it says, and the tier above is told those, so that the target's stay exact."""
+
+    def probs(self, drafted: Tensor, target: Tensor) -> Tensor:
+        """[n + 1, V] that the draft, of ``drafted`` [n, V], is tested against, in the place of ``target``."""
+        ...
+
+    def draws(self, token_ids: Tensor, own_draws: Tensor, logits: Tensor) -> Tensor:
+        """Coupled: int64 [n + 1], what counts as the tier's own draws [n + 1] over token_ids [n]."""
+        ...
+
+
+def drafted_probs(token_ids: Tensor, probs: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    """[n, V]: what each of token_ids [n] was drawn from, one-hot where it was not drawn; like [.., V]: device and
+    type."""
+    found = torch.zeros(len(probs), like.shape[-1], dtype=like.dtype, device=like.device)
+    if any(row is not None for row in probs):
+        found = torch.stack([found[0] if row is None else row.to(like) for row in probs])
+    one_hot = torch.tensor([row is None for row in probs], dtype=like.dtype, device=like.device)
+    return found.scatter_add_(1, token_ids[:, None], one_hot[:, None])
 
 
 class RowsOnDemand:
@@ -48,26 +70,26 @@ class RowsOnDemand:
 
 
 def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler,
-           lenience: float = 1.0) -> tuple[Verdict, list[Tensor | None]]:
-    """logits [n + 1, V]: the verifying model's, after ``context`` and after each drafted token.
-    lenience: above 1 the tokens have another law than the model's (see ``lenience``), for a tier that only drafts.
+           review: Review | None = None) -> tuple[Verdict, list[Tensor | None]]:
+    """logits [n + 1, V]: the verifying model's, after ``context`` and after each drafted token. review: of a tier that
+    only drafts; None: the exact one. Chains alone have another: siblings are reviewed exactly.
 
-    Returns the verdict and the law of each of its tokens (what a tier above needs as its draft's ``laws``)."""
+    Returns the verdict and the distribution of each of its tokens (a tier above needs it as its draft's ``probs``)."""
     assert len(logits) == len(draft.token_ids) + 1
-    lenient = lenience > 1.0 and bool(draft.token_ids) and not draft.parents
-    drafted = torch.tensor(draft.token_ids if lenient else [], dtype=torch.int64, device=logits.device)
-    if sampler.by_draws:
+    own_review = review if draft.token_ids and not draft.parents else None
+    drafted = torch.tensor(draft.token_ids if own_review else [], dtype=torch.int64, device=logits.device)
+    if sampler.coupled:
         own = sampler.draws(logits, context, draft.token_ids, draft.tails)
-        if lenient:
+        if own_review is not None:
             drawn = torch.tensor(own, device=logits.device)
-            own = sampler.same(lenient_draws(drafted, drawn, logits, lenience).tolist())
+            own = sampler.same(own_review.draws(drafted, drawn, logits).tolist())
         verdict = agree(draft, own)
         return verdict, [None] * len(verdict.token_ids)
     target: Rows
     if logits.is_cuda or not draft.parents:
         target = whole = sampler.distributions(logits, context, draft.token_ids, draft.tails)
-        if lenient:
-            target = whole = lenient_laws(drafted_laws(drafted, draft.laws, whole), whole, lenience)
+        if own_review is not None:
+            target = whole = own_review.probs(drafted_probs(drafted, draft.probs, whole), whole)
     else:
         target = RowsOnDemand(draft, logits, context, sampler)
     if logits.is_cuda:  # each decision on the host would wait for the device
@@ -98,7 +120,7 @@ def reject(draft: Draft, target: Rows, chance: Chance) -> Verdict:
     while True:
         kept, p = None, target[row]
         for number, node in enumerate(families[row]):
-            token, q = draft.token_ids[node], draft.laws[node]
+            token, q = draft.token_ids[node], draft.probs[node]
             p = p / p.sum() if number else p
             if q is None:
                 q_token, residual = 1.0, p.clone()
@@ -123,12 +145,12 @@ def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
     """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
     n = len(draft.token_ids)
     tokens = torch.tensor(draft.token_ids, dtype=torch.int64, device=target.device)
-    laws = drafted_laws(tokens, draft.laws, target)
+    probs = drafted_probs(tokens, draft.probs, target)
     if not draft.parents:
-        accepted, own = same(torch.cat(reject_on_tensors(tokens, laws, target, chance)).tolist())
+        accepted, own = same(torch.cat(reject_on_tensors(tokens, probs, target, chance)).tolist())
         return Verdict([*draft.token_ids[:accepted], own], list(range(accepted)), [accepted] if accepted < n else [])
     shape = OnDevice.of(tuple(draft.parents), target.device)
-    decided, residuals = reject_tree_on_tensors(tokens, shape, laws, target, chance)
+    decided, residuals = reject_tree_on_tensors(tokens, shape, probs, target, chance)
     found, row = shape.walk(decided)
     *kept, token = same(torch.cat((found.long(), chance.pick(residuals.index_select(0, row)[0]))).tolist())
     path = [node for node in range(n) if kept[node]]
@@ -141,21 +163,21 @@ def agree_on_tensors(drafted: Tensor, own_draws: Tensor) -> Tensor:
     return (drafted == own_draws[:-1]).long().cumprod(0).sum(0, keepdim=True)
 
 
-def reject_on_tensors(drafted: Tensor, laws: Tensor, target: Tensor, chance: TensorChance) -> tuple[Tensor, Tensor]:
+def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: TensorChance) -> tuple[Tensor, Tensor]:
     """``reject`` without the host: drafted [n] from laws [n, V] against target [n + 1, V].
 
     -> how many are kept and the token that follows them, both int64 [1]. Every test is made, also those behind the
     first refusal; they are independent of it and nobody asks how they went."""
     at = drafted[:, None]
-    kept = chance.happens((target[:-1].gather(1, at) / laws.gather(1, at)).squeeze(1).clamp_max(1.0))
+    kept = chance.happens((target[:-1].gather(1, at) / probs.gather(1, at)).squeeze(1).clamp_max(1.0))
     accepted = kept.long().cumprod(0).sum(0, keepdim=True)
-    residuals = torch.cat(((target[:-1] - laws).clamp_min(0.0), target[-1:]))
+    residuals = torch.cat(((target[:-1] - probs).clamp_min(0.0), target[-1:]))
     weights, p = residuals.index_select(0, accepted)[0], target.index_select(0, accepted)[0]
     # p = q up to rounding: a refusal there has probability zero but for the last bit.
     return accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))
 
 
-def reject_tree_on_tensors(drafted: Tensor, shape: OnDevice, laws: Tensor, target: Tensor,
+def reject_tree_on_tensors(drafted: Tensor, shape: OnDevice, probs: Tensor, target: Tensor,
                            chance: TensorChance) -> tuple[Tensor, Tensor]:
     """``reject`` of a tree, all families side by side: drafted [n] from laws [n, V] against target [n + 1, V]; -1 for
     what was not drafted.
@@ -164,7 +186,7 @@ def reject_tree_on_tensors(drafted: Tensor, shape: OnDevice, laws: Tensor, targe
     all its children are refused. As in ``reject_on_tensors``, every test is made."""
     odds, residuals = target.new_zeros(len(drafted)), target.clone()
     for nodes, rows in shape.by_rank:
-        p, q, token = residuals[rows], laws[nodes], drafted[nodes]
+        p, q, token = residuals[rows], probs[nodes], drafted[nodes]
         there, at = token >= 0, token.clamp_min(0)[:, None]
         odds[nodes] = torch.where(there, (p.gather(1, at) / q.gather(1, at)).squeeze(1).clamp_max(1.0), 0.0)
         left = (p - q).clamp_min(0.0)

@@ -17,28 +17,28 @@ _FADING = 0.97  # of what is known, with every round: texts change
 _TRUST = 12.0  # tests that a row's doubt counts for, as it was hoped to be and as the whole table has moved since
 _STEADY = 0.5  # refusals that the hoped level of all doubts counts for
 
-Doubts = tuple[float, ...]  # by row, least sure first: the share of tokens that is refused
+ErrorRates = tuple[float, ...]  # by row, least sure first: the share of tokens that is refused
 
 
-class Confidence:
+class Calibration:
     """Of tokens that were really drafted; forced ones are always right and never told."""
 
-    def __init__(self, hoped: Doubts) -> None:
+    def __init__(self, hoped: ErrorRates) -> None:
         assert len(hoped) == len(_EDGES) + 1
         self._hoped = hoped
         self._tested, self._refused = [0.0] * len(hoped), [0.0] * len(hoped)
 
-    def learn(self, sureness: Sequence[float], num_tested: int, num_accepted: int) -> None:
+    def learn(self, confidence: Sequence[float], num_tested: int, num_accepted: int) -> None:
         """One round's: of each token, and how many of them were tested and accepted, from the first."""
         self._tested = [_FADING * count for count in self._tested]
         self._refused = [_FADING * count for count in self._refused]
-        for number, sure in enumerate(sureness[:num_tested]):
+        for number, sure in enumerate(confidence[:num_tested]):
             row = bisect_right(_EDGES, sure)
             self._tested[row] += 1
             self._refused[row] += number >= num_accepted
 
     @property
-    def doubts(self) -> Doubts:
+    def error_rates(self) -> ErrorRates:
         """By row."""
         expected = sum(doubt * count for doubt, count in zip(self._hoped, self._tested, strict=True))
         level = (sum(self._refused) + _STEADY) / (expected + _STEADY)
@@ -46,6 +46,6 @@ class Confidence:
                      for doubt, tested, refused in zip(self._hoped, self._tested, self._refused, strict=True))
 
 
-def survival(doubts: Doubts, sureness: Sequence[float]) -> float:
+def survival(error_rates: ErrorRates, confidence: Sequence[float]) -> float:
     """The chance that all of these are right."""
-    return prod(1.0 - doubts[bisect_right(_EDGES, sure)] for sure in sureness)
+    return prod(1.0 - error_rates[bisect_right(_EDGES, sure)] for sure in confidence)

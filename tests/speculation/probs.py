@@ -9,7 +9,7 @@ from speculation.toy import Settling, TableModel, enumerate_exactly, total_varia
 from triforce_core.config import SamplingParams
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelDrafter
-from triforce_core.drafters.prompt_lookup import NGramDrafter, TextIndex
+from triforce_core.drafters.prompt_lookup import PromptLookupDrafter, TextIndex
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.round import speculate
 
@@ -26,20 +26,20 @@ def models(vocabulary: int = 3) -> tuple[TableModel, TableModel, TableModel]:
     return target, retrieval, TableModel(vocabulary, 3, like=target, blend=0.2)
 
 
-def tiers(retrieval: TableModel, small: TableModel, gamma1: int, *, leaves_forced: bool = False):
-    below = ModelDrafter(Settling(small), leaves_forced=leaves_forced)
+def tiers(retrieval: TableModel, small: TableModel, gamma1: int, *, leaves_guided: bool = False):
+    below = ModelDrafter(Settling(small), leaves_guided=leaves_guided)
     return HierarchicalDrafter(Settling(retrieval), below, gamma1)
 
 
-def ngrams() -> NGramDrafter:
-    return NGramDrafter(TextIndex(TEXT))
+def ngrams() -> PromptLookupDrafter:
+    return PromptLookupDrafter(TextIndex(TEXT))
 
 
-def proven_ngrams() -> NGramDrafter:
+def proven_ngrams() -> PromptLookupDrafter:
     """Copies that have been right so often that they may write alone."""
     copies = ngrams()
     for kind in range(8):
-        copies._gate.learn(kind, 40, 36)
+        copies._estimator.learn(kind, 40, 36)
     return copies
 
 
@@ -54,20 +54,20 @@ def completed(target, params, rounds: dict, length: int, masks=None, start=START
 
     Every round starts from a true context, so by induction the whole text has the target's law if and only if
     this equals it."""
-    sampler, law = Sampler(params, masks=masks), {}
+    sampler, token_probs = Sampler(params, masks=masks), {}
     waiting = list(rounds.items())
     while waiting:
         tokens, probability = waiting.pop()
         if len(tokens) >= length:
-            law[tokens[:length]] = law.get(tokens[:length], 0.0) + probability
+            token_probs[tokens[:length]] = token_probs.get(tokens[:length], 0.0) + probability
             continue
         context = [*start, *tokens]
         row = sampler.distributions(target.logits(context, ()), context)[0].tolist()
         waiting.extend(((*tokens, token), probability * p) for token, p in enumerate(row) if p > 0)
-    return law
+    return token_probs
 
 
-def plain_law(target, params, length: int, masks=None, start=START) -> dict:
+def plain_probs(target, params, length: int, masks=None, start=START) -> dict:
     return completed(target, params, {(): 1.0}, length, masks, start)
 
 
@@ -80,7 +80,7 @@ def deviation(target, drafter, gamma2, params, masks=None, start=None) -> float:
     length = max(map(len, rounds))
     assert length >= min(gamma2, 2)  # the drafts were really tested
     return total_variation(completed(target, params, rounds, length, masks, start),
-                           plain_law(target, params, length, masks, start))
+                           plain_probs(target, params, length, masks, start))
 
 
 class OnTensors:
@@ -108,7 +108,7 @@ class EvenAfterTwo:
     def prior(self, context, draft):
         return [None] * (len(draft) + 1)
 
-    def forced(self, context, limit):
+    def guided(self, context, limit):
         return [0][:limit] if context[-1] == 2 else []
 
 

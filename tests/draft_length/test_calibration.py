@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from triforce_core.draft_length.acceptance import Acceptance, Hopes
-from triforce_core.draft_length.confidence import Confidence, survival
-from triforce_core.draft_length.controller import Choice, Controller, RoundSeen, Ways
+from triforce_core.draft_length.acceptance import Acceptance, Prior
+from triforce_core.draft_length.calibration import Calibration, survival
+from triforce_core.draft_length.controller import Candidates, Selection, Controller, RoundSeen
 from triforce_core.draft_length.costs import Costs, Curve
 
 HOPED = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005)
@@ -24,10 +24,10 @@ class Patches:
         self._period, self._easy, self._odds, self._told = easy + hard, easy, chance, told
         self._chance, self._place = random.Random(seed), 0
 
-    def round(self, choice: Choice) -> tuple[int, float, RoundSeen]:
+    def round(self, choice: Selection) -> tuple[int, float, RoundSeen]:
         sure: list[float] = []
-        while len(sure) < choice.gamma2 and (choice.goes_on is None or not sure
-                                             or choice.goes_on(sure, len(sure), 0)):
+        while len(sure) < choice.gamma2 and (choice.keep_going is None or not sure
+                                             or choice.keep_going(sure, len(sure), 0)):
             sure.append(self._sure(self._place + len(sure)))
         count, accepted = len(sure), 0
         while accepted < count and self._right(self._place + accepted):
@@ -38,11 +38,11 @@ class Patches:
                          verifying, 1.0, sure)
         return accepted + 1, drafting + verifying + 1.0, seen
 
-    def rate(self, lengths: Choice | Controller, tokens: int) -> float:
+    def rate(self, lengths: Selection | Controller, tokens: int) -> float:
         """Tokens per millisecond."""
         written, spent = 0, 0.0
         while written < tokens:
-            more, milliseconds, seen = self.round(lengths if isinstance(lengths, Choice) else lengths.next())
+            more, milliseconds, seen = self.round(lengths if isinstance(lengths, Selection) else lengths.next())
             if isinstance(lengths, Controller):
                 lengths.learn(seen)
             written, spent = written + more, spent + milliseconds
@@ -59,47 +59,47 @@ class Patches:
 
 
 def controller(*, confident: bool = True, hope: float = 0.9) -> Controller:
-    return Controller(COSTS, Ways((0,), LENGTHS, True, True), Acceptance(Hopes(hope)), clocks=False,
-                      confidence=Confidence(HOPED) if confident else None)
+    return Controller(COSTS, Candidates((0,), LENGTHS, True, True), Acceptance(Prior(hope)), clocks=False,
+                      calibration=Calibration(HOPED) if confident else None)
 
 
 def test_what_is_hoped_holds_until_something_was_seen():
-    known = Confidence(HOPED)
-    assert known.doubts == pytest.approx(HOPED)
+    known = Calibration(HOPED)
+    assert known.error_rates == pytest.approx(HOPED)
     assert survival(HOPED, [0.2, 0.6, 0.99]) == pytest.approx(0.7 * 0.94 * 0.995)
     assert survival(HOPED, []) == 1.0
 
 
 def test_a_row_that_is_seen_often_is_known_by_itself():
-    known = Confidence(HOPED)
+    known = Calibration(HOPED)
     for number in range(200):
         known.learn([0.99, 0.2], 2, 1 if number % 2 else 2)
-    assert known.doubts[0] == pytest.approx(0.5, abs=0.1) and known.doubts[-1] < 0.01
+    assert known.error_rates[0] == pytest.approx(0.5, abs=0.1) and known.error_rates[-1] < 0.01
 
 
 def test_what_is_refused_anywhere_raises_all_doubts():
-    known = Confidence(HOPED)
+    known = Calibration(HOPED)
     for _ in range(10):
         known.learn([0.95], 1, 0)
-    assert known.doubts[0] > 2 * HOPED[0] or known.doubts[0] == 1.0
-    assert all(now > before for now, before in zip(known.doubts, HOPED, strict=True))
+    assert known.error_rates[0] > 2 * HOPED[0] or known.error_rates[0] == 1.0
+    assert all(now > before for now, before in zip(known.error_rates, HOPED, strict=True))
 
 
 def test_what_was_not_tested_teaches_nothing():
-    known, less = Confidence(HOPED), Confidence(HOPED)
+    known, less = Calibration(HOPED), Calibration(HOPED)
     known.learn([0.99, 0.2, 0.99, 0.99], 2, 1)
     less.learn([0.99, 0.2], 2, 1)
-    assert known.doubts == less.doubts
+    assert known.error_rates == less.error_rates
 
 
 def test_drafts_end_where_the_text_gets_hard_and_beat_every_fixed_length():
-    best = max(Patches(20, 6, 0.2).rate(Choice(0, length), 20_000) for length in LENGTHS)
+    best = max(Patches(20, 6, 0.2).rate(Selection(0, length), 20_000) for length in LENGTHS)
     blind = Patches(20, 6, 0.2).rate(controller(confident=False), 20_000)
     assert Patches(20, 6, 0.2).rate(controller(), 20_000) > 1.2 * max(best, blind)
 
 
 def test_sureness_that_tells_nothing_costs_little():
-    best = max(Patches(9, 3, 0.3, told=False).rate(Choice(0, length), 20_000) for length in LENGTHS)
+    best = max(Patches(9, 3, 0.3, told=False).rate(Selection(0, length), 20_000) for length in LENGTHS)
     assert Patches(9, 3, 0.3, told=False).rate(controller(), 20_000) > 0.93 * best
 
 
@@ -114,14 +114,14 @@ def test_steps_under_way_are_reckoned_with():
     made = controller()
     for _ in range(60):
         made.learn(Patches(20, 6, 0.2).round(made.next())[2])
-    goes_on = made.next().goes_on
-    assert goes_on is not None
-    ends = [next(n for n in range(1, 200) if not goes_on([0.8] * n, n, under_way)) for under_way in (0, 1, 8)]
+    keep_going = made.next().keep_going
+    assert keep_going is not None
+    ends = [next(n for n in range(1, 200) if not keep_going([0.8] * n, n, under_way)) for under_way in (0, 1, 8)]
     assert ends[0] >= ends[1] >= ends[2] and ends[0] > ends[2]
 
 
 def test_where_the_longest_draft_costs_nothing_it_is_always_made():
     cheap = replace(COSTS, plain=1000.0, verify=Curve(((1, 1000.0), (33, 1001.0))))
-    made = Controller(cheap, Ways((0,), LENGTHS, True, True), Acceptance(Hopes(0.9)), clocks=False,
-                      confidence=Confidence(HOPED))
-    assert made.next().goes_on is None and made.next().gamma2 == max(LENGTHS)
+    made = Controller(cheap, Candidates((0,), LENGTHS, True, True), Acceptance(Prior(0.9)), clocks=False,
+                      calibration=Calibration(HOPED))
+    assert made.next().keep_going is None and made.next().gamma2 == max(LENGTHS)

@@ -1,0 +1,287 @@
+"""The tiers that draft for one document, and what they need before, between and after the rounds of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from torch import Tensor
+
+from ..device.side_stream import SideStream
+from ..device.stage_clock import StageClock
+from ..draft_length.controller import Selection
+from ..drafters.model import ModelOnCache
+from ..kv_cache.cross_model import CrossModelCache
+from ..kv_cache.full import FullCache
+from ..sampling import Sampler
+from ..speculation.drafter import Drafter, NoDrafter
+from .attention_report import AttentionMass
+from .draft_model import mark
+from .loading import Loaded
+from .plan import Plan
+from .warm_up_passes import any_width, questions
+
+COPY_LENGTHS = (8, 16, 32)  # of direct copies, where each is a captured pass of its own
+_ROOM_TO_ASK = 49  # tokens that a small model's first draft reads at most, see ``DraftPrefill``
+
+
+class ChosenCache(Protocol):
+    """A part of the full cache, chosen by scores (``kv_cache.retrieval_*`` are the usual ones)."""
+
+    chooses_ahead: bool  # ``choose`` may run while tokens are staged
+
+    def select(self, mass: Tensor) -> None:
+        """Hold what has the most mass [layers, H, chunks], and be level with the full cache."""
+        ...
+
+    def choose(self, mass: Tensor) -> None: ...
+
+    def sync(self) -> None:
+        """Be level with the full cache; staged tokens are dropped."""
+        ...
+
+
+@dataclass(slots=True)
+class PipelineParts:
+    """What ``build.Parts`` made. tiers: the drafter without direct copies; drafter: with them. scores: of chunks, from
+    the newest observed pass; None: nothing is known yet. own_scores: they are no plain attention mass."""
+
+    drafter: Drafter = field(default_factory=NoDrafter)
+    tiers: Drafter = field(default_factory=NoDrafter)
+    draft: ModelOnCache | None = None
+    cross_model: CrossModelCache | None = None
+    newest: ModelOnCache | None = None  # the target over a streaming cache
+    reviewer: ModelOnCache | None = None  # the target over ``part``
+    part: ChosenCache | None = None
+    agree: Callable[[Sequence[int]], None] = lambda context: None  # tells prompt lookup of a context
+    scores: Callable[[], Tensor | None] = lambda: None
+    own_scores: bool = False
+    drafts_trees: bool = False  # for the full cache
+    tree_size: int = 0
+
+
+class PlainPipeline:
+    """Plain decoding: nothing drafts."""
+
+    def __init__(self, plan: Plan, observer: AttentionMass) -> None:
+        self.plan, self.observer = plan, observer
+        self.drafter: Drafter = NoDrafter()
+
+        self.tiers: Drafter = self.drafter  # without direct copies
+
+    drafts = False
+    measures_next_round = False
+    profile_key: tuple[str, str] | None = None
+
+    def serves(self, plan: Plan) -> bool:
+        """Whether it is what ``plan`` would be built to. The reason counts the context's tokens, and both verifiers
+        verify the same drafts: another one needs no other caches, and no other graphs."""
+        return replace(self.plan, why=plan.why, verifier=plan.verifier) == plan
+
+    def reset(self) -> None:
+        """Before a question's prompt is read: forget the last one's."""
+
+    def start(self, context: list[int], *, marks: bool = True) -> None:
+        """Before the first round of a question: its prompt but for the last token is in the full cache, and in the
+        small model's own where that attends chunks. marks: whether it does so in this answer; else it attends the
+        newest tokens."""
+
+    def preparations(self, context: list[int], samplers: Sequence[Sampler], *,
+                     quoting: bool) -> list[Callable[[], object]]:
+        """After ``start``, each to be called in order: what rounds will run is captured where it is not, so that no
+        answer waits for a capture, or for a kernel to be compiled. What is staged on the way is forgotten.
+
+        samplers: one for each kind of choices that answers may make, none of them an answer's own. quoting: answers
+        may be held to the document's words."""
+        return []
+
+    def time_choice(self) -> float:
+        """Choose chunks now; milliseconds."""
+        return 0.0
+
+    def forget(self) -> None:
+        """What is told of rounds: those before belong to no answer."""
+
+    def begin(self, choice: Selection) -> int:
+        """Before each round; -> tokens to ask for."""
+        return 0
+
+    def overlap(self, told: Callable[[Tensor], None]) -> None:
+        """An observed pass is under way."""
+
+    def after_round(self) -> None:
+        """The full cache has committed a round."""
+
+    def milliseconds(self) -> dict[str, float]:
+        """Of the choice that the last round's drafts were made with; clears it. Waits for nothing."""
+        return {}
+
+
+class Pipeline(PlainPipeline):
+    """The drafters of one document's session, made once for a plan, and how each question starts them."""
+
+    drafts = True
+
+    def __init__(self, loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, observer: AttentionMass,
+                 parts: PipelineParts) -> None:
+        """observer: of the full passes that choose."""
+        super().__init__(plan, observer)
+        self.parts, self._full, self._target, self._shard = parts, full, loaded.target, loaded.shard
+        self.drafter, self.tiers = parts.drafter, parts.tiers
+        self._streams = full.cache.streams
+        self._marks = self._observes = True
+        self._rounds = 0
+        self._ran_any_width = False
+        self._clock = StageClock(loaded.target.device)
+        self._side_stream = SideStream(loaded.target.device)
+        self._chosen: Tensor | None = None  # scores that the next drafts' chunks were chosen by, ahead of their round
+        self._spent: dict[str, float] = {}
+
+    @property
+    def profile_key(self) -> tuple[str, str] | None:  # type: ignore[override]
+        """What passes and steps take their time from: where keys and values lie, and the tiers. None: measured costs
+        do not last."""
+        cache, tiers = self._full.cache, self.plan.tiers_key
+        layers, here = cache.num_layers, cache.resident_layers
+        place = "all on the device" if here == layers else f"{here} of {layers} layers on the device"
+        return None if tiers is None else (place, tiers)
+
+    def reset(self) -> None:
+        self.drafter.reset()
+        self._rounds = 0
+
+    def start(self, context: list[int], *, marks: bool = True) -> None:
+        parts, plan = self.parts, self.plan
+        self._marks, self._chosen = marks, None
+        self._side_stream.join()
+        if parts.cross_model is not None and not marks:
+            parts.cross_model.truncate(0)  # what the last answer's rounds chose
+        if parts.draft is not None and parts.cross_model is None:
+            parts.draft.start(context, plan.sinks, plan.window)
+        if parts.newest is not None:
+            parts.newest.start(context, plan.sinks, plan.newest)
+        parts.agree(context)
+        self._choose()
+        self._clock.clear()  # no round's time
+
+    def preparations(self, context: list[int], samplers: Sequence[Sampler], *,
+                     quoting: bool) -> list[Callable[[], object]]:
+        plan, parts = self.plan, self.parts
+        observers: list[AttentionMass | None] = [self.observer, *([None] if plan.refresh_every > 1 else [])]
+        steps: list[Callable[[], object]] = [
+            partial(self._target.prepare, self._full.cache, drafted + 1, observer, tree=parts.drafts_trees)
+            for drafted in self._draft_lengths() for observer in observers]
+        steps += [partial(self._target.prepare, self._full.cache, copied + 1, self.observer)
+                  for copied in (COPY_LENGTHS if plan.direct else ())]
+        models = [on for on in (parts.draft, parts.reviewer or parts.newest) if on is not None]
+        if quoting:
+            # A pass that streams its cache takes about as long as compiling does.
+            whole = None if self._streams or self._ran_any_width else self._full
+            self._ran_any_width = True
+            steps += any_width(whole, models, plan.chunk_size, self.observer.shown.mass_rows)
+        steps += [partial(on.model.capture_wanted, on.cache) for on in (self._full, *models)]
+        if parts.cross_model is not None and parts.draft is not None:
+            steps += questions(parts.draft, _ROOM_TO_ASK)
+        # The longest first: buffers that grow for it would take shorter ones' captures along.
+        return steps + [partial(self._prepare_drafts, context, samplers, gamma1)
+                        for gamma1 in sorted(plan.lengths.gamma1s, reverse=True)]
+
+    def _draft_lengths(self) -> list[int]:
+        """Of drafts that the full cache may be given, copies and quotations aside."""
+        lengths = self.plan.lengths
+        if self.parts.drafts_trees:
+            return [self.parts.tree_size]
+        beyond = max(lengths.gamma1s) if self.plan.has_intermediate else 0
+        early = self.tiers.tells_confidence and len(lengths.gamma2s) > 1
+        ends = range(1, lengths.longest + 1) if early else lengths.gamma2s
+        return sorted({end + more for end in ends for more in range(beyond + 1)} | ({0} if lengths.may_rest else set()))
+
+    def _prepare_drafts(self, context: list[int], samplers: Sequence[Sampler], gamma1: int) -> None:
+        if self.tiers.runs_on_graphs:
+            self.tiers.configure(gamma1, None)
+            self.tiers.prepare(context, self.plan.lengths.longest, samplers)
+
+    def forget(self) -> None:
+        self.after_round()
+        for told in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes, self.drafter.ranks,
+                     self.milliseconds):
+            told()
+
+    def milliseconds(self) -> dict[str, float]:
+        spent, self._spent = self._spent, {}
+        return spent
+
+    def begin(self, choice: Selection) -> int:
+        self._observes = choice.observed
+        if choice.gamma2:
+            self.tiers.configure(choice.gamma1, choice.keep_going)
+        return self.drafter.begin(choice.gamma2)
+
+    @property
+    def measures_next_round(self) -> bool:  # type: ignore[override]
+        """Whether the next full pass should report attention mass."""
+        due = self._observes and (self._rounds + 1) % self.plan.refresh_every == 0
+        return self.observer.sees_all or due
+
+    def time_choice(self) -> float:
+        self._choose()
+        return sum(self._clock.read().values())
+
+    def overlap(self, told: Callable[[Tensor], None]) -> None:
+        """An observed pass is under way: tell its mass [layers, H, chunks], and choose chunks by it before its verdict
+        is known, where a choice is an index.
+
+        The host has nothing else to do then, and the device little: after the verdict it would wait for both."""
+        mass, part = self.observer.latest, self.parts.part
+        if mass is None:
+            return
+        told(mass)
+        if part is not None and part.chooses_ahead and not self.parts.own_scores:
+            with self._side_stream:
+                self._chosen = self._scores()
+                if self._chosen is not None:
+                    part.choose(self._chosen)
+
+    def after_round(self) -> None:
+        """The full cache has committed a round: choose chunks anew if it is time."""
+        self._rounds += 1
+        self._spent = self._clock.read()  # of the choice before: the pass after it is done
+        if self._observes and self._rounds % self.plan.refresh_every == 0:
+            self._choose()
+
+    def _choose(self) -> None:
+        """By what the newest observed pass attended."""
+        part, cross_model = self.parts.part, self.parts.cross_model
+        chosen, self._chosen = self._chosen, None
+        if chosen is not None:
+            self._side_stream.join()
+        if self._streams and part is not None:  # chosen layer by layer while that pass ran; level with it since
+            part.sync()
+            part = None
+        if cross_model is None and part is None:
+            return
+        self._clock.start()
+        scores = self._scores() if chosen is None else chosen
+        if cross_model is not None and self._marks and scores is not None:
+            mark(cross_model, scores, self._shard)
+        elif cross_model is not None:
+            cross_model.sync()
+        if part is not None:
+            self._select(part, scores, chosen is None)
+        self._clock.mark("select")
+
+    def _select(self, part: ChosenCache, scores: Tensor | None, chosen_now: bool) -> None:
+        selection = self.observer.sums if self.observer.sees_all else scores
+        if selection is not None and chosen_now:
+            part.select(selection)
+        else:
+            part.sync()
+
+    def _scores(self) -> Tensor | None:
+        """[layers, H, chunks], None before anything was observed."""
+        scores = self.parts.scores()
+        return None if scores is None else self._target.kernels.look_ahead(scores)
+
+

@@ -1,0 +1,148 @@
+"""The parts of a pipeline that comparisons are about, in the places of the usual ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from ..config import HEAVY_HITTERS
+from ..drafters.hierarchical import HierarchicalDrafter
+from ..drafters.model import ModelDrafter, ModelOnCache
+from ..drafters.prompt_lookup import MOST_COPIED
+from ..engine.attention_report import AttentionMass
+from ..engine.build import Parts, runs_on_graphs
+from ..engine.draft_model import on_streaming
+from ..engine.pipeline import PipelineParts
+from ..errors import ConfigError
+from ..model import Llama
+from ..speculation.drafter import Drafter
+from .accumulated_mass import AccumulatedMass
+from .cascade import with_ngrams
+from .chunk_means import ChunkMeans
+from .device_tree import DeviceTree
+from .heavy_hitter import HeavyHitterCache
+from .lenience import review_of
+from .self_skip import without_some_layers
+from .settings import Compared
+from .top_k import TopKCache
+from .tree_drafter import A_PARTS, SMALL_MODELS, TreeDrafter
+from .tree_runner import TreeRunner
+
+
+class ResearchParts(Parts):
+    """For a plan with a ``Compared``."""
+
+    @property
+    def compared(self) -> Compared:
+        found = self.plan.comparison
+        assert isinstance(found, Compared)
+        return found
+
+    def make(self) -> PipelineParts:
+        made = super().make()
+        made.drafts_trees, made.tree_size = self.compared.verifies_trees, self.compared.trees.size
+        made.own_scores = self._accumulates or self._by_means
+        return made
+
+    @property
+    def _accumulates(self) -> bool:
+        return self.plan.middle_cache in HEAVY_HITTERS
+
+    @property
+    def _by_means(self) -> bool:
+        return self.plan.refresh == "chunk-means" and self.plan.has_intermediate
+
+    def make_observer(self) -> AttentionMass:
+        shown = super().make_observer()
+        if not self._accumulates:
+            return shown
+        kept = self.kept.compared
+        if "accumulated" not in kept:
+            heads = self.loaded.target.config.num_heads
+            kept["accumulated"] = AccumulatedMass(shown, heads, len(self.kept.token_ids))
+        found: AccumulatedMass = kept["accumulated"]
+        found.shown = shown  # another one where chunks have another size
+        return found
+
+    def small(self) -> Llama:
+        if self.compared.self_skip:
+            return without_some_layers(self.loaded.with_weights(self.plan.retrieval_weights))
+        return super().small()
+
+    def add_draft_model(self, made: PipelineParts) -> None:
+        if self.compared.self_skip and self.plan.draft_model:
+            made.draft = on_streaming(self.small(), self.plan.sinks, self.plan.window)
+        else:
+            super().add_draft_model(made)
+
+    def lowest(self, made: PipelineParts) -> Drafter:
+        compared = self.compared
+        if compared.trees.tier == "draft" and made.draft is not None:
+            return self._grow_trees(made.draft, tier="draft")
+        if self.plan.lookup != "off":
+            return with_ngrams(made.draft, self.kept.text(), compared.ngram_tail, review_of(compared.lenience))
+        return super().lowest(made)
+
+    def intermediate(self, model: ModelOnCache, drafter: Drafter, *, follows: bool) -> Drafter:
+        if self.compared.trees.tier == "middle":
+            return self._grow_trees(model, tier=self.plan.middle_cache, follows=follows)
+        return HierarchicalDrafter(model, drafter, self.plan.lengths.gamma1, tier=self.plan.middle_cache,
+                                   follows=follows, review=review_of(self.compared.lenience))
+
+    def chosen_cache(self) -> Any:
+        """Raises ConfigError: not every policy can follow a cache in host memory."""
+        plan, full, kind = self.plan, self.full.cache, self.plan.middle_cache
+        if full.streams and kind != "retrieval":
+            raise ConfigError(f"middle_cache is {kind!r} and the cache is in host memory",
+                              allowed="retrieval, streaming",
+                              remedy="It needs every token's attention, or every key, at hand.")
+        if full.streams and plan.refresh == "chunk-means":
+            raise ConfigError("refresh is 'chunk-means' and the cache is in host memory", allowed="attention",
+                              remedy="Means would have to be read through the link; attention is known anyway.")
+        if self._accumulates:
+            frequencies = self.loaded.target.rope.frequencies if kind == "streaming-h2o" else None
+            return HeavyHitterCache(full, budget=plan.budget, recent=plan.recent, frequencies=frequencies)
+        if kind == "top-k":
+            return TopKCache(full, budget=plan.budget)
+        return super().chosen_cache()
+
+    def longest_draft(self) -> int:
+        copied = self.compared.ngram_tail + MOST_COPIED * (self.plan.lookup != "off")
+        return super().longest_draft() + copied + self.compared.trees.size
+
+    def scores(self) -> Callable[[], Tensor | None]:
+        """By the last query against chunk means, where that is asked for."""
+        if not self._by_means:
+            return super().scores()
+        means, observer = ChunkMeans(self.full.cache, self.plan.chunk_size), self.observer
+
+        def scored() -> Tensor | None:
+            if observer.latest is None:
+                return None
+            means.update()
+            return means.score(observer.queries)
+
+        return scored
+
+    def on_graphs(self, drafter: Drafter, made: PipelineParts) -> Drafter:
+        loaded, trees = self.loaded, self.compared.trees
+        if self.plan.lookup != "off" or not runs_on_graphs(loaded) or self.plan.middle_cache == "top-k":
+            return drafter
+        if isinstance(drafter, HierarchicalDrafter) and isinstance(drafter.drafter, DeviceTree):
+            # Of one pass the review must be: wider ones are not captured.
+            return TreeRunner(drafter, *self.captures()) if trees.size < loaded.target.kernels.max_rows else drafter
+        if trees.kind == "off" and isinstance(drafter, ModelDrafter | HierarchicalDrafter):
+            return super().on_graphs(drafter, made)
+        return drafter
+
+    def _grow_trees(self, model: ModelOnCache, *, tier: str, follows: bool = False) -> Drafter:
+        """follows: see ``TreeDrafter``."""
+        trees = self.compared.trees
+        host = TreeDrafter(model, trees.size, trees.depth, tier=tier, follows=follows,
+                           replacing=trees.kind == "specinfer",
+                           expected=SMALL_MODELS if trees.tier == "draft" else A_PARTS)
+        if not runs_on_graphs(self.loaded) or self.plan.middle_cache == "top-k":
+            return host
+        return DeviceTree(host, *self.captures())

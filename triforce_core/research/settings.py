@@ -1,0 +1,123 @@
+"""What comparisons change in a plan, with every "auto" of theirs decided.
+
+Trees are off unless asked for. On an H200, llama2-7b at 124,868 tokens, Moby Dick, temperature 0: on chip 329 tokens/s
+with TriForce's chains, 291 to 303 with the small model's trees of 6 to 15 (10 of 100 second guesses are right where 72
+first ones are, and the host led each round), 196 with the retrieval tier's trees: a level is a pass of 3.2 ms, in which
+a chain gains two tokens. With the cache in host memory a verification takes 1,080 ms, for 256 guesses as for 32, and
+the retrieval tier's trees write 15.6 tokens/s with 64 guesses on 32 levels, 19.3 with 128.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config import SpeculationConfig
+from ..drafters.prompt_lookup import MOST_COPIED
+from ..engine.plan import Situation, Tiers
+
+# What the caches attend, in words.
+_HELD = {"h2o": "the most attended so far and the newest,",
+         "streaming-h2o": "the most attended so far and the newest, moved together,",
+         "top-k": "an oracle that reads everything for each query's best"}
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    """kind: "off", "sequoia" or "specinfer". tier: who grows them, "draft" (the small model) or "middle" (the model on
+    its part of the cache, and the small model rests); "none". why: a clause fit to show, or empty."""
+
+    kind: str = "off"
+    tier: str = "none"
+    size: int = 0
+    depth: int = 0
+    why: str = ""
+
+    @classmethod
+    def decide(cls, wanted: SpeculationConfig, *, small: bool, middle: bool, offloaded: bool,
+               on_graphs: bool) -> TreeSettings:
+        """small, middle: the tiers that there are. on_graphs: trees are grown without the host."""
+        if wanted.tree in ("auto", "off"):
+            return cls()
+        tier = wanted.tree_tier
+        if tier == "auto":  # a verification over a link is worth many guesses, and only the better tier has them
+            tier = "middle" if middle and (offloaded or not small) else "draft"
+        if not (middle if tier == "middle" else small):
+            who = "no small model" if tier == "draft" else "no middle tier"
+            return cls(why=f"no trees: there is {who} to grow them")
+        alone = tier == "middle" or not middle
+        size, depth = (64, 32) if offloaded and alone else (16, 10) if tier == "middle" else (8, 4)
+        if on_graphs and wanted.tree == "sequoia":  # a tree and the token before it fill one of few widths
+            size, depth = (255, 48) if offloaded and alone else (15, 10) if tier == "middle" else (7, 4)
+        size = size if wanted.tree_size == "auto" else wanted.tree_size
+        depth = min(size, depth if wanted.tree_depth == "auto" else wanted.tree_depth)
+        grower = "the small model" if tier == "draft" else "the part of the cache"
+        what = f"trees of up to {size} guesses on {depth} levels" if wanted.tree == "sequoia" else \
+            f"{max(1, size // depth)} chains of {depth} guesses side by side"
+        return cls(wanted.tree, tier, size, depth, f"{what}, grown by {grower}")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """An ``engine.plan.Comparison``. self_skip: the small model is the target itself, without a part of its layers.
+    lookup: copies are reviewed first, and up to ``ngram_tail`` follow unreviewed. has_middle: of the plan's tiers."""
+
+    self_skip: bool
+    lenience: float
+    lookup: bool
+    ngram_tail: int
+    trees: TreeSettings
+    middle_cache: str
+    has_middle: bool
+
+    @property
+    def rests_draft_model(self) -> bool:
+        return self.trees.tier == "middle"
+
+    @property
+    def gamma1(self) -> int | None:
+        return self.trees.depth if self.trees.tier == "draft" and self.has_middle else None
+
+    @property
+    def gamma2(self) -> int | None:
+        return self.trees.depth if self.trees.kind != "off" and self.gamma1 is None else None
+
+    @property
+    def paced(self) -> bool:
+        return self.trees.kind == "off"
+
+    @property
+    def attends_all(self) -> bool:
+        return self.self_skip
+
+    @property
+    def held(self) -> str:
+        return _HELD.get(self.middle_cache, "")
+
+    @property
+    def why(self) -> str:
+        return self.trees.why
+
+    @property
+    def lasting(self) -> bool:
+        """An oracle reads the whole context."""
+        return self.middle_cache != "top-k"
+
+    @property
+    def verifies_trees(self) -> bool:
+        """Whether drafts for the full cache are trees."""
+        return self.trees.tier == "middle" or (self.trees.tier == "draft" and not self.has_middle)
+
+    def shown(self) -> dict[str, int | float | str | bool]:
+        return {"self_skip": self.self_skip, "lenience": self.lenience, "ngram_tail": self.ngram_tail,
+                "tree": self.trees.kind, "tree_tier": self.trees.tier, "tree_size": self.trees.size,
+                "tree_depth": self.trees.depth}
+
+
+def compare(wanted: SpeculationConfig, tiers: Tiers, at: Situation) -> Compared:
+    trees = TreeSettings.decide(wanted, small=tiers.draft_model, middle=tiers.intermediate, offloaded=at.offloaded,
+                                on_graphs=at.on_graphs)
+    lookup = wanted.ngram == "on" and trees.kind == "off"  # a tree is not reviewed copies
+    small = tiers.draft_model and trees.tier != "middle"
+    tail = wanted.ngram_tail if wanted.ngram_tail != "auto" else MOST_COPIED
+    return Compared(wanted.small_model == "self-skip", wanted.lenience, lookup, tail if lookup and small else 0, trees,
+                    wanted.middle_cache, tiers.intermediate)
