@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import FLAG, flags
 from triforce_core import EngineConfig, SamplingParams, SpeculationConfig, read_document
-from triforce_core import __main__ as cli
-from triforce_core.bench import __main__ as bench
 from triforce_core.documents.document import Document
-from ui import arguments, strings
+from ui import strings
 
 ROOT = Path(__file__).parents[1]
 PDF = ROOT / "assets" / "sample" / "handbook.pdf"
 CHAPTERS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "handbook").glob("*.md"))}
-FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 LEAST_WORDS = 3  # of a piece of an error message: shorter ones are found everywhere
 
 
@@ -50,24 +48,19 @@ def test_it_is_a_whole_book(handbook: Document) -> None:
     assert sum(level == 1 for level, *_ in entries) == sum(text.count("\n## ") for text in CHAPTERS.values())
 
 
-def test_every_command_and_flag_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        arguments.parse(["--help"])
-    helps = {"python app.py": capsys.readouterr().out, "python -m triforce_core.bench": bench._parser().format_help()}
-    for name, command in cli._parser()._subparsers._group_actions[0].choices.items():  # type: ignore[union-attr]
-        helps[f"python -m triforce_core {name}"] = command.format_help()
-    flags = {command: set(FLAG.findall(text)) for command, text in helps.items()}
+def test_every_command_and_flag_exists() -> None:
+    known = flags()
     spans = [span for text in CHAPTERS.values() for span in re.findall(r"`([^`\n]+)`|^(python .+)$", text, re.M)]
     commands = set()
     for span in map("".join, spans):
         if span.startswith("python "):
-            command = max((known for known in flags if f"{span} ".startswith(f"{known} ")), key=len, default="")
+            command = max((each for each in known if f"{span} ".startswith(f"{each} ")), key=len, default="")
             assert command, f"`{span}` is no command"
             commands.add(command)
-            assert set(FLAG.findall(span)) <= flags[command], span
+            assert set(FLAG.findall(span)) <= known[command], span
         else:
-            assert set(FLAG.findall(span)) <= set().union(*flags.values()), span
-    assert commands == set(flags), "a command is missing from the handbook"
+            assert set(FLAG.findall(span)) <= set().union(*known.values()), span
+    assert commands == set(known), "a command is missing from the handbook"
 
 
 def test_settings_and_messages_are_called_by_their_names() -> None:
