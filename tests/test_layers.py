@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +16,18 @@ ROOT = Path(__file__).parents[1]
 CORE = ROOT / "triforce_core"
 FLOORS = [
     {"errors", "events", "config"},  # words: standard library only
-    {"device", "kernels", "sampling", "tokenizer", "vocabulary", "verbatim", "metrics", "flags"},  # the machine
-    {"kv_cache", "documents"},  # memory and text
-    {"model"},
+    {"device", "kernels", "sampling", "tokenizer", "metrics", "flags"},  # the machine
+    {"kv_cache", "documents", "quotes"},  # memory and text
+    {"model", "prompt"},
     {"speculation"},
     {"drafters"},
-    {"tuning"},
+    {"draft_length"},
     {"engine"},
+    {"research"},  # exists to be compared
     {"models"},  # checkpoints on this machine and elsewhere
     {"worker"},  # the engine in its own process
     {"scripted", "remote"},  # engines to talk to in its stead
-    {"research", "bench", "__main__", "__init__"},  # on the roof
+    {"bench", "__main__", "__init__"},  # on the roof
 ]
 FLOOR = {unit: number for number, units in enumerate(FLOORS) for unit in units}
 LIGHT = {"errors", "events", "config", "metrics", "flags"}  # standard library only: the parent process imports them
@@ -88,8 +92,85 @@ def test_the_user_interface_uses_the_front_door(path: Path) -> None:
             assert set(names) <= set(triforce_core.__all__)
 
 
+# What stands for a comparison in code, and the settings' own names and values, which may stand where settings do.
+COMPARISONS = re.compile(r"sequoia|specinfer|h2o|heavy|lenien|cascade|chunk.?means|self[-_]skip|tree_(tier|size|depth)",
+                         re.IGNORECASE)
+NAMES_SETTINGS = {"config", "flags", "bench", "research", "__main__"}
+
+
+def without_prose(path: Path) -> str:
+    """A file's code, without comments and docstrings."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        told = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if told and ast.get_docstring(node):
+            node.body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
+@pytest.mark.parametrize("path", modules(CORE), ids=lambda path: str(path.relative_to(CORE)))
+def test_comparisons_stay_in_their_folder(path: Path) -> None:
+    if unit_of(path) in NAMES_SETTINGS:
+        return
+    assert "research" not in set(core_units(path)), "it is loaded by engine/registry.py where a setting names it"
+    if path.name != "registry.py":
+        assert not COMPARISONS.findall(without_prose(path))
+
+
+def test_the_usual_way_loads_no_comparison(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from pathlib import Path
+from engine.tiny import document, write_model
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.engine.engine import Engine
+root = Path({str(tmp_path)!r})
+engine = Engine(EngineConfig(model=str(write_model(root / "target", layers=1, heads=2, seed=1)),
+                             draft_model=str(write_model(root / "draft", layers=1, heads=2, seed=2)), mode="cpu"))
+list(engine.load())
+list(engine.open_document(document(60)))
+*_, done = engine.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=4), SpeculationConfig(budget=64))
+assert done.stats.engine == "triforce", done.stats.why
+print(*[name for name in sys.modules if name.startswith("triforce_core.research")])
+list(engine.ask("Who?", (), SamplingParams(max_new_tokens=4), SpeculationConfig(budget=64, middle_cache="h2o")))
+print("triforce_core.research" in sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True,
+                          env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
+    assert told.stdout.split("\n")[:2] == ["", "True"]
+
+
+@pytest.mark.parametrize("path", modules(CORE / "engine"), ids=lambda path: path.stem)
+def test_the_engine_asks_for_no_kind(path: Path) -> None:
+    """Of a drafter or a cache: what it needs is in their contracts. Build alone makes them."""
+    kinds = {node.name for folder in ("drafters", "kv_cache", "speculation", "research")
+             for file in modules(CORE / folder) for node in ast.walk(ast.parse(file.read_text()))
+             if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            named = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+            assert not named & kinds, f"line {node.lineno}"
+
+
+LONGEST_FUNCTION, MOST_ATTRIBUTES = 60, 12  # branches: ruff's C901, see pyproject.toml
+
+
+def attributes(of: ast.ClassDef) -> set[str]:
+    return {node.attr for node in ast.walk(of) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Name) and node.value.id == "self"}
+
+
 @pytest.mark.parametrize("path", [*modules(CORE), *modules(ROOT / "ui"), *modules(ROOT / "training"), ROOT / "app.py"],
                          ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_are_short_and_named_for_what_they_hold(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 400
+def test_what_is_large_says_why(path: Path) -> None:
+    """A function over 60 lines, a class over 12 attributes: "# large: REASON" stands on the line above it."""
+    text = path.read_text()
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        large = ((isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                 and (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION)
+                 or (isinstance(node, ast.ClassDef) and len(attributes(node)) > MOST_ATTRIBUTES))
+        if large:
+            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])  # type: ignore[attr-defined]
+            assert lines[first - 2].strip().startswith("# large: "), f"{node.name}, line {node.lineno}"
     assert not {"utils", "util", "common", "helpers", "misc"} & {part.removesuffix(".py") for part in path.parts}

@@ -114,6 +114,7 @@ def prefill(model: Llama, ids: Tensor, chunk: int = 1024) -> tuple[Cache, Tensor
     return [(keys[0][0], values[0][0]) for keys, values in caches], torch.cat(outputs)
 
 
+# large: one answer, step by step
 @torch.no_grad()
 def answer(
     model: Llama, cache: Cache, prompts: Sequence[Sequence[int]], stops: Sequence[int],

@@ -42,6 +42,7 @@ def distances(
     return divergence.flatten(), apart.flatten()
 
 
+# large: one training run, in order
 def distil(options: argparse.Namespace) -> None:
     """Language modelling for a share of the time, then the target's distribution."""
     kinds = schedule.SMALL_DRAFT_KINDS if options.small else schedule.DRAFT_KINDS

@@ -86,6 +86,7 @@ def build_document(
     return [*ids, encoder.end_doc], np.concatenate(spans) if spans else np.empty((0, 2), np.int64), used
 
 
+# large: one evaluation, in order
 def ask_all(
     model: Llama, units: list[Unit], encoder: Encoder, length: int, wanted: int, page: int, group: int, examples: int,
     prior: float,

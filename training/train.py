@@ -170,6 +170,7 @@ class Checks:
         return result
 
 
+# large: one training run, in order
 def train(options: argparse.Namespace) -> None:
     """All phases."""
     kinds = schedule.SMALL_KINDS if options.small else schedule.FULL_KINDS

@@ -77,7 +77,8 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--draft-cache", choices=("auto", "streaming", "cross"), default=_SPECULATION.draft_cache,
                        help="what the small model attends: its newest tokens, or also what the model attended")
     group.add_argument("--lenience", type=float, default=_SPECULATION.lenience, metavar="L",
-                       help="let more pass between drafters, 1 to 100 (default: 1, none); the text keeps its law")
+                       help="let more pass between drafters, 1 to 100 (default: 1, none); the "
+                            "text keeps its distribution")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
     group.add_argument("--pace", choices=("auto", "on", "off"), default=_SPECULATION.pace,
                        help="whether gammas on auto are chosen round by round from measured costs and acceptance")

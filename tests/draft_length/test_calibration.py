@@ -9,7 +9,7 @@ import pytest
 
 from triforce_core.draft_length.acceptance import Acceptance, Prior
 from triforce_core.draft_length.calibration import Calibration, survival
-from triforce_core.draft_length.controller import Candidates, Selection, Controller, RoundSeen
+from triforce_core.draft_length.controller import Candidates, Controller, RoundSeen, Selection
 from triforce_core.draft_length.costs import Costs, Curve
 
 HOPED = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005)

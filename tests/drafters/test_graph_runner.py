@@ -19,6 +19,7 @@ from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
+from triforce_core.research.lenience import review_of
 from triforce_core.sampling import Sampler, SeededChance
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.drafter import Drafter, NoDrafter
@@ -52,7 +53,7 @@ class Tiers:
         if middle:
             self.part = kind(cache, budget=64, recent=16, chunk_size=4)
             host = HierarchicalDrafter(ModelOnCache(TARGET, self.part), small if gamma1 else NoDrafter(), gamma1,
-                                       lenience=lenience)
+                                       review=review_of(lenience))
         self.drafter: Drafter = GraphRunner(host, capture, same) if on_device else host
 
     def draft(self, count: int, sampler: Sampler) -> Draft:

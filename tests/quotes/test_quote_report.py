@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,8 @@ from triforce_core.engine.engine import Engine
 from triforce_core.events import Finished, QuoteEvent
 from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, QuoteFormat
 from triforce_core.prompt.typography import ascii_typography
-from triforce_core.quotes.masks import QuoteReport
 from triforce_core.quotes.matcher import Mark, QuoteConstraint
+from triforce_core.quotes.report import QuoteReport
 from triforce_core.tokenizer import Tokenizer
 
 SENTENCES = ["No.", "He — at last — came…", "“Is it so?” she asked.", "Ölände grüßen 😀 heute.", "He came.",
@@ -97,7 +98,8 @@ def test_the_words_at_the_places_are_the_words_quoted(builder: PromptBuilder, se
     decoder = builder.tokenizer.stream_decoder()
     texts = [decoder.feed(token) for token in answer]
     told, shown = [], []
-    report, in_rounds = QuoteReport(rules, builder, prompt), QuoteReport(rules, builder, prompt)
+    places = partial(builder.quote_places, prompt)
+    report, in_rounds = QuoteReport(rules, places), QuoteReport(rules, places)
     for at in range(len(answer)):
         new = list(report.feed(answer[at : at + 1], texts[at : at + 1]))
         told += new
@@ -148,7 +150,7 @@ def test_an_answer_cut_inside_a_quotation_is_told_as_far_as_it_goes(builder: Pro
     rules = builder.quote_constraint(prompt, "What?", typographic=True)
     assert rules is not None and (builder.quote_format or builder.quote_constraint(prompt, "What?") is None)
     words = builder.tokenizer.encode(" One day")
-    report = QuoteReport(rules, builder, prompt)
+    report = QuoteReport(rules, partial(builder.quote_places, prompt))
     decode = builder.tokenizer.stream_decoder()
     answer = [rules.open_id, *words]
     assert list(report.feed(answer, [decode.feed(token) for token in answer])) == []  # two places are left

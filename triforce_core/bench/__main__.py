@@ -127,6 +127,7 @@ def _parser() -> flags.Parser:
     return parser
 
 
+# large: the steps of one run, in order
 def _bench(given: Namespace) -> dict[str, Any]:
     """Measures, prints tables, returns the JSON object."""
     from .measure import SHORTEST, measure_document, those_that_fit

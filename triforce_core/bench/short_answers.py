@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..worker.client import EngineClient
 
-PLAIN, FAST = "autoregressive", "triforce"
+Kind = Literal["triforce", "autoregressive"]
+PLAIN: Kind = "autoregressive"
+FAST: Kind = "triforce"
 _SPARE = 3  # questions for each answer that is wanted: many answers are too short or too long
 
 
@@ -69,7 +71,7 @@ class Pair:
 
 
 def answer(engine: Engine | EngineClient, question: str, sampling: SamplingParams,
-           kind: Literal["triforce", "autoregressive"]) -> Timed:
+           kind: Kind) -> Timed:
     """Ask once, quotations not held to the document."""
     rounds: list[tuple[int, int, float]] = []
     finished, first, started = None, 0.0, perf_counter()

@@ -10,8 +10,8 @@ all before is right, times what a step brings, is more than drafting earned late
 millisecond, that is the best rule there is, once what was earned is what the rule earns: Dinkelbach's method).
 
 Whether a token is drafted is decided before it is, from rounds that are over and from the tokens before it: what knew
-the token itself would change the text's law. Where chance decides the text depends on the lengths; clocks are then left
-alone, so that a seed fixes the text.
+the token itself would change the text's distribution. Where chance decides the text depends on the lengths; clocks are
+then left alone, so that a seed fixes the text.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class RoundSeen:
-    """What a round did. forced: of each drafted token; below: tested and accepted by a middle tier. sureness: of each
+    """What a round did. guided: of each drafted token; below: tested and accepted by a middle tier. confidence: of each
     token that was not forced, where it was asked for. Milliseconds of drafting, of the full pass, and of all else."""
 
     choice: Selection
@@ -97,6 +97,7 @@ class RoundSeen:
     confidence: Sequence[float] = ()
 
 
+# large: what is known of an answer so far; each number is one of the rules above
 class Controller:
     """For one answer, or several of one kind in a row."""
 
@@ -203,7 +204,7 @@ class Controller:
             wider = (verify.at(rows + tokens * each) - verify.at(rows)) * slowness
             return survival(error_rates, confidence) * known.share**ahead * brings * each > rate * (step + wider)
 
-        # Sureness alone promises too much: what was never seen to hold may take as long as a full pass, if in vain.
+        # Confidence alone promises too much: what was never seen to hold may take as long as a full pass, if in vain.
         reach = min(_BEYOND * choice.gamma2, max([self._plain() / per_row, *(_FARTHER * held for held in self._held)]))
         gamma2 = min(longest, max(min(self._candidates.gamma2s), int(reach)))
         return replace(choice, gamma2=gamma2, keep_going=keep_going)

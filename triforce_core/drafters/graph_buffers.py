@@ -48,6 +48,7 @@ class Written:
         return cls(Tally(0, 0, 0, 0), [], [], [])
 
 
+# large: each is a tensor in fixed memory that captured rounds read or write
 class GraphBuffers:
     """Plain tensors: every method but ``write`` and ``read`` may be captured."""
 

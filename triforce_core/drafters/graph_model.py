@@ -57,7 +57,7 @@ class GraphModel:
         return DrawnChance(numbers, self.model.kernels.pick if self._narrow else None)
 
     def confidence(self, logits: Tensor) -> Tensor:
-        """See sampling.sureness."""
+        """See sampling.confidence."""
         return (self.model.kernels.confidence or confidence)(logits)
 
     def logits(self, token_ids: Tensor, start: Tensor, steps: Tensor, rows: int) -> Tensor:

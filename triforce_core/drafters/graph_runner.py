@@ -31,6 +31,7 @@ from .hierarchical import HierarchicalDrafter
 from .model import ModelDrafter
 
 
+# large: two models, their captured rounds, and the counts that a drafter tells
 class GraphRunner(Drafter):
     """Takes the place of the drafter it is given, on the same models and caches. That one still writes where masks are
     at work (verbatim quoting): which tokens may follow is looked up on the host there, token by token."""

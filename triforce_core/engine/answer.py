@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 
 from ..draft_length.controller import Selection
@@ -20,8 +21,8 @@ from ..events import (
 )
 from ..metrics import answer_stats
 from ..prompt.builder import DocumentPrompt, PromptBuilder
-from ..quotes.masks import QuoteReport
 from ..quotes.matcher import QuoteConstraint
+from ..quotes.report import QuoteReport
 from ..speculation.drafter import Drafter
 from ..speculation.round import Round
 from .attention_report import AttentionReport
@@ -50,7 +51,7 @@ class Answer:
         self._builder, self._document, self._asked, self._plan = builder, document, asked, plan
         self._attended, self._details = attended, details
         self._decoder = builder.tokenizer.stream_decoder(None if constraint is None else constraint.opening)
-        self._report = None if constraint is None else QuoteReport(constraint, builder, document)
+        self._report = None if constraint is None else QuoteReport(constraint, partial(builder.quote_places, document))
         self._texts: list[str] = []
 
     def add(self, choice: Selection, step: Step, drafter: Drafter,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -190,8 +190,7 @@ class Parts:
         """``drafter``, or what takes its place on the device."""
         if self.plan.lookup != "off" or not runs_on_graphs(self.loaded):
             return drafter
-        assert isinstance(drafter, HierarchicalDrafter | ModelDrafter)
-        return GraphRunner(drafter, *self.captures())
+        return GraphRunner(cast("HierarchicalDrafter | ModelDrafter", drafter), *self.captures())
 
     def captures(self) -> tuple[type[CudaCapture] | None, Callable[[Tensor], Tensor] | None]:
         """How drafters that run without the host capture, and how they agree with other ranks' devices."""

@@ -48,6 +48,7 @@ _WORTH_SAVING = 2048  # tokens: shorter documents are read faster than a file is
 _Step = TypeVar("_Step")
 
 
+# large: the loaded model, the open document, and what is kept of both
 class Engine:
     """One loaded model and at most one open document. Not thread-safe but for ``cancel`` and ``facts``.
 

@@ -59,7 +59,7 @@ class PipelineParts:
     scores: Callable[[], Tensor | None] = lambda: None
     own_scores: bool = False
     drafts_trees: bool = False  # for the full cache
-    tree_size: int = 0
+    width: int = 0  # of those
 
 
 class PlainPipeline:
@@ -119,6 +119,7 @@ class PlainPipeline:
         return {}
 
 
+# large: the tiers, and what was chosen for the next round
 class Pipeline(PlainPipeline):
     """The drafters of one document's session, made once for a plan, and how each question starts them."""
 
@@ -192,7 +193,7 @@ class Pipeline(PlainPipeline):
         """Of drafts that the full cache may be given, copies and quotations aside."""
         lengths = self.plan.lengths
         if self.parts.drafts_trees:
-            return [self.parts.tree_size]
+            return [self.parts.width]
         beyond = max(lengths.gamma1s) if self.plan.has_intermediate else 0
         early = self.tiers.tells_confidence and len(lengths.gamma2s) > 1
         ends = range(1, lengths.longest + 1) if early else lengths.gamma2s

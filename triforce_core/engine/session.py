@@ -45,6 +45,7 @@ class Question:
     system: str = ""
 
 
+# large: the document, what is read of it, and what drafts for it
 class Session:
     """A document that has been read into ``full``. Holds no conversation: each question brings its history."""
 

@@ -1,12 +1,12 @@
 """From logits to a distribution, and from a distribution to a token, in Triton: one launch each, without sorting.
 
-Drafts whose rounds run without the host make a law for every token that they try. In torch's own operations that is
-some twenty launches, a sort among them. What top-k and top-p leave is all scores over one bar, so the bar is what is
-searched for, by halving.
+Drafts whose rounds run without the host make a distribution for every token that they try. In torch's own operations
+that is some twenty launches, a sort among them. What top-k and top-p leave is all scores over one bar, so the bar is
+what is searched for, by halving.
 
-Measured on an H200, torch 2.11, top-p 0.9, a law and a token of it, 1 and 3 rows: of 8,192 tokens 22 us (torch 97 and
-138), of 32,000 75 and 79 us (torch 122 and 232), of 128,256 325 and 360 us (torch 194 and 585): a row is one program's,
-so a single wide one is left to torch.
+Measured on an H200, torch 2.11, top-p 0.9, a distribution and a token of it, 1 and 3 rows: of 8,192 tokens 22 us (torch
+97 and 138), of 32,000 75 and 79 us (torch 122 and 232), of 128,256 325 and 360 us (torch 194 and 585): a row is one
+program's, so a single wide one is left to torch.
 
 Letters as in ``sampling``. A program takes one row, in pieces of BLOCK of the vocabulary.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 from .triton_launch import early, follow
 
 MOST = 65_536  # tokens of a vocabulary up to which this is the faster way
-_PIECE = 32_768, 8192  # of the vocabulary, at most, for laws and picks
+_PIECE = 32_768, 8192  # of the vocabulary, at most, for distributions and picks
 
 
 def probs(logits: Tensor, parameters: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def pick(weights: Tensor, numbers: Tensor) -> Tensor:
 
 
 def confidence(logits: Tensor) -> Tensor:
-    """See sampling.sureness."""
+    """See sampling.confidence."""
     m, width = logits.shape
     out = torch.empty(m, dtype=torch.float32, device=logits.device)
     _confidence[(m,)](logits.contiguous(), out, width, **_shape(width, _PIECE[1]), **early(logits.device))

@@ -20,6 +20,7 @@ from .staging import StagingCache
 from .streaming import turn
 
 
+# large: the selection, its sizes and where it lies
 class RetrievalCache(StagingCache):
     """``budget`` tokens of ``full`` per layer and KV head, at the last selection; then those committed since."""
 

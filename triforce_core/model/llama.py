@@ -65,6 +65,7 @@ class _FusedLayer:
     after: Tensor
 
 
+# large: the weights by their names in a checkpoint
 class Llama:
     """A decoder-only transformer; see ``load_model`` for the usual way to get one.
 

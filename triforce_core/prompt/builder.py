@@ -20,7 +20,7 @@ import numpy as np
 from ..documents.document import LONGEST_LABEL, Document
 from ..documents.sentences import SentenceRules
 from ..errors import ConfigError
-from ..events import PageSpan, PrefillProgress
+from ..events import PageSpan, PrefillProgress, QuotePlace
 from ..quotes.matcher import Mark, QuoteConstraint, QuoteIndex, Unit
 from ..quotes.sentence_prior import WordIndex
 from ..tokenizer import Tokenizer
@@ -40,7 +40,7 @@ class DocumentPrompt:
     document: Document
     token_ids: np.ndarray  # int32
     pages: tuple[PageSpan, ...]
-    marks: np.ndarray  # uint8, verbatim.Mark of every token
+    marks: np.ndarray  # uint8, quotes.matcher.Mark of every token
 
     @property
     def document_id(self) -> str:
@@ -101,7 +101,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class QuoteFormat:
-    """How a model writes quotations, from its prompt.json. end_ids, also_open: see verbatim.QuoteConstraint.
+    """How a model writes quotations, from its prompt.json. end_ids, also_open: see quotes.matcher.QuoteConstraint.
 
     prior: nats for each point of a sentence's BM25 score against the question; 0 leaves the choice to the model."""
 
@@ -250,7 +250,7 @@ class PromptBuilder:
             single["“"], single["”"]})
 
     def _prior(self, prompt: DocumentPrompt, question: str) -> np.ndarray | None:
-        """See verbatim.QuoteConstraint; None where no sentence shares a word with the question."""
+        """See quotes.matcher.QuoteConstraint; None where no sentence shares a word with the question."""
         assert self.quote_format is not None
         if self._words is None or self._words[0] is not prompt:
             sentences = [self.tokenizer.decode(part.tolist()) for part in prompt.quotes.sentences]
@@ -277,6 +277,11 @@ class PromptBuilder:
                 at = len(page) - len(rest)
                 found.append((index, sources[at], sources[at + len(words) - 1] + 1))
         return found
+
+    def quote_places(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[QuotePlace, ...]:
+        """``places``, with the pages' labels."""
+        return tuple(QuotePlace(index + 1, prompt.pages[index].label, first, last)
+                     for index, first, last in self.places(prompt, start, end))
 
     def _solid(self, token_ids: np.ndarray) -> str:
         """Their letters; half a character at the end is none."""

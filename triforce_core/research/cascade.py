@@ -25,7 +25,7 @@ class HorizontalCascade(Drafter):
     """``first`` writes what it is asked for and ``then``, the cheaper, goes on with up to ``more`` tokens; where
     ``then`` expects to be right more often than ``first`` was, it writes alone.
 
-    Each token keeps the law that its writer drew it from, so a verifier need not know."""
+    Each token keeps the distribution that its writer drew it from, so a verifier need not know."""
 
     def __init__(self, first: Drafter, then: Drafter, more: int) -> None:
         self.first, self.then, self._more = first, then, more

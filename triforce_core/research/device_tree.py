@@ -1,11 +1,12 @@
 """Trees grown without the host: level after level on the device, and one reading of the whole.
 
 ``tree`` draws each level's siblings on the host, which then waits for the device once a level and issues the next
-pass kernel by kernel. Here tokens, laws, positions and slots are numbers in device memory, which passes of a few
-widths, each a captured graph, read and advance (``tree_plan``). The host enqueues a whole tree and reads once.
+pass kernel by kernel. Here tokens, distributions, positions and slots are numbers in device memory, which passes of a
+few widths, each a captured graph, read and advance (``tree_plan``). The host enqueues a whole tree and reads once.
 
 Siblings are drawn as ``siblings`` draws them, with the same chance: a draft equals the host's token for token. That one
-lets a family end, and its children never be, where a law has nothing left; here they are run and then left out.
+lets a family end, and its children never be, where a distribution has nothing left; here they are run and then left
+out.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .tree_drafter import TreeDrafter
 from .tree_schedule import Bounds, TreePlan, plan
 
 
+# large: a model, its captured passes, and the counts that a drafter tells
 class DeviceTree(Drafter):
     """Takes the place of the drafter it is given, on the same model and cache. That one still writes where masks are at
     work (verbatim quoting) and where the context ends, and learns which shape is best."""

@@ -1,9 +1,10 @@
-"""Drawing several guesses at one token, each with the law that it was drawn from.
+"""Drawing several guesses at one token, each with the distribution that it was drawn from.
 
-Letters: m families, V vocabulary. Without replacement (Sequoia, arXiv 2402.12374, algorithm 2): each law is the one
-before without the token drawn, scaled up. A family ends where its law has nothing left; Sequoia goes on uniformly then,
-but a token that the drafter gives no chance is no guess (top-p leaves one token in most rows), and how many
-children there are may depend on the law they are drawn from. With replacement (SpecInfer, arXiv 2305.09781): one law.
+Letters: m families, V vocabulary. Without replacement (Sequoia, arXiv 2402.12374, algorithm 2): each distribution is
+the one before without the token drawn, scaled up. A family ends where its distribution has nothing left; Sequoia goes
+on uniformly then, but a token that the drafter gives no chance is no guess (top-p leaves one token in most rows), and
+how many children there are may depend on the distribution they are drawn from. With replacement (SpecInfer, arXiv
+2305.09781): one distribution.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Siblings in the order in which they were drawn. laws: see ``Draft``."""
+    """Siblings in the order in which they were drawn. probs: see ``Draft``."""
 
     token_ids: list[int] = field(default_factory=list)
     probs: list[Tensor | None] = field(default_factory=list)
@@ -41,7 +42,7 @@ def draw(logits: Tensor, context: Sequence[int], tails: Sequence[Sequence[int]],
 
 
 def draw_one_by_one(token_probs: Tensor, count: int, chance: Chance, *, replacing: bool) -> Family:
-    """law [V]."""
+    """token_probs [V]."""
     family = Family()
     while len(family.token_ids) < count:
         if family.token_ids and not replacing:
@@ -58,9 +59,10 @@ def draw_one_by_one(token_probs: Tensor, count: int, chance: Chance, *, replacin
 
 def draw_at_once(probs: Tensor, counts: Sequence[int], chance: TensorChance,
                  same: Callable[[list[int]], list[int]] = list, *, replacing: bool) -> list[Family]:
-    """``draw_one_by_one`` for each of laws [m, V], where the host waits once. same: see ``Sampler``; where a law has
-    nothing left is every process's own finding, too."""
-    drawn: list[tuple[list[int], Tensor, Tensor]] = []  # by rank: families, their tokens (-1: nothing is left), laws
+    """``draw_one_by_one`` for each of probs [m, V], where the host waits once. same: see ``Sampler``; where a
+    distribution has nothing left is every process's own finding, too."""
+    drawn: list[tuple[list[int], Tensor, Tensor]] = []
+    # By rank: families, their tokens (-1: nothing is left), what they were drawn from.
     members = list(range(len(counts)))
     for rank in range(max(counts)):
         further = [place for place, family in enumerate(members) if counts[family] > rank]
@@ -85,8 +87,8 @@ def draw_at_once(probs: Tensor, counts: Sequence[int], chance: TensorChance,
 
 def siblings_on_tensors(probs: Tensor, count: int, chance: TensorChance, *,
                         replacing: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """``draw_one_by_one`` for each of laws [m, V] without the host: by rank, tokens [m], -1 where nothing is left, and
-    the laws [m, V] that they were drawn from."""
+    """``draw_one_by_one`` for each of probs [m, V] without the host: by rank, tokens [m], -1 where nothing is left, and
+    the probs [m, V] that they were drawn from."""
     for rank in range(count):
         tokens = chance.pick(probs)
         yield torch.where(probs.sum(-1) > 0.0, tokens, -1), probs
@@ -95,6 +97,6 @@ def siblings_on_tensors(probs: Tensor, count: int, chance: TensorChance, *,
 
 
 def _without(probs: Tensor, tokens: Tensor) -> Tensor:
-    """What is left of laws [m, V] without tokens [m], scaled up; a law of which nothing is left is zero."""
+    """What is left of probs [m, V] without tokens [m], scaled up; a distribution of which nothing is left is zero."""
     left = probs.scatter(1, tokens[:, None], 0.0)
     return left / left.sum(-1, keepdim=True).clamp_min(torch.finfo(left.dtype).tiny)

@@ -19,6 +19,7 @@ _PASS, _STARTS, _HEAD = 0, 1, 3  # the next pass; position and slot of the root
 _PARAMETERS = 3
 
 
+# large: each is a tensor in fixed memory that captured passes read or write
 class TreeBuffers:
     """Plain tensors: every method but ``load``, ``write`` and ``read`` may be captured."""
 
@@ -130,7 +131,7 @@ class TreeBuffers:
         return self._numbers.index_select(0, targets.reshape(-1) - self.bounds.reread)
 
     def put(self, targets: Tensor, tokens: Tensor, probs: Tensor | None) -> None:
-        """tokens [m], and the laws [m, V] that they were drawn from."""
+        """tokens [m], and the probs [m, V] that they were drawn from."""
         self.tokens.index_copy_(0, targets, tokens)
         if probs is not None:
             self.probs.index_copy_(0, targets - self.bounds.reread, probs)

@@ -29,6 +29,7 @@ _WEIGHT = 16.0  # families that this counts for
 _REPLAN = 24  # families between two shapes; or as many as tokens in a tree: planning takes time, too
 
 
+# large: the shape, what it follows from, and the counts that a drafter tells
 class TreeDrafter(Drafter):
     """Draws siblings without replacement in Sequoia's shape; with replacement (``replacing``), in SpecInfer's chains.
 

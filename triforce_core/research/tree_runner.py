@@ -1,8 +1,9 @@
 """``device_loop`` where the small model drafts trees: grown, reviewed and taken over, round after round on the device.
 
 A round is a tree's passes (``device_tree``), the pass over the retrieved part with its verdict, and the path that was
-kept closing ranks in both caches: captured graphs that read and advance numbers in device memory. Rules, laws and what
-is counted are those of ``hierarchical`` over ``tree``; with the same numbers it drafts the same, token for token.
+kept closing ranks in both caches: captured graphs that read and advance numbers in device memory. Rules, distributions
+and what is counted are those of ``hierarchical`` over ``tree``; with the same numbers it drafts the same, token for
+token.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .tree_schedule import TreePlan
 from .tree_tables import TreeTables
 
 
+# large: two models, their captured rounds, and the counts that a drafter tells
 class TreeRunner(Drafter):
     """Takes the place of the drafter it is given, on the same models and caches. That one still writes where masks are
     at work (verbatim quoting)."""

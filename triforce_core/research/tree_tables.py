@@ -15,6 +15,7 @@ from ..speculation.staged_tensors import OnDevice
 from .tree_schedule import Bounds, TreePlan
 
 
+# large: each is one of a shape's tables in fixed memory
 class TreeTables:
     """children int64 [K, N]: of each row, by rank. parents, depths, slots int64 [N]: of each drafted token the row that
     it follows, its level, and where the tier below has it, counted from its root's slot. exists bool [N]. mask bool

@@ -17,15 +17,15 @@ from . import staged
 class Draft:
     """Tokens proposed after a context.
 
-    laws: for each token the distribution [V] it was *actually drawn from*, given the context, the tokens before it and,
-    in a tree, its older siblings; None where it was not drawn at all (greedy, coupled, forced): its law is one-hot.
-    So siblings drawn independently share a law, and without replacement each law lacks the older siblings: how they
-    were drawn is all in their laws. Whether token i is proposed may depend on what came before it, never on token i
-    itself. origins: for each token, the tier that wrote it and was not overruled on the way here.
-    givers: for each token, the drafter that handed it up, where several did; empty: the one that proposed it all.
-    sureness: for each token, the greatest probability of its tier's law there, at temperature 1 and unmasked; 1 where
-    it was forced; empty where nobody asked.
-    parents: see ``tree``; empty: a chain.
+    probs: for each token the distribution [V] it was *actually drawn from*, given the context, the tokens before it
+    and, in a tree, its older siblings; None where it was not drawn at all (greedy, coupled, guided): its distribution
+    is one-hot. So siblings drawn independently share a distribution, and without replacement each distribution lacks
+    the older siblings: how they were drawn is all in their distributions. Whether token i is proposed may depend on
+    what came before it, never on token i itself. sources: for each token, the tier that wrote it and was not overruled
+    on the way here. proposers: for each token, the drafter that handed it up, where several did; empty: the one that
+    proposed it all. confidence: for each token, the greatest probability of its tier's distribution there, at
+    temperature 1 and unmasked; 1 where it was guided; empty where nobody asked.
+    parents: see ``staged``; empty: a chain.
     """
 
     token_ids: list[int] = field(default_factory=list)

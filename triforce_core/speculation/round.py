@@ -39,7 +39,7 @@ class CachedModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round did. laws: of ``verdict.token_ids``, as a draft for the tier above needs them.
+    """What one round did. probs: of ``verdict.token_ids``, as a draft for the tier above needs them.
 
     chances: of each of them its probability and the likeliest tokens with theirs, if they were asked for."""
 

@@ -114,7 +114,7 @@ def agree(draft: Draft, own_draws: Sequence[int]) -> Verdict:
 
 
 def reject(draft: Draft, target: Rows, chance: Chance) -> Verdict:
-    """Rejection against target, n + 1 rows; where a drafted token's law is None it is one-hot."""
+    """Rejection against target, n + 1 rows; where a drafted token's distribution is None it is one-hot."""
     families, row = draft.families, 0
     path: list[int] = []
     while True:
@@ -164,7 +164,7 @@ def agree_on_tensors(drafted: Tensor, own_draws: Tensor) -> Tensor:
 
 
 def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: TensorChance) -> tuple[Tensor, Tensor]:
-    """``reject`` without the host: drafted [n] from laws [n, V] against target [n + 1, V].
+    """``reject`` without the host: drafted [n] from probs [n, V] against target [n + 1, V].
 
     -> how many are kept and the token that follows them, both int64 [1]. Every test is made, also those behind the
     first refusal; they are independent of it and nobody asks how they went."""
@@ -179,7 +179,7 @@ def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: Te
 
 def reject_tree_on_tensors(drafted: Tensor, shape: OnDevice, probs: Tensor, target: Tensor,
                            chance: TensorChance) -> tuple[Tensor, Tensor]:
-    """``reject`` of a tree, all families side by side: drafted [n] from laws [n, V] against target [n + 1, V]; -1 for
+    """``reject`` of a tree, all families side by side: drafted [n] from probs [n, V] against target [n + 1, V]; -1 for
     what was not drafted.
 
     -> bool [n], whether each is kept if its turn comes, and [n + 1, V], what each row's own token is drawn from when

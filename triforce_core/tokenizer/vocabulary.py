@@ -130,6 +130,7 @@ class SentencePieces(Vocabulary):
         return "" if token_id is None else self._pieces[token_id]
 
 
+# large: the contract's fields and the tables behind them
 class HuggingFace(Vocabulary):
     """Anything transformers.AutoTokenizer reads from a local folder into the fast backend."""
 

@@ -60,6 +60,7 @@ class _NotAccepted(Exception):
     """The child was dead before it took the request: nothing has happened, so it can be sent again."""
 
 
+# large: the process, its queue, and what it told last
 class EngineClient:
     """See the module. Every method may be called from any thread.
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 _REPORT_EVERY = 1.0  # seconds, while a request is worked on
 
 
+# large: the pipe, the engine, the thread that works and what it works on
 class Process:
     """State of the child: the engine, the request in hand, and which requests are to be cancelled."""
 

@@ -137,6 +137,7 @@ def _label(pdf: Any, index: int) -> str:
     return one_line(label, 40) or str(index + 1)
 
 
+# large: one page after the other; what is lost of each is told where it is lost
 def read_with_pypdf(source: Source) -> Raw:
     """Raises the same errors as ``read_with_pdfium``; its own limits end bombs as DocumentTooLargeError. Gives no
     outline: it is asked only for files that PDFium cannot read."""

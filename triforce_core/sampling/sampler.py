@@ -1,175 +1,24 @@
-"""From logits to tokens: the one place where temperature, top-k, top-p, masks and chance act.
-
-Letters: m rows, V vocabulary. Two ways to decide, and no third:
-
-- *by draws* (greedy, and the coupled verifier): every row has one token that the seed and the row's position
-  decide, argmax(log p + Gumbel(seed, position)) (Gumbel-max; at temperature 0 the noise is zero). A drafted token
-  is right if it equals the verifying model's own draw, so speculation cannot change the text
-  (drafter-invariant speculation, arXiv 2408.07978).
-- *by chance* (rejection): tokens are drawn from explicit distributions with a seeded generator.
-
-Each is there twice: ``Sampler`` decides on the host, one decision after the other; ``DeviceSampling`` and
-``DrawnChance`` are the same rules for a device that must not wait for the host. Every value (temperature, noise,
-chance) is data there.
-"""
+"""The sampler of one answer, on the host. Letters: m rows, V vocabulary."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .config import SamplingParams
-
-
-class Chance(Protocol):
-    """Where randomness comes from. Tests replace it by one that walks every branch."""
-
-    def happens(self, probability: float) -> bool: ...
-
-    def pick(self, weights: Tensor) -> int:
-        """Index drawn in proportion to the non-negative weights [V]."""
-        ...
-
-    def numbers(self, count: int) -> Tensor:
-        """The same chance for decisions on a device: see ``DrawnChance``."""
-        ...
-
-
-class SeededChance:
-    """A generator of its own: nothing else in the process moves it."""
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.Generator(np.random.Philox(seed))
-
-    def happens(self, probability: float) -> bool:
-        return self._generator.random() < probability
-
-    def pick(self, weights: Tensor) -> int:
-        # float64: a 150k-entry float32 running sum would lose the tail that sampling is about.
-        cumulative = weights.double().cumsum(-1)
-        point = self._generator.random() * cumulative[-1]
-        index = int(torch.searchsorted(cumulative, point.reshape(1), right=True))
-        return min(index, int(weights.nonzero()[-1]))
-
-    def numbers(self, count: int) -> Tensor:
-        """For ``DrawnChance``: float64 [count] in [0, 1)."""
-        return torch.from_numpy(self._generator.random(count))
-
-
-class SharedChance:
-    """One generator's outcomes in several processes: their probabilities may differ in the last bit."""
-
-    def __init__(self, chance: Chance, same: Callable[[list[int]], list[int]]) -> None:
-        """same: gives every process the first one's numbers."""
-        self._chance, self._same = chance, same
-
-    def happens(self, probability: float) -> bool:
-        return bool(self._same([self._chance.happens(probability)])[0])
-
-    def pick(self, weights: Tensor) -> int:
-        return self._same([self._chance.pick(weights)])[0]
-
-    def numbers(self, count: int) -> Tensor:
-        return self._chance.numbers(count)
-
-
-class TensorChance(Protocol):
-    """A ``Chance`` whose decisions stay where the odds are."""
-
-    def happens(self, probabilities: Tensor) -> Tensor:
-        """bool [n] of n independent events with these odds [n]."""
-        ...
-
-    def pick(self, weights: Tensor) -> Tensor:
-        """int64 [1]: an index drawn in proportion to the non-negative weights [V]; [m] of weights [m, V], any index
-        where a row has no weight."""
-        ...
-
-
-class DrawnChance:
-    """Spends numbers that were drawn beforehand, float64 [n] in [0, 1): one per decision, in order."""
-
-    def __init__(self, numbers: Tensor, pick: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
-        """pick: a faster way from (weights, numbers [m]) to tokens, as ``kernels`` may have one."""
-        self._numbers, self._spent, self._pick = numbers, 0, pick
-
-    def happens(self, probabilities: Tensor) -> Tensor:
-        return self._spend(probabilities.shape[0]) < probabilities
-
-    def pick(self, weights: Tensor) -> Tensor:
-        numbers = self._spend(weights.numel() // weights.shape[-1])
-        if self._pick is not None:
-            return self._pick(weights, numbers)
-        cumulative = weights.double().cumsum(-1)
-        total = cumulative[..., -1:]
-        # Rounding may lift the point to the total itself, behind the last token that has any weight.
-        point = torch.minimum(numbers.view_as(total) * total,
-                              torch.nextafter(total, torch.zeros_like(total)))
-        return torch.searchsorted(cumulative, point, right=True).clamp_max(weights.shape[-1] - 1).view(-1)
-
-    def _spend(self, count: int) -> Tensor:
-        self._spent += count
-        assert self._spent <= self._numbers.shape[0]
-        return self._numbers[self._spent - count : self._spent]
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingKind:
-    """What of a sampler's rules decides which operations run, and so belongs to a captured graph."""
-
-    coupled: bool
-    greedy: bool
-    filtered: bool  # top-k or top-p leaves tokens out
-
-
-class DeviceSampling:
-    """A ``Sampler`` without masks as data on a device. parameters float64 [3]: see ``Sampler.parameters``."""
-
-    def __init__(self, kind: SamplingKind, parameters: Tensor,
-                 probs: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
-        """probs: a faster way from (logits, parameters) to distributions, as ``kernels`` may have one."""
-        self.kind, self._parameters, self._probs = kind, parameters, probs
-
-    def draws(self, logits: Tensor, noise: Tensor) -> Tensor:
-        """As ``Sampler.draws``: int64 [m] of logits [m, V]; noise [m, V] of the rows' positions, unread if greedy."""
-        return self._scores(logits, noise).argmax(-1)
-
-    def best(self, logits: Tensor, noise: Tensor, count: int) -> Tensor:
-        """As ``Sampler.best``: int64 [m, count], -1 where nothing more may come."""
-        values, found = self._scores(logits, noise).topk(min(count, logits.shape[-1]), dim=-1)
-        best = torch.where(values > -torch.inf, found, -1)
-        return torch.nn.functional.pad(best, (0, count - best.shape[1]), value=-1)
-
-    def distributions(self, logits: Tensor) -> Tensor:
-        """As ``Sampler.distributions``."""
-        return self._filtered(logits).softmax(-1) if self._probs is None else self._probs(logits, self._parameters)
-
-    def _scores(self, logits: Tensor, noise: Tensor) -> Tensor:
-        return logits if self.kind.greedy else self._filtered(logits) + noise
-
-    def _filtered(self, logits: Tensor) -> Tensor:
-        temperature, top_k, top_p = self._parameters.unbind()
-        scores = logits / temperature.to(logits.dtype)
-        if not self.kind.filtered:
-            return scores
-        ordered, order = scores.sort(dim=-1, descending=True)
-        weak = ordered < ordered.gather(-1, (top_k.long() - 1).expand(len(ordered), 1))
-        mass = ordered.masked_fill(weak, -torch.inf).softmax(-1)
-        drop = weak | (mass.cumsum(-1) - mass >= top_p)
-        return scores.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
-
+from ..config import SamplingParams
+from .chance import Chance, SeededChance, SharedChance
+from .on_device import SamplingKind
 
 Tails = Sequence[Sequence[int]] | None  # of each row of a tree: the drafted tokens between the context and it
 
 
 class Masks(Protocol):
-    """Says which tokens may follow, row by row (``verbatim`` quoting is one)."""
+    """Says which tokens may follow, row by row (``quotes.masks`` is one)."""
 
     def allowed(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
         """For the row after ``context`` and after each drafted token: allowed token ids, None for all."""
@@ -196,12 +45,6 @@ def chances(logits: Tensor, token_ids: Sequence[int], count: int) -> list[tuple[
     read = torch.cat((torch.cat((own, best.values), 1).exp().double(), best.indices.double()), 1).tolist()
     n = best.values.shape[-1]
     return [(row[0], [(int(token), p) for p, token in zip(row[1 : n + 1], row[n + 1 :], strict=True)]) for row in read]
-
-
-def confidence(logits: Tensor) -> Tensor:
-    """fp32 [m]: the greatest probability of each row of logits [m, V], at temperature 1 and without masks."""
-    rows = logits.float()
-    return (rows.amax(-1) - rows.logsumexp(-1)).exp()
 
 
 def _only(logits: Tensor, allowed: Sequence[np.ndarray | None], priors: Sequence[np.ndarray | None]) -> Tensor:
@@ -286,7 +129,7 @@ class Sampler:
 
     def distributions(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = (),
                       tails: Tails = None) -> Tensor:
-        """Probabilities [m, V] of each row (see ``draws``), for deciding by chance. Needs temperature > 0."""
+        """Probabilities [m, V] of each row (see ``draws``), for rejection. Needs temperature > 0."""
         assert self.params.temperature > 0
         return self._filtered(self._masked(logits, context, draft, tails)).softmax(-1)
 

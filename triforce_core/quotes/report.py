@@ -1,0 +1,53 @@
+"""Where an answer's quotations stand in the document, told while it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ..events import QuoteEvent, QuoteOccurrence, QuotePlace
+from .matcher import QuoteConstraint
+
+_TOLD = 8  # occurrences of one quotation that are told with their places
+
+
+class QuoteReport:
+    """Tells where an answer's quotations stand. All of it follows from the answer's tokens, so it is the same however
+    they were drafted."""
+
+    def __init__(self, constraint: QuoteConstraint, places: Callable[[int, int], tuple[QuotePlace, ...]]) -> None:
+        """places: where tokens [start, end) of the context stand in the document."""
+        self._state, self._places = constraint.initial(), places
+        self._length = self._start = 0  # characters of the answer; those before the quotation
+        self._number = -1
+        self._single = False  # the quotation that is open has been told of
+        self._newest: dict[int, QuoteEvent] = {}
+
+    @property
+    def quotes(self) -> tuple[QuoteEvent, ...]:
+        """What was told last of each quotation."""
+        return tuple(self._newest.values())
+
+    def feed(self, token_ids: Sequence[int], texts: Sequence[str]) -> Iterator[QuoteEvent]:
+        """The answer's next tokens, and what each adds to its text."""
+        for token, text in zip(token_ids, texts, strict=True):
+            before, end = self._state, self._length
+            self._state = before.advance(token)
+            self._length += len(text)
+            if self._state.phase == "opened":
+                self._number, self._start, self._single = self._number + 1, self._length, False
+            elif before.phase == "inside" and token == before.rules.close_id:
+                yield self._tell(self._state.last, end, closed=True)
+            elif self._state.phase == "inside" and len(self._state.positions) == 1 and not self._single:
+                self._single = True
+                yield self._tell(self._state.spans(), self._length, closed=False)
+
+    def end(self) -> Iterator[QuoteEvent]:
+        """The answer ends here, maybe inside a quotation."""
+        if self._state.phase == "inside":
+            yield self._tell(self._state.spans(), self._length, closed=False)
+
+    def _tell(self, spans: Sequence[tuple[int, int]], end: int, closed: bool) -> QuoteEvent:
+        told = QuoteEvent(self._number, self._start, end, closed, len(spans),
+                          tuple(QuoteOccurrence(*span, self._places(*span)) for span in spans[:_TOLD]))
+        self._newest[self._number] = told
+        return told

@@ -1,0 +1,102 @@
+"""The sampler's rules as data on a device that must not wait for the host. Letters: m rows, V vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class TensorChance(Protocol):
+    """A ``Chance`` whose decisions stay where the odds are."""
+
+    def happens(self, probabilities: Tensor) -> Tensor:
+        """bool [n] of n independent events with these odds [n]."""
+        ...
+
+    def pick(self, weights: Tensor) -> Tensor:
+        """int64 [1]: an index drawn in proportion to the non-negative weights [V]; [m] of weights [m, V], any index
+        where a row has no weight."""
+        ...
+
+
+class DrawnChance:
+    """Spends numbers that were drawn beforehand, float64 [n] in [0, 1): one per decision, in order."""
+
+    def __init__(self, numbers: Tensor, pick: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
+        """pick: a faster way from (weights, numbers [m]) to tokens, as ``kernels`` may have one."""
+        self._numbers, self._spent, self._pick = numbers, 0, pick
+
+    def happens(self, probabilities: Tensor) -> Tensor:
+        return self._spend(probabilities.shape[0]) < probabilities
+
+    def pick(self, weights: Tensor) -> Tensor:
+        numbers = self._spend(weights.numel() // weights.shape[-1])
+        if self._pick is not None:
+            return self._pick(weights, numbers)
+        cumulative = weights.double().cumsum(-1)
+        total = cumulative[..., -1:]
+        # Rounding may lift the point to the total itself, behind the last token that has any weight.
+        point = torch.minimum(numbers.view_as(total) * total,
+                              torch.nextafter(total, torch.zeros_like(total)))
+        return torch.searchsorted(cumulative, point, right=True).clamp_max(weights.shape[-1] - 1).view(-1)
+
+    def _spend(self, count: int) -> Tensor:
+        self._spent += count
+        assert self._spent <= self._numbers.shape[0]
+        return self._numbers[self._spent - count : self._spent]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingKind:
+    """What of a sampler's rules decides which operations run, and so belongs to a captured graph."""
+
+    coupled: bool
+    greedy: bool
+    filtered: bool  # top-k or top-p leaves tokens out
+
+
+class DeviceSampling:
+    """A ``Sampler`` without masks as data on a device. parameters float64 [3]: see ``Sampler.parameters``."""
+
+    def __init__(self, kind: SamplingKind, parameters: Tensor,
+                 probs: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
+        """probs: a faster way from (logits, parameters) to distributions, as ``kernels`` may have one."""
+        self.kind, self._parameters, self._probs = kind, parameters, probs
+
+    def draws(self, logits: Tensor, noise: Tensor) -> Tensor:
+        """As ``Sampler.draws``: int64 [m] of logits [m, V]; noise [m, V] of the rows' positions, unread if greedy."""
+        return self._scores(logits, noise).argmax(-1)
+
+    def best(self, logits: Tensor, noise: Tensor, count: int) -> Tensor:
+        """As ``Sampler.best``: int64 [m, count], -1 where nothing more may come."""
+        values, found = self._scores(logits, noise).topk(min(count, logits.shape[-1]), dim=-1)
+        best = torch.where(values > -torch.inf, found, -1)
+        return torch.nn.functional.pad(best, (0, count - best.shape[1]), value=-1)
+
+    def distributions(self, logits: Tensor) -> Tensor:
+        """As ``Sampler.distributions``."""
+        return self._filtered(logits).softmax(-1) if self._probs is None else self._probs(logits, self._parameters)
+
+    def _scores(self, logits: Tensor, noise: Tensor) -> Tensor:
+        return logits if self.kind.greedy else self._filtered(logits) + noise
+
+    def _filtered(self, logits: Tensor) -> Tensor:
+        temperature, top_k, top_p = self._parameters.unbind()
+        scores = logits / temperature.to(logits.dtype)
+        if not self.kind.filtered:
+            return scores
+        ordered, order = scores.sort(dim=-1, descending=True)
+        weak = ordered < ordered.gather(-1, (top_k.long() - 1).expand(len(ordered), 1))
+        mass = ordered.masked_fill(weak, -torch.inf).softmax(-1)
+        drop = weak | (mass.cumsum(-1) - mass >= top_p)
+        return scores.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
+
+
+def confidence(logits: Tensor) -> Tensor:
+    """fp32 [m]: the greatest probability of each row of logits [m, V], at temperature 1 and without masks."""
+    rows = logits.float()
+    return (rows.amax(-1) - rows.logsumexp(-1)).exp()
