@@ -90,8 +90,8 @@ def _parser() -> flags.Parser:
     saving.add_argument("--data-dir", type=Path, metavar="DIR", help="where the app keeps everything")
     tune = commands.add_parser(
         "tune", help="measure what passes cost on this machine with a model",
-        description="Forget what was measured on this machine with a model, measure it again (about 15 seconds) and "
-                    "say what follows. The app and ask measure by themselves at their first start with a model.")
+        description="Forget what was measured on this machine with a model, and measure it again (some seconds). The "
+                    "app and ask measure by themselves when they have read a document.")
     tune.add_argument("--context", type=int, nargs="+", default=[], metavar="N",
                       help="tokens of context to measure at (default: a short one and a long one)")
     flags.add_engine_flags(tune)

@@ -36,14 +36,14 @@ class EngineConfig:
     """What to load and where to run it.
 
     mode "offload": the cache in host memory, streamed through the GPU but for ``resident_layers`` ("auto": as many as
-    fit); with device "cpu" the same without a GPU, for rehearsal.
+    fit); with device "cpu" the same without a GPU, as a dry run.
     model / draft_model: "builtin", a folder, or a Hugging Face repo id already in the local cache
     (fetched only with allow_download); draft_model may be "auto" (the built-in draft for the
     built-in model, otherwise none) or "none". saved_readings: folder for saved KV, or None for off.
-    gpus: how many hold the model together, each with its heads; where a CPU was chosen, processes, for rehearsal.
+    gpus: how many hold the model together, each with its heads; where a CPU was chosen, processes, as a dry run.
     model_folders: where checkpoints are looked for when models are listed, beside the Hugging Face cache.
-    measurements: folder for what passes cost on this machine and how drafts fared, or None: nothing is kept, and
-    nothing measured before the first question. tune: forget what is kept for this machine and model, measure again.
+    measurements: folder for what passes cost on this machine, or None: nothing is kept. tune: forget what is kept for
+    this machine and model.
     gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 
@@ -115,7 +115,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationConfig:
-    """The hierarchy's dials (TriForce, arXiv 2404.11912). None of them changes the output's distribution.
+    """How to speculate (TriForce, arXiv 2404.11912). None of them changes the output's distribution.
 
     gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass. pace: whether those
     on "auto" are chosen round by round from what passes cost and what was accepted lately, down to no draft at all
@@ -141,8 +141,7 @@ class SpeculationConfig:
     host memory, and on a GPU at temperature 0 or coupled only); "on": to the small model.
     ngram_tail: tokens that it may write behind each draft of the small model, 0: it drafts for the small model only.
     tree: several guesses at a token in one draft: Sequoia's trees (arXiv 2402.12374) of at most tree_size guesses on
-    tree_depth levels or, to compare, SpecInfer's chains side by side ("auto": none, unless what was measured on this
-    machine promises more of them). tree_tier: who grows them, the small model for
+    tree_depth levels or, to compare, SpecInfer's chains side by side ("auto": none). tree_tier: who grows them, the small model for
     the tier above it ("draft") or the middle tier for the full cache ("middle": the small model rests then).
     """
 

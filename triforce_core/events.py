@@ -258,7 +258,7 @@ class RankCount:
 @dataclass(frozen=True, slots=True)
 class TokenChance:
     """What the verifying pass thought of one emitted token: its own distribution at temperature 1, before quotation
-    rules and sampling dials. alternatives: the likeliest tokens' texts and probabilities, the emitted one maybe among
+    rules and sampling settings. alternatives: the likeliest tokens' texts and probabilities, the emitted one maybe among
     them."""
 
     probability: float

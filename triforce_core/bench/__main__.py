@@ -229,7 +229,7 @@ def _workloads(text: str) -> tuple[str, ...]:
 
 
 def _on_gpu(config: EngineConfig, model: ModelInfo) -> bool:
-    """Mode "offload" may be rehearsed on a CPU."""
+    """Mode "offload" may be run dry on a CPU."""
     return model.mode != "cpu" and config.device != "cpu"
 
 

@@ -81,7 +81,7 @@ ALONE = Shard()
 
 
 def require_gpus(wanted: int, on_cpu: bool) -> None:
-    """Raises ConfigError unless there is a GPU for each rank (on_cpu: none is needed, it is a rehearsal)."""
+    """Raises ConfigError unless there is a GPU for each rank (on_cpu: none is needed, it is a dry run)."""
     present = torch.cuda.device_count()
     if wanted > 1 and not dist.is_available():
         raise ConfigError(f"gpus is {wanted}, and this torch was built without torch.distributed", allowed="1")

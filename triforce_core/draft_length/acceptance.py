@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 _FADING = 0.97  # of what is known, with every round: texts change
 _TRUST = 20.0  # tests that what is known of nearer positions counts for
-_HOPED = 10.0  # tests that hopes count for at first; that fades, too
+_PRIOR_WEIGHT = 10.0  # tests that the prior counts for at first; that fades, too
 _LASTING = 1.0  # what of it stays
 _BUCKETS = 7  # positions 1, 2-3, 4-7, ... 64 and beyond
 
@@ -41,9 +41,9 @@ class Acceptance:
     rounds: float = 0.0
 
     def __post_init__(self) -> None:
-        self.tested[0], self.accepted[0] = _HOPED, _HOPED * self.expected_prior.right
-        self.below_tested, self.below_accepted = _HOPED, _HOPED * self.expected_prior.below
-        self.open, self.runs = _HOPED, _HOPED * self.expected_prior.runs
+        self.tested[0], self.accepted[0] = _PRIOR_WEIGHT, _PRIOR_WEIGHT * self.expected_prior.right
+        self.below_tested, self.below_accepted = _PRIOR_WEIGHT, _PRIOR_WEIGHT * self.expected_prior.below
+        self.open, self.runs = _PRIOR_WEIGHT, _PRIOR_WEIGHT * self.expected_prior.runs
         self.guided = self.runs * self.expected_prior.run_length
 
     def fade(self, kept: float = _FADING) -> None:

@@ -3,7 +3,7 @@
 Confidence is the greatest probability of the distribution that a token came from, at temperature 1 and before any mask:
 known as soon as the token is drafted, without the full cache. Drafts that stop where it has become too low are longer
 where the text is easy and shorter where it is not (AdaEDL, arXiv 2410.18351, by entropy; SpecDec++, arXiv 2405.19715,
-by a trained head). Here what a confidence is worth is learnt while answering: a table, from hopes on.
+by a trained head). Here what a confidence is worth is learnt while answering: a table, from a prior on.
 """
 
 from __future__ import annotations

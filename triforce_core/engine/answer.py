@@ -116,4 +116,4 @@ class Answer:
 def _tested(done: Round, tier: str) -> list[TierCount]:
     """What the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
     proposers = zip(done.draft.proposed_by(tier), done.draft.sources, strict=True)
-    return done.counts([QUOTE if origin == QUOTE else giver for giver, origin in proposers])
+    return done.counts([QUOTE if source == QUOTE else proposer for proposer, source in proposers])

@@ -1,4 +1,4 @@
-"""The small model and what it attends: its own sinks and newest tokens, or chunks that the target marked."""
+"""The small model and what it attends: its own sinks and newest tokens, or chunks that the target attended."""
 
 from __future__ import annotations
 

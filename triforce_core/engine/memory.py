@@ -53,7 +53,7 @@ class Planner:
         if together:
             room = replace(room, host_free=self.shard.least(room.host_free),
                            device_free=self.shard.least(room.device_free))
-        if self.device.type == "cpu" and "offload" in self.modes:  # a rehearsal: this memory plays both parts
+        if self.device.type == "cpu" and "offload" in self.modes:  # a dry run: this memory plays both parts
             room = replace(room, device_free=room.host_free)
         if tokens is None:
             return longest_plan(self.wish, room, self.modes)

@@ -14,8 +14,8 @@ from ..events import Mode
 def place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
     """The device, and why. Raises ConfigError."""
     has_gpu = torch.cuda.is_available()
-    rehearsed = config.mode == "offload" and config.device == "cpu"
-    if config.mode in ("on-chip", "offload") and not has_gpu and not rehearsed:
+    dry_run = config.mode == "offload" and config.device == "cpu"
+    if config.mode in ("on-chip", "offload") and not has_gpu and not dry_run:
         raise ConfigError(f"mode is {config.mode!r} and torch sees no GPU", allowed="auto, cpu",
                           remedy="Install a CUDA build of torch, or use --mode cpu.")
     split = f"; {shard.world} ranks, each with its part of the heads" if shard.world > 1 else ""
@@ -35,7 +35,7 @@ def place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
 
 def modes(config: EngineConfig, on_gpu: bool) -> tuple[Mode, ...]:
     """Best first."""
-    if config.mode == "offload":  # on a CPU a rehearsal
+    if config.mode == "offload":  # on a CPU a dry run
         return ("offload",)
     if not on_gpu:
         return ("cpu",)

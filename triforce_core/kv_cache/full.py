@@ -48,7 +48,7 @@ class FullCache(StagingCache):
         if tokens > before:
             with torch.inference_mode():
                 for buffers in self.layers:
-                    buffers.resize(tokens, before)  # also what a lodging cache has staged behind the filled slots
+                    buffers.resize(tokens, before)  # also what a shared-buffer cache has staged behind the filled slots
 
     @property
     def room(self) -> int:

@@ -55,7 +55,7 @@ class Round:
         return [*(self.draft.sources[node] for node in self.verdict.path), self.verdict.own]
 
     def counts(self, proposers: Sequence[str]) -> list[TierCount]:
-        """What was tested and accepted, by tier; givers: each drafted token's, in order. Siblings count as one."""
+        """What was tested and accepted, by tier; proposers: each drafted token's, in order. Siblings count as one."""
         totals: dict[str, list[int]] = {}
         for i, node in enumerate([*self.verdict.path, *self.verdict.refused[:1]]):
             count = totals.setdefault(proposers[node], [0, 0])
