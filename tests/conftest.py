@@ -35,6 +35,17 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, p
     return report
 
 
+@pytest.fixture(scope="module")
+def lengths_given() -> Iterator[None]:
+    """Documents are opened without measuring what passes cost: half a second each, and of no use to a test that gives
+    the lengths of drafts, or that drafts nothing."""
+    from triforce_core.engine.pacing import Pacing
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Pacing, "measure", lambda *_: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[object]:
     """Headless Chromium. Without one, browser tests skip and say so, or fail under TRIFORCE_REQUIRE_BROWSER."""
