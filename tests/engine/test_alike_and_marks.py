@@ -18,7 +18,7 @@ DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "
 
 
 @pytest.fixture
-def engine(tmp_path):
+def engine(tmp_path, lengths_given):
     torch.set_num_threads(1)
     target = write_model(tmp_path / "target", layers=3, heads=4, seed=1)
     draft = write_model(tmp_path / "draft", layers=1, heads=2, seed=2)
@@ -59,11 +59,12 @@ def test_the_small_model_is_shown_what_was_attended_where_an_answer_is_in_words_
     mark = pipeline.mark
     monkeypatch.setattr(pipeline, "mark", lambda *given: (marked.append(1), mark(*given)))
     words = []
+    short = {"gamma2": 3, "tokens": 60}
     for question, settings, marks in (("Who found the lamp?", {}, True), (None, {}, False),
                                       (None, {"draft_cache": "cross"}, True), ("Who found the lamp?", {}, True),
                                       ("Who found the lamp?", {"quotes": "on"}, False)):
         marked.clear()
-        events = answer(engine, question, **settings)
+        events = answer(engine, question, **short, **settings)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
         assert len(marked) == (len(rounds) + 1 if marks else 0)
         held = engine._session._pipeline.parts.cross_model
@@ -87,5 +88,5 @@ def test_what_the_small_model_attends_keeps_its_place(engine, monkeypatch, quest
 
     monkeypatch.setattr(pipeline.Pipeline, "after_round", watched)
     for _ in range(2):
-        answer(engine, question, tokens=300)
+        answer(engine, question, tokens=300, gamma1=1, gamma2=2)
     assert len(places) == 1

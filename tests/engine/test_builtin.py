@@ -33,7 +33,7 @@ def own_document(name: str) -> Document:
 
 
 @pytest.fixture(scope="module")
-def engine():
+def engine(lengths_given):
     engine = Engine(EngineConfig(dtype="float32", mode="cpu"))
     list(engine.load())
     return engine
@@ -43,7 +43,8 @@ def tokens(engine, question, speculation: SpeculationConfig, sampling: SamplingP
     return list(engine.ask(question, (), sampling, speculation))[-1]
 
 
-@pytest.mark.parametrize("name", [*TEXTS, "facts"])
+@pytest.mark.parametrize("name", [TEXTS[0], *(pytest.param(name, marks=pytest.mark.exhaustive)
+                                              for name in [*TEXTS[1:], "facts"])])
 def test_greedy_equals_plain_decoding_token_for_token(engine, name):
     list(engine.open_document(own_document(name)))
     sampling = SamplingParams(max_new_tokens=256)
@@ -54,7 +55,9 @@ def test_greedy_equals_plain_decoding_token_for_token(engine, name):
     assert fast.stats.full_passes < 128
 
 
-@pytest.mark.parametrize("tiers", [{}, {"small_model": "off"}, {"small_model": "off", "middle_cache": "none"}], ids=str)
+@pytest.mark.parametrize("tiers", [{}, *(
+    pytest.param(tiers, marks=pytest.mark.exhaustive)
+    for tiers in ({"small_model": "off"}, {"small_model": "off", "middle_cache": "none"}))], ids=str)
 def test_copying_changes_no_word_and_copies(engine, tiers):
     """A text that repeats itself: lines of a table."""
     rows = "\n".join(f"{day:02d} March | harbour of Lisbon | {'calm' if day % 3 else 'rough'} sea | wind from the west"
@@ -68,7 +71,7 @@ def test_copying_changes_no_word_and_copies(engine, tiers):
     assert fast.stats.tokens_per_full_pass > 3
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.6, marks=pytest.mark.exhaustive), 1.0])
 def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
     list(engine.open_document(own_document(TEXTS[0])))
     sampling = SamplingParams(temperature=temperature, seed=11, max_new_tokens=96)
@@ -80,7 +83,7 @@ def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
     assert other.token_ids != fast.token_ids
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.exhaustive), 1.0])
 @pytest.mark.parametrize("grown", [{"tree": "sequoia", "tree_tier": "draft"}, {"tree": "specinfer"},
                                    {"tree": "sequoia", "tree_tier": "middle"}], ids=str)
 def test_trees_of_the_shipped_pair_change_no_word(engine, grown, temperature):

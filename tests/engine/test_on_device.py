@@ -143,13 +143,14 @@ def test_chains_that_the_device_leads_are_chosen_too(engines, monkeypatch, best,
 
 
 def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
-    done, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **{**DIALS, "ngram": "on"}), tokens=120)
+    short = {**DIALS, "gamma2": 4}
+    done, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **{**short, "ngram": "on"}), tokens=120)
     assert not isinstance(engines[0]._session._pipeline.drafter, GraphRunner)
-    plain, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **DIALS), tokens=120)
+    plain, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **short), tokens=120)
     assert done.token_ids == plain.token_ids
     assert "n-gram" in done.stats.acceptance and "n-gram" not in plain.stats.acceptance
     assert "the host leads" in done.stats.why and "the host leads" not in plain.stats.why
-    alone = SpeculationConfig(verifier="coupled", middle_cache="none", small_model="off", **{**DIALS, "ngram": "on"})
+    alone = SpeculationConfig(verifier="coupled", middle_cache="none", small_model="off", **{**short, "ngram": "on"})
     lookup, _ = answer(engines[0], alone, tokens=120)
     assert lookup.token_ids == done.token_ids and set(lookup.stats.acceptance) == {"n-gram"}
 
@@ -157,7 +158,7 @@ def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
 @pytest.mark.usefixtures("chosen_after_the_verdict")
 def test_where_the_device_leads_copies_go_straight_or_not_at_all(engines):
     """Round by round the same on the host and on the device, also after rounds in which its tiers did nothing."""
-    speculation = SpeculationConfig(verifier="coupled", **{**DIALS, "ngram": "straight"})
+    speculation = SpeculationConfig(verifier="coupled", **{**DIALS, "gamma2": 4, "ngram": "straight"})
     found = [answer(engine, speculation, tokens=400) for engine in engines]
     assert found[0][0].token_ids == found[1][0].token_ids
     assert {"n-gram", "retrieval", "draft"} == set(found[0][0].stats.acceptance)

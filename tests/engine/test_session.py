@@ -25,13 +25,13 @@ from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
 
 # Lengths are given: random weights agree so seldom that drafting would soon be left alone.
-DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10}
+DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
 TRIFORCE = SpeculationConfig(verifier="coupled", **DIALS)
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(tmp_path_factory, lengths_given):
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("pair")
     target = write_model(root / "target", layers=3, heads=4, seed=1)
@@ -62,7 +62,7 @@ def answer(engine, speculation, *, question="Who found the lamp?", history=(), t
 @pytest.mark.parametrize("quotes", ["off", "on"])
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
 def test_same_words_with_and_without_speculation(engine, temperature, quotes):
-    for seed in range(3):
+    for seed in range(2):
         fast, _ = answer(engine, SpeculationConfig(verifier="coupled", quotes=quotes, **DIALS),
                          temperature=temperature, seed=seed)
         plain, _ = answer(engine, SpeculationConfig(engine="autoregressive", verifier="coupled", quotes=quotes),
@@ -111,13 +111,14 @@ def test_chunks_may_be_chosen_by_means_instead(engine):
     ({"ngram": "straight", "middle_cache": "none", "small_model": "off"}, {"n-gram"})])
 def test_tiers_can_be_left_out_for_comparison_and_the_words_stay(engine, tiers, at_work):
     dials = SpeculationConfig(verifier="coupled", quotes="off", **{"ngram": "off", **tiers}, **DIALS)
-    done, events = answer(engine, dials, temperature=0.8, tokens=120)
+    tokens = 80 if "n-gram" in at_work else 40  # until something is there to copy
+    done, events = answer(engine, dials, temperature=0.8, tokens=tokens)
     assert set(done.stats.acceptance) == at_work
     assert all(count.tested for count in done.stats.acceptance.values())
     ran = {tier for event in events if isinstance(event, RoundEvent) for tier in event.passes}
     assert ran == at_work - {"n-gram"}  # which has no model
     plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off")
-    assert done.token_ids == answer(engine, plain, temperature=0.8, tokens=120)[0].token_ids
+    assert done.token_ids == answer(engine, plain, temperature=0.8, tokens=tokens)[0].token_ids
     assert (done.stats.engine == "autoregressive") == (not at_work) and done.stats.why
 
 
@@ -129,8 +130,8 @@ def test_ngrams_change_no_word(engine, tiers, quotes, temperature, ngram):
     speculation = SpeculationConfig(verifier="coupled", quotes=quotes, ngram=ngram, **tiers, **DIALS)
     plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes=quotes)
     for question in ("Who found the lamp?", None):
-        fast, _ = answer(engine, speculation, question=question, temperature=temperature, tokens=64)
-        expected, _ = answer(engine, plain, question=question, temperature=temperature, tokens=64)
+        fast, _ = answer(engine, speculation, question=question, temperature=temperature, tokens=40)
+        expected, _ = answer(engine, plain, question=question, temperature=temperature, tokens=40)
         assert fast.token_ids == expected.token_ids
 
 
@@ -316,11 +317,12 @@ def test_an_empty_question_is_an_error_and_the_answer_ends_where_the_context_doe
         list(engine.ask("  ", (), SamplingParams(), TRIFORCE))
     small = Engine(config(folders, max_context=1000))
     list(small.load())
-    opened = list(small.open_document(document(sentences=40)))[-1]
+    list(small.open_document(document(sentences=58)))
     for more in ({}, {"quotes": "on"}, {"ngram": "on"}, {"ngram": "on", "small_model": "off", "middle_cache": "none"}):
-        done, _ = answer(small, SpeculationConfig(verifier="coupled", **more, **DIALS), tokens=3000)
+        done, _ = answer(small, SpeculationConfig(verifier="coupled", **more, **DIALS), tokens=3000,
+                         question="Who found the lamp? " * 25)  # which leaves room for few rounds
         assert done.reason == "context"  # though drafts may be longer than what is left
-        assert opened.tokens + done.stats.prompt_tokens + len(done.token_ids) >= 1000
+        assert done.stats.reused_tokens + done.stats.prompt_tokens + len(done.token_ids) == 1000
 
 
 def test_without_a_draft_model_the_retrieved_part_drafts_alone(folders):

@@ -187,7 +187,10 @@ def test_stop_is_heard_while_it_writes_and_the_server_is_told(small: SmallServer
     thread = threading.Thread(target=lambda: events.extend(
         engine.ask("What?", (), SamplingParams(max_new_tokens=1000), SpeculationConfig())))
     thread.start()
-    time.sleep(0.3)
+    for _ in range(1000):  # until it writes
+        if any(isinstance(event, TextDelta) for event in list(events)):
+            break
+        time.sleep(0.01)
     engine.cancel()
     thread.join(1.0)
     assert isinstance(events[-1], Finished) and events[-1].reason == "cancelled" and events[-1].text

@@ -8,13 +8,15 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from little_books import read_quickly, wait_for
 
 from triforce_core import EngineConfig, EngineScript, ScriptedEngine
-from ui import folders as places
-from ui.services import Services
+
+if TYPE_CHECKING:  # what the page needs may be missing where only other tests run: see tests/conftest.py
+    from ui.services import Services
 
 
 @pytest.fixture
@@ -24,6 +26,9 @@ def script() -> EngineScript:
 
 @pytest.fixture
 def services(tmp_path: Path, script: EngineScript) -> Iterator[Services]:
+    from ui import folders as places
+    from ui.services import Services
+
     folders = places.make_folders(tmp_path / "home")
     made = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
     made.start([])
@@ -43,7 +48,9 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from ui import folders as places
     from ui import server
+    from ui.services import Services
 
     folder = tmp_path_factory.mktemp("served")
     folders = places.make_folders(folder / "home")
