@@ -12,7 +12,8 @@ from triforce_core import EngineConfig, SamplingParams, SpeculationConfig, read_
 from triforce_core import __main__ as cli
 from triforce_core.bench import __main__ as bench
 from triforce_core.documents.document import Document
-from ui import arguments, strings
+from ui.state import arguments
+from ui.words import settings as settings_words
 
 ROOT = Path(__file__).parents[1]
 PDF = ROOT / "assets" / "sample" / "handbook.pdf"
@@ -71,7 +72,7 @@ def test_every_command_and_flag_exists(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_settings_and_messages_are_called_by_their_names() -> None:
-    labels = {label for label, _ in strings.SETTINGS.values()}
+    labels = {label for label, _ in settings_words.SETTINGS.values()}
     for line in CHAPTERS["11-settings"].splitlines():
         if line.startswith("**"):
             assert {name.strip(".") for name in re.findall(r"\*\*([^*]+)\*\*", line)} <= labels, line

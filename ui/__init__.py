@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
-from .arguments import Arguments, parse
+from .state.arguments import Arguments, parse
 
 
 def launch(arguments: Arguments) -> int:
     """Run the app until it is told to stop; returns the exit status."""
-    from .server import serve
+    from .server.lifecycle import serve
 
     return serve(arguments)
 
 
 def check(arguments: Arguments) -> int:
     """Print what this machine can run and why; 1 if it can run nothing."""
-    from .preflight import check as report
+    from .server.preflight import check as report
 
     return report(arguments)
 

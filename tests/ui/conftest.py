@@ -13,8 +13,8 @@ import pytest
 from little_books import read_quickly, wait_for
 
 from triforce_core import EngineConfig, EngineScript, ScriptedEngine
-from ui import folders as places
-from ui.services import Services
+from ui.state import folders as places
+from ui.state.services import Services
 
 
 @pytest.fixture
@@ -43,19 +43,19 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    from ui import server
+    from ui.server import lifecycle
 
     folder = tmp_path_factory.mktemp("served")
     folders = places.make_folders(folder / "home")
     before = {name: os.environ.get(name) for name in ("GRADIO_TEMP_DIR", "HF_HUB_OFFLINE")}
-    server.quiet_environment(folders.uploads)
+    lifecycle.quiet_environment(folders.uploads)
     script = EngineScript(load_seconds=0.1)
     services = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
-    services.start([], server.SAMPLE)
+    services.start([], lifecycle.SAMPLE)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    page, url = server.launch(services, folders, host="127.0.0.1", port=port)
+    page, url = lifecycle.launch(services, folders, host="127.0.0.1", port=port)
     yield Served(url, services, script, folder)
     services.close()
     page.close(verbose=False)

@@ -16,11 +16,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
 
-from .. import jobs, strings, waiting
-from ..jobs import Selection
-from ..library import Entry, Ranges
-from ..runs import Run
-from ..services import Services
+from ..state import jobs
+from ..state.jobs import Selection
+from ..state.library import Entry, Ranges
+from ..state.runs import Run
+from ..state.services import Services
+from ..view.wait_line import wait_line
+from ..words import chat as chat_words
 from .files import Files
 from .messages import FileRef, Wish, read_wish, sampling, shown
 from .models import Models
@@ -177,7 +179,7 @@ class Chat:
         """A line that clients skip: the stream is alive, and this is what it waits for."""
         reading = self._services.desk.readings.get(run.document)
         progress = reading.progress if reading else None
-        wait = waiting.words(self._services.desk.ahead(run)) if run.state == "queued" else ""
+        wait = wait_line(self._services.desk.ahead(run)) if run.state == "queued" else ""
         done = f"reading {progress.tokens_done} of {progress.tokens_total} tokens" if progress else wait or run.state
         return f": {done}\n\n".encode()
 
@@ -212,7 +214,7 @@ def _failure(run: Run) -> Problem:
                        remedy='Ask about some of its pages: "pages": "1-20" beside the file_id.',
                        need=run.fit.tokens, have=run.fit.max_tokens)
     if run.state == "stopped":
-        return Problem(503, "stopped", strings.STOPPED)
+        return Problem(503, "stopped", chat_words.STOPPED)
     return Problem.of(run.cause) if run.cause else Problem(503, "not_answered", run.error)
 
 

@@ -18,8 +18,9 @@ from starlette.types import Message
 
 from triforce_core import Document
 
-from ..library import MAX_UPLOAD_BYTES, Entry
-from ..services import Services, View
+from ..state.library import MAX_UPLOAD_BYTES, Entry
+from ..state.services import Services
+from ..state.tab_view import View
 from .messages import FileRef
 from .problems import Problem, answered
 

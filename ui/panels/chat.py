@@ -8,15 +8,23 @@ from typing import Any
 
 import gradio as gr
 
-from .. import provenance, strings, transcript
-from ..charts import esc
-from ..conversations import Answer
-from ..painter import Panel
-from ..services import Services, View
-from ..trace import Trace
-from ..transcript import button
-from ..writing import inside
-from . import html, talks
+from ..state.conversations import Answer
+from ..state.services import Services
+from ..state.tab_view import View
+from ..state.trace import Trace
+from ..view import provenance, transcript
+from ..view.charts import esc
+from ..view.citations import Citations
+from ..view.live_answer import inside
+from ..view.painter import Panel
+from ..view.starters import starters
+from ..view.transcript import button
+from ..words import chat as chat_words
+from ..words import document_head as head_words
+from ..words import library as library_words
+from ..words import race as race_words
+from . import conversations as talks
+from . import html
 
 
 @dataclass(frozen=True)
@@ -36,32 +44,32 @@ def build() -> Chat:
         live = html("live", clicks=True)
     editing = talks.editing_note()
     with gr.Column(elem_id="composer"):
-        question = gr.Textbox(placeholder=strings.ASK_PLACEHOLDER, label=strings.ASK_PLACEHOLDER, show_label=False,
+        question = gr.Textbox(placeholder=chat_words.ASK_PLACEHOLDER, label=chat_words.ASK_PLACEHOLDER, show_label=False,
                               container=False, lines=1, max_lines=7, elem_id="question")
         with gr.Row(elem_id="composer-row"):
-            html("keys", f'<span class="tf-keys">{esc(strings.KEYS)}</span>')
-            race = gr.Button(strings.RACE, elem_id="race-now", size="sm", min_width=74)
-            stop = gr.Button(strings.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
-            send = gr.Button(strings.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
+            html("keys", f'<span class="tf-keys">{esc(chat_words.KEYS)}</span>')
+            race = gr.Button(race_words.RACE, elem_id="race-now", size="sm", min_width=74)
+            stop = gr.Button(chat_words.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
+            send = gr.Button(chat_words.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
     return Chat(finished, live, question, send, stop, editing, race)
 
 
 def welcome(sample: str | None, sends_to: str = "") -> str:
     """Nothing is open yet."""
-    action = button(strings.OPEN_SAMPLE, "open", css="tf-primary", document=sample) if sample else ""
-    more = strings.WELCOME_REMOTE if sends_to else strings.WELCOME_MORE
-    return f'<div class="tf-welcome"><h1>{esc(strings.WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
+    action = button(head_words.OPEN_SAMPLE, "open", css="tf-primary", document=sample) if sample else ""
+    more = head_words.WELCOME_REMOTE if sends_to else head_words.WELCOME_MORE
+    return f'<div class="tf-welcome"><h1>{esc(head_words.WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
 
 
 def begin(questions: Sequence[str] = ()) -> str:
     """A document is open and nothing has been asked. questions: to begin with."""
-    starters = "".join(button(words, "ask", question=words) for words in questions)
-    return (f'<div class="tf-welcome tf-small"><h2>{esc(strings.START_HERE)}</h2>'
-            f'<p>{esc(strings.START_MORE)}</p><div class="tf-starters">{starters}</div></div>')
+    listed = "".join(button(words, "ask", question=words) for words in questions)
+    return (f'<div class="tf-welcome tf-small"><h2>{esc(chat_words.START_HERE)}</h2>'
+            f'<p>{esc(chat_words.START_MORE)}</p><div class="tf-starters">{listed}</div></div>')
 
 
 def panels(services: Services) -> list[Panel]:
-    conversations = services.conversations
+    conversations, citations = services.conversations, Citations(services.finders)
 
     def askable(view: View) -> bool:
         entry = services.library.get(view.document)
@@ -69,17 +77,18 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_transcript(view: View) -> str:
         if view.document is None:
-            sample = next((entry.id for entry in services.library.entries() if entry.name == strings.SAMPLE_NAME), None)
+            entries = services.library.entries()
+            sample = next((entry.id for entry in entries if entry.name == library_words.SAMPLE_NAME), None)
             return welcome(sample, services.sends_to)
         answers = conversations.answers(view.conversation) if view.conversation else []
-        if not answers:
-            return begin(services.starters(view.document)) if askable(view) else ""
         document = services.library.document(view.document)
+        if not answers:
+            return begin(starters(document) if document else ()) if askable(view) else ""
 
         def body(answer: Answer) -> str:
             if answer.id != view.traced:
-                return services.citations.render(answer.text, document, view.document or "",
-                                                 answer.result.get("quotes", ()))
+                return citations.render(answer.text, document, view.document or "",
+                                        answer.result.get("quotes", ()))
             kept = conversations.trace(answer.id) or Trace()
             return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), document)
 
@@ -107,7 +116,7 @@ def panels(services: Services) -> list[Panel]:
     def draw_stop(view: View) -> dict[str, Any]:
         shown, stopping = stop_state(view)
         return gr.update(visible=shown, interactive=not stopping,
-                         value=strings.STOPPING if stopping else strings.STOP)
+                         value=chat_words.STOPPING if stopping else chat_words.STOP)
 
     return [
         Panel("transcript", lambda view: (

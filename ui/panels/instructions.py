@@ -7,11 +7,13 @@ from typing import Any
 
 import gradio as gr
 
-from .. import strings, talk_strings
-from ..charts import esc
-from ..instructions import LONGEST
-from ..painter import Panel
-from ..services import Services, View
+from ..state.instructions import LONGEST
+from ..state.services import Services
+from ..state.tab_view import View
+from ..view.charts import esc
+from ..view.painter import Panel
+from ..words import conversations as conversation_words
+from ..words import page as page_words
 from . import html
 
 
@@ -27,18 +29,18 @@ class Instructions:
 def build() -> Instructions:
     with gr.Column(visible=False, elem_id="instructing", elem_classes="tf-dialog") as box:
         about = html("instructions-about")
-        words = gr.Textbox(label=talk_strings.INSTRUCT_LABEL, show_label=False, container=False, lines=3, max_lines=10,
+        words = gr.Textbox(label=conversation_words.INSTRUCT_LABEL, show_label=False, container=False, lines=3, max_lines=10,
                            max_length=LONGEST, elem_id="instructions")
         with gr.Row():
-            keep = gr.Button(talk_strings.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions", size="md",
+            keep = gr.Button(conversation_words.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions", size="md",
                              scale=0, min_width=96)
-            leave = gr.Button(strings.KEEP_AS_IS, elem_id="leave-instructions", size="md", scale=0, min_width=90)
+            leave = gr.Button(page_words.KEEP_AS_IS, elem_id="leave-instructions", size="md", scale=0, min_width=90)
     return Instructions(box, about, words, keep, leave)
 
 
 def about(followed: bool) -> str:
-    words = talk_strings.INSTRUCT_HELP if followed else talk_strings.INSTRUCT_NONE
-    return f'<h2>{esc(talk_strings.INSTRUCT_LABEL)}</h2><p class="tf-muted">{esc(words)}</p>'
+    words = conversation_words.INSTRUCT_HELP if followed else conversation_words.INSTRUCT_NONE
+    return f'<h2>{esc(conversation_words.INSTRUCT_LABEL)}</h2><p class="tf-muted">{esc(words)}</p>'
 
 
 def wanted(services: Services, words: str) -> str:
@@ -57,7 +59,7 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_keep(view: View) -> dict[str, Any]:
         followed = services.instructions.followed
-        return gr.update(value=talk_strings.INSTRUCT_KEEP if followed else talk_strings.INSTRUCT_REMOVE,
+        return gr.update(value=conversation_words.INSTRUCT_KEEP if followed else conversation_words.INSTRUCT_REMOVE,
                          visible=followed or bool(services.instructions.of(view)))
 
     return [

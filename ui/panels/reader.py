@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gradio as gr
 
-from .. import strings
-from ..charts import esc
-from ..citations import spot
-from ..painter import Panel
-from ..services import Services, View
+from ..state.services import Services
+from ..state.tab_view import View
+from ..view.charts import esc
+from ..view.citations import spot
+from ..view.painter import Panel
+from ..words import reader as reader_words
 from . import html
 
 
@@ -24,21 +25,21 @@ def _shell() -> str:
         return (f'<button type="button" class="{css}" data-reader="{name}" aria-label="{esc(label)}" '
                 f'title="{esc(label)}">{sign}</button>')
 
-    page = (f'{button("previous", strings.PREVIOUS, "‹")}<label class="tf-page-number"><span class="tf-hidden">'
-            f'{esc(strings.PAGE_NUMBER)}</span><input type="text" inputmode="numeric" id="page-number" size="4" '
+    page = (f'{button("previous", reader_words.PREVIOUS, "‹")}<label class="tf-page-number"><span class="tf-hidden">'
+            f'{esc(reader_words.PAGE_NUMBER)}</span><input type="text" inputmode="numeric" id="page-number" size="4" '
             f'autocomplete="off"></label><span class="tf-muted" id="page-count"></span>'
-            f'{button("next", strings.NEXT, "›")}')
-    size = (f'<span class="tf-zoom">{button("smaller", strings.SMALLER, "−")}{button("larger", strings.LARGER, "+")}'
-            f'</span>{button("thumbs", strings.THUMBNAILS, "☷")}{button("close", strings.CLOSE_PAGE, "×")}')
+            f'{button("next", reader_words.NEXT, "›")}')
+    size = (f'<span class="tf-zoom">{button("smaller", reader_words.SMALLER, "−")}{button("larger", reader_words.LARGER, "+")}'
+            f'</span>{button("thumbs", reader_words.THUMBNAILS, "☷")}{button("close", reader_words.CLOSE_PAGE, "×")}')
     find = (f'<form class="tf-find" role="search"><input type="search" id="page-find" autocomplete="off" '
-            f'placeholder="{esc(strings.FIND)}" aria-label="{esc(strings.FIND)}"><span class="tf-muted" id="page-hits" '
-            f'role="status"></span>{button("hit-before", strings.HIT_BEFORE, "↑")}'
-            f'{button("hit-after", strings.HIT_AFTER, "↓")}</form>')
-    return (f'<section class="tf-reader" aria-label="{esc(strings.PAGE_VIEW)}" hidden>'
+            f'placeholder="{esc(reader_words.FIND)}" aria-label="{esc(reader_words.FIND)}"><span class="tf-muted" id="page-hits" '
+            f'role="status"></span>{button("hit-before", reader_words.HIT_BEFORE, "↑")}'
+            f'{button("hit-after", reader_words.HIT_AFTER, "↓")}</form>')
+    return (f'<section class="tf-reader" aria-label="{esc(reader_words.PAGE_VIEW)}" hidden>'
             f'<div class="tf-reader-bar"><span class="tf-page-label" id="page-label"></span>{page}{size}</div>{find}'
-            f'<div class="tf-reader-body"><ol class="tf-thumbs" aria-label="{esc(strings.THUMBNAILS)}" hidden></ol>'
+            f'<div class="tf-reader-body"><ol class="tf-thumbs" aria-label="{esc(reader_words.THUMBNAILS)}" hidden></ol>'
             '<div class="tf-sheets" tabindex="0"><div class="tf-sheet"></div></div></div></section>'
-            f'<p class="tf-note tf-no-page">{esc(strings.NO_PAGE)}</p>')
+            f'<p class="tf-note tf-no-page">{esc(reader_words.NO_PAGE)}</p>')
 
 
 def opened(view: View, services: Services) -> str:

@@ -9,16 +9,22 @@ import gradio as gr
 
 from triforce_core import Document, EngineFacts, LoadProgress, ModelInfo, merge_ranges
 
-from .. import charts, over_time, strings
-from .. import figures as fmt
-from ..charts import esc
-from ..citations import spot
-from ..library import Ranges
-from ..painter import Panel
-from ..passages import Passage, passages, shown
-from ..services import Services, View
-from ..trace import Trace
-from ..transcript import card, figures_of
+from ..state.accumulator import figures_of
+from ..state.library import Ranges
+from ..state.services import Services
+from ..state.tab_view import View
+from ..state.trace import Trace
+from ..view import charts
+from ..view import charts_over_time as over_time
+from ..view import number_format as fmt
+from ..view.charts import esc
+from ..view.citations import spot
+from ..view.painter import Panel
+from ..view.passages import Passage, passages, shown
+from ..view.transcript import card
+from ..words import engine as engine_words
+from ..words import figures as figure_words
+from ..words import strip as strip_words
 from . import html
 
 MOST_ANSWERS = 50  # of a document's history
@@ -35,54 +41,54 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
     """The strip, what it means, and the passages that got most of the attention. reported: whether the engine can."""
     labels = [page.label for page in document.pages]
     drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read, parts=parts)
-    note = strings.STRIP_HELP if shares else strings.STRIP_EMPTY if reported else strings.STRIP_REMOTE
-    lines = [f'<h3 class="tf-h">{esc(strings.STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']
+    note = strip_words.STRIP_HELP if shares else strip_words.STRIP_EMPTY if reported else strip_words.STRIP_REMOTE
+    lines = [f'<h3 class="tf-h">{esc(strip_words.STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']
     found = [
         f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
         f'data-spot="{spot([passage.place])}">'
-        f"<b>{esc(strings.STRIP_PAGE.format(label=passage.label))}</b> "
+        f"<b>{esc(strip_words.STRIP_PAGE.format(label=passage.label))}</b> "
         f'<span class="tf-muted">{passage.share * 100:.1f} %</span> {esc(shown(passage.text))}</button></li>'
         for passage in attended]
     if found:
-        lines.append(f'<h4 class="tf-h4">{esc(strings.PASSAGES)}</h4><ul class="tf-passages">{"".join(found)}</ul>')
+        lines.append(f'<h4 class="tf-h4">{esc(strip_words.PASSAGES)}</h4><ul class="tf-passages">{"".join(found)}</ul>')
     return "".join(lines)
 
 
 def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | None, problem: str, status: Any,
                    waiting: int, busy: bool) -> str:
     """The engine: what runs where and why, memory, queue."""
-    word = strings.ENGINE_BUSY if busy and state == "ready" else strings.ENGINE_STATES[state]
+    word = engine_words.ENGINE_BUSY if busy and state == "ready" else engine_words.ENGINE_STATES[state]
     dot = {"ready": "tf-dot-ok", "failed": "tf-dot-bad"}.get(state, "tf-dot-wait")
-    parts = [f'<h3 class="tf-h">{esc(strings.ENGINE)} '
+    parts = [f'<h3 class="tf-h">{esc(engine_words.ENGINE)} '
              f'<span class="tf-state-word"><i class="{dot}"></i>{esc(word)}</span></h3>']
     if state == "failed":
-        parts.append(card("error", strings.ENGINE_FAILED, problem))
+        parts.append(card("error", engine_words.ENGINE_FAILED, problem))
     elif state == "starting" and load:
         parts.append(f'<p class="tf-note">{esc(load.stage)}</p>{charts.meter(load.fraction or 0.0, "", load.stage)}')
     if model:
         facts: EngineFacts | None = getattr(status, "facts", None)
         here = model.mode != "remote"
         rows = [
-            (strings.MODEL, esc(strings.WEIGHTS.format(model=model.name, size=fmt.size(model.model_bytes)) if here
+            (engine_words.MODEL, esc(engine_words.WEIGHTS.format(model=model.name, size=fmt.size(model.model_bytes)) if here
                                 else model.name)),
-            (strings.DRAFT, esc(model.draft_name or strings.NO_DRAFT)),
-            (strings.MODE, esc(f"{facts.mode if facts else model.mode} ({model.device})")),
-            (strings.WHY, esc(facts.why if facts else model.why)), (strings.NUMBERS, esc(model.dtype)),
-            (strings.CONTEXT, esc(fmt.context(model.max_context, model.plan.longest if model.plan else None))),
+            (engine_words.DRAFT, esc(model.draft_name or engine_words.NO_DRAFT)),
+            (engine_words.MODE, esc(f"{facts.mode if facts else model.mode} ({model.device})")),
+            (engine_words.WHY, esc(facts.why if facts else model.why)), (engine_words.NUMBERS, esc(model.dtype)),
+            (engine_words.CONTEXT, esc(fmt.context(model.max_context, model.plan.longest if model.plan else None))),
         ]
         if not here:
-            rows = [row for row in rows if row[0] not in (strings.DRAFT, strings.NUMBERS)]
+            rows = [row for row in rows if row[0] not in (engine_words.DRAFT, engine_words.NUMBERS)]
         drafting = facts.drafting if facts and facts.drafting else model.drafting
         if drafting:
-            rows.insert(4, (strings.DRAFTING, esc(drafting)))
+            rows.insert(4, (engine_words.DRAFTING, esc(drafting)))
         if facts and facts.device_used is not None and facts.device_free is not None:
-            rows.append((strings.GPU_MEMORY, memory_use(strings.GPU_MEMORY, facts.device_used, facts.device_free)))
+            rows.append((engine_words.GPU_MEMORY, memory_use(engine_words.GPU_MEMORY, facts.device_used, facts.device_free)))
         if facts:
-            rows.append((strings.MEMORY, memory_use(strings.MEMORY, facts.host_used, facts.host_free)))
-        rows.append((strings.QUEUE, esc(strings.QUEUE_LENGTH.format(waiting=waiting) if waiting
-                                        else strings.QUEUE_EMPTY)))
+            rows.append((engine_words.MEMORY, memory_use(engine_words.MEMORY, facts.host_used, facts.host_free)))
+        rows.append((engine_words.QUEUE, esc(engine_words.QUEUE_LENGTH.format(waiting=waiting) if waiting
+                                        else engine_words.QUEUE_EMPTY)))
         if getattr(status, "pid", None):
-            rows.append((strings.PROCESS, str(status.pid)))
+            rows.append((engine_words.PROCESS, str(status.pid)))
         parts.append('<dl class="tf-facts">' + "".join(f"<dt>{esc(name)}</dt><dd>{value}</dd>"
                                                        for name, value in rows) + "</dl>")
     return "".join(parts)
@@ -99,7 +105,7 @@ def pages_read(result: dict[str, Any]) -> Ranges:
 
 def memory_use(name: str, used: int, free: int) -> str:
     """What the engine has of what it could have."""
-    words = strings.MEMORY_USE.format(used=fmt.memory(used), free=fmt.memory(free))
+    words = engine_words.MEMORY_USE.format(used=fmt.memory(used), free=fmt.memory(free))
     return esc(words) + charts.meter(used / max(used + free, 1), "tf-meter-thin", name)
 
 
@@ -111,13 +117,13 @@ def panels(services: Services) -> list[Panel]:
         the last."""
         run = services.running(view)
         if run:
-            return run.fold.figures(), run.fold.page_shares(), (), run.first_page, run.ranges, strings.THIS_ANSWER
+            return run.fold.figures(), run.fold.page_shares(), (), run.first_page, run.ranges, figure_words.THIS_ANSWER
         answers = services.conversations.answers(view.conversation) if view.conversation else []
         if not answers:
             return None, (), (), 1, (), ""
         result = answers[-1].result
         return (figures_of(result), result.get("page_shares", ()), result.get("passages", ()),
-                result.get("first_page", 1), pages_read(result), strings.LAST_ANSWER)
+                result.get("first_page", 1), pages_read(result), figure_words.LAST_ANSWER)
 
     def answer_key(view: View) -> tuple[object, ...]:
         return view.document, view.conversation, services.conversations.version
@@ -130,7 +136,7 @@ def panels(services: Services) -> list[Panel]:
     def draw_figures(view: View) -> str:
         figures, *_, title = answer(view)
         if figures is None:
-            return f'<h3 class="tf-h">{esc(strings.THIS_ANSWER)}</h3><p class="tf-note">{esc(strings.NO_ANSWER)}</p>'
+            return f'<h3 class="tf-h">{esc(figure_words.THIS_ANSWER)}</h3><p class="tf-note">{esc(figure_words.NO_ANSWER)}</p>'
         trace, facts = last_trace(view), getattr(desk.status, "facts", None)
         return "".join((charts.figures_card(figures, title), over_time.bandwidth(trace, figures, writer(view), facts),
                         over_time.energy(figures), over_time.answer_charts(trace)))

@@ -1,0 +1,195 @@
+"""Above the chat: which document, how far its reading is, what is wrong with it, and the box for its password."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gradio as gr
+
+from triforce_core import DocumentOpened, LoadProgress
+
+from ..state.collection import Weighing
+from ..state.extraction import Extraction
+from ..state.jobs import Reading
+from ..state.library import Entry
+from ..state.services import Services
+from ..state.tab_view import View
+from ..view import context_bar
+from ..view import number_format as fmt
+from ..view.charts import esc, meter
+from ..view.painter import Panel
+from ..view.transcript import button, card
+from ..view.wait_line import wait_line
+from ..words import document_head as head_words
+from ..words import library as library_words
+from ..words import page as page_words
+from ..words import page_choice as choice_words
+from ..words import storage as storage_words
+from ..words import together as together_words
+from . import html
+from .library import pages
+from .page_choice import which
+
+
+@dataclass(frozen=True)
+class Locked:
+    """The password box; hidden until it is needed."""
+
+    column: gr.Column
+    text: gr.HTML
+    password: gr.Textbox
+    unlock: gr.Button
+
+
+def build_head() -> tuple[gr.HTML, gr.HTML]:
+    return html("head", clicks=True), html("notice", clicks=True)
+
+
+def build_locked() -> Locked:
+    with gr.Column(visible=False, elem_id="locked", elem_classes="tf-dialog") as column:
+        text = html("locked-text")
+        with gr.Row():
+            password = gr.Textbox(type="password", label=head_words.PASSWORD, elem_id="password", scale=3, min_width=140)
+            unlock = gr.Button(head_words.UNLOCK, variant="primary", elem_id="unlock", size="md", scale=0, min_width=96)
+    return Locked(column, text, password, unlock)
+
+
+def reading_line(reading: Reading, load: LoadProgress | None, wait: str = "") -> tuple[str, float, str]:
+    """What a reading says, how far it is (0 to 1), and its figures. wait: what it waits for."""
+    progress = reading.progress
+    if reading.stage == "waiting":
+        return wait or head_words.READING_WAIT, 0.0, ""
+    if reading.stage == "loading" or progress is None:
+        text = head_words.READING_LOAD_STAGE.format(stage=load.stage) if load else head_words.READING_LOAD
+        return text, (load.fraction or 0.0) if load else 0.0, ""
+    fraction = progress.tokens_done / max(1, progress.tokens_total)
+    if progress.stage == "restore":
+        return head_words.READING_SAVED, fraction, ""
+    if progress.stage == "save":
+        return head_words.READING_SAVE, fraction, ""
+    left = [] if progress.eta_seconds is None or not progress.tokens_done else [
+        head_words.READING_ETA.format(eta=fmt.seconds(progress.eta_seconds))]
+    if progress.stage == "tune":
+        return head_words.READING_TUNE, fraction, "".join(left)
+    if progress.stage == "warm-up":
+        return head_words.READING_WARM, fraction, "".join(left)
+    words = head_words.TOKENIZING if progress.stage == "tokenize" else head_words.READING
+    text = words.format(done=fmt.count(progress.tokens_done), total=fmt.count(progress.tokens_total))
+    rate = progress.tokens_per_second
+    read = [head_words.READING_RATE.format(rate=fmt.rate(rate))] if rate else []
+    return text, fraction, " · ".join([*read, *left])
+
+
+def progress(text: str, fraction: float, figures: str, cancelling: bool) -> str:
+    cancel = button(head_words.CANCELLING if cancelling else head_words.CANCEL, "cancel-reading", css="tf-quiet")
+    if cancelling:
+        cancel = cancel.replace("<button ", "<button disabled ")
+    return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'
+            f'<span class="tf-muted">{esc(figures)}</span>{cancel}</div>{meter(fraction, "tf-meter-big", text)}</div>')
+
+
+def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
+    """'4,213 tokens in context ...; read in 41 s, reopened in 0.8 s'."""
+    tokens = fmt.tokens(opened.tokens, opened.estimated) if opened else fmt.count(entry.tokens or 0)
+    if not entry.chosen:
+        text = head_words.IN_CONTEXT.format(tokens=tokens, pages=pages(entry.pages))
+    else:
+        text = choice_words.IN_CONTEXT.format(tokens=tokens, chosen=which(entry.ranges), pages=fmt.count(entry.pages))
+    if opened and opened.restored:
+        words = head_words.REOPENED_IN.format(seconds=fmt.seconds(opened.read_seconds), again=fmt.seconds(opened.seconds))
+        return f"{text} · {words}"
+    return f"{text} · {head_words.READ_IN.format(seconds=fmt.seconds(opened.read_seconds))}" if opened else text
+
+
+def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, reading: Reading | None = None,
+         load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "",
+         weighing: Weighing | None = None, wait: str = "") -> str:
+    """The open document: its name, and one line (or bar, or card) about where it stands. weighing: what each of several
+    documents takes that are read together. wait: what its reading waits for."""
+    if entry is None:
+        return ""
+    body = ""
+    choose = button(head_words.CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
+    choose += button(together_words.ADD_MORE, "together", css="tf-quiet")
+    if phase == "extracting":
+        total = extraction.pages_total if extraction else 0
+        text = (head_words.EXTRACTING.format(done=extraction.pages_done, total=total) if extraction and total
+                else head_words.EXTRACTING_START)
+        done = extraction.pages_done / total if extraction and total else 0.0
+        body = progress(text, done, "", False)
+    elif phase == "failed":
+        body = card("error", library_words.PHASES["failed"], entry.error,
+                    action=button(head_words.READ_AGAIN, "read", css="tf-quiet"))
+    elif reading is not None:
+        body = progress(*reading_line(reading, load, wait), reading.cancelled.is_set())
+    elif phase == "problem":
+        body = card("warn", library_words.PHASES["problem"], problem, action=button(head_words.READ_NOW, "read"))
+    elif phase == "ready":
+        body = f'<p class="tf-muted tf-fact"><i class="tf-dot-ok"></i>{esc(in_context(entry, opened))} {choose}</p>'
+        if opened and opened.unsaved:
+            body += card("warn", storage_words.READING_UNSAVED_TITLE,
+                         storage_words.READING_UNSAVED.format(why=opened.unsaved))
+    elif phase in ("closed", "resting"):
+        words = head_words.RESTING if phase == "resting" else head_words.NOT_READ_YET
+        read = button(head_words.READ_NOW, "read", css="tf-quiet")
+        body = f'<p class="tf-muted tf-fact">{esc(words)} {read} {choose}</p>'
+    if weighing and phase in ("ready", "resting", "closed"):
+        body += context_bar.bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
+    warnings = "".join(card("warn", head_words.WARNINGS, text) for text in entry.warnings)
+    title = entry.title or entry.name
+    several = f' tf-several" title="{esc(title)}' if entry.parts else ""
+    return f'<h1 class="tf-title{several}">{esc(title)}</h1>{body}{warnings}'
+
+
+def panels(services: Services) -> list[Panel]:
+    desk, room, library = services.desk, services.room, services.library
+
+    def phase(view: View) -> tuple[Entry | None, str]:
+        entry = library.get(view.document)
+        return entry, services.phase(entry) if entry else ""
+
+    def alone(view: View) -> bool:
+        """No dialog is open, which would have a bar of its own."""
+        return view.choosing is None and view.picking is None
+
+    def key(view: View) -> tuple[object, ...]:
+        reading = desk.readings.get(view.document or "")
+        return (view.document, phase(view)[1], room.version, library.version, alone(view),
+                reading is not None and reading.cancelled.is_set())
+
+    def draw(view: View) -> str:
+        entry, now = phase(view)
+        document = view.document or ""
+        reading = desk.readings.get(document)
+        wait = wait_line(desk.ahead(reading)) if reading and reading.stage == "waiting" else ""
+        return head(entry, now, extraction=room.extractions.get(document), reading=reading, wait=wait,
+                    load=desk.load_progress, opened=desk.opened.get(document), problem=desk.problems.get(document, ""),
+                    weighing=services.shelf.of(entry) if entry and alone(view) else None)
+
+    def notice(view: View) -> tuple[str, str, str] | None:
+        """That several documents are read together is not said so long as they are too much for it."""
+        early = view.notice and view.notice[1] == together_words.NEW_TALK and phase(view)[1] == "too_long"
+        return None if early else view.notice
+
+    def told(view: View) -> tuple[tuple[str, str, str] | None, str]:
+        return notice(view), services.conversations.problem
+
+    def draw_notice(view: View) -> str:
+        shown, problem = told(view)
+        lasting = card("error", storage_words.DISK_TITLE, problem) if problem else ""
+        if shown is None:
+            return lasting
+        return lasting + card(*shown, action=button(page_words.DISMISS, "dismiss", css="tf-quiet"))
+
+    def draw_locked(view: View) -> str:
+        entry, now = phase(view)
+        wrong = f'<p class="tf-bad">{esc(entry.error)}</p>' if entry and now == "locked" and entry.error else ""
+        return f"<h2>{esc(head_words.PASSWORD_TITLE)}</h2><p>{esc(head_words.PASSWORD_HELP)}</p>{wrong}"
+
+    return [
+        Panel("head", key, draw, news=lambda view: desk.version, told="words"),
+        Panel("notice", told, draw_notice),
+        Panel("locked", lambda view: phase(view)[1] == "locked",
+              lambda view: gr.update(visible=phase(view)[1] == "locked")),
+        Panel("locked_text", lambda view: (phase(view), library.version), draw_locked),
+    ]
