@@ -68,15 +68,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def fresh_script(served: Served) -> EngineScript:
     """The served engine's, reset for each test; answers of other tests are over."""
     for run in served.services.runs.active():
-        served.services.desk.stop(run)
-    wait_for(lambda: not served.services.runs.active() and not served.services.desk.readings)
+        served.services.queue.stop(run)
+    wait_for(lambda: not served.services.runs.active() and not served.services.queue.prefills)
     for field in dataclasses.fields(EngineScript):
         setattr(served.script, field.name, field.default)
     return served.script
 
 
 @pytest.fixture
-def dials(served, fresh_script) -> EngineScript:
+def watchable_script(served, fresh_script) -> EngineScript:
     """A script that can be watched."""
     served.script.load_seconds = 0.05
     served.script.triforce_tokens_per_second, served.script.plain_tokens_per_second = 150.0, 90.0
@@ -84,7 +84,7 @@ def dials(served, fresh_script) -> EngineScript:
 
 
 @pytest.fixture
-def tab(served, chromium, dials) -> Iterator[object]:
+def tab(served, chromium, watchable_script) -> Iterator[object]:
     """A fresh browser with the page open. Fails on outside requests and on errors of the page's own scripts."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     context.set_default_timeout(15_000)

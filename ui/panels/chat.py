@@ -10,7 +10,8 @@ import gradio as gr
 
 from ..state.conversations import Answer
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
 from ..state.trace import Trace
 from ..view import provenance, transcript
 from ..view.charts import esc
@@ -23,8 +24,10 @@ from ..words import chat as chat_words
 from ..words import document_head as head_words
 from ..words import library as library_words
 from ..words import race as race_words
-from . import conversations as talks
 from . import html
+from .conversations import editing_note
+from .events import PRIVATE, safely
+from .race import Race
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def build() -> Chat:
     with gr.Column(elem_id="chat-scroll"):
         finished = html("transcript", clicks=True)
         live = html("live", clicks=True)
-    editing = talks.editing_note()
+    editing = editing_note()
     with gr.Column(elem_id="composer"):
         question = gr.Textbox(placeholder=chat_words.ASK_PLACEHOLDER, label=chat_words.ASK_PLACEHOLDER, show_label=False,
                               container=False, lines=1, max_lines=7, elem_id="question")
@@ -71,11 +74,11 @@ def begin(questions: Sequence[str] = ()) -> str:
 def panels(services: Services) -> list[Panel]:
     conversations, citations = services.conversations, Citations(services.finders)
 
-    def askable(view: View) -> bool:
+    def askable(view: TabView) -> bool:
         entry = services.library.get(view.document)
         return entry is not None and services.phase(entry) in ("ready", "resting")
 
-    def draw_transcript(view: View) -> str:
+    def draw_transcript(view: TabView) -> str:
         if view.document is None:
             entries = services.library.entries()
             sample = next((entry.id for entry in entries if entry.name == library_words.SAMPLE_NAME), None)
@@ -95,25 +98,25 @@ def panels(services: Services) -> list[Panel]:
         versions = conversations.versions(view.conversation or "")
         return transcript.transcript(answers, body, view.traced, versions)
 
-    def shown_trace(view: View) -> str | None:
+    def shown_trace(view: TabView) -> str | None:
         """Not that of the answer being written: the others need not be drawn again for it."""
         run = services.running(view)
         return None if run and run.id == view.traced else view.traced
 
-    def live_key(view: View) -> object:
+    def live_key(view: TabView) -> object:
         run = services.running(view)
         return run and (run.id, run.id == view.traced)
 
-    def draw_live(view: View) -> str:
+    def draw_live(view: TabView) -> str:
         run = services.running(view)
         by_token = run is not None and run.id == view.traced
         return transcript.live(run, by_token, inside(services, run, by_token)) if run else ""
 
-    def stop_state(view: View) -> tuple[bool, bool]:
+    def stop_state(view: TabView) -> tuple[bool, bool]:
         run = services.active_run(view)
         return run is not None, bool(run and run.stopping)
 
-    def draw_stop(view: View) -> dict[str, Any]:
+    def draw_stop(view: TabView) -> dict[str, Any]:
         shown, stopping = stop_state(view)
         return gr.update(visible=shown, interactive=not stopping,
                          value=chat_words.STOPPING if stopping else chat_words.STOP)
@@ -125,3 +128,26 @@ def panels(services: Services) -> list[Panel]:
         Panel("live", live_key, draw_live),
         Panel("stop", stop_state, draw_stop),
     ]
+
+
+def wire(services: Services, tabs: Tabs, chat: Chat, race: Race, tab_bar: gr.Tabs) -> None:
+    """race, tab_bar: its button here shows the race's tab, with the question in it."""
+    def ask(question: str, request: gr.Request) -> str:
+        view = tabs.get(request.session_hash)
+        return "" if safely(view, lambda: services.ask(view, question)) else question
+
+    def stop(request: gr.Request) -> None:
+        services.stop(tabs.get(request.session_hash))
+
+    def start_race(question: str, request: gr.Request) -> tuple[Any, Any, str]:
+        """Race the typed question, or the conversation's last one; show the race only if there is one."""
+        view = tabs.get(request.session_hash)
+        answers = services.conversations.answers(view.conversation) if view.conversation else []
+        words = question.strip() or (answers[-1].question if answers else "")
+        started = safely(view, lambda: services.race(view, words))
+        return (gr.Tabs(selected="race") if started else gr.skip(), words or gr.skip(), "" if started else question)
+
+    for event in (chat.send.click, chat.question.submit):
+        event(ask, [chat.question], [chat.question], queue=False, **PRIVATE)
+    chat.stop.click(stop, None, None, queue=False, **PRIVATE)
+    chat.race.click(start_race, [chat.question], [tab_bar, race.question, chat.question], queue=False, **PRIVATE)

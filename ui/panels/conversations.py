@@ -11,13 +11,16 @@ import gradio as gr
 from ..state.conversations import Conversation
 from ..state.search import Hit, search
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
 from ..view.charts import esc
+from ..view.export import exported
 from ..view.painter import Panel
 from ..view.transcript import button
 from ..words import conversations as conversation_words
 from ..words import page as page_words
 from . import html
+from .events import PRIVATE, safely
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def found(hits: Sequence[Hit], documents: dict[str, str], query: str) -> str:
     return f'<p class="tf-note" role="status">{esc(count)}</p><ul class="tf-hits">{"".join(items)}</ul>'
 
 
-def results(services: Services, view: View) -> str:
+def results(services: Services, view: TabView) -> str:
     titles = {entry.id: entry.title or entry.name for entry in services.library.entries()}
     return found(search(services.database, services.conversations, view.sought), titles, view.sought)
 
@@ -106,14 +109,14 @@ def keys_table() -> str:
 def panels(services: Services) -> list[Panel]:
     conversations = services.conversations
 
-    def draw_bar(view: View) -> str:
+    def draw_bar(view: TabView) -> str:
         return bar(conversations.get(view.conversation), bool(services.instructions.of(view))) if view.document else ""
 
-    def draw_title(view: View) -> dict[str, Any]:
+    def draw_title(view: TabView) -> dict[str, Any]:
         talk = conversations.get(view.conversation) if view.renaming else None
         return gr.update(value=talk.title) if talk else gr.update()
 
-    def draw_editing(view: View) -> str:
+    def draw_editing(view: TabView) -> str:
         if view.editing is None:
             return ""
         leave = button(page_words.DISMISS, "leave-edit", css="tf-quiet")
@@ -126,3 +129,26 @@ def panels(services: Services) -> list[Panel]:
         Panel("new_title", lambda view: (view.renaming, view.conversation), draw_title),
         Panel("editing", lambda view: view.editing, draw_editing),
     ]
+
+
+def wire(services: Services, tabs: Tabs, named: Talks) -> None:
+    def rename(title: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.conversations.rename(view.conversation or "", title))
+        view.renaming = False
+
+    def leave(request: gr.Request) -> None:
+        tabs.get(request.session_hash).renaming = False
+
+    def parcel(event: gr.EventData, request: gr.Request) -> list[str] | None:
+        data = event._data if isinstance(event._data, dict) else {}
+        if data.get("action") != "export":
+            return None
+        made = exported(services, tabs.get(request.session_hash).conversation, str(data.get("kind")))
+        return list(made) if made else None
+
+    for event in (named.save.click, named.title.submit):
+        event(rename, [named.title], None, queue=False, **PRIVATE)
+    named.leave.click(leave, None, None, queue=False, **PRIVATE)
+    sent = named.bar.click(parcel, None, [named.parcel], queue=False, **PRIVATE)
+    sent.then(None, [named.parcel], [named.parcel], js="tfSave", **PRIVATE)

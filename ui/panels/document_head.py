@@ -1,4 +1,4 @@
-"""Above the chat: which document, how far its reading is, what is wrong with it, and the box for its password."""
+"""Above the chat: which document, how far its prefill is, what is wrong with it, and the box for its password."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from triforce_core import DocumentOpened, LoadProgress
 
 from ..state.collection import Weighing
 from ..state.extraction import Extraction
-from ..state.jobs import Reading
+from ..state.jobs import Prefill
 from ..state.library import Entry
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
 from ..view import context_bar
 from ..view import number_format as fmt
 from ..view.charts import esc, meter
@@ -27,6 +28,7 @@ from ..words import page_choice as choice_words
 from ..words import storage as storage_words
 from ..words import together as together_words
 from . import html
+from .events import PRIVATE, safely
 from .library import pages
 from .page_choice import which
 
@@ -54,12 +56,12 @@ def build_locked() -> Locked:
     return Locked(column, text, password, unlock)
 
 
-def reading_line(reading: Reading, load: LoadProgress | None, wait: str = "") -> tuple[str, float, str]:
-    """What a reading says, how far it is (0 to 1), and its figures. wait: what it waits for."""
-    progress = reading.progress
-    if reading.stage == "waiting":
+def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") -> tuple[str, float, str]:
+    """What a prefill says, how far it is (0 to 1), and its figures. wait: what it waits for."""
+    progress = prefill.progress
+    if prefill.stage == "waiting":
         return wait or head_words.READING_WAIT, 0.0, ""
-    if reading.stage == "loading" or progress is None:
+    if prefill.stage == "loading" or progress is None:
         text = head_words.READING_LOAD_STAGE.format(stage=load.stage) if load else head_words.READING_LOAD
         return text, (load.fraction or 0.0) if load else 0.0, ""
     fraction = progress.tokens_done / max(1, progress.tokens_total)
@@ -101,11 +103,11 @@ def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
     return f"{text} · {head_words.READ_IN.format(seconds=fmt.seconds(opened.read_seconds))}" if opened else text
 
 
-def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, reading: Reading | None = None,
+def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, prefill: Prefill | None = None,
          load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "",
          weighing: Weighing | None = None, wait: str = "") -> str:
     """The open document: its name, and one line (or bar, or card) about where it stands. weighing: what each of several
-    documents takes that are read together. wait: what its reading waits for."""
+    documents takes that are read together. wait: what its prefill waits for."""
     if entry is None:
         return ""
     body = ""
@@ -120,8 +122,8 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     elif phase == "failed":
         body = card("error", library_words.PHASES["failed"], entry.error,
                     action=button(head_words.READ_AGAIN, "read", css="tf-quiet"))
-    elif reading is not None:
-        body = progress(*reading_line(reading, load, wait), reading.cancelled.is_set())
+    elif prefill is not None:
+        body = progress(*prefill_line(prefill, load, wait), prefill.cancelled.is_set())
     elif phase == "problem":
         body = card("warn", library_words.PHASES["problem"], problem, action=button(head_words.READ_NOW, "read"))
     elif phase == "ready":
@@ -142,54 +144,64 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
 
 
 def panels(services: Services) -> list[Panel]:
-    desk, room, library = services.desk, services.room, services.library
+    queue, extractor, library = services.queue, services.extractor, services.library
 
-    def phase(view: View) -> tuple[Entry | None, str]:
+    def phase(view: TabView) -> tuple[Entry | None, str]:
         entry = library.get(view.document)
         return entry, services.phase(entry) if entry else ""
 
-    def alone(view: View) -> bool:
+    def alone(view: TabView) -> bool:
         """No dialog is open, which would have a bar of its own."""
         return view.choosing is None and view.picking is None
 
-    def key(view: View) -> tuple[object, ...]:
-        reading = desk.readings.get(view.document or "")
-        return (view.document, phase(view)[1], room.version, library.version, alone(view),
-                reading is not None and reading.cancelled.is_set())
+    def key(view: TabView) -> tuple[object, ...]:
+        prefill = queue.prefills.get(view.document or "")
+        return (view.document, phase(view)[1], extractor.version, library.version, alone(view),
+                prefill is not None and prefill.cancelled.is_set())
 
-    def draw(view: View) -> str:
+    def draw(view: TabView) -> str:
         entry, now = phase(view)
         document = view.document or ""
-        reading = desk.readings.get(document)
-        wait = wait_line(desk.ahead(reading)) if reading and reading.stage == "waiting" else ""
-        return head(entry, now, extraction=room.extractions.get(document), reading=reading, wait=wait,
-                    load=desk.load_progress, opened=desk.opened.get(document), problem=desk.problems.get(document, ""),
-                    weighing=services.shelf.of(entry) if entry and alone(view) else None)
+        prefill = queue.prefills.get(document)
+        wait = wait_line(queue.ahead(prefill)) if prefill and prefill.stage == "waiting" else ""
+        return head(entry, now, extraction=extractor.extractions.get(document), prefill=prefill, wait=wait,
+                    load=queue.load_progress, opened=queue.opened.get(document), problem=queue.problems.get(document, ""),
+                    weighing=services.collection.of(entry) if entry and alone(view) else None)
 
-    def notice(view: View) -> tuple[str, str, str] | None:
+    def notice(view: TabView) -> tuple[str, str, str] | None:
         """That several documents are read together is not said so long as they are too much for it."""
         early = view.notice and view.notice[1] == together_words.NEW_TALK and phase(view)[1] == "too_long"
         return None if early else view.notice
 
-    def told(view: View) -> tuple[tuple[str, str, str] | None, str]:
+    def told(view: TabView) -> tuple[tuple[str, str, str] | None, str]:
         return notice(view), services.conversations.problem
 
-    def draw_notice(view: View) -> str:
+    def draw_notice(view: TabView) -> str:
         shown, problem = told(view)
         lasting = card("error", storage_words.DISK_TITLE, problem) if problem else ""
         if shown is None:
             return lasting
         return lasting + card(*shown, action=button(page_words.DISMISS, "dismiss", css="tf-quiet"))
 
-    def draw_locked(view: View) -> str:
+    def draw_locked(view: TabView) -> str:
         entry, now = phase(view)
         wrong = f'<p class="tf-bad">{esc(entry.error)}</p>' if entry and now == "locked" and entry.error else ""
         return f"<h2>{esc(head_words.PASSWORD_TITLE)}</h2><p>{esc(head_words.PASSWORD_HELP)}</p>{wrong}"
 
     return [
-        Panel("head", key, draw, news=lambda view: desk.version, told="words"),
+        Panel("head", key, draw, news=lambda view: queue.version, told="words"),
         Panel("notice", told, draw_notice),
         Panel("locked", lambda view: phase(view)[1] == "locked",
               lambda view: gr.update(visible=phase(view)[1] == "locked")),
         Panel("locked_text", lambda view: (phase(view), library.version), draw_locked),
     ]
+
+
+def wire(services: Services, tabs: Tabs, locked: Locked) -> None:
+    def unlock(password: str, request: gr.Request) -> str:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.unlock(view, password))
+        return ""
+
+    for event in (locked.unlock.click, locked.password.submit):
+        event(unlock, [locked.password], [locked.password], queue=False, **PRIVATE)

@@ -9,12 +9,14 @@ import gradio as gr
 
 from ..state.instructions import LONGEST
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
 from ..view.charts import esc
 from ..view.painter import Panel
 from ..words import conversations as conversation_words
 from ..words import page as page_words
 from . import html
+from .events import PRIVATE, safely
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,15 @@ def wanted(services: Services, words: str) -> str:
 
 
 def panels(services: Services) -> list[Panel]:
-    def key(view: View) -> tuple[object, ...]:
+    def key(view: TabView) -> tuple[object, ...]:
         return view.instructing, view.conversation, services.instructions.followed, services.conversations.version
 
-    def draw_words(view: View) -> dict[str, Any]:
+    def draw_words(view: TabView) -> dict[str, Any]:
         if not view.instructing:
             return gr.update()
         return gr.update(value=services.instructions.of(view), interactive=services.instructions.followed)
 
-    def draw_keep(view: View) -> dict[str, Any]:
+    def draw_keep(view: TabView) -> dict[str, Any]:
         followed = services.instructions.followed
         return gr.update(value=conversation_words.INSTRUCT_KEEP if followed else conversation_words.INSTRUCT_REMOVE,
                          visible=followed or bool(services.instructions.of(view)))
@@ -69,3 +71,15 @@ def panels(services: Services) -> list[Panel]:
               draw_words),
         Panel("keep_instructions", key, draw_keep),
     ]
+
+
+def wire(services: Services, tabs: Tabs, told: Instructions) -> None:
+    def keep(words: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.instructions.keep(view, wanted(services, words)))
+
+    def leave(request: gr.Request) -> None:
+        tabs.get(request.session_hash).instructing = False
+
+    told.keep.click(keep, [told.words], None, queue=False, **PRIVATE)
+    told.leave.click(leave, None, None, queue=False, **PRIVATE)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import gradio as gr
 
 from ..state.conversations import Conversation
 from ..state.library import EXTENSIONS, Entry
 from ..state.services import Services
-from ..state.snapshots import Room
-from ..state.tab_view import View
+from ..state.snapshots import SnapshotSpace
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
 from ..view import number_format as fmt
 from ..view.charts import esc, meter, part_colour
 from ..view.languages import in_words
@@ -20,15 +22,16 @@ from ..view.painter import Panel
 from ..words import figures as figure_words
 from ..words import library as library_words
 from ..words import together as together_words
-from . import conversations as talks
 from . import html
+from .conversations import build_search, results
+from .events import PRIVATE, safely
 
 
 def build() -> tuple[gr.File, gr.HTML, gr.Textbox]:
     """The upload, the list, and the line to search conversations with."""
     upload = gr.File(label=library_words.DROP_HERE, file_count="multiple", file_types=list(EXTENSIONS), height=112,
                      elem_id="upload", show_label=False)
-    sought = talks.build_search()
+    sought = build_search()
     listing = html("documents", clicks=True)
     return upload, listing, sought
 
@@ -95,7 +98,7 @@ def about(entry: Entry, saved: int, model: str, now: float, parts: Sequence[Entr
     return f'<details class="tf-about"><summary>{esc(library_words.ABOUT)}</summary><dl>{facts}</dl>{forget}</details>'
 
 
-def room_line(room: Room) -> str:
+def room_line(room: SnapshotSpace) -> str:
     """What saved readings take, and of how much."""
     words = library_words.ROOM.format(used=fmt.size(room.used), quota=fmt.size(room.quota), free=fmt.size(room.free))
     bar = meter(room.used / max(1, room.quota), "tf-meter-thin", library_words.SAVED)
@@ -151,19 +154,39 @@ def panels(services: Services) -> list[Panel]:
     def rows() -> list[tuple[Entry, str]]:
         return [(entry, services.phase(entry)) for entry in services.library.entries()]
 
-    def key(view: View) -> tuple[object, ...]:
-        return (view.sought, services.readings.refresh(), services.library.version, services.conversations.version,
+    def key(view: TabView) -> tuple[object, ...]:
+        return (view.sought, services.snapshots.refresh(), services.library.version, services.conversations.version,
                 view.document, view.conversation,
                 tuple(phase for _, phase in rows()))
 
-    def draw(view: View) -> str:
+    def draw(view: TabView) -> str:
         if view.sought:
-            return talks.results(services, view)
+            return results(services, view)
         own = services.conversations.of(view.document) if view.document else []
-        entry, model = services.library.get(view.document), services.desk.model
-        details = about(entry, services.readings.size(entry.readings), model.name if model else "",
+        entry, model = services.library.get(view.document), services.queue.model
+        details = about(entry, services.snapshots.size(entry.readings), model.name if model else "",
                         time.time(), services.library.parts(entry)) if entry else ""
-        room = services.readings.room()
+        room = services.snapshots.space()
         return listing(rows(), view.document, own, view.conversation, details, room_line(room) if room.used else "")
 
     return [Panel("documents", key, draw, 0.2)]
+
+
+def wire(services: Services, tabs: Tabs, upload: gr.File, sought: gr.Textbox, uploads: Path) -> None:
+    """uploads: the only folder from which a dropped file is taken."""
+    def add(files: list[str] | None, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        paths = [Path(file).resolve() for file in files or ()]
+        if not all(path.is_relative_to(uploads.resolve()) for path in paths):
+            view.notice = ("error", library_words.NOT_ADDED, library_words.UPLOAD_REFUSED)
+            return
+        safely(view, lambda: services.add(view, [(path, path.name) for path in paths]))
+        for path in paths:  # the library has its own copy
+            path.unlink(missing_ok=True)
+
+    def search(words: str, request: gr.Request) -> None:
+        tabs.get(request.session_hash).sought = words.strip()
+
+    added = upload.upload(add, [upload], None, queue=False, **PRIVATE)
+    added.then(lambda: None, None, [upload], queue=False, **PRIVATE)
+    sought.input(search, [sought], None, queue=False, trigger_mode="always_last", **PRIVATE)  # in the order of typing

@@ -12,7 +12,7 @@ from triforce_core import DraftChoice, ModelFound, ModelInfo, ModelOffer
 
 from ..state.models import FETCH, LOOK, OFFER, Models
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
 from ..view import charts
 from ..view import number_format as fmt
 from ..view.charts import esc
@@ -21,6 +21,7 @@ from ..view.transcript import button, card
 from ..words import document_head as head_words
 from ..words import models as model_words
 from . import html
+from .events import PRIVATE
 
 
 @dataclass(frozen=True)
@@ -137,16 +138,16 @@ def board(models: Models, now: str, model: ModelInfo | None, problem: str, unuse
 
 
 def panels(services: Services) -> list[Panel]:
-    models, desk = services.models, services.desk
+    models, queue = services.models, services.queue
 
-    def draw(view: View) -> str:
-        return board(models, desk.config.model, desk.model, desk.problem if desk.state == "failed" else "",
+    def draw(view: TabView) -> str:
+        return board(models, queue.config.model, queue.model, queue.problem if queue.state == "failed" else "",
                      services.models_unused)
 
-    return [Panel("models_board", lambda view: (models.version, desk.config.model, desk.model, desk.state), draw, 0.3)]
+    return [Panel("models_board", lambda view: (models.version, queue.config.model, queue.model, queue.state), draw, 0.3)]
 
 
-def actions(services: Services) -> dict[str, Callable[[View, dict[str, str]], Any]]:
+def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]], Any]]:
     """What its buttons do."""
     return {
         "use-model": lambda view, data: services.use_model(data.get("model", ""), data.get("draft", "auto")),
@@ -155,7 +156,7 @@ def actions(services: Services) -> dict[str, Callable[[View, dict[str, str]], An
     }
 
 
-def wire(services: Services, form: ModelsForm, private: dict[str, Any]) -> None:
+def wire(services: Services, form: ModelsForm) -> None:
     def look(folder: str) -> None:
         services.models.look(folder)
 
@@ -164,9 +165,9 @@ def wire(services: Services, form: ModelsForm, private: dict[str, Any]) -> None:
             services.models.ask_hub(repo)
 
     for event in (form.look.click, form.folder.submit):
-        event(look, [form.folder], None, queue=False, **private)
+        event(look, [form.folder], None, queue=False, **PRIVATE)
     for event in (form.ask.click, form.repo.submit):
-        event(ask, [form.repo], None, queue=False, **private)
+        event(ask, [form.repo], None, queue=False, **PRIVATE)
 
 
 assert {LOOK, OFFER, FETCH} == set(model_words.DOING), "every errand has its words"

@@ -18,7 +18,8 @@ from ..state.collection import Weighing
 from ..state.context_budget import Part, answer_room
 from ..state.library import Entry, Ranges
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
 from ..view import context_bar
 from ..view import number_format as fmt
 from ..view.charts import esc
@@ -27,6 +28,7 @@ from ..words import page as page_words
 from ..words import page_choice as choice_words
 from ..words import together as together_words
 from . import html
+from .events import PRIVATE, safely
 from .library import pages
 
 Split = Callable[[Ranges], Sequence[tuple[str, int]]]
@@ -130,40 +132,40 @@ def _sizes(document: Document, fit: DocumentFit | None) -> list[str]:
 
 
 def panels(services: Services) -> list[Panel]:
-    desk, library = services.desk, services.library
+    queue, library = services.queue, services.library
 
-    def choosing(view: View) -> tuple[Entry, DocumentFit | None] | None:
+    def choosing(view: TabView) -> tuple[Entry, DocumentFit | None] | None:
         entry = services.choosing(view)
-        return (entry, services.shelf.fit(entry)) if entry else None
+        return (entry, services.collection.fit(entry)) if entry else None
 
-    def is_open(view: View) -> bool:
+    def is_open(view: TabView) -> bool:
         return choosing(view) is not None
 
-    def typed(view: View, entry: Entry) -> str:
-        return ranges_text(services.shelf.suggestion(entry)) if view.choosing is None else view.choosing
+    def typed(view: TabView, entry: Entry) -> str:
+        return ranges_text(services.collection.suggestion(entry)) if view.choosing is None else view.choosing
 
-    def draw_words(view: View) -> str:
+    def draw_words(view: TabView) -> str:
         shown = choosing(view)
         return words(*shown) if shown else ""
 
-    def draw_chapters(view: View) -> str:
+    def draw_chapters(view: TabView) -> str:
         shown = choosing(view)
         document = library.document(shown[0].id) if shown else None
         return listed(document, shown[1], typed(view, shown[0])) if shown and document else ""
 
-    def draw_pages(view: View) -> dict[str, Any]:
+    def draw_pages(view: TabView) -> dict[str, Any]:
         shown = choosing(view)
         return gr.update(value=typed(view, shown[0])) if shown else gr.update()
 
-    def draw_budget(view: View) -> str:
+    def draw_budget(view: TabView) -> str:
         shown = choosing(view)
         if shown is None:
             return ""
-        (entry, fit), context = shown, desk.model.max_context if desk.model else 0
-        split = partial(services.shelf.split, entry, fit) if entry.parts and fit else None
+        (entry, fit), context = shown, queue.model.max_context if queue.model else 0
+        split = partial(services.collection.split, entry, fit) if entry.parts and fit else None
         return range_words(entry, fit, typed(view, entry), context, split)
 
-    def key(view: View) -> tuple[object, ...]:
+    def key(view: TabView) -> tuple[object, ...]:
         shown = choosing(view)
         return view.document, shown is not None, shown is not None and shown[1]
 
@@ -173,3 +175,27 @@ def panels(services: Services) -> list[Panel]:
         Panel("pages_wanted", lambda view: (view.document, is_open(view)), draw_pages),
         Panel("range_text", lambda view: (key(view), view.choosing), draw_budget),
     ]
+
+
+def wire(services: Services, tabs: Tabs, chosen: Choice) -> None:
+    def typed(pages: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        if services.choosing(view):  # a late word from a closed dialog does not open it again
+            view.choosing = pages
+
+    def read(pages: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.choose_pages(view, pages))
+
+    def leave(request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        entry = services.library.get(view.document)
+        view.choosing = None
+        if entry and services.phase(entry) == "too_long":
+            view.document = view.conversation = None
+
+    # Not ``input``: Gradio keeps the first one that follows a value of ours to itself.
+    chosen.pages.change(typed, [chosen.pages], None, queue=False, trigger_mode="always_last", **PRIVATE)
+    for event in (chosen.read.click, chosen.pages.submit):
+        event(read, [chosen.pages], None, queue=False, **PRIVATE)
+    chosen.leave.click(leave, None, None, queue=False, **PRIVATE)

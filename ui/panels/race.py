@@ -13,7 +13,8 @@ import gradio as gr
 from ..state.accumulator import figures_of
 from ..state.runs import Run
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
 from ..view import charts, race_picture
 from ..view import number_format as fmt
 from ..view.charts import esc
@@ -24,6 +25,7 @@ from ..words import chat as chat_words
 from ..words import figures as figure_words
 from ..words import race as race_words
 from . import html
+from .events import PRIVATE, safely
 
 EVEN = 0.03  # a difference smaller than this is no difference
 FRESH = 20.0  # seconds during which a finished race starts its replay by itself
@@ -60,21 +62,21 @@ def lane(name: str, state: str, text: str, css: str = "") -> str:
 
 
 def recording(run: Run, wait: str = "") -> str:
-    """The race while it is being recorded, one leg after the other. wait: for what, while it is queued."""
+    """The race while it is being recorded, one lane after the other. wait: for what, while it is queued."""
     lanes = []
     for index, (name, _) in enumerate(run.lanes):
-        if index >= len(run.legs):
+        if index >= len(run.accumulators):
             lanes.append(lane(name, race_words.WAITS, "", "tf-lane-wait"))
             continue
-        fold = run.legs[index]
-        figures = fold.figures()
+        accumulator = run.accumulators[index]
+        figures = accumulator.figures()
         state = race_words.RECORDING.format(tokens=fmt.count(figures.tokens),
                                                rate=fmt.rate(figures.tokens_per_second))
         if run.stopping:
             state = chat_words.STOPPING
         elif run.state in ("queued", "preparing"):
             state = wait or chat_words.PREPARING
-        lanes.append(lane(name, state, fold.text))
+        lanes.append(lane(name, state, accumulator.text))
     return (f'<p class="tf-race-question">{esc(run.question)}</p>'
             f'<div class="tf-lanes tf-lanes-{len(lanes)}">{"".join(lanes)}</div>')
 
@@ -175,28 +177,41 @@ def panels(services: Services) -> list[Panel]:
     runs = services.runs
 
     def wait(run: Run | None) -> str:
-        return wait_line(services.desk.ahead(run)) if run and run.state == "queued" else ""
+        return wait_line(services.queue.ahead(run)) if run and run.state == "queued" else ""
 
-    def draw(view: View) -> str:
+    def draw(view: TabView) -> str:
         run = runs.race_of(view.document)
         running = run is not None and not run.ended
         kept = None if running or not view.document else services.conversations.race(view.document)
         return board(run, kept, time.time(), wait(run))
 
-    def key(view: View) -> object:
+    def key(view: TabView) -> object:
         run = runs.race_of(view.document)
         return view.document, run and run.version[:-1]
 
-    def told(view: View) -> object:
+    def told(view: TabView) -> object:
         run = runs.race_of(view.document)
         return run and (run.version, wait(run))
 
-    def stop_state(view: View) -> tuple[bool, bool]:
+    def stop_state(view: TabView) -> tuple[bool, bool]:
         run = runs.race_of(view.document)
         return run is not None and not run.ended, bool(run and run.stopping)
 
-    def draw_stop(view: View) -> dict[str, Any]:
+    def draw_stop(view: TabView) -> dict[str, Any]:
         shown, stopping = stop_state(view)
         return gr.update(visible=shown, interactive=not stopping, value=chat_words.STOPPING if stopping else chat_words.STOP)
 
     return [Panel("race_board", key, draw, 0.15, told, "words"), Panel("race_stop", stop_state, draw_stop)]
+
+
+def wire(services: Services, tabs: Tabs, lanes: Race) -> None:
+    def start(question: str, third: str | None, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.race(view, question, third or ""))
+
+    def stop(request: gr.Request) -> None:
+        services.stop(tabs.get(request.session_hash))
+
+    for event in (lanes.start.click, lanes.question.submit):
+        event(start, [lanes.question, lanes.third], None, queue=False, **PRIVATE)
+    lanes.stop.click(stop, None, None, queue=False, **PRIVATE)

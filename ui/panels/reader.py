@@ -5,7 +5,7 @@ from __future__ import annotations
 import gradio as gr
 
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
 from ..view.charts import esc
 from ..view.citations import spot
 from ..view.painter import Panel
@@ -42,7 +42,7 @@ def _shell() -> str:
             f'<p class="tf-note tf-no-page">{esc(reader_words.NO_PAGE)}</p>')
 
 
-def opened(view: View, services: Services) -> str:
+def opened(view: TabView, services: Services) -> str:
     """What is open, as data; reader.js acts when ``serial`` changes."""
     entry = services.library.get(view.document)
     if entry is None or entry.state != "ready" or view.page is None or not 1 <= view.page <= entry.pages:

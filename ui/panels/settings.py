@@ -1,8 +1,9 @@
-"""Settings: every dial with help in plain words; kept only when all of them are allowed."""
+"""Settings: every one with help in plain words; kept only when all of them are allowed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -10,12 +11,13 @@ import gradio as gr
 from triforce_core import TriForceError
 
 from ..state.services import Services
-from ..state.settings import Dials, from_form
+from ..state.settings import Settings, from_form
 from ..view.charts import esc
 from ..view.transcript import card
 from ..words import presets as preset_words
 from ..words import settings as settings_words
 from . import html
+from .events import PRIVATE
 
 GROUPS = (
     (settings_words.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
@@ -52,7 +54,7 @@ def field(name: str, value: Any) -> gr.components.Component:
     return gr.Textbox(**common | {"value": str(value)}, max_lines=1)
 
 
-def build(dials: Dials) -> SettingsForm:
+def build(settings: Settings) -> SettingsForm:
     fields: dict[str, gr.components.Component] = {}
     presets: dict[str, gr.Button] = {}
     with gr.Column(elem_id="settings"):
@@ -67,7 +69,7 @@ def build(dials: Dials) -> SettingsForm:
             html(f"settings-group-{number}", f'<h2 class="tf-h tf-group">{esc(title)}</h2>{note}')
             with gr.Row(elem_classes="tf-fields"):
                 for name in names:
-                    fields[name] = field(name, getattr(dials, name))
+                    fields[name] = field(name, getattr(settings, name))
         result = html("settings-result")
         with gr.Row(elem_id="settings-buttons"):
             save = gr.Button(settings_words.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
@@ -87,12 +89,21 @@ def keep(services: Services, values: tuple[Any, ...]) -> str:
 
 def choose(services: Services, preset: str) -> list[Any]:
     """Keep a preset; the form's new content and the card to show about it."""
-    services.keep(services.dials.preset(preset))
+    services.keep(services.settings.preset(preset))
     said = preset_words.KEPT.format(name=preset_words.PRESETS[preset][0])
-    return [*values(services.dials), card("info", settings_words.SETTINGS_TAB, said)]
+    return [*values(services.settings), card("info", settings_words.SETTINGS_TAB, said)]
 
 
-def values(dials: Dials) -> list[Any]:
+def values(settings: Settings) -> list[Any]:
     """The form's content for some settings."""
-    return [str(getattr(dials, name)) if name in ("gamma1", "gamma2", "budget") else getattr(dials, name)
+    return [str(getattr(settings, name)) if name in ("gamma1", "gamma2", "budget") else getattr(settings, name)
             for name in ORDER]
+
+
+def wire(services: Services, form: SettingsForm) -> None:
+    fields = list(form.fields.values())
+    form.save.click(lambda *values: keep(services, values), fields, [form.result], queue=False, **PRIVATE)
+    for name, preset in form.presets.items():
+        preset.click(partial(choose, services, name), None, [*fields, form.result], queue=False, **PRIVATE)
+    reset = form.reset.click(lambda: values(Settings()), None, fields, queue=False, **PRIVATE)
+    reset.then(lambda *values: keep(services, values), fields, [form.result], queue=False, **PRIVATE)

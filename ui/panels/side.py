@@ -12,10 +12,9 @@ from triforce_core import Document, EngineFacts, LoadProgress, ModelInfo, merge_
 from ..state.accumulator import figures_of
 from ..state.library import Ranges
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
 from ..state.trace import Trace
-from ..view import charts
-from ..view import charts_over_time as over_time
+from ..view import charts, charts_over_time
 from ..view import number_format as fmt
 from ..view.charts import esc
 from ..view.citations import spot
@@ -110,14 +109,14 @@ def memory_use(name: str, used: int, free: int) -> str:
 
 
 def panels(services: Services) -> list[Panel]:
-    desk, runs = services.desk, services.runs
+    queue, runs = services.queue, services.runs
 
-    def answer(view: View) -> tuple[Any, ...]:
+    def answer(view: TabView) -> tuple[Any, ...]:
         """(figures, shares, chunks, first page, pages read, title) of the answer that this tab shows: the live one or
         the last."""
         run = services.running(view)
         if run:
-            return run.fold.figures(), run.fold.page_shares(), (), run.first_page, run.ranges, figure_words.THIS_ANSWER
+            return run.accumulator.figures(), run.accumulator.page_shares(), (), run.first_page, run.ranges, figure_words.THIS_ANSWER
         answers = services.conversations.answers(view.conversation) if view.conversation else []
         if not answers:
             return None, (), (), 1, (), ""
@@ -125,45 +124,45 @@ def panels(services: Services) -> list[Panel]:
         return (figures_of(result), result.get("page_shares", ()), result.get("passages", ()),
                 result.get("first_page", 1), pages_read(result), figure_words.LAST_ANSWER)
 
-    def answer_key(view: View) -> tuple[object, ...]:
+    def answer_key(view: TabView) -> tuple[object, ...]:
         return view.document, view.conversation, services.conversations.version
 
-    def written(view: View) -> object:
+    def written(view: TabView) -> object:
         """Of the answer that is being written."""
         run = services.running(view)
         return run and run.version
 
-    def draw_figures(view: View) -> str:
+    def draw_figures(view: TabView) -> str:
         figures, *_, title = answer(view)
         if figures is None:
             return f'<h3 class="tf-h">{esc(figure_words.THIS_ANSWER)}</h3><p class="tf-note">{esc(figure_words.NO_ANSWER)}</p>'
-        trace, facts = last_trace(view), getattr(desk.status, "facts", None)
-        return "".join((charts.figures_card(figures, title), over_time.bandwidth(trace, figures, writer(view), facts),
-                        over_time.energy(figures), over_time.answer_charts(trace)))
+        trace, facts = last_trace(view), getattr(queue.status, "facts", None)
+        return "".join((charts.figures_card(figures, title), charts_over_time.bandwidth(trace, figures, writer(view), facts),
+                        charts_over_time.energy(figures), charts_over_time.answer_charts(trace)))
 
-    def writer(view: View) -> ModelInfo | None:
+    def writer(view: TabView) -> ModelInfo | None:
         """The model that wrote the shown answer, if it is the one that is loaded."""
         if runs.of_conversation(view.conversation):
-            return desk.model
+            return queue.model
         answers = services.conversations.answers(view.conversation)
-        return desk.model if answers and desk.model and answers[-1].result.get("model") == desk.model.name else None
+        return queue.model if answers and queue.model and answers[-1].result.get("model") == queue.model.name else None
 
-    def last_trace(view: View) -> Trace:
+    def last_trace(view: TabView) -> Trace:
         """Of the answer that is being written, or of the last one."""
         run = services.running(view)
         if run:
-            return run.fold.trace
+            return run.accumulator.trace
         answers = services.conversations.answers(view.conversation)
         return services.conversations.trace(answers[-1].id) or Trace() if answers else Trace()
 
-    def draw_history(view: View) -> str:
-        return over_time.history(services.conversations.recent(view.document, MOST_ANSWERS)) if view.document else ""
+    def draw_history(view: TabView) -> str:
+        return charts_over_time.history(services.conversations.recent(view.document, MOST_ANSWERS)) if view.document else ""
 
-    def text(view: View) -> Document | None:
+    def text(view: TabView) -> Document | None:
         entry = services.library.get(view.document)
         return services.library.document(entry.id) if entry and entry.state == "ready" else None
 
-    def draw_strip(view: View) -> str:
+    def draw_strip(view: TabView) -> str:
         document, entry = text(view), services.library.get(view.document)
         if document is None or entry is None:
             return ""
@@ -172,14 +171,14 @@ def panels(services: Services) -> list[Panel]:
                              read=read or entry.ranges, reported=not services.sends_to,
                              parts=[part.pages for part in services.library.parts(entry)] if entry.parts else ())
 
-    def draw_engine(view: View) -> str:
-        return engine_section(desk.state, desk.model, desk.load_progress, desk.problem, desk.status, desk.waiting,
-                              bool(runs.active() or desk.readings))
+    def draw_engine(view: TabView) -> str:
+        return engine_section(queue.state, queue.model, queue.load_progress, queue.problem, queue.status, queue.waiting,
+                              bool(runs.active() or queue.prefills))
 
     return [
         Panel("figures", answer_key, draw_figures, 0.25, written),
         Panel("strip", lambda view: (answer_key(view), view.page, services.library.version), draw_strip, 0.4, written),
         Panel("history", lambda view: (view.document, services.conversations.version), draw_history, 0.5),
-        Panel("engine", lambda view: (desk.state, desk.model, desk.problem, len(runs.active())), draw_engine, 0.5,
-              lambda view: (desk.version, desk.waiting)),
+        Panel("engine", lambda view: (queue.state, queue.model, queue.problem, len(runs.active())), draw_engine, 0.5,
+              lambda view: (queue.version, queue.waiting)),
     ]

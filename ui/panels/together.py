@@ -9,7 +9,7 @@ import gradio as gr
 from ..state.collection import Weighing
 from ..state.library import Entry
 from ..state.services import Services
-from ..state.tab_view import View
+from ..state.tab_view import TabView
 from ..view import context_bar
 from ..view import number_format as fmt
 from ..view.charts import esc
@@ -32,21 +32,21 @@ def pickable(services: Services) -> list[Entry]:
     return [entry for entry in services.library.entries() if not entry.parts]
 
 
-def begin(services: Services, view: View) -> None:
+def begin(services: Services, view: TabView) -> None:
     """Ask which documents; the open one, or what it is made of, is ticked."""
     entry = services.library.get(view.document)
     view.choosing = None
     view.picking = tuple(part.id for part in services.library.parts(entry)) if entry else ()
 
 
-def pick(view: View, document: str) -> None:
+def pick(view: TabView, document: str) -> None:
     """Tick a document or take the tick off; the last one ticked is the last to be read."""
     picked = view.picking or ()
     view.picking = tuple(key for key in picked if key != document) if document in picked else (*picked, document)
 
 
-def actions(services: Services) -> dict[str, Callable[[View, dict[str, str]], None]]:
-    def leave(view: View, data: dict[str, str]) -> None:
+def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]], None]]:
+    def leave(view: TabView, data: dict[str, str]) -> None:
         view.picking = None
 
     return {"together": lambda view, data: begin(services, view), "leave-together": leave,
@@ -100,19 +100,19 @@ def chosen(weighing: Weighing) -> str:
 
 
 def panels(services: Services) -> list[Panel]:
-    def draw_list(view: View) -> str:
+    def draw_list(view: TabView) -> str:
         if view.picking is None:
             return ""
         entries = pickable(services)
-        return listed(entries, view.picking, services.shelf.weigh([entry.id for entry in entries]))
+        return listed(entries, view.picking, services.collection.weigh([entry.id for entry in entries]))
 
-    def draw_chosen(view: View) -> str:
-        return chosen(services.shelf.weigh(view.picking)) if view.picking is not None else ""
+    def draw_chosen(view: TabView) -> str:
+        return chosen(services.collection.weigh(view.picking)) if view.picking is not None else ""
 
-    def states(view: View) -> object:
+    def states(view: TabView) -> object:
         return view.picking is not None and tuple((entry.id, entry.state) for entry in pickable(services))
 
-    def weighed(view: View) -> object:
-        return view.picking, states(view), len(services.desk.fits), services.desk.model
+    def weighed(view: TabView) -> object:
+        return view.picking, states(view), len(services.queue.fits), services.queue.model
 
     return [Panel("pick", states, draw_list), Panel("pick_budget", weighed, draw_chosen)]

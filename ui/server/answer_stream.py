@@ -45,11 +45,11 @@ async def _events(services: Services, run: Run, by_token: bool) -> AsyncIterator
             told = stands, run.version
             yield f"data: {json.dumps(await asyncio.to_thread(inside, services, run, by_token))}\n\n"
         slept = 0.0
-        while slept < pace(services.desk, services.runs).words and _stands(services, run) == stands:
+        while slept < pace(services.queue, services.runs).words and _stands(services, run) == stands:
             await asyncio.sleep(TICK)
             slept += TICK
     yield "event: end\ndata:\n\n"
 
 
 def _stands(services: Services, run: Run) -> object:
-    return run.state, run.stopping, wait(services, run), bool(run.fold.text)
+    return run.state, run.stopping, wait(services, run), bool(run.accumulator.text)

@@ -58,12 +58,12 @@ class Guard:
             await _refuse(scope, send, 400, b"Unknown host name.")
             return
         origin = headers.get(b"origin", "").lower()
-        guest = origin in self._origins and scope["path"].startswith(API)
-        if not guest and _foreign(scope, headers):
+        invited = origin in self._origins and scope["path"].startswith(API)
+        if not invited and _foreign(scope, headers):
             await _refuse(scope, send, 403, b"Cross-site request refused.")
             return
-        ours = {**dict(HEADERS), **(_cors(origin) if guest else {})}
-        if guest and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+        ours = {**dict(HEADERS), **(_cors(origin) if invited else {})}
+        if invited and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
             await _answer(send, 204, b"", ours)
             return
 

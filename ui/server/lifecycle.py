@@ -21,7 +21,7 @@ from ..state.engines import engine_maker
 from ..state.library import MAX_UPLOAD_BYTES
 from ..state.models import model_is_open
 from ..state.services import Services
-from ..state.settings import ENGINE_DIALS
+from ..state.settings import ENGINE_SETTINGS
 from ..words import access as access_words
 from ..words import command_line as command_line_words
 from ..words import models as model_words
@@ -100,7 +100,7 @@ def make_services(arguments: Arguments, folders: places.Folders) -> Services:
     config = engine_config(arguments, folders.saved_readings, folders.measurements)
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    fixed = [name for name in ENGINE_DIALS if getattr(arguments, name) is not None]
+    fixed = [name for name in ENGINE_SETTINGS if getattr(arguments, name) is not None]
     if not model_is_open(arguments):
         fixed.append("model")
     return Services(folders, engine_maker(arguments), config, read_document, fixed=fixed,

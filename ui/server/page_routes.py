@@ -13,7 +13,7 @@ from triforce_core import Document
 
 from ..state.library import Entry
 from ..state.services import Services
-from ..view import text_layer as sheet
+from ..view import text_layer
 from ..view.citations import places, spot
 
 WIDTHS = (160, 800, 1200, 1600, 2400)  # of pictures, so that few are drawn
@@ -68,8 +68,8 @@ def routes(services: Services) -> list[Route]:
         if layout is None:
             answer |= {"text": page.text, "ranges": ranges}
         else:
-            answer |= {"ratio": layout.height / layout.width, "pieces": sheet.pieces(layout),
-                       "marks": sheet.marks(page.text, ranges, layout)}
+            answer |= {"ratio": layout.height / layout.width, "pieces": text_layer.pieces(layout),
+                       "marks": text_layer.marks(page.text, ranges, layout)}
         return JSONResponse(answer, headers=NOT_KEPT)
 
     def find(request: Request) -> Response:

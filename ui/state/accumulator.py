@@ -55,7 +55,7 @@ class Figures:
             stats.reused_tokens, stats.prefill_seconds, stats.streamed_bytes_per_second, joules)
 
 
-class Fold:
+class Accumulator:
     """Folds one answer's events as they come: text, tokens, figures, attention. Constant work per event.
 
     Page shares are the mean over the rounds that measured them, so early and late parts of the answer weigh alike.

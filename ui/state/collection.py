@@ -9,7 +9,7 @@ from triforce_core import DocumentFit, TriForceError
 
 from ..words import together as together_words
 from .context_budget import Part, answer_room
-from .engine_queue import Desk
+from .engine_queue import EngineQueue
 from .library import Entry, Library, Ranges
 from .wait_estimates import LETTERS_A_TOKEN
 
@@ -33,11 +33,11 @@ class Weighing:
         return sorted((part for part in self.parts if part.tokens >= self.over > 0), key=lambda part: part.tokens)
 
 
-class Shelf:
+class DocumentCollection:
     """Weighs documents by what the engine has counted, and estimates the others from their letters."""
 
-    def __init__(self, library: Library, desk: Desk) -> None:
-        self._library, self._desk = library, desk
+    def __init__(self, library: Library, queue: EngineQueue) -> None:
+        self._library, self._queue = library, queue
 
     def weigh(self, keys: Sequence[str]) -> Weighing:
         """Documents that somebody may want to read together."""
@@ -55,7 +55,7 @@ class Shelf:
 
     def fit(self, entry: Entry) -> DocumentFit | None:
         """What was counted of the pages that it has now; None where its text was taken out anew since."""
-        fit = self._desk.fits.get(entry.id)
+        fit = self._queue.fits.get(entry.id)
         return fit if fit is not None and len(fit.page_tokens) == entry.pages else None
 
     def suggestion(self, entry: Entry) -> Ranges:
@@ -94,11 +94,11 @@ class Shelf:
 
     @property
     def _context(self) -> int:
-        return self._desk.model.max_context if self._desk.model else 0
+        return self._queue.model.max_context if self._queue.model else 0
 
     def _room(self) -> tuple[int, int]:
         """Tokens that fit, and those kept beside them, as the engine told of the last document that it counted."""
-        last = next(reversed(self._desk.fits.values()), None)
+        last = next(reversed(self._queue.fits.values()), None)
         return (last.max_tokens, answer_room(last, self._context)) if last else (self._context, 0)
 
     def _letters(self) -> float:
@@ -114,8 +114,8 @@ class Shelf:
 
     def _counted(self, entry: Entry) -> int:
         """Tokens of the whole document with this model; 0 where nobody counted them."""
-        fit = self._desk.fits.get(entry.id)
+        fit = self._queue.fits.get(entry.id)
         if fit is not None:
             return 0 if fit.estimated else fit.tokens
-        model = self._desk.model.name if self._desk.model else ""
+        model = self._queue.model.name if self._queue.model else ""
         return (entry.tokens or 0) if not entry.chosen and entry.read_with == model else 0

@@ -8,7 +8,7 @@ from collections import Counter
 from .runs import Run
 
 
-class Tally:
+class Counters:
     """answers: by end state. tokens: "prompt", "reused" and "generated". tested, accepted: drafted tokens by tier."""
 
     def __init__(self) -> None:
@@ -24,8 +24,8 @@ class Tally:
         """An answer or a race that has ended."""
         with self._lock:
             self.answers[run.state] += 1
-            for leg in run.legs:
-                figures = leg.figures()
+            for answer in run.accumulators:
+                figures = answer.figures()
                 self.tokens.update(prompt=figures.prompt_tokens, reused=figures.reused_tokens,
                                    generated=figures.tokens)
                 self.full_passes += figures.full_passes

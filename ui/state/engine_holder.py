@@ -22,7 +22,7 @@ from triforce_core import (
 
 from ..words import chat as chat_words
 from .engines import Engine
-from .jobs import Reading, Selection
+from .jobs import Prefill, Selection
 from .library import Library, Ranges
 from .wait_estimates import Estimates
 from .watchdog import Watchdog
@@ -110,32 +110,32 @@ class EngineHolder:
         self._watchdog = Watchdog()
         self._load_quietly()
 
-    def _open(self, selection: Selection, reading: Reading) -> None:
+    def _open(self, selection: Selection, prefill: Prefill) -> None:
         """Make sure that these pages are in the cache. Raises Stopped, TooLong or TriForceError."""
         if selection.same(self._in_cache):
             return
-        reading.opening, reading.stage = True, "loading"
+        prefill.opening, prefill.stage = True, "loading"
         self.too_long.discard((selection.key, selection.ranges))
         self._changed()
         try:
-            opened = self._read(self._ensure_engine(), selection, reading)
+            opened = self._read(self._ensure_engine(), selection, prefill)
             self._in_cache = selection
             self._estimates.opened(selection, opened)
-            if not selection.guest:
+            if not selection.ephemeral:
                 self.opened[selection.key] = opened
                 self._library.was_read(selection.key, selection.ranges, opened, self.model.name if self.model else "")
         finally:
-            reading.opening = False
+            prefill.opening = False
             self._changed()
 
-    def _read(self, engine: Engine, selection: Selection, reading: Reading) -> DocumentOpened:
+    def _read(self, engine: Engine, selection: Selection, prefill: Prefill) -> DocumentOpened:
         def heard(progress: PrefillProgress) -> None:
             self._watchdog.heard()
-            reading.progress, reading.stage = progress, progress.stage
+            prefill.progress, prefill.stage = progress, progress.stage
             self._changed()
 
         def go_on() -> None:
-            if reading.cancelled.is_set():
+            if prefill.cancelled.is_set():
                 raise Stopped
 
         go_on()
@@ -143,7 +143,7 @@ class EngineHolder:
         fit = self._fit(engine, selection, heard)
         go_on()
         if not fit.fits:
-            if not selection.guest:
+            if not selection.ephemeral:
                 self.too_long.add((selection.key, selection.ranges))
             raise TooLong(fit)
         opened: DocumentOpened | None = None
@@ -154,7 +154,7 @@ class EngineHolder:
                 opened = event
             else:
                 heard(event)
-            if reading.cancelled.is_set():
+            if prefill.cancelled.is_set():
                 engine.cancel()  # again: the first call may have come before there was something to cancel
         if opened is None:
             raise Stopped
@@ -162,7 +162,7 @@ class EngineHolder:
 
     def _fit(self, engine: Engine, selection: Selection, heard: Callable[[PrefillProgress], None]) -> DocumentFit:
         """Of the chosen pages; the whole of a library's document is counted once."""
-        if selection.guest:
+        if selection.ephemeral:
             return engine.measure(selection.chosen, heard)
         key, known = selection.key, self.fits.get(selection.key)
         text = selection.document.id

@@ -29,7 +29,7 @@ from .arguments import Arguments
 
 
 class Engine(Protocol):
-    """What the desk needs of an engine: ``triforce_core.EngineClient``, or another with its verbs."""
+    """What the queue needs of an engine: ``triforce_core.EngineClient``, or another with its verbs."""
 
     def load(self) -> Iterator[LoadProgress | ModelInfo]: ...
     def measure(self, document: Document, heard: Callable[[PrefillProgress], None]) -> DocumentFit: ...

@@ -1,4 +1,4 @@
-"""Files -> text, beside the engine's desk: extraction never waits for an answer, and no answer for extraction."""
+"""Files -> text, beside the engine's queue: extraction never waits for an answer, and no answer for extraction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Extraction:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
-class ReadingRoom:
+class TextExtractor:
     """Extracts a few documents at once (``read`` does it in a child process each) and stores what comes out.
 
     ``extractions`` holds what is under way, and nothing else: what is cancelled or deleted leaves it at once, so that

@@ -11,7 +11,7 @@ from ..words import conversations as conversation_words
 from .conversations import Conversations
 
 if TYPE_CHECKING:
-    from .tab_view import View
+    from .tab_view import TabView
 
 LONGEST = 4000  # characters: more would take the room that is kept for questions and answers
 
@@ -28,12 +28,12 @@ class Instructions:
         model = self._model()
         return model is None or model.instructions
 
-    def of(self, view: View) -> str:
+    def of(self, view: TabView) -> str:
         """Of the conversation that is shown, or that the next question begins."""
         talk = self._conversations.get(view.conversation)
         return talk.system if talk and talk.document == view.document else view.system
 
-    def keep(self, view: View, words: str) -> None:
+    def keep(self, view: TabView, words: str) -> None:
         """Raises TriForceError where they are too long, or the model follows none ("" takes them away)."""
         words = words.strip()
         if len(words) > LONGEST:
@@ -47,7 +47,7 @@ class Instructions:
             view.system = words
         view.instructing, view.notice = False, None
 
-    def check(self, view: View) -> None:
+    def check(self, view: TabView) -> None:
         """Before a question is asked. Raises TriForceError: instructions are never dropped silently."""
         self._must_be_followed(self.of(view))
 

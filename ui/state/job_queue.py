@@ -1,7 +1,7 @@
 """Jobs in the order in which they will be done.
 
-Questions, and readings of documents that somebody has open in front, go in the order in which they were asked for;
-behind them the readings of documents that nobody looks at now. So what is asked for later never goes before a question.
+Questions, and prefills of documents that somebody has open in front, go in the order in which they were asked for;
+behind them the prefills of documents that nobody looks at now. So what is asked for later never goes before a question.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class JobQueue:
             self._news.notify()
 
     def to_the_end(self, document: str) -> None:
-        """A document comes back to the front: its reading goes behind the questions that were asked meanwhile."""
+        """A document comes back to the front: its prefill goes behind the questions that were asked meanwhile."""
         with self._news:
             for job in self._waiting:
-                if job.kind == "reading" and job.selection and job.selection.key == document:
+                if job.kind == "prefill" and job.selection and job.selection.key == document:
                     job.number = next(self._numbers)
 
     def withdraw(self, job: Job) -> bool:
@@ -81,4 +81,4 @@ class JobQueue:
     def _ordered(self) -> list[Job]:
         front = self._in_front()
         return sorted(self._waiting, key=lambda job: (
-            job.kind == "reading" and job.selection is not None and job.selection.key not in front, job.number))
+            job.kind == "prefill" and job.selection is not None and job.selection.key not in front, job.number))

@@ -17,21 +17,21 @@ from triforce_core import Document, PrefillProgress, SamplingParams, Speculation
 from .library import Ranges
 from .runs import Run
 
-JobKind = Literal["engine", "reading", "answer", "race"]
+JobKind = Literal["engine", "prefill", "answer", "race"]
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """A document's text and the pages of it that are meant. key: its id in the library, or one of its own for a guest,
-    which does not stand there. ranges: pages by their places in the file, counted from 1."""
+    """A document's text and the pages of it that are meant. key: its id in the library, or one of its own where it is
+    ephemeral and does not stand there. ranges: pages by their places in the file, counted from 1."""
 
     key: str
     document: Document
     ranges: Ranges
-    guest: bool = False
+    ephemeral: bool = False
 
     @classmethod
-    def of_guest(cls, document: Document, ranges: Ranges = ()) -> Selection:
+    def of_ephemeral(cls, document: Document, ranges: Ranges = ()) -> Selection:
         """ranges: () for all pages."""
         made = cls("", document, ranges or ((1, len(document.pages)),), True)
         return cls(made.chosen.id, document, made.ranges, True)
@@ -71,7 +71,7 @@ class Request:
 
 
 @dataclass(eq=False)
-class Reading:
+class Prefill:
     """A document on its way into the cache. stage: waiting, loading, or its progress's. opening: it is under way.
     superseded: other pages of it were asked for since, or it was deleted: nobody needs to hear how it ended."""
 
@@ -85,16 +85,16 @@ class Reading:
 
 @dataclass(eq=False)
 class Job:
-    """One thing for the engine's thread. selection, reading: all but those that start the engine have them; the flag of
-    the reading cancels the whole job. number: the queue's, in order of asking."""
+    """One thing for the engine's thread. selection, prefill: all but those that start the engine have them; the flag of
+    the prefill cancels the whole job. number: the queue's, in order of asking."""
 
     kind: JobKind
     work: Callable[[], None]
     selection: Selection | None = None
-    reading: Reading | None = None
+    prefill: Prefill | None = None
     run: Run | None = None
     number: int = 0
 
     @property
     def opening(self) -> bool:
-        return self.reading is not None and self.reading.opening
+        return self.prefill is not None and self.prefill.opening

@@ -1,7 +1,7 @@
 """The documents a person added: files stored by content, their text beside them, one row each in the database.
 
 ``<library>/<sha256>/original.<ext>`` and ``document.json``. A file's name is for display only and never part of a
-path. Reading the files is ``reading``'s work, done elsewhere; this module stores what came of it.
+path. Reading the files is ``extraction``'s work, done elsewhere; this module stores what came of it.
 """
 
 from __future__ import annotations

@@ -21,29 +21,29 @@ from ..words import race as race_words
 from ..words import waiting as waiting_words
 from . import race
 from .conversations import Conversation, Conversations
-from .engine_queue import Desk
+from .engine_queue import EngineQueue
 from .instructions import Instructions
 from .jobs import Request, Selection
 from .library import Entry, Library
 from .runs import Run, RunStore
-from .settings import Dials
-from .tab_view import View
+from .settings import Settings
+from .tab_view import TabView
 
 
 class Refusal(TriForceError):
     """A wish that cannot be granted now; shown as a card."""
 
 
-class Asking:
+class Questions:
     """See the module. Any thread may ask; two clicks at once ask one question."""
 
-    def __init__(self, library: Library, conversations: Conversations, instructions: Instructions, desk: Desk,
+    def __init__(self, library: Library, conversations: Conversations, instructions: Instructions, queue: EngineQueue,
                  runs: RunStore) -> None:
         self._library, self._conversations, self._instructions = library, conversations, instructions
-        self._desk, self._runs = desk, runs
+        self._queue, self._runs = queue, runs
         self._lock = threading.Lock()
 
-    def ask(self, view: View, question: str, dials: Dials) -> Run | None:
+    def ask(self, view: TabView, question: str, settings: Settings) -> Run | None:
         """In the view's conversation (a new one if there is none). Raises Refusal."""
         question = question.strip()
         entry = self._ready(view)
@@ -59,9 +59,9 @@ class Asking:
                 view.conversation, view.system = conversation.id, ""
             old = self._conversations.answer(view.editing) if view.editing else None
             parent = old.parent if old and old.conversation == conversation.id else conversation.leaf
-            return self._queue(view, selection, conversation.id, question, parent, dials)
+            return self._put(view, selection, conversation.id, question, parent, settings)
 
-    def ask_again(self, view: View, answer: str, dials: Dials) -> Run | None:
+    def ask_again(self, view: TabView, answer: str, settings: Settings) -> Run | None:
         """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""
         entry = self._ready(view)
         with self._lock, _database_told():
@@ -71,13 +71,13 @@ class Asking:
             self._one_at_a_time(view)
             self._instructions.check(view)
             taken = len(self._conversations.versions(old.conversation).get(answer, (answer,)))
-            run = self._queue(view, self.selection(entry), old.conversation, old.question, old.parent,
-                              dataclasses.replace(dials, seed=dials.seed + taken))
-        if not dials.temperature and old.state == "done":
+            run = self._put(view, self.selection(entry), old.conversation, old.question, old.parent,
+                              dataclasses.replace(settings, seed=settings.seed + taken))
+        if not settings.temperature and old.state == "done":
             view.notice = ("info", conversation_words.SAME_SEED_TITLE, conversation_words.SAME_SEED)
         return run
 
-    def _one_at_a_time(self, view: View) -> None:
+    def _one_at_a_time(self, view: TabView) -> None:
         if self._runs.of_conversation(view.conversation) is not None:
             raise Refusal(chat_words.ONE_AT_A_TIME, remedy=chat_words.ONE_AT_A_TIME_MORE)
 
@@ -90,17 +90,17 @@ class Asking:
             raise Refusal(waiting_words.TEXT_CHANGES, remedy=waiting_words.TEXT_CHANGES_MORE)
         return Selection(entry.id, document, entry.ranges)
 
-    def _queue(self, view: View, selection: Selection, conversation: str, question: str, parent: str,
-               dials: Dials) -> Run:
+    def _put(self, view: TabView, selection: Selection, conversation: str, question: str, parent: str,
+               settings: Settings) -> Run:
         """parent: the answer before it, "" for none; it and those before it are the history."""
         history = self._conversations.history(conversation, parent) if parent else ()
-        run = self._desk.ask(Request(selection, question, dials.sampling(), (("", dials.speculation()),), history,
+        run = self._queue.ask(Request(selection, question, settings.sampling(), (("", settings.speculation()),), history,
                                     self._instructions.of(view)), conversation, parent)
         view.notice = view.editing = None
         view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
         return run
 
-    def race(self, view: View, question: str, dials: Dials, third: str = "") -> Run:
+    def race(self, view: TabView, question: str, settings: Settings, third: str = "") -> Run:
         """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
         entry = self._ready(view)
         question = question.strip()
@@ -110,11 +110,11 @@ class Asking:
             running = self._runs.race_of(entry.id)
             if running is not None and not running.ended:
                 raise Refusal(chat_words.ONE_AT_A_TIME, remedy=chat_words.ONE_AT_A_TIME_MORE)
-            lanes = race.lanes(dials, third)
+            lanes = race.lanes(settings, third)
             view.notice = None
-            return self._desk.race(Request(self.selection(entry), question, dials.sampling(details=False), lanes))
+            return self._queue.race(Request(self.selection(entry), question, settings.sampling(details=False), lanes))
 
-    def _ready(self, view: View) -> Entry:
+    def _ready(self, view: TabView) -> Entry:
         entry = self._library.get(view.document)
         if entry is None:
             raise Refusal(chat_words.OPEN_FIRST, remedy=chat_words.OPEN_FIRST_MORE)

@@ -10,19 +10,19 @@ from typing import Any
 from triforce_core import ConfigError, ModelInfo, SpeculationConfig
 
 from ..words import race as race_words
-from .accumulator import Fold
-from .settings import Dials
+from .accumulator import Accumulator
+from .settings import Settings
 
 FIXED = ("engine", "verifier", "quotes")  # of a third lane: without them the words could differ
 CONTEXT = 60  # characters shown on either side of the first difference
 
 
-def lanes(dials: Dials, third: str = "") -> tuple[tuple[str, SpeculationConfig], ...]:
+def lanes(settings: Settings, third: str = "") -> tuple[tuple[str, SpeculationConfig], ...]:
     """Plain decoding, TriForce with these settings, and TriForce with some of them changed: "gamma2=6, ngram=off".
 
     All with the verifier whose words the seed alone decides. Raises ConfigError."""
-    fast = dials.speculation(engine="triforce", verifier="coupled")
-    found = [(race_words.LANES[0], dials.speculation(engine="autoregressive", verifier="coupled")),
+    fast = settings.speculation(engine="triforce", verifier="coupled")
+    found = [(race_words.LANES[0], settings.speculation(engine="autoregressive", verifier="coupled")),
              (race_words.LANES[1], fast)]
     if third.strip():
         changes = _changes(third)
@@ -42,33 +42,33 @@ def _changes(text: str) -> dict[str, Any]:
     return changes
 
 
-def compare(legs: Sequence[Fold], model: ModelInfo | None, names: Sequence[str] = race_words.LANES) -> dict[str, Any]:
+def compare(answers: Sequence[Accumulator], model: ModelInfo | None, names: Sequence[str] = race_words.LANES) -> dict[str, Any]:
     """Lanes for the replay; of each its speed-up over the first (plain decoding) and whether the words are the same."""
     made: list[dict[str, Any]] = [
-        {"name": name, "text": leg.text, "marks": thin(leg.marks), "figures": asdict(leg.figures()),
-         "same": leg.token_ids == legs[0].token_ids, "round": round_cost(leg)}
-        for name, leg in zip(names, legs, strict=True)]
+        {"name": name, "text": answer.text, "marks": thin(answer.marks), "figures": asdict(answer.figures()),
+         "same": answer.token_ids == answers[0].token_ids, "round": round_cost(answer)}
+        for name, answer in zip(names, answers, strict=True)]
     rates = [lane["figures"]["tokens_per_second"] for lane in made]
     for lane, rate in zip(made, rates, strict=True):
         lane["speedup"] = rate / rates[0] if rate and rates[0] else None
     return {
         "lanes": made, "speedup": made[1]["speedup"], "same": made[1]["same"],
-        "difference": None if made[1]["same"] else difference(legs[0], legs[1], model),
+        "difference": None if made[1]["same"] else difference(answers[0], answers[1], model),
         "model": model.name if model else "",
         "dtype": model.dtype if model else "",
         "device": model.device if model else "",
     }
 
 
-def round_cost(leg: Fold) -> dict[str, float]:
+def round_cost(answer: Accumulator) -> dict[str, float]:
     """Mean milliseconds of a round: in the full pass, and in all else that it took."""
-    spent = [stages for _, _, stages, *_ in leg.trace.rounds]
+    spent = [stages for _, _, stages, *_ in answer.trace.rounds]
     full = sum(stages.get("verify", 0.0) for stages in spent)
     rounds = max(len(spent), 1)
     return {"verify": full / rounds, "rest": (sum(sum(stages.values()) for stages in spent) - full) / rounds}
 
 
-def difference(plain: Fold, fast: Fold, model: ModelInfo | None) -> dict[str, Any]:
+def difference(plain: Accumulator, fast: Accumulator, model: ModelInfo | None) -> dict[str, Any]:
     """Where two answers part, and the likeliest reason."""
     token = next(index for index, (a, b) in enumerate(zip_longest(plain.token_ids, fast.token_ids)) if a != b)
     start = next((i for i, (a, b) in enumerate(zip(plain.text, fast.text, strict=False)) if a != b),

@@ -18,7 +18,7 @@ from triforce_core import (
     metrics,
 )
 
-from .accumulator import Fold
+from .accumulator import Accumulator
 
 RunState = Literal["queued", "preparing", "answering", "done", "stopped", "failed"]
 ENDED = ("done", "stopped", "failed")
@@ -26,35 +26,35 @@ ENDED = ("done", "stopped", "failed")
 
 @dataclass(eq=False)
 class Run:
-    """One answer (one leg) or one race (several) on its way. Only the engine thread changes state, save for what never
+    """One answer (one lane) or one race (several) on its way. Only the engine thread changes state, save for what never
     began.
 
     ranges: the document's pages that were asked about. system: instructions for it. longest: tokens that it may have.
-    began_at: when the writing of this leg began. heard: called after every change, by the thread that changes it."""
+    began_at: when the writing of this lane began. heard: called after every change, by the thread that changes it."""
 
     document: str
     question: str
     conversation: str = ""
     ranges: tuple[tuple[int, int], ...] = ()
     race: bool = False
-    lanes: tuple[tuple[str, SpeculationConfig], ...] = ()  # of a race: each leg's name and configuration
+    lanes: tuple[tuple[str, SpeculationConfig], ...] = ()  # of a race: each lane's name and configuration
     system: str = ""
     longest: int = 0
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     state: RunState = "queued"
     error: str = ""
-    legs: list[Fold] = field(default_factory=list)
+    accumulators: list[Accumulator] = field(default_factory=list)
     started_at: float = field(default_factory=time.time)
     began_at: float = 0.0
     ended_at: float = 0.0
     cancelled: threading.Event = field(default_factory=threading.Event)
-    outcome: dict[str, Any] = field(default_factory=dict)  # of a race, once both legs are in
+    outcome: dict[str, Any] = field(default_factory=dict)  # of a race, once both lanes are in
     fit: DocumentFit | None = None  # of what did not fit
     cause: Exception | None = None  # of a failure
     heard: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        self.legs.append(Fold(self.ranges))
+        self.accumulators.append(Accumulator(self.ranges))
 
     @property
     def first_page(self) -> int:
@@ -62,14 +62,14 @@ class Run:
         return self.ranges[0][0] if self.ranges else 1
 
     @property
-    def fold(self) -> Fold:
-        """The leg that is being written."""
-        return self.legs[-1]
+    def accumulator(self) -> Accumulator:
+        """The lane that is being written."""
+        return self.accumulators[-1]
 
     @property
     def quotes(self) -> list[dict[str, Any]]:
         """What decoding has told of the answer's quotations, as plain JSON; pages count in the whole document."""
-        return metrics.quotes_as_json(self.fold.quotes, self.ranges)
+        return metrics.quotes_as_json(self.accumulator.quotes, self.ranges)
 
     @property
     def ended(self) -> bool:
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def version(self) -> tuple[Any, ...]:
-        return (self.id, self.state, self.stopping, len(self.legs), self.fold.version)
+        return (self.id, self.state, self.stopping, len(self.accumulators), self.accumulator.version)
 
 
 class RunStore:

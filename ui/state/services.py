@@ -13,23 +13,23 @@ from ..words import library as library_words
 from ..words import race as race_words
 from ..words import storage as storage_words
 from ..words import together as together_words
-from . import settings
-from .collection import Shelf
+from . import settings as settings_store
+from .collection import DocumentCollection
 from .conversations import Conversations
 from .database import Database
-from .engine_queue import Desk
+from .engine_queue import EngineQueue
 from .engines import Engine
-from .extraction import Reader, ReadingRoom
+from .extraction import Reader, TextExtractor
 from .folders import Folders
 from .instructions import Instructions
 from .library import Entry, Library
 from .models import Models
-from .questions import Asking, Refusal
+from .questions import Questions, Refusal
 from .quotes import QuoteFinders
 from .runs import Run, RunStore
-from .settings import Dials
-from .snapshots import Readings
-from .tab_view import View, Views
+from .settings import Settings
+from .snapshots import Snapshots
+from .tab_view import TabView, TabViews
 
 
 class Services:
@@ -38,7 +38,7 @@ class Services:
     def __init__(self, folders: Folders, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig,
                  read: Reader, *, fixed: Collection[str] = (), plain: bool = False,
                  sends_to: str = "", models_unused: str = "") -> None:
-        """fixed: what the command line chose of ENGINE_DIALS, so that the settings tab cannot. plain: --engine
+        """fixed: what the command line chose of ENGINE_SETTINGS, so that the settings tab cannot. plain: --engine
         autoregressive. sends_to: the server that gets documents and questions; "" for none, they stay here.
         models_unused: why no model of this machine can be loaded, "" where they can."""
         self.folders, self._fixed, self._plain, self.sends_to = folders, fixed, plain, sends_to
@@ -50,28 +50,28 @@ class Services:
         self.runs = RunStore()
         self.finders = QuoteFinders()
         self.pages = PageImages()
-        self.dials = settings.load(folders.settings)
-        self.models = Models(folders.model, lambda: self.desk.config)
+        self.settings = settings_store.load(folders.settings)
+        self.models = Models(folders.model, lambda: self.queue.config)
         if "model" not in fixed:
             config = self.models.remembered(config)
-        self.views = Views()
-        self.desk = Desk(make_engine, self._with_dials(config), self.library, self.conversations, self.runs,
+        self.views = TabViews()
+        self.queue = EngineQueue(make_engine, self._with_settings(config), self.library, self.conversations, self.runs,
                          self.views.documents)
-        self.instructions = Instructions(self.conversations, lambda: self.desk.model)
-        self.asking = Asking(self.library, self.conversations, self.instructions, self.desk, self.runs)
-        self.readings = Readings(folders.saved_readings, config.saved_quota_bytes)
-        self.shelf = Shelf(self.library, self.desk)
-        self.room = ReadingRoom(self.library, read, self._read_text)
+        self.instructions = Instructions(self.conversations, lambda: self.queue.model)
+        self.questions = Questions(self.library, self.conversations, self.instructions, self.queue, self.runs)
+        self.snapshots = Snapshots(folders.saved_readings, config.saved_quota_bytes)
+        self.collection = DocumentCollection(self.library, self.queue)
+        self.extractor = TextExtractor(self.library, read, self._read_text)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
         self.opening: str | None = None  # document that a first tab shows (from the command line)
 
     def start(self, files: Sequence[Path], sample: Path | None = None) -> list[str]:
         """Start the engine and add what was given; sentences about what could not be added."""
-        self.desk.start()
+        self.queue.start()
         if sample and not self.folders.settings.exists() and not self.library.entries():
             self.library.add(sample, library_words.SAMPLE_NAME)
-            settings.save(self.folders.settings, self.dials)
+            settings_store.save(self.folders.settings, self.settings)
         problems = []
         for path in files:
             try:
@@ -84,14 +84,14 @@ class Services:
                 self.read(entry.id)
         for entry in self.library.entries():
             if entry.state == "new" and entry.id != self.opening:
-                self.room.extract(entry.id)
+                self.extractor.extract(entry.id)
         return problems
 
     def close(self) -> None:
         self.models.close()
-        self.room.close()
+        self.extractor.close()
         self.pages.close()
-        self.desk.close()
+        self.queue.close()
         self.conversations.close()
 
     # -- documents
@@ -104,19 +104,19 @@ class Services:
         if entry.parts and self.library.document(document) is None:
             raise Refusal(together_words.PART_MISSING)
         if entry.state in ("new", "failed") or (entry.state == "ready" and self.library.document(document) is None):
-            self.room.extract(document, then_read=True)
+            self.extractor.extract(document, then_read=True)
         elif entry.state == "ready":
-            self.desk.read(self.asking.selection(entry))
+            self.queue.read(self.questions.selection(entry))
         elif entry.state == "extracting":
-            self.room.extract(document, then_read=True)
+            self.extractor.extract(document, then_read=True)
 
-    def open(self, view: View, document: str) -> None:
+    def open(self, view: TabView, document: str) -> None:
         """Show a document and start reading it."""
         if self.library.get(document) is None:
             return
         newest = self.conversations.of(document)
         if document not in self.views.documents():
-            self.desk.comes_to_front(document)
+            self.queue.comes_to_front(document)
         self.views.add(view)
         view.document, view.page, view.spot, view.choosing, view.notice = document, None, (), None, None
         view.picking = None
@@ -125,7 +125,7 @@ class Services:
         self.library.touch(document)
         self.read(document)
 
-    def add(self, view: View, paths: Sequence[tuple[Path, str]]) -> None:
+    def add(self, view: TabView, paths: Sequence[tuple[Path, str]]) -> None:
         """Take in uploaded files (path, name) and open the first."""
         opened, problems = False, []
         for path, name in paths:
@@ -138,24 +138,24 @@ class Services:
                 self.open(view, entry.id)
                 opened = True
             elif entry.state == "new":
-                self.room.extract(entry.id)
+                self.extractor.extract(entry.id)
         if problems:
             view.notice = ("error", library_words.NOT_ADDED, " ".join(problems))
 
-    def read_together(self, view: View) -> None:
+    def read_together(self, view: TabView) -> None:
         """Open the documents that were picked as one, in a conversation of their own. Raises TriForceError."""
         before, left = self.library.get(view.document), view.conversation
-        entry = self.shelf.combine(view.picking or ())
+        entry = self.collection.combine(view.picking or ())
         self.open(view, entry.id)
         if before is not None and left and before.id != entry.id and view.conversation is None:
             view.notice = ("info", together_words.NEW_TALK, together_words.NEW_TALK_MORE.format(
                 count=len(entry.parts), title=before.title or before.name))
 
-    def unlock(self, view: View, password: str) -> None:
+    def unlock(self, view: TabView, password: str) -> None:
         if view.document and password:
-            self.room.extract(view.document, password=password, then_read=True)
+            self.extractor.extract(view.document, password=password, then_read=True)
 
-    def delete(self, view: View, document: str) -> None:
+    def delete(self, view: TabView, document: str) -> None:
         """Raises Refusal where it is part of what is read together."""
         entry, holding = self.library.get(document), self.library.holding(document)
         if entry and holding:
@@ -163,29 +163,29 @@ class Services:
                           remedy=together_words.PART_OF_MORE)
         for run in self.runs.active():
             if run.document == document:
-                self.desk.stop(run)
-        self.room.cancel(document)
-        self.desk.forget(document)
-        self.forget_reading(document)
+                self.queue.stop(run)
+        self.extractor.cancel(document)
+        self.queue.forget(document)
+        self.delete_snapshots(document)
         self.library.delete(document)
         if view.document == document:
             view.document = view.conversation = view.page = view.choosing = None
 
-    def forget_reading(self, document: str) -> None:
-        """Delete what was saved of a document's readings; the document stays, also in the cache if it is there."""
+    def delete_snapshots(self, document: str) -> None:
+        """Delete what was saved of a document, its snapshots; the document stays, also in the cache if it is there."""
         entry = self.library.get(document)
         if entry is None:
             return
-        self.readings.delete(entry.readings)
+        self.snapshots.delete(entry.readings)
         self.library.update(document, readings="[]")
-        if self.desk.open_key is None or self.desk.open_key[0] != document:
+        if self.queue.open_key is None or self.queue.open_key[0] != document:
             self.library.update(document, read_seconds=None, read_with="")
 
     def cancel_reading(self, document: str) -> None:
-        self.room.cancel(document)
-        self.desk.cancel_reading(document)
+        self.extractor.cancel(document)
+        self.queue.cancel_prefill(document)
 
-    def choosing(self, view: View) -> Entry | None:
+    def choosing(self, view: TabView) -> Entry | None:
         """The document of which pages are being chosen: because somebody wants to, or because it is too long. None
         while documents are picked: one box is open at a time."""
         entry = self.library.get(view.document)
@@ -193,7 +193,7 @@ class Services:
             return None
         return entry if view.choosing is not None or self.phase(entry) == "too_long" else None
 
-    def choose_pages(self, view: View, pages: str) -> None:
+    def choose_pages(self, view: TabView, pages: str) -> None:
         """Read only these pages ("1-12, 40") from now on. Raises PageRangeError."""
         entry = self.library.get(view.document)
         if entry is None:
@@ -205,34 +205,34 @@ class Services:
 
     def phase(self, entry: Entry) -> str:
         """Where a document stands: one of ``library_words.PHASES``."""
-        if entry.id in self.room.extractions:
+        if entry.id in self.extractor.extractions:
             return "extracting"
         if entry.state in ("locked", "failed"):
             return entry.state
-        reading = self.desk.readings.get(entry.id)
-        if reading:
-            return reading.stage
-        if self.desk.open_key == (entry.id, entry.ranges):
+        prefill = self.queue.prefills.get(entry.id)
+        if prefill:
+            return prefill.stage
+        if self.queue.open_key == (entry.id, entry.ranges):
             return "ready"
-        if (entry.id, entry.ranges) in self.desk.too_long:
+        if (entry.id, entry.ranges) in self.queue.too_long:
             return "too_long"
-        if entry.id in self.desk.problems:
+        if entry.id in self.queue.problems:
             return "problem"
-        model = self.desk.model.name if self.desk.model else ""
+        model = self.queue.model.name if self.queue.model else ""
         read = entry.read_seconds is not None and entry.read_with in ("", model)
         return "resting" if read or (entry.read_with and not model) else "closed"
 
     # -- questions
 
-    def ask(self, view: View, question: str) -> Run | None:
+    def ask(self, view: TabView, question: str) -> Run | None:
         """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
-        return self.asking.ask(view, question, self.dials_now())
+        return self.questions.ask(view, question, self.resolved_settings())
 
-    def ask_again(self, view: View, answer: str) -> Run | None:
+    def ask_again(self, view: TabView, answer: str) -> Run | None:
         """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""
-        return self.asking.ask_again(view, answer, self.dials_now())
+        return self.questions.ask_again(view, answer, self.resolved_settings())
 
-    def find(self, view: View, conversation: str, answer: str) -> None:
+    def find(self, view: TabView, conversation: str, answer: str) -> None:
         """Show what search found: the document, the conversation, and the branch with the answer."""
         talk = self.conversations.get(conversation)
         if talk is None:
@@ -243,23 +243,23 @@ class Services:
         if answer and answer not in {each.id for each in self.conversations.answers(talk.id)}:
             self.conversations.show(answer)
 
-    def race(self, view: View, question: str, third: str = "") -> Run:
+    def race(self, view: TabView, question: str, third: str = "") -> Run:
         """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
         if self.sends_to:
             raise Refusal(race_words.REMOTE, remedy=race_words.REMOTE_MORE)
-        return self.asking.race(view, question, self.dials, third)
+        return self.questions.race(view, question, self.settings, third)
 
-    def stop(self, view: View) -> None:
+    def stop(self, view: TabView) -> None:
         """Stop the answer or the race that this view shows."""
         run = self.active_run(view)
         if run:
-            self.desk.stop(run)
+            self.queue.stop(run)
 
-    def running(self, view: View) -> Run | None:
+    def running(self, view: TabView) -> Run | None:
         """The answer that is being written in the conversation on the screen."""
         return self.runs.of_conversation(view.conversation) if view.conversation else None
 
-    def active_run(self, view: View) -> Run | None:
+    def active_run(self, view: TabView) -> Run | None:
         answer = self.running(view)
         if answer:
             return answer
@@ -268,13 +268,13 @@ class Services:
 
     # -- settings
 
-    def keep(self, dials: Dials) -> bool:
+    def keep(self, settings: Settings) -> bool:
         """Keep settings; True if the engine restarts for them."""
-        self.dials = dials
-        settings.save(self.folders.settings, dials)
-        config = self._with_dials(self.desk.config)
-        restarts = config != self.desk.config
-        self.desk.reconfigure(config)
+        self.settings = settings
+        settings_store.save(self.folders.settings, settings)
+        config = self._with_settings(self.queue.config)
+        restarts = config != self.queue.config
+        self.queue.reconfigure(config)
         return restarts
 
     def use_model(self, model: str, draft: str) -> None:
@@ -283,15 +283,15 @@ class Services:
         if self.models_unused:
             raise Refusal(self.models_unused)
         self.models.keep(model, draft)
-        self.desk.reconfigure(dataclasses.replace(self.desk.config, model=model, draft_model=draft))
+        self.queue.reconfigure(dataclasses.replace(self.queue.config, model=model, draft_model=draft))
 
-    def dials_now(self) -> Dials:
-        if self._plain and self.dials.engine == "auto":
-            return dataclasses.replace(self.dials, engine="autoregressive")
-        return self.dials
+    def resolved_settings(self) -> Settings:
+        if self._plain and self.settings.engine == "auto":
+            return dataclasses.replace(self.settings, engine="autoregressive")
+        return self.settings
 
-    def _with_dials(self, config: EngineConfig) -> EngineConfig:
-        chosen = {name: getattr(self.dials, name) for name in settings.ENGINE_DIALS if name not in self._fixed}
+    def _with_settings(self, config: EngineConfig) -> EngineConfig:
+        chosen = {name: getattr(self.settings, name) for name in settings_store.ENGINE_SETTINGS if name not in self._fixed}
         return dataclasses.replace(config, **chosen)
 
     def _read_text(self, document: str) -> None:

@@ -16,7 +16,7 @@ from .folders import write_private
 
 ENGINES = ("auto", "triforce", "autoregressive")
 DTYPES = ("auto", "float32")
-ENGINE_DIALS = ("mode", "dtype")  # the engine starts anew with them
+ENGINE_SETTINGS = ("mode", "dtype")  # the engine starts anew with them
 AUTO_OR_WHOLE = ("gamma1", "gamma2", "budget")
 WHOLE = ("max_new_tokens", "seed", "chunk_size")
 ALTERNATIVES = 3  # likeliest tokens that are kept beside each one
@@ -33,7 +33,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Dials:
+class Settings:
     """Every setting of the page. Checked on creation by the values of ``triforce_core`` that they become."""
 
     temperature: float = 0.0
@@ -53,7 +53,7 @@ class Dials:
     mode: str = "auto"
     dtype: str = "auto"
 
-    def preset(self, name: str) -> Dials:
+    def preset(self, name: str) -> Settings:
         """These settings with a preset's in their place; the seed, the lengths and the engine's stay."""
         return replace(self, **PRESETS[name])
 
@@ -84,8 +84,8 @@ class Dials:
             retrieval_weights=self.retrieval_weights, ngram=self.ngram, quotes=self.quotes)
 
 
-def from_form(values: Mapping[str, Any]) -> Dials:
-    """What stands in the form -> Dials. Raises ConfigError, one sentence that names the setting."""
+def from_form(values: Mapping[str, Any]) -> Settings:
+    """What stands in the form -> Settings. Raises ConfigError, one sentence that names the setting."""
     made: dict[str, Any] = {}
     for name, value in values.items():
         label = settings_words.SETTINGS[name][0]
@@ -97,30 +97,30 @@ def from_form(values: Mapping[str, Any]) -> Dials:
             made[name] = _number(label, value)
         else:
             made[name] = value
-    return Dials(**made)
+    return Settings(**made)
 
 
-def load(path: Path) -> Dials:
+def load(path: Path) -> Settings:
     """The kept settings; one that is unknown or no longer allowed falls back to its default."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return Dials()
-    known = {field.name for field in fields(Dials)}
+        return Settings()
+    known = {field.name for field in fields(Settings)}
     good: dict[str, Any] = {}
     for name, value in kept.items() if isinstance(kept, dict) else ():
         if name in known:
             try:
-                Dials(**(good | {name: value}))
+                Settings(**(good | {name: value}))
             except (ConfigError, TypeError):
                 continue
             good[name] = value
-    return Dials(**good)
+    return Settings(**good)
 
 
-def save(path: Path, dials: Dials) -> None:
+def save(path: Path, settings: Settings) -> None:
     """Raises NotEnoughDiskError, FolderError."""
-    write_private(path, json.dumps(asdict(dials), indent=2))
+    write_private(path, json.dumps(asdict(settings), indent=2))
 
 
 def _auto_or_whole(label: str, value: Any) -> int | str:

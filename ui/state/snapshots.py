@@ -1,4 +1,4 @@
-"""Saved readings on disk, as the library shows them: how large each document's are, and what room there is."""
+"""Snapshots (saved readings) on disk, as the library shows them: how large each document's are, and what room there is."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from triforce_core import SavedReadings
 
 
 @dataclass(frozen=True)
-class Room:
-    """Bytes: what all saved readings take, the most they may take, and what the disk has free."""
+class SnapshotSpace:
+    """Bytes: what all snapshots take, the most they may take, and what the disk has free."""
 
     used: int
     quota: int
     free: int
 
 
-class Readings:
+class Snapshots:
     """Looks at the folder again only when something in it came, went or was used."""
 
     def __init__(self, folder: Path, quota: int) -> None:
@@ -38,12 +38,12 @@ class Readings:
         return self.version
 
     def size(self, documents: tuple[str, ...]) -> int:
-        """Bytes of the readings of these (``Document.id``)."""
+        """Bytes of the snapshots of these (``Document.id``)."""
         return sum(self._sizes[document] for document in documents)
 
-    def room(self) -> Room:
+    def space(self) -> SnapshotSpace:
         free = shutil.disk_usage(self._saved.folder).free if self._saved.folder.exists() else 0
-        return Room(sum(self._sizes.values()), self._saved.quota_bytes, free)
+        return SnapshotSpace(sum(self._sizes.values()), self._saved.quota_bytes, free)
 
     def delete(self, documents: tuple[str, ...]) -> None:
         for document in documents:

@@ -10,7 +10,7 @@ from .quotes import Place
 
 
 @dataclass(eq=False)
-class View:
+class TabView:
     """What one browser tab looks at. Handlers change it, the tab's painter draws it.
 
     page: the open one, counted from 1. spot: the places marked in the document. openings: how often one was opened
@@ -36,14 +36,14 @@ class View:
     watcher: object = None  # the loop that draws this tab; None while the tab sleeps
 
 
-class Views:
+class TabViews:
     """Those of all tabs, as long as they are there."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: weakref.WeakSet[View] = weakref.WeakSet()
+        self._known: weakref.WeakSet[TabView] = weakref.WeakSet()
 
-    def add(self, view: View) -> View:
+    def add(self, view: TabView) -> TabView:
         with self._lock:
             self._known.add(view)
         return view

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..words import storage as storage_words
 from .services import Services
-from .tab_view import View
+from .tab_view import TabView
 
 MOST_TABS = 256  # views kept, those of tabs that were closed asleep among them
 
@@ -16,11 +16,11 @@ class Tabs:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._views: dict[str, View] = {}
+        self._views: dict[str, TabView] = {}
         aside = services.database.set_aside
         self._first_notice = ("warn", storage_words.SET_ASIDE_TITLE, storage_words.SET_ASIDE.format(path=aside)) if aside else None
 
-    def open(self, session: str, remembered: Any) -> View:
+    def open(self, session: str, remembered: Any) -> TabView:
         """The view of a tab that was just loaded: what this browser showed last, if it still exists."""
         view, known = self.get(session), remembered if isinstance(remembered, dict) else {}
         view.notice, self._first_notice = self._first_notice, None
@@ -39,8 +39,8 @@ class Tabs:
             view.conversation = kept or (newest[0].id if newest and known.get("conversation") else None)
         return view
 
-    def get(self, session: str | None) -> View:
-        view = self._services.views.add(self._views.setdefault(session or "", View()))
+    def get(self, session: str | None) -> TabView:
+        view = self._services.views.add(self._views.setdefault(session or "", TabView()))
         while len(self._views) > MOST_TABS:
             self._views.pop(next(iter(self._views)))
         return view

@@ -22,7 +22,7 @@ class Ahead:
     """What a job waits for. doing: what the engine is at, with which document (its title); more: jobs between that and
     this one. seconds: until all of it is done, None where that is not known."""
 
-    doing: Literal["engine", "reading", "answer", "race"]
+    doing: Literal["engine", "prefill", "answer", "race"]
     title: str
     more: int
     seconds: float | None
@@ -34,7 +34,7 @@ class Estimates:
     def __init__(self, fits: Mapping[str, DocumentFit]) -> None:
         """fits: what was counted of each document."""
         self._fits = fits
-        self._rate = 0.0  # tokens per second of the last reading
+        self._rate = 0.0  # tokens per second of the last prefill
         self._again: dict[str, float] = {}  # text -> seconds of bringing it back
         self._answers: deque[float] = deque(maxlen=LAST)
 
@@ -64,14 +64,14 @@ class Estimates:
             left = self._left(job, opened) if job is first else self._whole(job, opened)
             known, total = known and left is not None, total + (left or 0.0)
             opened = job.selection or opened
-        doing = "reading" if first.opening else first.kind
+        doing = "prefill" if first.opening else first.kind
         title = first.selection.document.title if first.selection else ""
         return Ahead(doing, title, len(jobs) - 1, total if known else None)
 
     def _left(self, job: Job, opened: Selection | None) -> float | None:
         """Of the job that is being done."""
         if job.opening:
-            progress = job.reading.progress if job.reading else None
+            progress = job.prefill.progress if job.prefill else None
             left = progress.eta_seconds if progress else None
             return None if left is None else _sum(left, self._answer(job))
         return self._writing(job.run) if job.run else None
@@ -79,16 +79,16 @@ class Estimates:
     def _whole(self, job: Job, opened: Selection | None) -> float | None:
         if job.selection is None:
             return None
-        here = 0.0 if job.selection.same(opened) else self._reading(job.selection)
+        here = 0.0 if job.selection.same(opened) else self._prefill(job.selection)
         return _sum(here, self._answer(job))
 
     def _answer(self, job: Job) -> float | None:
-        if job.kind == "reading":
+        if job.kind == "prefill":
             return 0.0
         mean = sum(self._answers) / len(self._answers) if self._answers else None
         return None if mean is None or job.run is None else mean * max(1, len(job.run.lanes))
 
-    def _reading(self, selection: Selection) -> float | None:
+    def _prefill(self, selection: Selection) -> float | None:
         if selection.text in self._again:
             return self._again[selection.text]
         fit = self._fits.get(selection.key)
@@ -99,12 +99,12 @@ class Estimates:
 
     def _writing(self, run: Run) -> float | None:
         """Of an answer that is being written: by what earlier ones took, or else until it is as long as it may be."""
-        others = max(0, len(run.lanes) - len(run.legs))
+        others = max(0, len(run.lanes) - len(run.accumulators))
         mean = sum(self._answers) / len(self._answers) if self._answers else 0.0
         left = mean - (time.time() - run.began_at)
         if left > 0:
             return left + others * mean
-        figures = run.fold.figures()
+        figures = run.accumulator.figures()
         if not figures.tokens_per_second:
             return None
         return (max(0, run.longest - figures.tokens) + others * run.longest) / figures.tokens_per_second

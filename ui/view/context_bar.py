@@ -1,4 +1,4 @@
-"""The context as a bar: what each part of a reading takes of it, what is kept for answers, what is left. Pure."""
+"""The context as a bar: what each part of what is read takes of it, what is kept for answers, what is left. Pure."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from .wait_line import wait_line
 
 def inside(services: Services, run: Run, by_token: bool) -> str:
     """What the answer shows by now, as safe HTML. by_token: who wrote each token."""
-    text, document = run.fold.text, services.library.document(run.document)
-    return transcript.writing(run, wait(services, run), by_token, pace(services.desk, services.runs).moves, lambda: (
+    text, document = run.accumulator.text, services.library.document(run.document)
+    return transcript.writing(run, wait(services, run), by_token, pace(services.queue, services.runs).moves, lambda: (
         citations.live(text, document, run.quotes)))
 
 
 def wait(services: Services, run: Run) -> str:
     """What it waits for; "" where it waits no more."""
-    return wait_line(services.desk.ahead(run)) if run.state == "queued" else ""
+    return wait_line(services.queue.ahead(run)) if run.state == "queued" else ""

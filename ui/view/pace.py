@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..state.engine_queue import Desk
+from ..state.engine_queue import EngineQueue
 from ..state.runs import RunStore
 
 
 @dataclass(frozen=True)
 class Pace:
     """Seconds that must lie between two redraws while the engine works: of the words that it writes and of how far a
-    reading is; of what stands beside them (figures, strip, engine). moves: whether signs of life move by themselves."""
+    prefill is; of what stands beside them (figures, strip, engine). moves: whether signs of life move by themselves."""
 
     words: float
     aside: float
@@ -24,7 +24,7 @@ BRISK = Pace(0.1, 0.0, True)
 SPARING = Pace(0.5, 2.0, False)
 
 
-def pace(desk: Desk, runs: RunStore) -> Pace:
+def pace(queue: EngineQueue, runs: RunStore) -> Pace:
     """Of now."""
-    working = bool(runs.active() or desk.readings)
-    return SPARING if working and desk.model is not None and desk.model.mode == "cpu" else BRISK
+    working = bool(runs.active() or queue.prefills)
+    return SPARING if working and queue.model is not None and queue.model.mode == "cpu" else BRISK

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..state.tab_view import View
+from ..state.tab_view import TabView
 from .pace import BRISK, Pace
 
 
@@ -22,17 +22,17 @@ class Panel:
     ``pace`` says for what is ``told``."""
 
     name: str
-    key: Callable[[View], Hashable]
-    draw: Callable[[View], Any]
+    key: Callable[[TabView], Hashable]
+    draw: Callable[[TabView], Any]
     every: float = 0.1
-    news: Callable[[View], Hashable] = lambda view: None
+    news: Callable[[TabView], Hashable] = lambda view: None
     told: Literal["words", "aside"] = "aside"
 
 
 class Painter:
     """Remembers what one tab was last sent."""
 
-    def __init__(self, panels: Sequence[Panel], view: View, pace: Callable[[], Pace] = lambda: BRISK,
+    def __init__(self, panels: Sequence[Panel], view: TabView, pace: Callable[[], Pace] = lambda: BRISK,
                  clock: Callable[[], float] = time.monotonic) -> None:
         """pace: of now."""
         self._panels, self._view, self._pace, self._clock = panels, view, pace, clock

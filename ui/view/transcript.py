@@ -115,23 +115,23 @@ def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True
             body: Callable[[], str] | None = None) -> str:
     """The text so far and one line of state. wait: for what, while it is queued. body: the text as safe HTML.
     by_token: who wrote each token instead. moves: whether a sign of life does."""
-    figures = run.fold.figures()
+    figures = run.accumulator.figures()
     if run.stopping:
         state = chat_words.STOPPING
     elif run.state == "queued":
         state = wait or chat_words.QUEUED_NEXT
     elif run.state == "preparing":
         state = chat_words.PREPARING
-    elif not run.fold.text:
+    elif not run.accumulator.text:
         state = chat_words.THINKING
     else:
         rate = charts.fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # none of one round
         state = chat_words.WRITING.format(rate=rate, tokens=figures.tokens)
         state += quoting(run.quotes)
     text = ""
-    if run.fold.text:
-        words = (f'<div class="tf-tokens">{provenance.tokens(run.fold.trace, run.fold.text)}</div>' if by_token
-                 else body() if body else markdown.render(run.fold.text))
+    if run.accumulator.text:
+        words = (f'<div class="tf-tokens">{provenance.tokens(run.accumulator.trace, run.accumulator.text)}</div>' if by_token
+                 else body() if body else markdown.render(run.accumulator.text))
         text = f'<div class="tf-prose tf-streaming">{words}</div>'
     return (f'{text}<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'
             f'<i></i><i></i><i></i></span><span>{esc(state)}</span>{trace_button(run.id, by_token)}</p>')

@@ -18,18 +18,18 @@ from little_books import make_document, wait_for
 from triforce_core import EngineScript, SamplingParams
 from ui.api.messages import _stops, sampling
 from ui.api.problems import Problem
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 
 
 @pytest.fixture
-def dials(served, fresh_script) -> EngineScript:
+def settings(served, fresh_script) -> EngineScript:
     """A quick script."""
     served.script.restore_seconds, served.script.triforce_tokens_per_second = 0.0, 4000.0
     return fresh_script
 
 
 @pytest.fixture
-def client(served, dials) -> openai.OpenAI:
+def client(served, settings) -> openai.OpenAI:
     return openai.OpenAI(base_url=served.url + "v1", api_key="none", max_retries=0, timeout=20.0)
 
 
@@ -82,8 +82,8 @@ def test_usage_and_timings(client) -> None:
     assert timings["draft_n_accepted"] + timings["full_passes"] == 40  # each full pass adds a token of its own
 
 
-def test_streaming_is_the_same_answer_while_it_is_written(client, served, dials) -> None:
-    file, dials.triforce_tokens_per_second = upload(client), 300.0
+def test_streaming_is_the_same_answer_while_it_is_written(client, served, settings) -> None:
+    file, settings.triforce_tokens_per_second = upload(client), 300.0
     whole = client.chat.completions.create(model="builtin", messages=about(file), seed=7)
     stream = client.chat.completions.create(model="builtin", messages=about(file), seed=7, stream=True,
                                             stream_options={"include_usage": True})
@@ -98,8 +98,8 @@ def test_streaming_is_the_same_answer_while_it_is_written(client, served, dials)
     assert seen[-1].usage == whole.usage
 
 
-def test_quotations_come_with_their_places(client, dials) -> None:
-    dials.answer = "It says “keeper of Ness 2 counted 201 ships” and STOP “keeper of Ness 3 counted”."
+def test_quotations_come_with_their_places(client, settings) -> None:
+    settings.answer = "It says “keeper of Ness 2 counted 201 ships” and STOP “keeper of Ness 3 counted”."
     given = {"model": "builtin", "messages": about(upload(client, 6), pages="2-4"), "stop": "STOP"}
     answer = client.chat.completions.create(**given)
     (quote,) = answer.quotes
@@ -113,7 +113,7 @@ def test_quotations_come_with_their_places(client, dials) -> None:
     assert chunks.index(told[0]) < len(chunks) - 1  # before the answer is complete
 
 
-def test_the_seed_decides(client, dials) -> None:
+def test_the_seed_decides(client, settings) -> None:
     file = upload(client, 8)
     texts = [client.chat.completions.create(model="builtin", messages=about(file), seed=seed, temperature=0.8,
                                             top_p=0.9).choices[0].message.content for seed in (1, 1, 2, 3, 4)]
@@ -121,8 +121,8 @@ def test_the_seed_decides(client, dials) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_stop_texts_end_the_answer_before_them(client, dials, stream: bool) -> None:
-    dials.answer, dials.triforce_tokens_per_second = "One two three STOP HERE four five " + "six " * 3000, 400.0
+def test_stop_texts_end_the_answer_before_them(client, settings, stream: bool) -> None:
+    settings.answer, settings.triforce_tokens_per_second = "One two three STOP HERE four five " + "six " * 3000, 400.0
     given = {"model": "builtin", "messages": about(upload(client)), "stop": ["never", "STOP HERE"], "max_tokens": 5000}
     if stream:
         chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**given, stream=True)]
@@ -197,9 +197,9 @@ def test_a_system_prompt_is_followed_or_refused(client, served, monkeypatch) -> 
     body = refused(lambda: client.chat.completions.create(model="builtin", messages=messages),
                    "system_prompt_unsupported")
     assert "Leave the system message out" in body["message"]
-    chatty = dataclasses.replace(served.services.desk.model, instructions=True)
-    monkeypatch.setattr(served.services.desk, "model", chatty)
-    monkeypatch.setattr(served.services.desk._engine, "_model", chatty)
+    chatty = dataclasses.replace(served.services.queue.model, instructions=True)
+    monkeypatch.setattr(served.services.queue, "model", chatty)
+    monkeypatch.setattr(served.services.queue._engine, "_model", chatty)
     for role in ("system", "developer"):
         told = [messages[0] | {"role": role}, *messages[1:]]
         answer = client.chat.completions.create(model="builtin", messages=told).choices[0].message.content
@@ -294,13 +294,13 @@ def test_a_bad_file_is_a_clear_error(client) -> None:
 
 
 @pytest.mark.parametrize("fault", ["crash", "memory"])
-def test_a_fault_of_the_engine_costs_one_answer(client, dials, fault: str) -> None:
+def test_a_fault_of_the_engine_costs_one_answer(client, settings, fault: str) -> None:
     file = upload(client)
-    dials.fault, dials.fault_after = fault, 0
+    settings.fault, settings.fault_after = fault, 0
     code = {"crash": "engine_died", "memory": "not_enough_memory"}[fault]
     refused(lambda: client.chat.completions.create(model="builtin", messages=about(file)), code, 503)
-    dials.fault, dials.fault_after = fault, 12
-    dials.triforce_tokens_per_second = 200.0
+    settings.fault, settings.fault_after = fault, 12
+    settings.triforce_tokens_per_second = 200.0
     with pytest.raises(openai.APIError) as caught:  # in the middle of the stream
         for _ in client.chat.completions.create(model="builtin", messages=about(file), stream=True):
             pass
@@ -308,12 +308,12 @@ def test_a_fault_of_the_engine_costs_one_answer(client, dials, fault: str) -> No
     assert client.chat.completions.create(model="builtin", messages=about(file)).choices[0].finish_reason == "stop"
 
 
-def test_questions_wait_their_turn_with_the_page_s(client, served, dials) -> None:
-    file, dials.triforce_tokens_per_second = upload(client), 60.0
-    view = View(document=file.removeprefix("file-"))
+def test_questions_wait_their_turn_with_the_page_s(client, served, settings) -> None:
+    file, settings.triforce_tokens_per_second = upload(client), 60.0
+    view = TabView(document=file.removeprefix("file-"))
     wait_for(lambda: served.services.library.get(view.document).state == "ready")
     mine = served.services.ask(view, "How many ships?")
-    wait_for(lambda: mine.fold.text)
+    wait_for(lambda: mine.accumulator.text)
     done: list[float] = []
 
     def ask() -> None:
@@ -322,14 +322,14 @@ def test_questions_wait_their_turn_with_the_page_s(client, served, dials) -> Non
 
     thread = threading.Thread(target=ask)
     thread.start()
-    wait_for(lambda: served.services.desk.waiting == 1)
+    wait_for(lambda: served.services.queue.waiting == 1)
     thread.join(20)
     assert mine.state == "done" and mine.ended_at <= done[0]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_hanging_up_ends_the_answer(client, served, dials, stream: bool) -> None:
-    file, dials.triforce_tokens_per_second, dials.answer = upload(client), 50.0, "word " * 4000
+def test_hanging_up_ends_the_answer(client, served, settings, stream: bool) -> None:
+    file, settings.triforce_tokens_per_second, settings.answer = upload(client), 50.0, "word " * 4000
     body = {"model": "builtin", "messages": about(file), "stream": stream, "max_tokens": 4000}
     with httpx.Client(timeout=30.0) as http:
         if stream:
@@ -344,9 +344,9 @@ def test_hanging_up_ends_the_answer(client, served, dials, stream: bool) -> None
     wait_for(lambda: run.state == "stopped", 5.0)
 
 
-def test_metrics_and_health_hold_no_words(client, served, dials) -> None:
+def test_metrics_and_health_hold_no_words(client, served, settings) -> None:
     secret = "xylophone"
-    dials.answer = f"The {secret} is hidden."
+    settings.answer = f"The {secret} is hidden."
     client.chat.completions.create(model="builtin", messages=about(upload(client), f"Where is the {secret}?"))
     text = httpx.get(served.url + "metrics")
     assert text.headers["content-type"].startswith("text/plain; version=0.0.4") and secret not in text.text

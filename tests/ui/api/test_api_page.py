@@ -21,7 +21,7 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encod
 
 def test_every_route_flag_and_variable_exists() -> None:
     paths = set()
-    for route in own_routes(SimpleNamespace(desk=None, library=None), access.Access()):
+    for route in own_routes(SimpleNamespace(queue=None, library=None), access.Access()):
         inner = route.routes if isinstance(route, Mount) else [route]
         paths |= {(route.path if isinstance(route, Mount) else "") + each.path for each in inner}
     for path in re.findall(r"`(?:GET|POST) (/\S+?)`", PAGE):

@@ -23,7 +23,7 @@ from ui.panels import chat, side
 from ui.panels.layout import _bar
 from ui.state import folders
 from ui.state.services import Services
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.view import charts
 from ui.words import engine as engine_words
 from ui.words import figures as figure_words
@@ -60,14 +60,14 @@ def remote(elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     made.close()
 
 
-def opened(services: Services, path: Path) -> View:
-    view = View()
+def opened(services: Services, path: Path) -> TabView:
+    view = TabView()
     services.add(view, [(path, path.name)])
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready", 20.0)
     return view
 
 
-def ask(services: Services, view: View, question: str):
+def ask(services: Services, view: TabView, question: str):
     run = services.ask(view, question)
     wait_for(lambda: run.ended, 20.0)
     assert run.state == "done", run.error
@@ -76,14 +76,14 @@ def ask(services: Services, view: View, question: str):
 
 def test_read_ask_and_ask_again(remote: Services, elsewhere: str, tmp_path: Path) -> None:
     view = opened(remote, write_book(tmp_path, "a.txt"))
-    assert remote.desk.model.max_context == 32_768 and remote.desk.opened[view.document].tokens > 100
+    assert remote.queue.model.max_context == 32_768 and remote.queue.opened[view.document].tokens > 100
     first = ask(remote, view, "How many ships did the keeper of Ness 4 count?")
-    assert first.fold.text.startswith("This is the scripted engine")
-    figures = first.fold.figures()
+    assert first.accumulator.text.startswith("This is the scripted engine")
+    figures = first.accumulator.figures()
     assert figures.engine == "remote" and figures.tokens > 20 and figures.reused_tokens > 100
     wait_for(lambda: remote.conversations.answers(view.conversation)[0].state == "done")
     second = ask(remote, view, "And of Ness 5?")
-    grown = second.fold.figures().reused_tokens - figures.reused_tokens
+    grown = second.accumulator.figures().reused_tokens - figures.reused_tokens
     assert grown == figures.tokens  # the first answer is in the history, known again by its tokens
     counts = httpx.get(elsewhere.removesuffix("/v1") + "/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
     assert 'triforce_answers_total{state="done"} 3' in counts  # one reading, two questions
@@ -91,14 +91,14 @@ def test_read_ask_and_ask_again(remote: Services, elsewhere: str, tmp_path: Path
 
 def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_path: Path) -> None:
     view = opened(remote, write_book(tmp_path, "b.txt", 3))
-    figures = ask(remote, view, "How many?").fold.figures()
+    figures = ask(remote, view, "How many?").accumulator.figures()
     card, line = charts.figures_card(figures, "Last"), charts.figures_line(figures)
     assert figure_words.SPECULATION_REMOTE in card and figure_words.NOT_REPORTED in card
     assert figure_words.PER_PASS_SHORT not in line and figure_words.SPECULATION_OFF not in card + line
     document = remote.library.document(view.document)
     drawn = side.strip_section(document, (), (), first_page=1, selected=None, read=((1, 3),), reported=False)
     assert strip_words.STRIP_REMOTE in drawn
-    engine = side.engine_section("ready", remote.desk.model, None, "", None, 0, False)
+    engine = side.engine_section("ready", remote.queue.model, None, "", None, 0, False)
     assert "leave this machine" in engine and "0 B" not in engine and engine_words.DRAFT not in engine
     with pytest.raises(TriForceError, match="race"):
         remote.race(view, "How many?")
@@ -134,8 +134,8 @@ def test_a_wrong_key_is_a_clear_card(elsewhere: str, tmp_path: Path, monkeypatch
     services = Services(folders.make_folders(tmp_path / "home"), lambda config: RemoteEngine(config, elsewhere),
                         EngineConfig(), read_quickly, sends_to=elsewhere)
     services.start([])
-    wait_for(lambda: services.desk.state == "failed")
-    assert "401" in services.desk.problem and "TRIFORCE_REMOTE_KEY" in services.desk.problem
+    wait_for(lambda: services.queue.state == "failed")
+    assert "401" in services.queue.problem and "TRIFORCE_REMOTE_KEY" in services.queue.problem
     services.close()
 
 

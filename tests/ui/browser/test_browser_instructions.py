@@ -15,13 +15,13 @@ BOX = "#instructions textarea"
 
 
 def follows(served, monkeypatch, whether: bool) -> None:
-    wait_for(lambda: served.services.desk.model is not None)
-    made = dataclasses.replace(served.services.desk.model, instructions=whether)
-    monkeypatch.setattr(served.services.desk, "model", made)
-    monkeypatch.setattr(served.services.desk._engine, "_model", made)
+    wait_for(lambda: served.services.queue.model is not None)
+    made = dataclasses.replace(served.services.queue.model, instructions=whether)
+    monkeypatch.setattr(served.services.queue, "model", made)
+    monkeypatch.setattr(served.services.queue._engine, "_model", made)
 
 
-def test_written_by_keyboard_kept_and_heeded(served, tab, dials, monkeypatch) -> None:
+def test_written_by_keyboard_kept_and_heeded(served, tab, watchable_script, monkeypatch) -> None:
     follows(served, monkeypatch, True)
     upload(served, tab)
     tab.focus("#talk-bar [data-action=instruct]")
@@ -48,7 +48,7 @@ def test_written_by_keyboard_kept_and_heeded(served, tab, dials, monkeypatch) ->
     tab.wait_for_selector(f"#talk-bar [aria-label='{conversation_words.INSTRUCT_SET}']", state="detached")
 
 
-def test_closed_for_a_model_that_follows_none(served, tab, dials, monkeypatch) -> None:
+def test_closed_for_a_model_that_follows_none(served, tab, watchable_script, monkeypatch) -> None:
     follows(served, monkeypatch, False)
     upload(served, tab)
     tab.click("#talk-bar [data-action=instruct]")

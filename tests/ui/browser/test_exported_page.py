@@ -10,7 +10,7 @@ from little_books import wait_for, write_book
 
 from triforce_core import EngineScript
 from ui.state.services import Services
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.view import markdown
 from ui.view.export import exported
 
@@ -33,7 +33,7 @@ LOADING = "img, script, iframe, object, embed, video, audio, link, base, form, s
 
 @pytest.mark.browser
 def test_an_exported_page_fetches_nothing(services: Services, tmp_path: Path, script: EngineScript, chromium) -> None:
-    script.answer, view = "\n\n".join(HOSTILE), View()
+    script.answer, view = "\n\n".join(HOSTILE), TabView()
     services.add(view, [(write_book(tmp_path, "a.txt"), "a.txt")])
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
     run = services.ask(view, f"What of {HOSTILE[0]}?")

@@ -14,8 +14,8 @@ from triforce_core import SavedReadings
 from triforce_core.kv_cache.saved import ReadingKey
 from ui.panels import library
 from ui.state.services import Services
-from ui.state.snapshots import Readings, Room
-from ui.state.tab_view import View
+from ui.state.snapshots import Snapshots, SnapshotSpace
+from ui.state.tab_view import TabView
 from ui.words import library as library_words
 
 
@@ -26,41 +26,41 @@ def save(folder: Path, document: str, tokens: int = 64) -> int:
 
 
 def test_a_saved_reading_can_be_deleted_alone(services: Services, tmp_path: Path) -> None:
-    view = View()
+    view = TabView()
     for name in ("one.txt", "two.txt"):
         services.add(view, [(write_book(tmp_path, name, 3 if name == "one.txt" else 4), name)])
         wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
     two, one = services.library.entries()
     assert one.words == sum(len(page.text.split()) for page in services.library.document(one.id).pages) > 0
-    assert one.read_with == services.desk.model.name and len(one.readings) == 1
+    assert one.read_with == services.queue.model.name and len(one.readings) == 1
     size = save(services.folders.saved_readings, one.readings[0])
     save(services.folders.saved_readings, two.readings[0], 128)
-    services.readings.refresh()
-    assert services.readings.size(one.readings) == size < services.readings.room().used
+    services.snapshots.refresh()
+    assert services.snapshots.size(one.readings) == size < services.snapshots.space().used
     assert services.phase(one) == "resting"
-    services.forget_reading(one.id)
-    assert services.readings.size(one.readings) == 0 < services.readings.size(two.readings)
+    services.delete_snapshots(one.id)
+    assert services.snapshots.size(one.readings) == 0 < services.snapshots.size(two.readings)
     one = services.library.get(one.id)
     assert one.state == "ready" and services.phase(one) == "closed"
     services.delete(view, two.id)  # takes its saved reading along
-    assert services.readings.room().used == 0
+    assert services.snapshots.space().used == 0
 
 
 def test_a_reading_of_another_model_is_none_of_this_one(services: Services, tmp_path: Path) -> None:
-    view = View()
+    view = TabView()
     services.add(view, [(write_book(tmp_path, "a.txt"), "a.txt"), (write_book(tmp_path, "b.txt", 3), "b.txt")])
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
     services.library.update(view.document, read_with="Another model")
-    services.desk._in_cache = None
+    services.queue._in_cache = None
     assert services.phase(services.library.get(view.document)) == "closed"
 
 
 def test_sizes_follow_the_folder(tmp_path: Path) -> None:
-    readings = Readings(tmp_path / "readings", 1000)
-    assert readings.refresh() == 0 and readings.room() == Room(0, 1000, 0)
+    snapshots = Snapshots(tmp_path / "readings", 1000)
+    assert snapshots.refresh() == 0 and snapshots.space() == SnapshotSpace(0, 1000, 0)
     size = save(tmp_path / "readings", "d")
-    assert readings.refresh() == 1 and readings.size(("d", "e")) == size and readings.room().free > 0
-    assert readings.refresh() == 1
+    assert snapshots.refresh() == 1 and snapshots.size(("d", "e")) == size and snapshots.space().free > 0
+    assert snapshots.refresh() == 1
 
 
 def test_about_says_all_there_is() -> None:
@@ -72,4 +72,4 @@ def test_about_says_all_there_is() -> None:
     assert library_words.OTHER_MODEL.format(model="Small") in other and library_words.FORGET not in other
     assert library.day(time.time() - 86_400, time.time()) == library_words.YESTERDAY
     assert "<img" not in library.about(ENTRY, 1, "", 2.0) + library.cover(ENTRY)
-    assert "1.0 GB of 20.0 GB" in library.room_line(Room(10**9, 2 * 10**10, 5 * 10**10))
+    assert "1.0 GB of 20.0 GB" in library.room_line(SnapshotSpace(10**9, 2 * 10**10, 5 * 10**10))

@@ -13,7 +13,7 @@ from gradio.queueing import Queue
 from little_books import wait_for, write_book
 
 from docs.memory import Tab, document, opened
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.view.painter import Painter
 
 ROUNDS = 12
@@ -26,7 +26,7 @@ def alive() -> Counter[str]:
 
 
 def live_loops() -> int:
-    return sum(isinstance(one, View) and one.watcher is not None for one in gc.get_objects())
+    return sum(isinstance(one, TabView) and one.watcher is not None for one in gc.get_objects())
 
 
 def grown(before: Counter[str]) -> Counter[str]:
@@ -52,7 +52,7 @@ def test_a_tab_that_is_gone_leaves_nothing(served, fresh_script) -> None:
     reload(ROUNDS)
     more = grown(before)
     assert not [(kind, count) for kind, count in more.items() if count > MOST_OBJECTS]
-    for kind in (View, Painter, gr.HTML, gr.Button):
+    for kind in (TabView, Painter, gr.HTML, gr.Button):
         assert more[kind.__qualname__] == 0, kind
     assert more["SessionState"] == more["BlocksConfig"] == 0
 
@@ -71,7 +71,7 @@ def test_answers_leave_nothing_in_the_tab(served, fresh_script, tmp_path) -> Non
     fresh_script.load_seconds, fresh_script.triforce_tokens_per_second = 0.0, 400.0
     served.services.library.add(write_book(tmp_path, "memory.txt"))
     key = document(served.url)
-    served.services.room.extract(key)
+    served.services.extractor.extract(key)
     wait_for(lambda: served.services.library.get(key).state == "ready")
     with Tab(served.url) as tab:
         opened(tab, served.url)
@@ -105,5 +105,5 @@ def test_a_browser_that_reloads_leaves_nothing(served, tab) -> None:
         reload()
     wait_for(lambda: live_loops() == 1, 10.0)
     more = grown(before)
-    assert more["View"] <= 1 and more["HTML"] <= 1 and more["SessionState"] <= 1
+    assert more["TabView"] <= 1 and more["HTML"] <= 1 and more["SessionState"] <= 1
 

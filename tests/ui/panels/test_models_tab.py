@@ -28,7 +28,7 @@ from ui.state import folders
 from ui.state.arguments import Arguments
 from ui.state.models import FETCH, LOOK, OFFER, Models
 from ui.state.services import Services
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.words import models as model_words
 
 GIB = 2**30
@@ -86,7 +86,7 @@ def errands() -> Errands:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, errands: Errands) -> Models:
+def models(tmp_path: Path, errands: Errands) -> Models:
     return Models(tmp_path / "model.json", lambda: EngineConfig(max_context=32_768), errands)
 
 
@@ -94,53 +94,53 @@ def idle(models: Models) -> Callable[[], bool]:
     return lambda: not models.errand
 
 
-def test_nothing_is_sent_before_a_button_is_pressed(shelf: Models, errands: Errands) -> None:
-    shelf.fetch()
-    assert errands.sent == [] and not shelf.looked
-    shelf.look(" /m ")
-    wait_for(idle(shelf))
+def test_nothing_is_sent_before_a_button_is_pressed(models: Models, errands: Errands) -> None:
+    models.fetch()
+    assert errands.sent == [] and not models.looked
+    models.look(" /m ")
+    wait_for(idle(models))
     errand, config = errands.sent[-1]
     assert errand == LOOK and config.model_folders == ("/m",) and config.max_context == 32_768
     assert not config.allow_download, "looking around on this machine needs no network"
-    assert [model.name for model in shelf.found] == ["builtin", "some/big", "huge"]
+    assert [model.name for model in models.found] == ["builtin", "some/big", "huge"]
 
 
-def test_offer_then_fetch_then_a_new_look(shelf: Models, errands: Errands) -> None:
-    shelf.ask_hub(" some/big ")
-    wait_for(idle(shelf))
-    assert shelf.offer == THE_OFFER and [errand for errand, _ in errands.sent] == [OFFER]
+def test_offer_then_fetch_then_a_new_look(models: Models, errands: Errands) -> None:
+    models.ask_hub(" some/big ")
+    wait_for(idle(models))
+    assert models.offer == THE_OFFER and [errand for errand, _ in errands.sent] == [OFFER]
     assert errands.sent[0][1].allow_download and errands.sent[0][1].model == "some/big"
-    html = panel.board(shelf, "builtin", None, "")
+    html = panel.board(models, "builtin", None, "")
     assert "16.0 GB" in html and "4.0 GB" in html and "llama3" in html and 'data-action="fetch-model"' in html
     errands.hold.clear()
-    shelf.fetch()
-    wait_for(lambda: shelf.progress is not None)
-    html = panel.board(shelf, "builtin", None, "")
+    models.fetch()
+    wait_for(lambda: models.progress is not None)
+    html = panel.board(models, "builtin", None, "")
     assert "model.safetensors: 1.0 GB" in html and 'data-action="cancel-models"' in html
-    shelf.cancel()
-    assert not shelf.errand and shelf.offer == THE_OFFER and errands.closed >= 1
+    models.cancel()
+    assert not models.errand and models.offer == THE_OFFER and errands.closed >= 1
     errands.hold.set()
-    shelf.fetch()
-    wait_for(lambda: shelf.offer is None and shelf.looked and not shelf.errand)
+    models.fetch()
+    wait_for(lambda: models.offer is None and models.looked and not models.errand)
     assert [errand for errand, _ in errands.sent] == [OFFER, FETCH, FETCH, LOOK]
 
 
-def test_what_went_wrong_is_said(shelf: Models, errands: Errands) -> None:
+def test_what_went_wrong_is_said(models: Models, errands: Errands) -> None:
     errands.says[OFFER] = [ModelNotFoundError("no/such could not be looked up", remedy="Check the name.")]
-    shelf.ask_hub("no/such")
-    wait_for(idle(shelf))
-    html = panel.board(shelf, "builtin", None, "")
+    models.ask_hub("no/such")
+    wait_for(idle(models))
+    html = panel.board(models, "builtin", None, "")
     assert "no/such could not be looked up. Check the name." in html and 'role="alert"' in html
 
 
-def test_one_errand_at_a_time(shelf: Models, errands: Errands) -> None:
+def test_one_errand_at_a_time(models: Models, errands: Errands) -> None:
     errands.hold.clear()
-    shelf.look()
-    shelf.look()
-    shelf.ask_hub("some/big")
+    models.look()
+    models.look()
+    models.ask_hub("some/big")
     assert len(errands.sent) == 1
     errands.hold.set()
-    wait_for(idle(shelf))
+    wait_for(idle(models))
 
 
 def test_each_model_says_what_it_takes_and_what_drafts() -> None:
@@ -157,23 +157,23 @@ def test_each_model_says_what_it_takes_and_what_drafts() -> None:
     assert model_words.NOW in builtin and "cannot summarise" in builtin and 'data-draft="auto"' in builtin
 
 
-def test_names_from_disk_are_not_live(shelf: Models) -> None:
-    shelf.found = (HOSTILE, replace(BIG, name=EVIL, model=EVIL, drafts=HOSTILE.drafts))
-    shelf.offer = replace(THE_OFFER, repo=EVIL, licence=EVIL)
-    html = panel.board(shelf, EVIL, None, EVIL)
+def test_names_from_disk_are_not_live(models: Models) -> None:
+    models.found = (HOSTILE, replace(BIG, name=EVIL, model=EVIL, drafts=HOSTILE.drafts))
+    models.offer = replace(THE_OFFER, repo=EVIL, licence=EVIL)
+    html = panel.board(models, EVIL, None, EVIL)
     assert "<img" not in html and html.count("&lt;img") > 8
 
 
 def test_a_chosen_model_is_loaded_and_remembered(services: Services, tmp_path: Path) -> None:
     """Conversations and library stay; each answer keeps the name of the model that wrote it."""
-    view = View()
+    view = TabView()
     services.add(view, [(write_book(tmp_path, "book.txt"), "book.txt")])
-    wait_for(lambda: services.desk.open_key is not None)
+    wait_for(lambda: services.queue.open_key is not None)
     first = services.ask(view, "How many ships?")
     wait_for(lambda: first.ended)
     services.use_model("/m/other", "none")
-    wait_for(lambda: services.desk.config.model == "/m/other" and services.desk.state == "ready")
-    assert services.desk.config.draft_model == "none"
+    wait_for(lambda: services.queue.config.model == "/m/other" and services.queue.state == "ready")
+    assert services.queue.config.draft_model == "none"
     second = services.ask(view, "And then?")
     wait_for(lambda: second.ended)
     wait_for(lambda: all(answer.state == "done" for answer in services.conversations.answers(view.conversation)))
@@ -187,14 +187,14 @@ def test_a_chosen_model_is_loaded_and_remembered(services: Services, tmp_path: P
 
 
 @pytest.mark.parametrize("engine", ["remote", "scripted"])
-def test_where_no_model_of_this_machine_can_run_the_tab_says_so(engine: str, tmp_path: Path, shelf: Models,
+def test_where_no_model_of_this_machine_can_run_the_tab_says_so(engine: str, tmp_path: Path, models: Models,
                                                                 errands: Errands) -> None:
     given = Arguments(engine=engine, base_url="http://127.0.0.1:1/v1" if engine == "remote" else "")
     made = lifecycle.make_services(given, folders.make_folders(tmp_path / "home"))
     with pytest.raises(TriForceError, match=f"--engine {engine}"):
         made.use_model("builtin", "auto")
-    shelf.found = (BUILTIN,)
-    html = panel.board(shelf, "builtin", replace(INFO, name="elsewhere/large"), "", made.models_unused)
+    models.found = (BUILTIN,)
+    html = panel.board(models, "builtin", replace(INFO, name="elsewhere/large"), "", made.models_unused)
     assert "elsewhere/large" in html and "use-model" not in html
     made.close()
 
@@ -219,7 +219,7 @@ def test_the_tab_in_a_browser(served, chromium) -> None:
     wait_for(lambda: [errand for errand, _ in errands.sent][-2:] == [FETCH, LOOK])
     page.click(".tf-model [data-draft='/m/small']")
     page.wait_for_selector(".tf-model.tf-current:has-text('some/big')")
-    assert served.services.desk.config.draft_model == "/m/small"
+    assert served.services.queue.config.draft_model == "/m/small"
     served.services.use_model("builtin", "auto")
-    wait_for(lambda: served.services.desk.config.model == "builtin" and served.services.desk.state == "ready")
+    wait_for(lambda: served.services.queue.config.model == "builtin" and served.services.queue.state == "ready")
     page.context.close()

@@ -13,13 +13,13 @@ from little_books import make_document, wait_for, write_book
 
 from triforce_core import Chapter, DocumentFit, RoundEvent, TriForceError
 from ui.panels import page_choice as choice
-from ui.state.accumulator import Fold
+from ui.state.accumulator import Accumulator
 from ui.state.context_budget import Part, answer_room
 from ui.state.database import Database
 from ui.state.library import Library
 from ui.state.runs import Run
 from ui.state.services import Services
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.view import charts, context_bar
 
 BOOK = replace(make_document(6), chapters=(
@@ -57,26 +57,26 @@ def test_room_is_what_the_context_has_beside_the_document() -> None:
 
 def test_shares_of_pages_stand_where_the_pages_are() -> None:
     run = Run("d", "q", ranges=((2, 3), (6, 6)))
-    run.fold.add(RoundEvent(0, (1,), ("bonus",), (), {}, (0.5, 0.2, 0.3), 1.0))
-    assert run.first_page == 2 and run.fold.page_shares() == (0.5, 0.2, 0.0, 0.0, 0.3)
-    assert run.fold.trace.rounds[0][3][:3] == [[0, 0.5], [4, 0.3], [1, 0.2]]
-    whole = Fold(((2, 4),))
+    run.accumulator.add(RoundEvent(0, (1,), ("bonus",), (), {}, (0.5, 0.2, 0.3), 1.0))
+    assert run.first_page == 2 and run.accumulator.page_shares() == (0.5, 0.2, 0.0, 0.0, 0.3)
+    assert run.accumulator.trace.rounds[0][3][:3] == [[0, 0.5], [4, 0.3], [1, 0.2]]
+    whole = Accumulator(((2, 4),))
     whole.add(RoundEvent(0, (1,), ("bonus",), (), {}, (0.5, 0.2, 0.3), 1.0))
     assert whole.page_shares() == (0.5, 0.2, 0.3)
 
 
 def test_several_ranges_are_read_and_asked_about(services: Services, tmp_path: Path) -> None:
-    view = View()
+    view = TabView()
     services.add(view, [(write_book(tmp_path, "a.txt", pages=8), "a.txt")])
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
-    whole = services.desk.opened[view.document].tokens
+    whole = services.queue.opened[view.document].tokens
     with pytest.raises(TriForceError, match="1 to 8"):
         services.choose_pages(view, "2-9")
     services.choose_pages(view, "7, 2-3")
     entry = services.library.get(view.document)
     assert entry.chosen == "2-3, 7" and entry.ranges == ((2, 3), (7, 7))
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
-    assert services.desk.opened[entry.id].tokens < whole / 2
+    assert services.queue.opened[entry.id].tokens < whole / 2
     run = services.ask(view, "How many ships?")
     wait_for(lambda: services.conversations.answer(run.id).state == "done")  # kept a moment after it ended
     shares = services.conversations.answers(view.conversation)[0].result["page_shares"]

@@ -25,7 +25,7 @@ from ui.panels import document_head as head
 from ui.state import folders as places
 from ui.state.runs import ENDED, Run
 from ui.state.services import Services
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.view.painter import Painter
 
 FULL = os.environ.get("TRIFORCE_SOAK") == "full"
@@ -62,7 +62,7 @@ class Soak:
             path.write_text(f"Book {number}. " + path.read_text())
             self.services.library.add(path)
         for entry in self.services.library.entries():
-            self.services.room.extract(entry.id)
+            self.services.extractor.extract(entry.id)
         wait_for(lambda: all(entry.state == "ready" for entry in self.services.library.entries()), 60.0)
         return [entry.id for entry in self.services.library.entries()]
 
@@ -70,31 +70,31 @@ class Soak:
         """One question, and whatever happens to it."""
         conversations = self.services.conversations.of(document)
         talk = self.rng.choice(conversations).id if conversations and self.rng.random() < 0.5 else None
-        view = View(document=document, conversation=talk)
+        view = TabView(document=document, conversation=talk)
         run = self.services.ask(view, f"Question {number}: how many ships?")
         assert run is not None
         fate = self.rng.random()
         if fate < 0.15:
             self.services.stop(view)
         elif fate < 0.4:
-            wait_for(lambda: run.fold.text or run.ended, 30.0)
+            wait_for(lambda: run.accumulator.text or run.ended, 30.0)
             self.services.stop(view)
         elif fate < 0.45:
-            wait_for(lambda: run.fold.text or run.ended, 30.0)
+            wait_for(lambda: run.accumulator.text or run.ended, 30.0)
             self.kill()
         if self.rng.random() < 0.3:
             self.reload(view)
         wait_for(lambda: run.ended and settled(self, run), 60.0)
-        self.answers[run.id] = (run.fold.text, run.state)
+        self.answers[run.id] = (run.accumulator.text, run.state)
         self.errors.append(run.error)
 
     def kill(self) -> None:
-        status = self.services.desk._engine.status()
+        status = self.services.queue._engine.status()
         if status.pid:
             os.kill(status.pid, signal.SIGKILL)
             self.kills += 1
 
-    def reload(self, view: View) -> None:
+    def reload(self, view: TabView) -> None:
         """The tab is closed and opened again: everything is drawn anew from what is kept."""
         session = f"tab{self.rng.random()}"
         again = self.tabs.open(session, {"document": view.document, "conversation": view.conversation})
@@ -114,7 +114,7 @@ class Soak:
 def settled(soak: Soak, run: Run) -> bool:
     """Its row says what its run says."""
     text, state = soak.kept().get(run.id, ("", ""))
-    return (text, state) == (run.fold.text, run.state)
+    return (text, state) == (run.accumulator.text, run.state)
 
 
 @pytest.mark.timeout(1800)
@@ -156,17 +156,17 @@ def test_every_hostile_document_leaves_the_app_up(tmp_path: Path) -> None:
                         EngineConfig(), read_document)
     services.start([])
     hostile.write_all(tmp_path)
-    names, view = sorted(hostile.all_hostile()), View()
+    names, view = sorted(hostile.all_hostile()), TabView()
     services.add(view, [(tmp_path / name, name) for name in names])
     for entry in services.library.entries():
         if entry.state == "new":
-            services.room.extract(entry.id)
+            services.extractor.extract(entry.id)
     wait_for(lambda: all(entry.state in ("ready", "failed", "locked") for entry in services.library.entries()), 600.0)
     counts = [entry.state for entry in services.library.entries()]
     for entry in services.library.entries():
         assert entry.state != "failed" or (entry.error and "\n" not in entry.error and "Traceback" not in entry.error)
     ready = next(entry for entry in services.library.entries() if entry.name == "web-page.pdf")
-    run = services.ask(View(document=ready.id), "What is the whale?")
+    run = services.ask(TabView(document=ready.id), "What is the whale?")
     wait_for(lambda: run.ended, 30.0)
     assert run.state == "done"
     print(f"\n{len(names)} hostile documents: " + ", ".join(f"{counts.count(s)} {s}" for s in sorted(set(counts))))

@@ -92,7 +92,7 @@ def own_routes() -> list[tuple[str, str]]:
 
 
     found = []
-    for route in routes.own_routes(SimpleNamespace(desk=None, library=None), Access()):
+    for route in routes.own_routes(SimpleNamespace(queue=None, library=None), Access()):
         inner = route.routes if isinstance(route, Mount) else [route]
         prefix = route.path if isinstance(route, Mount) else ""
         for each in inner:

@@ -14,7 +14,7 @@ from ui.state.services import Services
 
 def add(services: Services, path: Path) -> str:
     entry = services.library.add(path)
-    services.room.extract(entry.id)
+    services.extractor.extract(entry.id)
     wait_for(lambda: services.library.get(entry.id).state == "ready")
     return entry.id
 

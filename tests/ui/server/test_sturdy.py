@@ -47,17 +47,17 @@ import sys, threading, time
 from pathlib import Path
 import ui
 from ui.server import lifecycle
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 opened = lifecycle.launch
 def launch(services, *more, **named):
     page = opened(services, *more, **named)
     def person():
-        view = View()
+        view = TabView()
         services.add(view, [(Path(sys.argv[1]), "book.txt")])
         while services.library.get(view.document).state != "ready":
             time.sleep(0.02)
         run = services.ask(view, "How many ships?")
-        while len(run.fold.text) < 20:
+        while len(run.accumulator.text) < 20:
             time.sleep(0.02)
         print("answering", flush=True)
     threading.Thread(target=person, daemon=True).start()

@@ -15,7 +15,7 @@ from ui.panels import library, side, together
 from ui.state.collection import Weighing
 from ui.state.context_budget import Part
 from ui.state.services import Services
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.view import citations
 from ui.view.export import exported
 from ui.words import page_choice as choice_words
@@ -27,14 +27,14 @@ def two(services: Services, tmp_path: Path) -> tuple[str, str]:
     """A text and a PDF, both taken in."""
     paths = write_book(tmp_path, "Harbour letters.txt", 5), write_pdf(tmp_path, "Lighthouse.pdf", 4)
     for path in paths:
-        services.room.extract(services.library.add(path).id)
+        services.extractor.extract(services.library.add(path).id)
     wait_for(lambda: all(entry.state == "ready" for entry in services.library.entries()))
     names = {entry.name: entry.id for entry in services.library.entries()}
     return names["Harbour letters.txt"], names["Lighthouse.pdf"]
 
 
-def read_together(services: Services, keys: tuple[str, ...]) -> View:
-    view = View(picking=keys)
+def read_together(services: Services, keys: tuple[str, ...]) -> TabView:
+    view = TabView(picking=keys)
     services.read_together(view)
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
     return view
@@ -75,12 +75,12 @@ def test_pages_come_from_their_own_files(services: Services, two) -> None:
 
 
 def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
-    view = View()
+    view = TabView()
     services.open(view, two[0])
     wait_for(lambda: services.phase(services.library.get(two[0])) == "ready")
     first = services.ask(view, "First?")
     wait_for(lambda: first.ended)
-    alone = services.desk.opened[two[0]].tokens
+    alone = services.queue.opened[two[0]].tokens
     together.begin(services, view)
     assert view.picking == (two[0],)
     together.pick(view, two[1])
@@ -88,7 +88,7 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     assert view.conversation is None and view.notice[1] == together_words.NEW_TALK and "2 documents" in view.notice[2]
     assert len(services.conversations.of(two[0])) == 1
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
-    assert services.desk.opened[view.document].tokens > alone
+    assert services.queue.opened[view.document].tokens > alone
     script.answer = 'It was "counted 201 ships before" [p. Lighthouse, 2].'
     run = services.ask(view, "How many?")
     wait_for(lambda: services.conversations.answer(run.id).state == "done")  # kept a moment after it ended
@@ -104,14 +104,14 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
 
 
 def test_weighing_says_what_to_leave_out(services: Services, two) -> None:
-    weighing = services.shelf.weigh(two)
+    weighing = services.collection.weigh(two)
     assert all(part.estimated for part in weighing.parts) and weighing.room == 0
     view = read_together(services, two)
     entry = services.library.get(view.document)
-    counted = services.shelf.of(entry)
-    fit = services.desk.fits[entry.id]
+    counted = services.collection.of(entry)
+    fit = services.queue.fits[entry.id]
     assert sum(part.tokens for part in counted.parts) == fit.tokens and counted.most == fit.max_tokens
-    assert counted.most + counted.room == services.desk.model.max_context
+    assert counted.most + counted.room == services.queue.model.max_context
     parts = tuple(Part(name, tokens) for name, tokens in (("A", 500), ("B", 300), ("C", 100)))
     over = Weighing(parts, 650, 50)
     assert over.over == 250 and [part.title for part in over.enough] == ["B", "A"]
@@ -123,37 +123,37 @@ def test_weighing_says_what_to_leave_out(services: Services, two) -> None:
 def test_weighing_looks_at_each_document_a_few_times(services: Services, two, monkeypatch) -> None:
     """And not at all of them for each of them."""
     asked = []
-    counted = services.shelf._counted
-    monkeypatch.setattr(services.shelf, "_counted", lambda entry: (asked.append(entry.id), counted(entry))[1])
-    services.shelf.weigh([*two] * 20)
+    counted = services.collection._counted
+    monkeypatch.setattr(services.collection, "_counted", lambda entry: (asked.append(entry.id), counted(entry))[1])
+    services.collection.weigh([*two] * 20)
     assert len(asked) <= len(two) + 40
 
 
 def test_what_fits_is_what_was_counted_last(services: Services, two, tmp_path) -> None:
     """Also where it is a document that was counted before."""
-    fits, desk = {}, services.desk
+    fits, queue = {}, services.queue
     for key in two:
-        services.open(View(), key)
-        wait_for(lambda key=key: key in desk.fits and desk.open_key and desk.open_key[0] == key)
-        fits[key] = desk.fits[key]
-    desk.fits[two[0]] = dataclasses.replace(fits[two[0]], limited_by="memory", max_tokens=1)  # it is counted anew
-    services.open(View(), two[0])
-    wait_for(lambda: desk.open_key is not None and desk.open_key[0] == two[0])
-    desk.fits[two[0]] = dataclasses.replace(fits[two[0]], max_tokens=777)
-    assert services.shelf.weigh(two).most == 777
+        services.open(TabView(), key)
+        wait_for(lambda key=key: key in queue.fits and queue.open_key and queue.open_key[0] == key)
+        fits[key] = queue.fits[key]
+    queue.fits[two[0]] = dataclasses.replace(fits[two[0]], limited_by="memory", max_tokens=1)  # it is counted anew
+    services.open(TabView(), two[0])
+    wait_for(lambda: queue.open_key is not None and queue.open_key[0] == two[0])
+    queue.fits[two[0]] = dataclasses.replace(fits[two[0]], max_tokens=777)
+    assert services.collection.weigh(two).most == 777
 
 
 def test_nothing_is_too_much_before_a_model_is_loaded(services: Services, two, monkeypatch) -> None:
-    monkeypatch.setattr(services.desk, "model", None)
-    drawn = together.chosen(services.shelf.weigh(two))
+    monkeypatch.setattr(services.queue, "model", None)
+    drawn = together.chosen(services.collection.weigh(two))
     assert together_words.ROOM_UNKNOWN in drawn and "tf-bad" not in drawn and "tf-budget" not in drawn
 
 
 def test_too_much_together_offers_those_that_fit_whole(services: Services, two) -> None:
     services.library.combine(two)
-    services.open(view := View(), two[0])
-    wait_for(lambda: two[0] in services.desk.fits)
-    services.desk.reconfigure(EngineConfig(max_context=1024 + services.desk.fits[two[0]].tokens + 40))
+    services.open(view := TabView(), two[0])
+    wait_for(lambda: two[0] in services.queue.fits)
+    services.queue.reconfigure(EngineConfig(max_context=1024 + services.queue.fits[two[0]].tokens + 40))
     view.picking = two
     services.read_together(view)
     wait_for(lambda: services.phase(services.library.get(view.document)) == "too_long")
@@ -165,20 +165,20 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     together.begin(services, view)
     assert services.choosing(view) is None  # one box at a time: Escape closes what was opened last
     view.picking = None
-    assert services.shelf.suggestion(entry) == ((1, 5),)  # the first one whole, not a part of the second
+    assert services.collection.suggestion(entry) == ((1, 5),)  # the first one whole, not a part of the second
     services.choose_pages(view, "1-5")
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
-    assert [part.tokens > 0 for part in services.shelf.of(services.library.get(entry.id)).parts] == [True, False]
+    assert [part.tokens > 0 for part in services.collection.of(services.library.get(entry.id)).parts] == [True, False]
     assert together_words.NEW_TALK in card.draw(view)
 
 
 def test_a_part_is_not_deleted_from_under_them(services: Services, two) -> None:
     view = read_together(services, two)
     with pytest.raises(TriForceError, match="part of"):
-        services.delete(View(), two[0])
+        services.delete(TabView(), two[0])
     services.delete(view, view.document)
     assert view.document is None and len(services.library.entries()) == 2
-    services.delete(View(), two[0])
+    services.delete(TabView(), two[0])
     assert len(services.library.entries()) == 1
 
 
@@ -188,9 +188,9 @@ def test_a_part_that_reads_otherwise_changes_them_too(services: Services, two) -
     services.library.store(two[0], make_document(2, "Harbour letters"))
     now = services.library.get(whole.id)
     assert now.pages == 6 and now.chosen == "" and len(services.library.document(whole.id).pages) == 6
-    assert services.shelf.of(now) is None and services.shelf.fit(now) is None  # what was counted is of other pages
+    assert services.collection.of(now) is None and services.collection.fit(now) is None  # what was counted is of other pages
     services.read(whole.id)
-    wait_for(lambda: services.shelf.fit(now) is not None)
+    wait_for(lambda: services.collection.fit(now) is not None)
     (services.folders.library / two[0] / "document.json").unlink()
     services.library._read.clear()
     with pytest.raises(TriForceError, match="Open it alone"):
@@ -200,7 +200,7 @@ def test_a_part_that_reads_otherwise_changes_them_too(services: Services, two) -
 def test_what_is_drawn_of_them(services: Services, two) -> None:
     view = read_together(services, two)
     entry = services.library.get(view.document)
-    drawn = head.head(entry, "ready", weighing=services.shelf.of(entry))
+    drawn = head.head(entry, "ready", weighing=services.collection.of(entry))
     assert drawn.count("tf-part-1") == drawn.count("tf-part-2") == 2 and choice_words.ROOM in drawn
     card = library.document_item(entry, "ready", True)
     assert "2 documents" in card and "tf-part-2" in card and "picture" not in card
@@ -209,10 +209,10 @@ def test_what_is_drawn_of_them(services: Services, two) -> None:
     strip = side.strip_section(services.library.document(entry.id), (), (), first_page=1, selected=None, read=((1, 9),),
                                parts=[5, 4])
     assert strip.count("tf-part-1") == 5 and strip.count("tf-part-2") == 4
-    picks = together.listed(together.pickable(services), two, services.shelf.weigh(
+    picks = together.listed(together.pickable(services), two, services.collection.weigh(
         [entry.id for entry in together.pickable(services)]))
     assert picks.count("checkbox") == picks.count("checked") == 2
-    assert "disabled" in together.chosen(services.shelf.weigh(two[:1]))
+    assert "disabled" in together.chosen(services.collection.weigh(two[:1]))
 
 
 def test_an_answer_names_pages_of_several_words() -> None:

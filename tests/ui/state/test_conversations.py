@@ -19,8 +19,8 @@ from ui.state.conversations import Conversation, Conversations
 from ui.state.database import Database
 from ui.state.library import Library
 from ui.state.services import Services
-from ui.state.settings import Dials
-from ui.state.tab_view import View
+from ui.state.settings import Settings
+from ui.state.tab_view import TabView
 from ui.view import export, starters
 from ui.view.export import exported
 from ui.words import conversations as conversation_words
@@ -181,7 +181,7 @@ def test_starters_ask_about_what_is_there() -> None:
 
 
 def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> None:
-    view = View()
+    view = TabView()
     services.add(view, [(write_book(tmp_path, "a.txt"), "a.txt")])
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
 
@@ -190,7 +190,7 @@ def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> 
         wait_for(lambda: run.ended and services.conversations.answer(run.id).state == "done")
         return run.id
 
-    services.keep(Dials(temperature=0.8))
+    services.keep(Settings(temperature=0.8))
     first, second = ask("How many ships?"), ask("And the storm?")
     run = services.ask_again(view, first)
     wait_for(lambda: run.ended and services.conversations.answer(run.id).state == "done")
@@ -204,7 +204,7 @@ def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> 
     third = ask("And the calm?")
     assert [answer.id for answer in services.conversations.answers(view.conversation)] == [first, third]
     assert view.editing is None
-    services.keep(Dials())
+    services.keep(Settings())
     run = services.ask_again(view, third)
     assert view.notice[1] == conversation_words.SAME_SEED_TITLE
     wait_for(lambda: run.ended)
@@ -215,15 +215,15 @@ def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> 
 
 def told_services(services: Services, follows: bool) -> None:
     """As if a chat model were loaded, or one that follows nothing."""
-    wait_for(lambda: services.desk.model is not None)
-    made = dataclasses.replace(services.desk.model, instructions=follows)
-    services.desk.model = services.desk._engine._model = made
+    wait_for(lambda: services.queue.model is not None)
+    made = dataclasses.replace(services.queue.model, instructions=follows)
+    services.queue.model = services.queue._engine._model = made
 
 
 def test_instructions_belong_to_a_conversation_and_reach_the_model(services: Services, tmp_path: Path) -> None:
-    path, view = write_book(tmp_path, "a.txt"), View()
+    path, view = write_book(tmp_path, "a.txt"), TabView()
     services.add(view, [(path, path.name)])
-    wait_for(lambda: services.desk.open_key is not None)
+    wait_for(lambda: services.queue.open_key is not None)
     told_services(services, True)
     services.instructions.keep(view, " Answer in *French*. ")
     assert view.system == "Answer in *French*."
@@ -233,7 +233,7 @@ def test_instructions_belong_to_a_conversation_and_reach_the_model(services: Ser
         wait_for(lambda: run.ended)
         assert run.state == "done", run.error
         wait_for(lambda: services.conversations.answer(run.id).state == "done")
-        return run.fold.text
+        return run.accumulator.text
 
     assert ask("How many?").endswith("It was told: Answer in *French*.") and view.system == ""
     first = view.conversation
@@ -257,9 +257,9 @@ def test_instructions_belong_to_a_conversation_and_reach_the_model(services: Ser
 
 def test_instructions_are_never_dropped_silently(services: Services, tmp_path: Path) -> None:
     """A model that follows none: writing some is refused, asking with some is refused, taking them away is not."""
-    path, view = write_book(tmp_path, "a.txt"), View()
+    path, view = write_book(tmp_path, "a.txt"), TabView()
     services.add(view, [(path, path.name)])
-    wait_for(lambda: services.desk.open_key is not None)
+    wait_for(lambda: services.queue.open_key is not None)
     told_services(services, False)
     with pytest.raises(TriForceError, match="follows no instructions"):
         services.instructions.keep(view, "Be brief.")

@@ -13,7 +13,7 @@ from little_books import wait_for
 
 from triforce_core import READERS, DamagedDocumentError, Document, EncryptedDocumentError, Page, ReadCancelled
 from ui.state.database import Database
-from ui.state.extraction import ReadingRoom
+from ui.state.extraction import TextExtractor
 from ui.state.library import Entry, Library
 from ui.words import document_head as head_words
 
@@ -58,25 +58,25 @@ class Scripted:
         call.outcome = outcome
 
 
-class Desk:
-    """A library and its reading room, without a page. opened: documents handed on to be read."""
+class Extracting:
+    """A library and its extractor, without a page. opened: documents handed on to be read."""
 
     def __init__(self, folder: Path, deaf: Callable[[], bool] = lambda: False) -> None:
         (folder / "library").mkdir()
         self.folder, self.reader, self.opened = folder, Scripted(deaf), list[str]()
         self.library = Library(Database(folder / "db.sqlite"), folder / "library")
-        self.room = ReadingRoom(self.library, self.reader, self.opened.append)
+        self.extractor = TextExtractor(self.library, self.reader, self.opened.append)
         for number in range(FILES):
             (folder / f"{number}.txt").write_text(f"Words of file {number}.")
 
     def add(self, number: int, name: str | None = None) -> Entry:
         entry = self.library.add(self.folder / f"{number}.txt", name)
         if entry.state == "new":
-            self.room.extract(entry.id)
+            self.extractor.extract(entry.id)
         return entry
 
     def delete(self, key: str) -> None:
-        self.room.cancel(key)
+        self.extractor.cancel(key)
         self.library.delete(key)
 
     def state(self, entry: Entry) -> str:
@@ -85,112 +85,112 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
+def extracting(tmp_path: Path) -> Iterator[Extracting]:
+    made = Extracting(tmp_path)
     yield made
-    made.room.close()
+    made.extractor.close()
 
 
-def busy(desk: Desk) -> list[Entry]:
+def busy(extracting: Extracting) -> list[Entry]:
     """All readers at work."""
-    entries = [desk.add(number) for number in range(READERS)]
+    entries = [extracting.add(number) for number in range(READERS)]
     for _ in entries:
-        assert desk.reader.begun.acquire(timeout=10)
+        assert extracting.reader.begun.acquire(timeout=10)
     return entries
 
 
-def test_one_file_holds_nobody_else(desk: Desk) -> None:
-    slow, quick = desk.add(0), desk.add(1)
-    assert desk.reader.begun.acquire(timeout=10) and desk.reader.begun.acquire(timeout=10)
-    desk.reader.end(next(call for call in desk.reader.calls if "1" in call.words))
-    wait_for(lambda: desk.state(quick) == "ready")
-    assert desk.state(slow) == "extracting"
-    others = [desk.add(number) for number in range(2, FILES)]
+def test_one_file_holds_nobody_else(extracting: Extracting) -> None:
+    slow, quick = extracting.add(0), extracting.add(1)
+    assert extracting.reader.begun.acquire(timeout=10) and extracting.reader.begun.acquire(timeout=10)
+    extracting.reader.end(next(call for call in extracting.reader.calls if "1" in call.words))
+    wait_for(lambda: extracting.state(quick) == "ready")
+    assert extracting.state(slow) == "extracting"
+    others = [extracting.add(number) for number in range(2, FILES)]
     for _ in others:
-        assert desk.reader.begun.acquire(timeout=10)
-        assert len(desk.reader.calls) <= READERS
-        desk.reader.end(next(call for call in desk.reader.calls if "0" not in call.words and not call.outcome))
-    wait_for(lambda: all(desk.state(entry) == "ready" for entry in others))
-    assert list(desk.room.extractions) == [slow.id]
+        assert extracting.reader.begun.acquire(timeout=10)
+        assert len(extracting.reader.calls) <= READERS
+        extracting.reader.end(next(call for call in extracting.reader.calls if "0" not in call.words and not call.outcome))
+    wait_for(lambda: all(extracting.state(entry) == "ready" for entry in others))
+    assert list(extracting.extractor.extractions) == [slow.id]
 
 
-def test_deleted_while_it_waits_and_added_again(desk: Desk) -> None:
-    held = busy(desk)
-    waiting = desk.add(FILES - 1, "old.txt")
-    desk.delete(waiting.id)
-    assert waiting.id not in desk.room.extractions
-    again = desk.add(FILES - 1, "new.txt")
-    for call in list(desk.reader.calls):
-        desk.reader.end(call)
-    assert desk.reader.begun.acquire(timeout=10)
-    wait_for(lambda: desk.reader.calls)
-    desk.reader.end(desk.reader.calls[-1])
-    wait_for(lambda: not desk.room.extractions)
-    assert desk.state(again) == "ready" and desk.library.document(again.id).title == "new"
-    assert all(desk.state(entry) == "ready" for entry in held)
+def test_deleted_while_it_waits_and_added_again(extracting: Extracting) -> None:
+    held = busy(extracting)
+    waiting = extracting.add(FILES - 1, "old.txt")
+    extracting.delete(waiting.id)
+    assert waiting.id not in extracting.extractor.extractions
+    again = extracting.add(FILES - 1, "new.txt")
+    for call in list(extracting.reader.calls):
+        extracting.reader.end(call)
+    assert extracting.reader.begun.acquire(timeout=10)
+    wait_for(lambda: extracting.reader.calls)
+    extracting.reader.end(extracting.reader.calls[-1])
+    wait_for(lambda: not extracting.extractor.extractions)
+    assert extracting.state(again) == "ready" and extracting.library.document(again.id).title == "new"
+    assert all(extracting.state(entry) == "ready" for entry in held)
 
 
 def test_deleted_while_it_is_read_and_added_again(tmp_path: Path) -> None:
     """The first reader ends last, and what it says is not kept."""
-    desk = Desk(tmp_path, deaf=lambda: True)
-    desk.add(0, "old.txt")
-    assert desk.reader.begun.acquire(timeout=10)
-    (first,) = desk.reader.calls
-    desk.delete(desk.library.entries()[0].id)
-    entry = desk.add(0, "new.txt")
-    assert desk.reader.begun.acquire(timeout=10)
-    desk.reader.end(desk.reader.calls[1])
-    wait_for(lambda: desk.state(entry) == "ready")
-    desk.reader.end(first, "damaged")
-    wait_for(lambda: not desk.reader.calls)
-    desk.room.close()
-    assert desk.state(entry) == "ready" and desk.library.document(entry.id).title == "new"
+    extracting = Extracting(tmp_path, deaf=lambda: True)
+    extracting.add(0, "old.txt")
+    assert extracting.reader.begun.acquire(timeout=10)
+    (first,) = extracting.reader.calls
+    extracting.delete(extracting.library.entries()[0].id)
+    entry = extracting.add(0, "new.txt")
+    assert extracting.reader.begun.acquire(timeout=10)
+    extracting.reader.end(extracting.reader.calls[1])
+    wait_for(lambda: extracting.state(entry) == "ready")
+    extracting.reader.end(first, "damaged")
+    wait_for(lambda: not extracting.reader.calls)
+    extracting.extractor.close()
+    assert extracting.state(entry) == "ready" and extracting.library.document(entry.id).title == "new"
 
 
-def test_cancelled_and_asked_for_at_once(desk: Desk) -> None:
-    entry = desk.add(0)
-    assert desk.reader.begun.acquire(timeout=10)
-    desk.room.cancel(entry.id)
-    now = desk.library.get(entry.id)
+def test_cancelled_and_asked_for_at_once(extracting: Extracting) -> None:
+    entry = extracting.add(0)
+    assert extracting.reader.begun.acquire(timeout=10)
+    extracting.extractor.cancel(entry.id)
+    now = extracting.library.get(entry.id)
     assert (now.state, now.error) == ("failed", head_words.READING_CANCELLED)
-    desk.room.extract(entry.id, then_read=True)
-    assert desk.reader.begun.acquire(timeout=10)
-    desk.reader.end(desk.reader.calls[-1])
-    wait_for(lambda: desk.opened == [entry.id])
-    assert desk.state(entry) == "ready"
+    extracting.extractor.extract(entry.id, then_read=True)
+    assert extracting.reader.begun.acquire(timeout=10)
+    extracting.reader.end(extracting.reader.calls[-1])
+    wait_for(lambda: extracting.opened == [entry.id])
+    assert extracting.state(entry) == "ready"
 
 
-def test_another_password_is_tried_at_once(desk: Desk) -> None:
-    entry = desk.add(0)
-    assert desk.reader.begun.acquire(timeout=10)
-    desk.reader.end(desk.reader.calls[0], "locked")
-    wait_for(lambda: desk.state(entry) == "locked")
+def test_another_password_is_tried_at_once(extracting: Extracting) -> None:
+    entry = extracting.add(0)
+    assert extracting.reader.begun.acquire(timeout=10)
+    extracting.reader.end(extracting.reader.calls[0], "locked")
+    wait_for(lambda: extracting.state(entry) == "locked")
     for password in ("wrong", "right"):
-        desk.room.extract(entry.id, password=password, then_read=True)
-        assert desk.reader.begun.acquire(timeout=10)
-    wait_for(lambda: [call.password for call in desk.reader.calls] == ["right"])
-    desk.reader.end(desk.reader.calls[0])
-    wait_for(lambda: desk.opened == [entry.id])
+        extracting.extractor.extract(entry.id, password=password, then_read=True)
+        assert extracting.reader.begun.acquire(timeout=10)
+    wait_for(lambda: [call.password for call in extracting.reader.calls] == ["right"])
+    extracting.reader.end(extracting.reader.calls[0])
+    wait_for(lambda: extracting.opened == [entry.id])
 
 
-def test_what_somebody_opened_goes_first(desk: Desk) -> None:
-    busy(desk)
-    later, sooner = desk.add(FILES - 2), desk.add(FILES - 1)
-    desk.room.extract(sooner.id, then_read=True)
-    desk.reader.end(desk.reader.calls[0])
-    assert desk.reader.begun.acquire(timeout=10)
-    assert desk.room.extractions[sooner.id].started and not desk.room.extractions[later.id].started
+def test_what_somebody_opened_goes_first(extracting: Extracting) -> None:
+    busy(extracting)
+    later, sooner = extracting.add(FILES - 2), extracting.add(FILES - 1)
+    extracting.extractor.extract(sooner.id, then_read=True)
+    extracting.reader.end(extracting.reader.calls[0])
+    assert extracting.reader.begun.acquire(timeout=10)
+    assert extracting.extractor.extractions[sooner.id].started and not extracting.extractor.extractions[later.id].started
 
 
-def test_closing_leaves_it_for_the_next_start(desk: Desk) -> None:
-    entry = desk.add(0)
-    assert desk.reader.begun.acquire(timeout=10)
-    desk.room.close()
-    assert desk.state(entry) == "extracting" and not desk.reader.calls
-    assert Library(Database(desk.folder / "db.sqlite"), desk.folder / "library").get(entry.id).state == "new"
+def test_closing_leaves_it_for_the_next_start(extracting: Extracting) -> None:
+    entry = extracting.add(0)
+    assert extracting.reader.begun.acquire(timeout=10)
+    extracting.extractor.close()
+    assert extracting.state(entry) == "extracting" and not extracting.reader.calls
+    assert Library(Database(extracting.folder / "db.sqlite"), extracting.folder / "library").get(entry.id).state == "new"
 
 
-def test_the_same_file_twice_at_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_file_twice_at_once(extracting: Extracting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second copy is made while the first is in use already."""
     real, arrived, go_on = shutil.copyfile, threading.Event(), threading.Event()
 
@@ -204,26 +204,26 @@ def test_the_same_file_twice_at_once(desk: Desk, monkeypatch: pytest.MonkeyPatch
         return real(source, target)
 
     looked = threading.Event()
-    second = threading.Thread(target=lambda: desk.library.add(desk.folder / "0.txt", "second.txt"))
+    second = threading.Thread(target=lambda: extracting.library.add(extracting.folder / "0.txt", "second.txt"))
     monkeypatch.setattr(shutil, "copyfile", slow)
     second.start()
     assert arrived.wait(10)
     arrived.clear()
-    entry = desk.library.add(desk.folder / "0.txt", "first.txt")
+    entry = extracting.library.add(extracting.folder / "0.txt", "first.txt")
     go_on.set()
     assert arrived.wait(10)
-    read = desk.library.file(entry).read_text()
+    read = extracting.library.file(entry).read_text()
     looked.set()
     second.join()
-    assert read == "Words of file 0." and [each.name for each in desk.library.entries()] == ["first.txt"]
-    assert sorted(path.name for path in (desk.folder / "library").iterdir()) == [entry.id]
+    assert read == "Words of file 0." and [each.name for each in extracting.library.entries()] == ["first.txt"]
+    assert sorted(path.name for path in (extracting.folder / "library").iterdir()) == [entry.id]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_random_walk_leaves_nothing_stuck(tmp_path: Path, seed: int) -> None:
     """Deeds and readers' ends in any order; some readers go on after they were cancelled."""
     chance, whim = random.Random(seed), random.Random(seed)
-    desk = Desk(tmp_path, deaf=lambda: whim.random() < 0.3)
+    extracting = Extracting(tmp_path, deaf=lambda: whim.random() < 0.3)
     keys: dict[int, str] = {}
     waited: dict[str, int] = {}  # opened while it was not there -> how many had been handed on before
     for step in range(100):
@@ -231,35 +231,35 @@ def test_a_random_walk_leaves_nothing_stuck(tmp_path: Path, seed: int) -> None:
         number = chance.randrange(FILES)
         key = keys.get(number, "")
         if deed == "add":
-            keys[number] = desk.add(number, f"{number} at {step}.txt").id
+            keys[number] = extracting.add(number, f"{number} at {step}.txt").id
         elif deed == "open":
-            known = desk.library.get(key)
+            known = extracting.library.get(key)
             if known is not None and known.state in ("new", "failed", "extracting"):  # as ``Services.read``
-                waited[key] = len(desk.opened)
-                desk.room.extract(key, then_read=True)
+                waited[key] = len(extracting.opened)
+                extracting.extractor.extract(key, then_read=True)
         elif deed == "cancel":
             waited.pop(key, None)
-            desk.room.cancel(key)
+            extracting.extractor.cancel(key)
         elif deed == "delete":
             waited.pop(key, None)
-            desk.delete(key)
+            extracting.delete(key)
         elif deed == "unlock":
-            desk.room.extract(key, password=str(step), then_read=True)
-        elif calls := [call for call in desk.reader.calls if call.outcome is None]:
-            desk.reader.end(chance.choice(calls), chance.choice(["read", "read", "damaged", "locked"]))
+            extracting.extractor.extract(key, password=str(step), then_read=True)
+        elif calls := [call for call in extracting.reader.calls if call.outcome is None]:
+            extracting.reader.end(chance.choice(calls), chance.choice(["read", "read", "damaged", "locked"]))
 
     def all_ended() -> bool:
-        for call in list(desk.reader.calls):
-            desk.reader.end(call)
-        return not desk.room.extractions and not desk.reader.calls
+        for call in list(extracting.reader.calls):
+            extracting.reader.end(call)
+        return not extracting.extractor.extractions and not extracting.reader.calls
 
     wait_for(all_ended)
-    desk.room.close()
-    for entry in desk.library.entries():
+    extracting.extractor.close()
+    for entry in extracting.library.entries():
         assert entry.state in ("ready", "failed", "locked")
-        document = desk.library.document(entry.id)
+        document = extracting.library.document(entry.id)
         if entry.state == "ready":
             assert document is not None and document.title == Path(entry.name).stem
             assert document.pages[0].text == f"Words of file {entry.name[0]}."
-            assert entry.id not in waited or entry.id in desk.opened[waited[entry.id]:]
-    assert {path.name for path in (tmp_path / "library").iterdir()} == {entry.id for entry in desk.library.entries()}
+            assert entry.id not in waited or entry.id in extracting.opened[waited[entry.id]:]
+    assert {path.name for path in (tmp_path / "library").iterdir()} == {entry.id for entry in extracting.library.entries()}

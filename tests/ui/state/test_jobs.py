@@ -14,13 +14,12 @@ from little_books import read_quickly, wait_for, write_book
 from triforce_core import EngineConfig, TriForceError
 from ui.panels import document_head as head
 from ui.panels import side
-from ui.state import engine_queue as desk
+from ui.state import engine_queue, watchdog
 from ui.state import folders as places
 from ui.state import wait_estimates as waiting
-from ui.state import watchdog
 from ui.state.conversations import Conversations
 from ui.state.services import Services
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.view.wait_line import wait_line
 from ui.words import document_head as head_words
 from ui.words import waiting as waiting_words
@@ -39,25 +38,25 @@ def services(tmp_path: Path, held: Held) -> Iterator[Services]:
     made.close()
 
 
-def opened(services: Services, folder: Path, name: str = "a.txt", pages: int = 12) -> View:
+def opened(services: Services, folder: Path, name: str = "a.txt", pages: int = 12) -> TabView:
     """A document that stands in the cache; the engine is held from then on."""
-    view = View()
+    view = TabView()
     added(services, view, folder, name, pages)
     wait_for(lambda: phase(services, view) == "ready")
     return view
 
 
-def added(services: Services, view: View, folder: Path, name: str, pages: int = 12) -> str:
+def added(services: Services, view: TabView, folder: Path, name: str, pages: int = 12) -> str:
     services.add(view, [(write_book(folder, name, pages, words=60 + len(name)), name)])
-    wait_for_text(services.room)
+    wait_for_text(services.extractor)
     return view.document
 
 
-def phase(services: Services, view: View) -> str:
+def phase(services: Services, view: TabView) -> str:
     return services.phase(services.library.get(view.document))
 
 
-def strip(services: Services, view: View) -> tuple[set[int], set[int]]:
+def strip(services: Services, view: TabView) -> tuple[set[int], set[int]]:
     """(pages that are drawn as read, pages with attention) of the answer that a tab shows."""
     drawn = next(panel for panel in side.panels(services) if panel.name == "strip").draw(view)
     cells = re.findall(r'<button type="button" class="tf-page([^"]*)"[^>]*data-page="(\d+)"[^>]*--i:([\d.]+)', drawn)
@@ -65,7 +64,7 @@ def strip(services: Services, view: View) -> tuple[set[int], set[int]]:
             {int(page) for _, page, high in cells if float(high)})
 
 
-def picked(services: Services, view: View, ranges) -> str:
+def picked(services: Services, view: TabView, ranges) -> str:
     return services.library.document(view.document).pick(ranges).id
 
 
@@ -75,15 +74,15 @@ def test_a_queued_question_is_answered_and_drawn_for_the_pages_it_was_asked_abou
     held.gate.set(False)
     services.ask(view, "First?")
     services.choose_pages(view, "7-12")
-    asking = View(document=view.document)
+    asking = TabView(document=view.document)
     run = services.ask(asking, "Second?")
     services.choose_pages(view, "1-6")
-    held.let_all(services.desk)
+    held.let_all(services.queue)
     assert run.state == "done" and held.asked["Second? 0"][0] == picked(services, view, [(7, 12)])
     assert strip(services, asking) == (set(range(7, 13)), set(range(7, 13)))
     (answer,) = services.conversations.answers(asking.conversation)
     assert all(7 <= passage["page"] <= 12 for passage in answer.result["passages"]) and answer.result["passages"]
-    assert services.desk.open_key == (view.document, ((1, 6),))  # the reading that was asked for last
+    assert services.queue.open_key == (view.document, ((1, 6),))  # the reading that was asked for last
 
 
 def test_pages_chosen_meanwhile_do_not_break_a_queued_question(services: Services, held: Held, tmp_path: Path) -> None:
@@ -91,10 +90,10 @@ def test_pages_chosen_meanwhile_do_not_break_a_queued_question(services: Service
     held.gate.set(False)
     services.ask(view, "First?")
     services.choose_pages(view, "1-3, 9-12")
-    asking = View(document=view.document)
+    asking = TabView(document=view.document)
     run = services.ask(asking, "Second?")
     services.choose_pages(view, "2-5")
-    held.let_all(services.desk)
+    held.let_all(services.queue)
     assert (run.state, run.error) == ("done", "")
     assert strip(services, asking) == ({1, 2, 3, 9, 10, 11, 12}, {1, 2, 3, 9, 10, 11, 12})
 
@@ -116,37 +115,37 @@ def test_pages_chosen_while_a_document_is_read_are_read(services: Services, held
     view = opened(services, tmp_path)
     held.gate.set(False)
     services.choose_pages(view, "1-6")
-    held.let(services.desk, 3)
+    held.let(services.queue, 3)
     assert phase(services, view) == "read"
     services.choose_pages(view, "7-12")
-    held.let_all(services.desk)
-    assert services.desk.open_key == (view.document, ((7, 12),)) and phase(services, view) == "ready"
+    held.let_all(services.queue)
+    assert services.queue.open_key == (view.document, ((7, 12),)) and phase(services, view) == "ready"
     assert picked(services, view, [(1, 6)]) not in held.opened  # it was given up for them
-    assert view.document not in services.desk.problems
+    assert view.document not in services.queue.problems
 
 
 def test_cancel_and_read_at_once(services: Services, held: Held, tmp_path: Path) -> None:
     view = opened(services, tmp_path)
     held.gate.set(False)
     services.choose_pages(view, "1-6")
-    held.let(services.desk, 3)
+    held.let(services.queue, 3)
     services.cancel_reading(view.document)
     services.read(view.document)
-    assert phase(services, view) == "waiting" and not services.desk.readings[view.document].cancelled.is_set()
-    held.let_all(services.desk)
-    assert phase(services, view) == "ready" and services.desk.open_key == (view.document, ((1, 6),))
+    assert phase(services, view) == "waiting" and not services.queue.prefills[view.document].cancelled.is_set()
+    held.let_all(services.queue)
+    assert phase(services, view) == "ready" and services.queue.open_key == (view.document, ((1, 6),))
 
 
 def test_what_waits_is_cancelled_and_stopped_at_once(services: Services, held: Held, tmp_path: Path) -> None:
     view = opened(services, tmp_path)
     held.gate.set(False)
     services.ask(view, "First?")
-    held.let(services.desk, 2)
-    asking = View(document=view.document)
+    held.let(services.queue, 2)
+    asking = TabView(document=view.document)
     run = services.ask(asking, "Second?")
     services.choose_pages(view, "1-6")
     services.cancel_reading(view.document)
-    assert services.desk.problems[view.document] == head_words.READING_CANCELLED and not services.desk.readings
+    assert services.queue.problems[view.document] == head_words.READING_CANCELLED and not services.queue.prefills
     services.stop(asking)
     assert run.state == "stopped" and services.conversations.answer(run.id).state == "stopped"
     assert services.ask(asking, "Third?") is not None  # its conversation is free again
@@ -157,15 +156,15 @@ def test_a_deleted_document_is_told_of_nothing_and_may_come_back(services: Servi
     view = opened(services, tmp_path)
     held.gate.set(False)
     services.choose_pages(view, "1-6")
-    held.let(services.desk, 3)
+    held.let(services.queue, 3)
     key = view.document
     run = services.ask(view, "Who?")
     services.delete(view, key)
     assert run.state == "stopped"
     added(services, view, tmp_path, "a.txt")
-    assert view.document == key and key not in services.desk.problems
-    held.let_all(services.desk)
-    assert phase(services, view) == "ready" and services.desk.open_key == (key, ((1, 12),))
+    assert view.document == key and key not in services.queue.problems
+    held.let_all(services.queue)
+    assert phase(services, view) == "ready" and services.queue.open_key == (key, ((1, 12),))
 
 
 def test_what_was_counted_of_some_pages_is_not_taken_for_all(services: Services, held: Held, tmp_path: Path) -> None:
@@ -176,8 +175,8 @@ def test_what_was_counted_of_some_pages_is_not_taken_for_all(services: Services,
     services.ask(view, "Half?")
     services.choose_pages(view, "1-12")
     services.cancel_reading(view.document)
-    held.let_all(services.desk)
-    assert services.desk.open_key[1] == ((7, 12),) and services.library.get(view.document).tokens == whole
+    held.let_all(services.queue)
+    assert services.queue.open_key[1] == ((7, 12),) and services.library.get(view.document).tokens == whole
 
 
 def test_a_text_that_was_taken_out_anew_is_read_anew(services: Services, held: Held, tmp_path: Path) -> None:
@@ -220,7 +219,7 @@ def test_an_answer_that_cannot_be_kept_ends_all_the_same(services: Services, tmp
     monkeypatch.setattr(Conversations, "save_trace", fails)
     run = services.ask(view, "Who?")
     wait_for(lambda: run.ended)
-    assert not services.runs.active() and run.fold.text
+    assert not services.runs.active() and run.accumulator.text
 
 
 def test_the_next_question_s_history_has_the_answer_that_just_ended(services: Services, held: Held,
@@ -237,21 +236,21 @@ def test_the_document_in_front_is_read_first_and_no_question_is_passed(services:
     busy = opened(services, tmp_path, "busy.txt")
     held.gate.set(False)
     services.ask(busy, "Busy?")
-    view, other = View(), View()
+    view, other = TabView(), TabView()
     first = added(services, view, tmp_path, "first.txt")
-    run = services.ask(View(document=busy.document), "Waits?")
+    run = services.ask(TabView(document=busy.document), "Waits?")
     second = added(services, view, tmp_path, "second.txt")  # the person looks at this one now
-    behind = services.ask(View(document=second), "Behind?")
+    behind = services.ask(TabView(document=second), "Behind?")
     services.open(other, first)  # and comes back to the other: behind the questions
 
     def order() -> list[str]:
-        return [job.run.question if job.run else job.selection.key for job in services.desk._queue.jobs()]
+        return [job.run.question if job.run else job.selection.key for job in services.queue._jobs.jobs()]
 
     assert order() == ["Busy?", "Waits?", second, "Behind?", first]
     added(services, other, tmp_path, "third.txt")  # the other tab turns away from it
     assert order()[:4] == ["Busy?", "Waits?", second, "Behind?"] and order()[-1] == first
-    held.let_all(services.desk)
-    assert run.state == behind.state == "done" and services.desk.open_key[0] == first
+    held.let_all(services.queue)
+    assert run.state == behind.state == "done" and services.queue.open_key[0] == first
 
 
 def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, tmp_path: Path) -> None:
@@ -261,13 +260,13 @@ def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, t
     held.gate.set(False)
     held.script.prefill_tokens_per_second = 20_000.0
     services.choose_pages(view, "2-12")
-    held.let(services.desk, 4)
-    waits = View(document=view.document)
-    run, reading = services.ask(waits, "And this?"), View()
+    held.let(services.queue, 4)
+    waits = TabView(document=view.document)
+    run, reading = services.ask(waits, "And this?"), TabView()
     added(services, reading, tmp_path, "b.txt")
-    ahead, behind = services.desk.ahead(run), services.desk.ahead(services.desk.readings[reading.document])
-    assert (ahead.doing, ahead.title, ahead.more) == ("reading", "a long one", 0)
-    assert (behind.doing, behind.more) == ("reading", 1) and behind.seconds > ahead.seconds > 0
+    ahead, behind = services.queue.ahead(run), services.queue.ahead(services.queue.prefills[reading.document])
+    assert (ahead.doing, ahead.title, ahead.more) == ("prefill", "a long one", 0)
+    assert (behind.doing, behind.more) == ("prefill", 1) and behind.seconds > ahead.seconds > 0
     words = wait_line(behind)
     assert "“a long one”" in words and "1 more" in words and "left" in words
     drawn = next(panel for panel in head.panels(services) if panel.name == "head").draw(reading)
@@ -279,32 +278,32 @@ def test_an_engine_in_a_long_step_is_not_ended(services: Services, held: Held, t
                                                monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk takes an 8B model 40 s on a CPU, and it hears Stop only at the end of it."""
     monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
-    monkeypatch.setattr(desk, "POLL_EVERY", 0.01)
+    monkeypatch.setattr(engine_queue, "POLL_EVERY", 0.01)
     view = opened(services, tmp_path)
-    engine = services.desk._engine
+    engine = services.queue._engine
     held.gate.set(False)
     held.computes = True
     services.choose_pages(view, "1-6")
-    held.let(services.desk, 3)
+    held.let(services.queue, 3)
     services.cancel_reading(view.document)
     looks = held.looks
     wait_for(lambda: held.looks > looks + 20)  # each a hundredth of a second after the one before
-    assert services.desk._engine is engine and services.desk.state == "ready"
-    held.let_all(services.desk)
-    assert services.desk.problems[view.document] == head_words.READING_CANCELLED and services.desk._engine is engine
+    assert services.queue._engine is engine and services.queue.state == "ready"
+    held.let_all(services.queue)
+    assert services.queue.problems[view.document] == head_words.READING_CANCELLED and services.queue._engine is engine
 
 
 def test_one_that_does_nothing_is(services: Services, held: Held, tmp_path: Path,
                                   monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
-    monkeypatch.setattr(desk, "POLL_EVERY", 0.01)
+    monkeypatch.setattr(engine_queue, "POLL_EVERY", 0.01)
     view = opened(services, tmp_path)
-    engine = services.desk._engine
+    engine = services.queue._engine
     held.gate.set(False)
     services.choose_pages(view, "1-6")
-    held.let(services.desk, 3)
+    held.let(services.queue, 3)
     services.cancel_reading(view.document)
-    wait_for(lambda: services.desk._engine is not engine)
+    wait_for(lambda: services.queue._engine is not engine)
 
 
 def test_words_of_what_is_waited_for() -> None:

@@ -61,7 +61,7 @@ def test_the_files_word_comes_first_and_a_doubt_is_told() -> None:
 
 def test_the_card_and_the_library_keep_it(services: Services, tmp_path: Path) -> None:
     entry = services.library.add(write_book(tmp_path, "a.txt"))
-    services.room.extract(entry.id)
+    services.extractor.extract(entry.id)
     wait_for(lambda: services.library.get(entry.id).state == "ready")
     services.library.store(entry.id, book(TEXTS["de"], "en"))
     again = Library(services.database, services.folders.library)

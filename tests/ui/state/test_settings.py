@@ -8,17 +8,17 @@ import pytest
 from triforce_core import ConfigError
 from ui.panels.settings import ORDER
 from ui.state import settings
-from ui.state.settings import PRESETS, Dials
+from ui.state.settings import PRESETS, Settings
 from ui.words import presets as preset_words
 
 
 def form(**changes):
-    return {name: getattr(Dials(), name) for name in ORDER} | changes
+    return {name: getattr(Settings(), name) for name in ORDER} | changes
 
 
 def test_the_form_is_every_setting() -> None:
-    assert set(ORDER) == set(asdict(Dials()))
-    assert settings.from_form(form()) == Dials()
+    assert set(ORDER) == set(asdict(Settings()))
+    assert settings.from_form(form()) == Settings()
 
 
 @pytest.mark.parametrize(("name", "value", "words"), [
@@ -40,32 +40,32 @@ def test_auto_or_a_number(value: object, kept: object) -> None:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    dials = Dials(temperature=0.6, gamma2=12, seed=7, mode="cpu", dtype="float32")
-    settings.save(tmp_path / "s.json", dials)
-    assert settings.load(tmp_path / "s.json") == dials
+    settings = Settings(temperature=0.6, gamma2=12, seed=7, mode="cpu", dtype="float32")
+    settings.save(tmp_path / "s.json", settings)
+    assert settings.load(tmp_path / "s.json") == settings
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"gamma1": "lots"}', '{"unknown": 1, "temperature": -3}'])
 def test_a_damaged_file_means_defaults(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.json").write_text(text)
-    assert settings.load(tmp_path / "s.json") == Dials()
+    assert settings.load(tmp_path / "s.json") == Settings()
 
 
 def test_one_bad_value_does_not_cost_the_others(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"gamma1": "lots", "seed": 5}')
-    assert settings.load(tmp_path / "s.json") == Dials(seed=5)
+    assert settings.load(tmp_path / "s.json") == Settings(seed=5)
 
 
 def test_auto_means_triforce_and_the_race_chooses_its_own() -> None:
-    assert Dials().speculation().engine == "triforce"
-    assert Dials(engine="autoregressive").speculation().engine == "autoregressive"
-    leg = Dials(engine="autoregressive").speculation(engine="triforce", verifier="coupled")
-    assert (leg.engine, leg.verifier) == ("triforce", "coupled")
+    assert Settings().speculation().engine == "triforce"
+    assert Settings(engine="autoregressive").speculation().engine == "autoregressive"
+    speculation = Settings(engine="autoregressive").speculation(engine="triforce", verifier="coupled")
+    assert (speculation.engine, speculation.verifier) == ("triforce", "coupled")
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_a_preset_leaves_what_it_does_not_speak_of(name: str) -> None:
-    own = Dials(temperature=1.5, seed=7, max_new_tokens=64, mode="cpu", dtype="float32", gamma1=3)
+    own = Settings(temperature=1.5, seed=7, max_new_tokens=64, mode="cpu", dtype="float32", gamma1=3)
     chosen = own.preset(name)
     assert (chosen.seed, chosen.max_new_tokens, chosen.mode, chosen.dtype) == (7, 64, "cpu", "float32")
     assert {key: getattr(chosen, key) for key in PRESETS[name]} == PRESETS[name]

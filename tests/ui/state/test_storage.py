@@ -27,7 +27,7 @@ from ui.state.database import Database
 from ui.state.folders import FolderError, Hold, InUseError
 from ui.state.runs import Run
 from ui.state.services import Services
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.words import storage as storage_words
 
 SMALL = 8 << 20  # bytes of the disk that is filled
@@ -95,14 +95,14 @@ def full(services: Services, monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]
     return says
 
 
-def opened(services: Services, folder: Path) -> View:
-    view = View()
+def opened(services: Services, folder: Path) -> TabView:
+    view = TabView()
     services.add(view, [(write_book(folder, "book.txt"), "book.txt")])
     wait_for(lambda: services.library.get(view.document).state == "ready")
     return view
 
 
-def shown(services: Services, view: View) -> str:
+def shown(services: Services, view: TabView) -> str:
     panel = next(panel for panel in head.panels(services) if panel.name == "notice")
     return panel.draw(view)
 
@@ -110,7 +110,7 @@ def shown(services: Services, view: View) -> str:
 def test_a_question_on_a_full_disk_is_refused_in_words_and_blocks_nothing(services, full, tmp_path) -> None:
     view = opened(services, tmp_path)
     full["full"] = True
-    assert layout._safely(view, lambda: services.ask(view, "How many ships?")) is None
+    assert safely(view, lambda: services.ask(view, "How many ships?")) is None
     kind, title, text = view.notice
     assert kind == "error" and "full" in title and "--data-dir" in text
     assert services.runs.active() == []
@@ -123,7 +123,7 @@ def test_a_question_on_a_full_disk_is_refused_in_words_and_blocks_nothing(servic
 def test_a_document_opens_on_a_full_disk(services, full, tmp_path) -> None:
     view = opened(services, tmp_path)
     full["full"] = True
-    services.open(other := View(), view.document)
+    services.open(other := TabView(), view.document)
     assert other.document == view.document
 
 
@@ -134,19 +134,19 @@ def test_a_disk_that_fills_up_while_answering(services, full, script: EngineScri
     script.triforce_tokens_per_second = 300.0
     view = opened(services, tmp_path)
     run = services.ask(view, "How many ships?")
-    wait_for(lambda: run.fold.text)
+    wait_for(lambda: run.accumulator.text)
     full.update({"full": True, "reserve helps": helps})
     kept = _ended(services, run)
-    assert run.state == "done" and kept.text == run.fold.text and kept.state == "done"
+    assert run.state == "done" and kept.text == run.accumulator.text and kept.state == "done"
     assert storage_words.DISK_TITLE in shown(services, view)
     row = services.database.row("select text, state from answers")
-    assert (row["state"] == "done" and row["text"] == run.fold.text) is helps
-    assert layout._safely(view, lambda: services.ask(view, "And now?")) is None
+    assert (row["state"] == "done" and row["text"] == run.accumulator.text) is helps
+    assert safely(view, lambda: services.ask(view, "And now?")) is None
     full["full"] = False
     services.conversations.settle()
     row = services.database.row("select text, state from answers")
-    assert (row["text"], row["state"]) == (run.fold.text, "done")
-    assert services.conversations.trace(run.id) and not shown(services, View())
+    assert (row["text"], row["state"]) == (run.accumulator.text, "done")
+    assert services.conversations.trace(run.id) and not shown(services, TabView())
     assert services.database.reserved
 
 
@@ -165,7 +165,7 @@ def test_a_copy_that_the_disk_refuses_is_an_error_in_words(services, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shutil.copyfile", refuse)
-    services.add(view := View(), [(write_book(tmp_path, "book.txt"), "book.txt")])
+    services.add(view := TabView(), [(write_book(tmp_path, "book.txt"), "book.txt")])
     assert "The disk is full" in view.notice[2] and "--data-dir" in view.notice[2]
     assert services.library.entries() == [] and not list(services.folders.library.rglob("original*"))
 
@@ -183,18 +183,18 @@ def test_an_upload_that_the_disk_has_no_room_for_says_so(served, monkeypatch) ->
 def test_a_reading_that_is_not_saved_is_said(services, tmp_path) -> None:
     view = opened(services, tmp_path)
     services.read(view.document)
-    wait_for(lambda: view.document in services.desk.opened)
+    wait_for(lambda: view.document in services.queue.opened)
     panel = next(panel for panel in head.panels(services) if panel.name == "head")
     assert storage_words.READING_UNSAVED_TITLE not in panel.draw(view)
-    services.desk.opened[view.document] = replace(services.desk.opened[view.document], unsaved="The disk is full.")
-    wait_for(lambda: services.desk.open_key)
+    services.queue.opened[view.document] = replace(services.queue.opened[view.document], unsaved="The disk is full.")
+    wait_for(lambda: services.queue.open_key)
     assert panel.draw(view).count(storage_words.READING_UNSAVED_TITLE) == 1
 
 
 def test_settings_that_cannot_be_kept_say_so(services, monkeypatch) -> None:
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(NotEnoughDiskError, match="full"):
-        services.keep(services.dials)
+        services.keep(services.settings)
 
 
 def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
@@ -210,14 +210,14 @@ def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
     services = anew()
     view = opened(services, tmp_path)
     services.read(view.document)
-    wait_for(lambda: services.desk.open_key)
+    wait_for(lambda: services.queue.open_key)
     run = services.ask(view, "How many ships?")
-    wait_for(lambda: run.fold.text)
+    wait_for(lambda: run.accumulator.text)
     ballast = fill(disk)
     kept = _ended(services, run)
-    assert run.state == "done" and kept.text == run.fold.text
+    assert run.state == "done" and kept.text == run.accumulator.text
     fill(disk)  # what the reserve has left, too
-    assert layout._safely(view, lambda: services.ask(view, "And now?")) is None
+    assert safely(view, lambda: services.ask(view, "And now?")) is None
     assert "full" in view.notice[1]
     services.add(view, [(write_book(tmp_path, "other.txt", pages=400), "other.txt")])
     assert "full" in view.notice[2]
@@ -229,7 +229,7 @@ def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
     services = anew()
     again = services.conversations.answer(run.id)
     services.close()
-    assert (again.text, again.state, again.error) == (run.fold.text, "done", "")
+    assert (again.text, again.state, again.error) == (run.accumulator.text, "done", "")
 
 
 # -- a folder that cannot be used ------------------------------------------------------------------------------------

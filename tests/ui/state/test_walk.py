@@ -27,7 +27,7 @@ from ui.panels import side
 from ui.state import folders as places
 from ui.state.runs import Run
 from ui.state.services import Services
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.words import page_choice as choice_words
 
 STEPS = int(os.environ.get("WALK_STEPS", "400"))
@@ -75,14 +75,14 @@ class Walk:
         self.library, self.held = Library(folder), Held(quick_script())
         self.services = Services(places.make_folders(folder / "home"), self.held.make,
                                  EngineConfig(max_context=CONTEXT), self.library.read)
-        self.views = [View(), View(), View()]
+        self.views = [TabView(), TabView(), TabView()]
         self.done: Counter[str] = Counter()
         self.asked: dict[str, tuple[Run, Asked]] = {}  # that have not been looked at yet
         self.wanted: dict[str, tuple[str, int]] = {}  # document -> the pages to be read, and what was opened by then
         self.seen_places: dict[str, int] = {}
         self.number = 0
         self.services.start([])
-        wait_for(lambda: self.services.desk.state == "ready")
+        wait_for(lambda: self.services.queue.state == "ready")
         self.held.gate.set(False)
 
     # -- what a person does
@@ -103,18 +103,18 @@ class Walk:
         if self.rng.random() < 1 / SETTLE_EVERY:
             self.settle()
 
-    def add(self, view: View) -> None:
+    def add(self, view: TabView) -> None:
         names = self.rng.sample(list(FILES), self.rng.choice((1, 1, 2)))
         self.services.add(view, [(self.library.folder / name, name) for name in names])
         self.want(view.document)
 
-    def open(self, view: View) -> None:
+    def open(self, view: TabView) -> None:
         entries = self.services.library.entries()
         if entries:
             self.services.open(view, self.rng.choice(sorted(entry.id for entry in entries)))
             self.want(view.document)
 
-    def choose(self, view: View) -> None:
+    def choose(self, view: TabView) -> None:
         entry = self.services.library.get(view.document)
         if entry is None or entry.state != "ready":
             return
@@ -123,44 +123,44 @@ class Walk:
         self.services.choose_pages(view, typed if self.rng.random() < 0.8 else f"1-{entry.pages}")
         self.want(view.document)
 
-    def read(self, view: View) -> None:
+    def read(self, view: TabView) -> None:
         self.services.read(view.document or "")
         self.want(view.document)
 
-    def ask(self, view: View) -> None:
+    def ask(self, view: TabView) -> None:
         self.number += 1
         self.expect(self.services.ask(view, f"Question {self.number}?"))
 
-    def ask_again(self, view: View) -> None:
+    def ask_again(self, view: TabView) -> None:
         answers = self.services.conversations.answers(view.conversation)
         if answers:
             self.expect(self.services.ask_again(view, self.rng.choice(answers).id))
 
-    def new_talk(self, view: View) -> None:
+    def new_talk(self, view: TabView) -> None:
         view.conversation = view.editing = None
 
-    def stop(self, view: View) -> None:
+    def stop(self, view: TabView) -> None:
         self.services.stop(view)
 
-    def cancel(self, view: View) -> None:
+    def cancel(self, view: TabView) -> None:
         self.wanted.pop(view.document or "", None)
         self.services.cancel_reading(view.document or "")
 
-    def delete(self, view: View) -> None:
+    def delete(self, view: TabView) -> None:
         if view.document:
             self.wanted.pop(view.document, None)
             self.services.delete(view, view.document)
 
-    def fault(self, view: View) -> None:
+    def fault(self, view: TabView) -> None:
         self.held.script.fault = self.rng.choice(("crash", "memory"))
 
-    def advance(self, view: View) -> None:
-        self.held.let(self.services.desk, self.rng.randint(1, 4))
+    def advance(self, view: TabView) -> None:
+        self.held.let(self.services.queue, self.rng.randint(1, 4))
 
-    def take_text(self, view: View) -> None:
+    def take_text(self, view: TabView) -> None:
         """What waits for its text gets it, and what was to follow from that follows."""
         self.library.let.set()
-        wait_for_text(self.services.room)
+        wait_for_text(self.services.extractor)
         self.library.let.clear()
 
     # -- what must come of it
@@ -174,7 +174,7 @@ class Walk:
         if entry.state == "ready":
             text = self.services.library.document(entry.id).pick(entry.ranges).id
         mark = len(self.held.opened)
-        known = self.services.desk._in_cache
+        known = self.services.queue._in_cache
         self.wanted[entry.id] = text, -1 if known is not None and known.text == text else mark
 
     def expect(self, run: Run | None) -> None:
@@ -196,11 +196,11 @@ class Walk:
                 view.conversation = None if view.conversation == run.conversation else view.conversation
 
     def rest(self) -> None:
-        wait_for(lambda: self.held.at_rest(self.services.desk))
+        wait_for(lambda: self.held.at_rest(self.services.queue))
 
     def look(self) -> None:
         """At everything that a step may have changed."""
-        jobs = self.services.desk._queue.jobs()
+        jobs = self.services.queue._jobs.jobs()
         now = {job.run.id: place for place, job in enumerate(jobs) if job.run}
         for key, place in now.items():
             assert place <= self.seen_places.get(key, place), "a question lost its place"
@@ -221,13 +221,13 @@ class Walk:
         answer = self.services.conversations.answer(run.id)
         if answer is None:  # its document was deleted
             return
-        assert answer.state == run.state and answer.text == run.fold.text
+        assert answer.state == run.state and answer.text == run.accumulator.text
         if run.state == "done":
             assert told == (asked.text, asked.history)
             self.check_drawing(run, asked)
 
     def check_drawing(self, run: Run, asked: Asked) -> None:
-        view = View(document=run.document, conversation=run.conversation)
+        view = TabView(document=run.document, conversation=run.conversation)
         if self.services.conversations.answers(run.conversation)[-1].id != run.id:
             return  # another branch is shown
         drawn = next(panel for panel in side.panels(self.services) if panel.name == "strip").draw(view)
@@ -242,8 +242,8 @@ class Walk:
         """Everything is let go: nothing may be left."""
         services = self.services
         self.take_text(self.views[0])
-        self.held.let_all(services.desk)
-        assert not services.runs.active() and not services.desk.readings
+        self.held.let_all(services.queue)
+        assert not services.runs.active() and not services.queue.prefills
         for entry in services.library.entries():
             assert services.phase(entry) in ("ready", "resting", "closed", "too_long", "problem", "failed"), (
                 services.phase(entry))
@@ -252,7 +252,7 @@ class Walk:
         for key, (text, mark) in self.wanted.items():
             entry = services.library.get(key)
             opened = {self.held.opened[at] for at in range(max(mark, 0), len(self.held.opened))}
-            assert mark < 0 or text in opened or (entry.id, entry.ranges) in services.desk.too_long or not text, (
+            assert mark < 0 or text in opened or (entry.id, entry.ranges) in services.queue.too_long or not text, (
                 "a reading was dropped", entry.name, entry.chosen)
             assert text or entry.state != "ready" or services.phase(entry) != "closed", "a reading was dropped"
         self.wanted.clear()

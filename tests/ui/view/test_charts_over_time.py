@@ -10,11 +10,11 @@ import pytest
 
 from triforce_core import AnswerStats, EngineFacts, Finished, ModelInfo, RoundEvent, TierCount
 from ui.state import energy
-from ui.state.accumulator import Figures, Fold
+from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
 from ui.state.services import Services
 from ui.state.trace import Trace
-from ui.view import charts_over_time as over_time
+from ui.view import charts_over_time
 from ui.words import figures as figure_words
 
 
@@ -28,41 +28,41 @@ def trace(rounds: int = 20, tokens: int = 4, seconds: float = 0.1) -> Trace:
 
 
 def test_rates_are_taken_over_a_window() -> None:
-    found = over_time.rates(trace())
+    found = charts_over_time.rates(trace())
     assert len(found) == 19 and all(rate == pytest.approx(40.0) for _, rate in found)
-    assert over_time.rates(trace(1)) == [] and over_time.rates(Trace()) == []
+    assert charts_over_time.rates(trace(1)) == [] and charts_over_time.rates(Trace()) == []
 
 
 def test_acceptance_by_tier() -> None:
-    lines = over_time.accepted(trace())
+    lines = charts_over_time.accepted(trace())
     assert {y for _, y in lines["draft"]} == {0.75}
     assert lines["retrieval"][-1][1] == pytest.approx(4 / 24)
 
 
 def test_charts_stay_inside_their_box() -> None:
-    html = over_time.answer_charts(trace(300))
+    html = charts_over_time.answer_charts(trace(300))
     lines = re.findall(r'<polyline class="[^"]+" points="([^"]+)"/></svg><ul', html)
     places = [tuple(map(float, place.split(","))) for points in lines for place in points.split()]
     assert len(places) > 50
-    assert all(0 <= x <= over_time.WIDTH and 0 <= y <= over_time.HEIGHT for x, y in places)
+    assert all(0 <= x <= charts_over_time.WIDTH and 0 <= y <= charts_over_time.HEIGHT for x, y in places)
     assert "40 tok/s" in html and "75 %" in html
-    assert over_time.answer_charts(Trace()) == ""
+    assert charts_over_time.answer_charts(Trace()) == ""
 
 
 def test_what_a_full_pass_reads() -> None:
     """The embedding table is not read; the share needs a measured copy and everything in the GPU's memory."""
     model = ModelInfo("m", "d", "cpu", "", "cpu", "float32", 1024, 1_500_000_000, 1_000_000, pass_bytes=1_000_000_000)
     figures = Figures(tokens=0, reused_tokens=900, prompt_tokens=100)
-    html = over_time.bandwidth(trace(), figures, model, None)
+    html = charts_over_time.bandwidth(trace(), figures, model, None)
     assert "2.0 GB in 50 ms: 40.0 GB/s" in html and "meter" not in html
     facts = EngineFacts("on-chip", "", 1, 1, 1, 1, copy_rate=50e9)
-    html = over_time.bandwidth(trace(), figures, model, facts)
+    html = charts_over_time.bandwidth(trace(), figures, model, facts)
     assert "40.0 GB/s, 80 % of the 50.0 GB/s" in html and 'aria-valuenow="80"' in html
     for without in (replace(facts, mode="offload"), replace(facts, copy_rate=None)):
-        assert " of the " not in over_time.bandwidth(trace(), figures, model, without)
-    assert over_time.bandwidth(Trace(), Figures(), model, facts) == ""
-    assert over_time.bandwidth(trace(), Figures(), None, facts) == ""
-    assert over_time.bandwidth(trace(), Figures(), replace(model, pass_bytes=0), facts) == ""
+        assert " of the " not in charts_over_time.bandwidth(trace(), figures, model, without)
+    assert charts_over_time.bandwidth(Trace(), Figures(), model, facts) == ""
+    assert charts_over_time.bandwidth(trace(), Figures(), None, facts) == ""
+    assert charts_over_time.bandwidth(trace(), Figures(), replace(model, pass_bytes=0), facts) == ""
 
 
 def answer(key: str, question: str, **figures: object) -> Answer:
@@ -70,12 +70,12 @@ def answer(key: str, question: str, **figures: object) -> Answer:
 
 
 def test_the_table_has_a_row_for_every_answer() -> None:
-    html = over_time.history([
+    html = charts_over_time.history([
         answer("b", "<b>New</b>?", tokens_per_second=50.0, acceptance={"draft": [10, 8]}, joules=12.0),
         answer("a", "Old?", tokens_per_second=40.0), answer("0", "Empty?", tokens=0)])
     assert html.count("<tr>") == 3 and "Empty" not in html and "<b>New" not in html and "&lt;b&gt;New" in html
     assert "80 %" in html and figure_words.JOULES in html and ">12<" in html
-    assert html.index("New") < html.index("Old") and over_time.history([]) == ""
+    assert html.index("New") < html.index("Old") and charts_over_time.history([]) == ""
 
 
 def test_recent_answers_are_the_documents_own(services: Services) -> None:
@@ -118,12 +118,12 @@ def finished() -> Finished:
 
 
 def test_energy_is_what_was_spent_meanwhile(counter) -> None:
-    fold = Fold()
-    fold.add(RoundEvent(0, (1,), ("bonus",), ()))
-    fold.add(finished())
-    figures = fold.figures()
+    accumulator = Accumulator()
+    accumulator.add(RoundEvent(0, (1,), ("bonus",), ()))
+    accumulator.add(finished())
+    figures = accumulator.figures()
     assert figures.joules == pytest.approx(200.0)
-    assert "200 J, 20.0 J a token" in over_time.energy(figures)
+    assert "200 J, 20.0 J a token" in charts_over_time.energy(figures)
 
 
 def test_energy_is_not_told_where_nobody_counts(counter, monkeypatch) -> None:
@@ -131,6 +131,6 @@ def test_energy_is_not_told_where_nobody_counts(counter, monkeypatch) -> None:
     assert energy.joules() is None
     energy._counters.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
-    fold = Fold()
-    fold.add(finished())
-    assert fold.figures().joules is None and over_time.energy(fold.figures()) == ""
+    accumulator = Accumulator()
+    accumulator.add(finished())
+    assert accumulator.figures().joules is None and charts_over_time.energy(accumulator.figures()) == ""

@@ -9,7 +9,7 @@ from little_books import wait_for
 from page_steps import ask, upload
 
 from ui.state.runs import Run
-from ui.state.tab_view import View
+from ui.state.tab_view import TabView
 from ui.view.pace import BRISK, SPARING, pace
 from ui.view.painter import Painter, Panel
 from ui.words import chat as chat_words
@@ -24,13 +24,13 @@ MOVING = "document.getAnimations().filter(each => each.playState === 'running').
 
 
 def test_the_engine_says_how_often(services) -> None:
-    desk, runs = services.desk, services.runs
-    wait_for(lambda: desk.model is not None)
-    assert desk.model.mode == "cpu" and pace(desk, runs) is BRISK  # nothing is asked
+    queue, runs = services.queue, services.runs
+    wait_for(lambda: queue.model is not None)
+    assert queue.model.mode == "cpu" and pace(queue, runs) is BRISK  # nothing is asked
     runs.add(Run("document", "question"))
     for mode, wanted in (("cpu", SPARING), ("on-chip", BRISK), ("offload", BRISK), ("remote", BRISK)):
-        desk.model = dataclasses.replace(desk.model, mode=mode)
-        assert pace(desk, runs) is wanted
+        queue.model = dataclasses.replace(queue.model, mode=mode)
+        assert pace(queue, runs) is wanted
 
 
 def test_words_come_rarely_and_what_stands_beside_them_more_rarely() -> None:
@@ -40,7 +40,7 @@ def test_words_come_rarely_and_what_stands_beside_them_more_rarely() -> None:
               Panel("strip", lambda view: told[0] // 70, lambda view: told[0], news=lambda view: told[0])]
     drawn: dict[str, int] = {}
     speed = [SPARING]
-    painter = Painter(panels, View(), lambda: speed[0], lambda: now[0])
+    painter = Painter(panels, TabView(), lambda: speed[0], lambda: now[0])
     for tick in range(100):  # ten seconds
         now[0], told[0] = tick / 10 + 1e-6 * tick, tick
         due, changed = painter.due(), painter.changes()
@@ -62,9 +62,9 @@ def test_a_page_at_rest_asks_for_nothing(tab) -> None:
 
 
 @pytest.mark.browser
-def test_an_answer_moves_nothing_but_its_words(served, tab, dials) -> None:
+def test_an_answer_moves_nothing_but_its_words(served, tab, watchable_script) -> None:
     upload(served, tab)
-    dials.triforce_tokens_per_second = 25
+    watchable_script.triforce_tokens_per_second = 25
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-streaming")
     tab.wait_for_timeout(600)

@@ -9,8 +9,7 @@ from ui.state.conversations import Answer
 from ui.state.runs import Run
 from ui.state.services import Services
 from ui.state.trace import Trace
-from ui.view import charts_over_time as over_time
-from ui.view import provenance, transcript
+from ui.view import charts_over_time, provenance, transcript
 from ui.words import figures as figure_words
 from ui.words import provenance as provenance_words
 
@@ -69,7 +68,7 @@ def test_what_older_versions_stored_is_drawn_without_passages() -> None:
     html = provenance.drawn(old, " The keeper", 1, BOOK)
     data = json.loads(unescape(re.search(r'data-trace="([^"]*)"', html)[1]))
     assert data["passages"] == [] and data["seen"] == [[], []]
-    assert over_time.answer_charts(old) == over_time.answer_charts(recorded())
+    assert charts_over_time.answer_charts(old) == charts_over_time.answer_charts(recorded())
 
 
 def test_an_engine_that_does_not_tell_is_said_to() -> None:
@@ -81,8 +80,8 @@ def test_an_engine_that_does_not_tell_is_said_to() -> None:
 
 def test_live_tokens() -> None:
     run = Run("d", "Q?")
-    run.fold.add(ROUNDS[0])
-    run.fold.text = "The keeper"
+    run.accumulator.add(ROUNDS[0])
+    run.accumulator.text = "The keeper"
     assert 'class="tf-t tf-o-draft"' in transcript.writing(run, by_token=True)
     assert "tf-t" not in transcript.writing(run) and provenance_words.TRACE in transcript.writing(run)
 

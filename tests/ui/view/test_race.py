@@ -9,48 +9,48 @@ import pytest
 from triforce_core import ConfigError, ModelInfo, RoundEvent
 from ui.panels import race as panel
 from ui.state import race
-from ui.state.accumulator import Fold
+from ui.state.accumulator import Accumulator
 from ui.state.runs import Run
-from ui.state.settings import Dials
+from ui.state.settings import Settings
 from ui.view import race_picture
 from ui.words import race as race_words
 
 MODEL = ModelInfo("m", "d", "cpu", "", "cpu", "float32", 1024, 1, 1)
 
 
-def leg(text: str, seconds: float, tokens_a_round: int = 1, verify: float = 20.0, rest: float = 0.0) -> Fold:
+def lane(text: str, seconds: float, tokens_a_round: int = 1, verify: float = 20.0, rest: float = 0.0) -> Accumulator:
     """An answer of one token a word, at a steady rate."""
-    fold, words = Fold(), text.split()
+    accumulator, words = Accumulator(), text.split()
     for n in range(0, len(words), tokens_a_round):
         part = tuple(range(n, min(n + tokens_a_round, len(words))))
         at = seconds * (part[-1] + 1) / len(words)
-        fold.add(RoundEvent(n, part, ("bonus",) * len(part), (), {"verify": verify, "draft": rest}, None, at))
-    fold.text = text
-    fold.marks = [(seconds * (n + 1) / len(words), len(" ".join(words[: n + 1]))) for n in range(len(words))]
-    return fold
+        accumulator.add(RoundEvent(n, part, ("bonus",) * len(part), (), {"verify": verify, "draft": rest}, None, at))
+    accumulator.text = text
+    accumulator.marks = [(seconds * (n + 1) / len(words), len(" ".join(words[: n + 1]))) for n in range(len(words))]
+    return accumulator
 
 
 def test_lanes() -> None:
-    dials = Dials(budget=512)
-    assert [name for name, _ in race.lanes(dials)] == list(race_words.LANES)
-    (_, plain), (_, fast), (name, third) = race.lanes(dials, " gamma2=6 ,ngram = off")
+    settings = Settings(budget=512)
+    assert [name for name, _ in race.lanes(settings)] == list(race_words.LANES)
+    (_, plain), (_, fast), (name, third) = race.lanes(settings, " gamma2=6 ,ngram = off")
     assert plain.engine == "autoregressive" and plain.verifier == fast.verifier == third.verifier == "coupled"
     assert (third.gamma2, third.ngram, third.budget, third.engine) == (6, "off", 512, "triforce")
     assert name == "gamma2=6 ,ngram = off" and fast.ngram == "auto"
     for label, text in race_words.THIRD[1:]:
-        assert race.lanes(dials, text)[2][0] == label
+        assert race.lanes(settings, text)[2][0] == label
 
 
 @pytest.mark.parametrize("bad", ["nonsense", "gamma2=", "gamma9=3", "verifier=rejection", "gamma2=9000", "=3"])
 def test_a_third_lane_that_cannot_be_is_refused(bad: str) -> None:
     with pytest.raises(ConfigError):
-        race.lanes(Dials(), bad)
+        race.lanes(Settings(), bad)
 
 
 def three() -> dict:
     text = "the keeper counted forty ships " * 8
-    legs = [leg(text, 4.0), leg(text, 2.0, 4), leg(text, 8.0, 2)]
-    return race.compare(legs, MODEL, ["Plain decoding", "TriForce", "Odd <lane>"])
+    answers = [lane(text, 4.0), lane(text, 2.0, 4), lane(text, 8.0, 2)]
+    return race.compare(answers, MODEL, ["Plain decoding", "TriForce", "Odd <lane>"])
 
 
 def test_every_lane_is_compared_with_the_first() -> None:
@@ -65,7 +65,7 @@ def test_every_lane_is_compared_with_the_first() -> None:
 
 def test_a_lost_race_says_where_the_time_went() -> None:
     text = "one two three four " * 5
-    outcome = race.compare([leg(text, 1.0), leg(text, 2.0, 2, verify=25.0, rest=60.0)], MODEL)
+    outcome = race.compare([lane(text, 1.0), lane(text, 2.0, 2, verify=25.0, rest=60.0)], MODEL)
     why = panel.costs(outcome)
     assert "60 ms of drafting" in why and "25 ms of full pass" in why and "50 ms a token" in why and "1.7 tokens" in why
     assert why in panel.verdict(outcome)
@@ -97,5 +97,5 @@ def test_the_picture_is_one_file_with_everything_in_it(animated: bool) -> None:
 
 
 def test_a_race_under_way_names_its_lanes() -> None:
-    html = panel.recording(Run("d", "Q?", race=True, lanes=race.lanes(Dials(), "gamma2=3")))
+    html = panel.recording(Run("d", "Q?", race=True, lanes=race.lanes(Settings(), "gamma2=3")))
     assert html.count("<section") == 3 and "gamma2=3" in html

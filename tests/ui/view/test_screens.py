@@ -22,9 +22,9 @@ from ui.panels import library, side
 from ui.panels import page_choice as choice
 from ui.panels import race as race_panel
 from ui.state import race
-from ui.state.accumulator import Figures, Fold
+from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
-from ui.state.jobs import Reading
+from ui.state.jobs import Prefill
 from ui.state.runs import Run
 from ui.view import charts, transcript
 from ui.view import number_format as figures
@@ -58,7 +58,7 @@ def test_nothing_from_outside_is_live() -> None:
     passage = Passage(1, EVIL, 0.5, EVIL)
     answer = Answer("1", "c", 0.0, EVIL, EVIL, (1,), "failed", EVIL, {"figures": {"tokens": 1, "why": EVIL}})
     run = Run("d", EVIL)
-    run.fold.text = EVIL
+    run.accumulator.text = EVIL
     screens = [
         transcript.answer(answer), transcript.live(run, False, transcript.writing(run)),
         head.head(ENTRY, "ready"), head.head(ENTRY, "failed"),
@@ -133,33 +133,33 @@ def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
 
 
 def test_reading_says_tokens_rate_and_time_left() -> None:
-    reading = Reading("d", "read", PrefillProgress(12_000, 31_204, 740.2, 26.0))
-    html = head.head(ENTRY, "read", reading=reading)
+    prefill = Prefill("d", "read", PrefillProgress(12_000, 31_204, 740.2, 26.0))
+    html = head.head(ENTRY, "read", prefill=reading)
     for text in ("12,000", "31,204", "740 tokens/s", "26 s left", head_words.CANCEL):
         assert text in html
-    reading.cancelled.set()
-    assert head_words.CANCELLING in head.head(ENTRY, "read", reading=reading)
+    prefill.cancelled.set()
+    assert head_words.CANCELLING in head.head(ENTRY, "read", prefill=reading)
 
 
 def test_turning_text_into_tokens_is_a_stage_of_its_own() -> None:
-    reading = Reading("d", "tokenize", PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"))
-    line, fraction, figures = head.reading_line(reading, None)
+    prefill = Prefill("d", "tokenize", PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"))
+    line, fraction, figures = head.prefill_line(prefill, None)
     assert (line, fraction) == ("Turning the text into tokens: 8,000 of about 32,000", 0.25)
     assert "tokens/s" in figures and "1.5 s left" in figures and library_words.PHASES["tokenize"]
 
 
 def test_preparing_the_engine_says_how_far_and_how_long() -> None:
-    line, fraction, figures = head.reading_line(
-        Reading("d", "warm-up", PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up")), None)
+    line, fraction, figures = head.prefill_line(
+        Prefill("d", "warm-up", PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up")), None)
     assert (line, fraction, figures) == (head_words.READING_WARM, 0.25, "4.0 s left")
-    start = Reading("d", "warm-up", PrefillProgress(0, 31_204, 0.0, None, "warm-up"))
-    assert head.reading_line(start, None) == (head_words.READING_WARM, 0.0, "")
+    start = Prefill("d", "warm-up", PrefillProgress(0, 31_204, 0.0, None, "warm-up"))
+    assert head.prefill_line(start, None) == (head_words.READING_WARM, 0.0, "")
     assert library_words.PHASES["warm-up"]
 
 
 def test_measuring_the_machine_says_how_far_and_how_long() -> None:
-    measuring = Reading("d", "tune", PrefillProgress(40, 100, 10.0, 6.0, "tune"))
-    assert head.reading_line(measuring, None) == (head_words.READING_TUNE, 0.4, "6.0 s left")
+    measuring = Prefill("d", "tune", PrefillProgress(40, 100, 10.0, 6.0, "tune"))
+    assert head.prefill_line(measuring, None) == (head_words.READING_TUNE, 0.4, "6.0 s left")
     assert library_words.PHASES["tune"]
 
 
@@ -189,21 +189,21 @@ def test_too_long_says_how_long_and_how_much_fits() -> None:
         assert "tf-bad" in choice.range_words(ENTRY, fit, bad)
 
 
-def leg(tokens: list[int], text: str) -> Fold:
-    fold = Fold()
-    fold.text, fold.token_ids, fold.marks = text, tokens, [(0.1 * i, i) for i in range(len(text) + 1)]
-    return fold
+def lane(tokens: list[int], text: str) -> Accumulator:
+    accumulator = Accumulator()
+    accumulator.text, accumulator.token_ids, accumulator.marks = text, tokens, [(0.1 * i, i) for i in range(len(text) + 1)]
+    return accumulator
 
 
 def test_race_verdicts() -> None:
     model = ModelInfo("m", "d", "cpu", "", "cpu", "bfloat16", 1024, 1, 1)
-    same = race.compare([leg([1, 2], "ab"), leg([1, 2], "ab")], model)
+    same = race.compare([lane([1, 2], "ab"), lane([1, 2], "ab")], model)
     assert same["same"] and race_words.SAME in race_panel.verdict(same)
-    parted = race.compare([leg([1, 2, 3], "a b c"), leg([1, 9], "a x")], model)
+    parted = race.compare([lane([1, 2, 3], "a b c"), lane([1, 9], "a x")], model)
     assert not parted["same"] and parted["difference"]["token"] == 2
     html = race_panel.verdict(parted)
     assert "bfloat16" in html and "<mark>b c</mark>" in html and "<mark>x</mark>" in html
-    exact = race.compare([leg([1], "a"), leg([2], "b")], replace(model, dtype="float32"))
+    exact = race.compare([lane([1], "a"), lane([2], "b")], replace(model, dtype="float32"))
     assert exact["difference"]["why"] == race_words.DIFFERS_EXACT
     for speedup, words in ((2.0, "2.00 times as fast"), (0.7, "Speculation lost"), (1.01, "No difference"),
                            (None, "Too short")):
