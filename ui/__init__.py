@@ -1,4 +1,4 @@
-"""The page. Imports ``triforce_core`` by its top name only; ``launch`` brings Gradio in, nothing else here does.
+"""The page. Imports ``triforce_core`` by its top name only; ``launch`` alone brings Gradio in.
 
 ``import ui`` stays cheap (``python app.py --help`` must answer at once), so the heavy half loads on first use.
 """

@@ -76,7 +76,7 @@ def fresh_script(served: Served) -> EngineScript:
 
 
 @pytest.fixture
-def watchable_script(served, fresh_script) -> EngineScript:
+def scripted(served, fresh_script) -> EngineScript:
     """A script that can be watched."""
     served.script.load_seconds = 0.05
     served.script.triforce_tokens_per_second, served.script.plain_tokens_per_second = 150.0, 90.0
@@ -84,7 +84,7 @@ def watchable_script(served, fresh_script) -> EngineScript:
 
 
 @pytest.fixture
-def tab(served, chromium, watchable_script) -> Iterator[object]:
+def tab(served, chromium, scripted) -> Iterator[object]:
     """A fresh browser with the page open. Fails on outside requests and on errors of the page's own scripts."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     context.set_default_timeout(15_000)

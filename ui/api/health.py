@@ -35,7 +35,8 @@ def _lines(services: Services) -> Iterator[str]:
     yield from _family("answers_total", "counter", "Answers and races that ended, by how.", "state", counters.answers)
     yield from _family("tokens_total", "counter", "Tokens by what became of them.", "kind", counters.tokens)
     yield from _family("draft_tested_total", "counter", "Drafted tokens that were tested.", "tier", counters.tested)
-    yield from _family("draft_accepted_total", "counter", "Drafted tokens that were accepted.", "tier", counters.accepted)
+    yield from _family("draft_accepted_total", "counter", "Drafted tokens that were accepted.", "tier",
+                       counters.accepted)
     yield from _single("full_passes_total", "counter", "Verifications by the full cache.", counters.full_passes)
     yield from _single("first_token_seconds_total", "counter", "Seconds until the first token, summed over answers.",
                        counters.first_token_seconds)

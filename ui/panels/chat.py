@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,8 @@ from ..view.citations import Citations
 from ..view.live_answer import inside
 from ..view.painter import Panel
 from ..view.starters import starters
-from ..view.transcript import button
+from ..view.welcome import begin, welcome
 from ..words import chat as chat_words
-from ..words import document_head as head_words
 from ..words import library as library_words
 from ..words import race as race_words
 from . import html
@@ -47,7 +45,8 @@ def build() -> Chat:
         live = html("live", clicks=True)
     editing = editing_note()
     with gr.Column(elem_id="composer"):
-        question = gr.Textbox(placeholder=chat_words.ASK_PLACEHOLDER, label=chat_words.ASK_PLACEHOLDER, show_label=False,
+        question = gr.Textbox(placeholder=chat_words.ASK_PLACEHOLDER, label=chat_words.ASK_PLACEHOLDER,
+                              show_label=False,
                               container=False, lines=1, max_lines=7, elem_id="question")
         with gr.Row(elem_id="composer-row"):
             html("keys", f'<span class="tf-keys">{esc(chat_words.KEYS)}</span>')
@@ -55,20 +54,6 @@ def build() -> Chat:
             stop = gr.Button(chat_words.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
             send = gr.Button(chat_words.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
     return Chat(finished, live, question, send, stop, editing, race)
-
-
-def welcome(sample: str | None, sends_to: str = "") -> str:
-    """Nothing is open yet."""
-    action = button(head_words.OPEN_SAMPLE, "open", css="tf-primary", document=sample) if sample else ""
-    more = head_words.WELCOME_REMOTE if sends_to else head_words.WELCOME_MORE
-    return f'<div class="tf-welcome"><h1>{esc(head_words.WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
-
-
-def begin(questions: Sequence[str] = ()) -> str:
-    """A document is open and nothing has been asked. questions: to begin with."""
-    listed = "".join(button(words, "ask", question=words) for words in questions)
-    return (f'<div class="tf-welcome tf-small"><h2>{esc(chat_words.START_HERE)}</h2>'
-            f'<p>{esc(chat_words.START_MORE)}</p><div class="tf-starters">{listed}</div></div>')
 
 
 def panels(services: Services) -> list[Panel]:

@@ -1,4 +1,5 @@
-"""What Gradio keeps of browser tabs: nothing here, for a tab's state is its ``TabView``, and every panel is drawn from it.
+"""What Gradio keeps of browser tabs: nothing here, for a tab's state is its ``TabView``, and every panel is drawn
+from it.
 
 Gradio's own keeping would grow for ever. Each session has a copy of the whole page (0.4 MB), which outlives the tab;
 and each value that follows an unchanged one (``gr.skip``) stays in it beside those before it, whole transcripts among

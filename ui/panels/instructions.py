@@ -11,7 +11,7 @@ from ..state.instructions import LONGEST
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..view.charts import esc
+from ..view.instructions import about
 from ..view.painter import Panel
 from ..words import conversations as conversation_words
 from ..words import page as page_words
@@ -31,18 +31,15 @@ class Instructions:
 def build() -> Instructions:
     with gr.Column(visible=False, elem_id="instructing", elem_classes="tf-dialog") as box:
         about = html("instructions-about")
-        words = gr.Textbox(label=conversation_words.INSTRUCT_LABEL, show_label=False, container=False, lines=3, max_lines=10,
+        words = gr.Textbox(label=conversation_words.INSTRUCT_LABEL, show_label=False, container=False, lines=3,
+                           max_lines=10,
                            max_length=LONGEST, elem_id="instructions")
         with gr.Row():
-            keep = gr.Button(conversation_words.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions", size="md",
+            keep = gr.Button(conversation_words.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions",
+                             size="md",
                              scale=0, min_width=96)
             leave = gr.Button(page_words.KEEP_AS_IS, elem_id="leave-instructions", size="md", scale=0, min_width=90)
     return Instructions(box, about, words, keep, leave)
-
-
-def about(followed: bool) -> str:
-    words = conversation_words.INSTRUCT_HELP if followed else conversation_words.INSTRUCT_NONE
-    return f'<h2>{esc(conversation_words.INSTRUCT_LABEL)}</h2><p class="tf-muted">{esc(words)}</p>'
 
 
 def wanted(services: Services, words: str) -> str:

@@ -19,6 +19,7 @@ from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
 from ..view.charts import esc
+from ..view.conversations import keys_table
 from ..view.pace import pace
 from ..view.painter import Painter, Panel
 from ..words import chat as chat_words
@@ -91,17 +92,8 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
             "keep_instructions": told.keep,
         }
-        parts = (library, document_head, chat, side, reader, race, models, conversations, page_choice, together,
-                 instructions)
-        panels = [*(panel for part in parts for panel in part.panels(services)), _memory(services)]
-        assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
-        asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
-        live = _live(services, tabs, panels, list(outputs), Sessions(page))
-        gr.on([page.load, awake.click], live, [memory], list(outputs.values()), concurrency_limit=None,
-              trigger_mode="multiple", **PRIVATE)
-        asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
+        _draw(services, tabs, page, memory, outputs)
         page.load(lambda: settings.values(services.settings), None, list(form.fields.values()), queue=False, **PRIVATE)
-
         act = actions.act(services, tabs)
         for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board,
                        models_form.board, named.bar, talk.editing, picked, picked_budget):
@@ -118,6 +110,20 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
     return page
 
 
+def _draw(services: Services, tabs: Tabs, page: gr.Blocks, memory: gr.BrowserState,
+          outputs: dict[str, gr.blocks.Block]) -> None:
+    """Every tab has its loop from its load on, or from when it is looked at again. outputs: of each panel."""
+    parts = (library, document_head, chat, side, reader, race, models, conversations, page_choice, together,
+             instructions)
+    panels = [*(panel for part in parts for panel in part.panels(services)), _memory(services)]
+    assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
+    asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
+    live = _live(services, tabs, panels, list(outputs), Sessions(page))
+    gr.on([page.load, awake.click], live, [memory], list(outputs.values()), concurrency_limit=None,
+          trigger_mode="multiple", **PRIVATE)
+    asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
+
+
 def _bar(sends_to: str) -> str:
     """The top bar: name, where text goes if it leaves this machine, and on narrow screens the choice of what to show.
     """
@@ -128,7 +134,7 @@ def _bar(sends_to: str) -> str:
     return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{esc(page_words.APP)}</b>'
             f'{leaves}<button type="button" class="tf-keys-button" data-keys '
             f'aria-label="{esc(conversation_words.SHORTCUTS_TITLE)}">?</button>'
-            f'<nav class="tf-panes">{buttons}</nav></div>{conversations.keys_table()}')
+            f'<nav class="tf-panes">{buttons}</nav></div>{keys_table()}')
 
 
 def _memory(services: Services) -> Panel:

@@ -84,7 +84,8 @@ def keep(services: Services, values: tuple[Any, ...]) -> str:
         restarts = services.keep(from_form(dict(zip(ORDER, values, strict=True))))
     except TriForceError as error:
         return card("error", settings_words.SETTINGS_BAD, str(error))
-    return card("info", settings_words.SETTINGS_TAB, settings_words.SETTINGS_ENGINE if restarts else settings_words.SETTINGS_KEPT)
+    return card("info", settings_words.SETTINGS_TAB, settings_words.SETTINGS_ENGINE if restarts
+                else settings_words.SETTINGS_KEPT)
 
 
 def choose(services: Services, preset: str) -> list[Any]:

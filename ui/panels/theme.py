@@ -62,7 +62,8 @@ def head() -> str:
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
     words = json.dumps({"copy": chat_words.COPY, "copied": chat_words.COPIED, "page": strip_words.STRIP_PAGE,
-                        "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES, "page": chat_words.CITED_PAGE},
+                        "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES,
+                                  "page": chat_words.CITED_PAGE},
                         "pageEmpty": reader_words.PAGE_EMPTY, "pageBroken": reader_words.PAGE_BROKEN,
                         "findBroken": reader_words.FIND_BROKEN})
     # talks.js hears keys first: Escape that closes a box does not also stop the answer.

@@ -213,7 +213,8 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(access_words.KEY_FILE_MISSING.format(path=path), allowed=access_words.KEYS_ALLOWED) from error
+            raise ConfigError(access_words.KEY_FILE_MISSING.format(path=path),
+                              allowed=access_words.KEYS_ALLOWED) from error
         in_file = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
         if not in_file:
             raise ConfigError(access_words.KEY_FILE_EMPTY.format(path=path), allowed=access_words.KEYS_ALLOWED)

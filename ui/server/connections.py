@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from triforce_core import ConfigError
 
-from ..words import command_line as command_line_words
+from ..words import command_line as cli_words
 from .guard import HEADERS
 
 GRACE = 20.0  # seconds that a request may take to arrive, and then so many more as its bytes allow it:
@@ -124,7 +124,7 @@ class Server(uvicorn.Server):
         self._thread.start()
         self._settled.wait()
         if not self.started:
-            raise ConfigError(command_line_words.PORT_BUSY.format(port=self.config.port), remedy=command_line_words.PORT_REMEDY)
+            raise ConfigError(cli_words.PORT_BUSY.format(port=self.config.port), remedy=cli_words.PORT_REMEDY)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

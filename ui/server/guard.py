@@ -143,7 +143,8 @@ def read_users(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(access_words.AUTH_FILE_MISSING.format(path=path), allowed=access_words.AUTH_FILE_ALLOWED) from error
+        raise ConfigError(access_words.AUTH_FILE_MISSING.format(path=path),
+                          allowed=access_words.AUTH_FILE_ALLOWED) from error
     users = dict(line.strip().split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
     users = {user: password for user, password in users.items() if user and len(password) >= 8}
     if not users:

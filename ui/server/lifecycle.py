@@ -23,7 +23,7 @@ from ..state.models import model_is_open
 from ..state.services import Services
 from ..state.settings import ENGINE_SETTINGS
 from ..words import access as access_words
-from ..words import command_line as command_line_words
+from ..words import command_line as cli_words
 from ..words import models as model_words
 from ..words import page as page_words
 from ..words import storage as storage_words
@@ -53,7 +53,7 @@ def serve(arguments: Arguments) -> int:
     """The whole life of the app."""
     logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if "GRADIO_VIBE_MODE" in os.environ:
-        raise ConfigError(command_line_words.VIBE_MODE, remedy=command_line_words.VIBE_MODE_REMEDY)
+        raise ConfigError(cli_words.VIBE_MODE, remedy=cli_words.VIBE_MODE_REMEDY)
     users = read_users(arguments.auth_file) if arguments.auth_file else None
     access, origins = Access(read_keys(arguments.api_key_file), users), read_origins(arguments.allow_origin)
     if not is_loopback(arguments.host) and users is None:
@@ -69,7 +69,8 @@ def serve(arguments: Arguments) -> int:
     quiet_environment(folders.uploads)
     services = make_services(arguments, folders)
     if services.database.set_aside:
-        print(f"{storage_words.SET_ASIDE_TITLE}. {storage_words.SET_ASIDE.format(path=services.database.set_aside)}", file=sys.stderr)
+        print(f"{storage_words.SET_ASIDE_TITLE}. {storage_words.SET_ASIDE.format(path=services.database.set_aside)}",
+              file=sys.stderr)
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leaver(leave))
@@ -78,7 +79,7 @@ def serve(arguments: Arguments) -> int:
         page, url = launch(services, folders, host=arguments.host, port=port, access=access,
                            allow_host=arguments.allow_host, allow_origin=origins)
         hold.tell(url)
-        print(command_line_words.RUNNING.format(url=url), flush=True)
+        print(cli_words.RUNNING.format(url=url), flush=True)
         if services.sends_to:
             print(page_words.SENDS_TO.format(url=services.sends_to), flush=True)
         for problem in services.start(arguments.files, SAMPLE):  # only now: the engine must not slow the page's start
@@ -86,7 +87,7 @@ def serve(arguments: Arguments) -> int:
         if arguments.browser and has_display():
             webbrowser.open(url)
         leave.wait()
-        print(command_line_words.STOPPING_APP, flush=True)
+        print(cli_words.STOPPING_APP, flush=True)
     finally:
         _end_in_time()
         services.close()
@@ -169,13 +170,13 @@ def free_port(host: str, wanted: int | None) -> int:
     """The wanted port, or the first free one from the default on. Raises ConfigError (busy, or none free)."""
     if wanted is not None:
         if not _is_free(host, wanted):
-            raise ConfigError(command_line_words.PORT_BUSY.format(port=wanted), remedy=command_line_words.PORT_REMEDY)
+            raise ConfigError(cli_words.PORT_BUSY.format(port=wanted), remedy=cli_words.PORT_REMEDY)
         return wanted
     last = DEFAULT_PORT + PORTS_TRIED
     for port in range(DEFAULT_PORT, last):
         if _is_free(host, port):
             return port
-    raise ConfigError(command_line_words.NO_PORT.format(first=DEFAULT_PORT, last=last), remedy=command_line_words.PORT_REMEDY)
+    raise ConfigError(cli_words.NO_PORT.format(first=DEFAULT_PORT, last=last), remedy=cli_words.PORT_REMEDY)
 
 
 def has_display() -> bool:

@@ -27,18 +27,8 @@ NOT_KEPT = {**HEADERS, "cache-control": "no-store"}
 def routes(services: Services) -> list[Route]:
     """To be put behind the door: they ask nobody who he is."""
 
-    def asked(request: Request) -> tuple[Entry, Document, int] | Response:
-        """The document and page (0: none was named) that an address means, or why not."""
-        entry = services.library.get(request.path_params["document"])
-        document = services.library.document(entry.id) if entry and entry.state == "ready" else None
-        given = request.path_params.get("page", "0")
-        number = int(given) if given.isdecimal() and len(given) < 10 else -1
-        if entry is None or document is None or not 0 <= number <= len(document.pages):
-            return Response(status_code=404, headers=NOT_KEPT)
-        return entry, document, number
-
     def picture(request: Request) -> Response:
-        found = asked(request)
+        found = _asked(services, request)
         if isinstance(found, Response):
             return found
         entry, _, number = found
@@ -52,7 +42,7 @@ def routes(services: Services) -> list[Route]:
         return Response(drawn, media_type="image/png", headers=HEADERS)
 
     def text(request: Request) -> Response:
-        found = asked(request)
+        found = _asked(services, request)
         if isinstance(found, Response):
             return found
         entry, document, number = found
@@ -73,7 +63,7 @@ def routes(services: Services) -> list[Route]:
         return JSONResponse(answer, headers=NOT_KEPT)
 
     def find(request: Request) -> Response:
-        found = asked(request)
+        found = _asked(services, request)
         if isinstance(found, Response):
             return found
         entry, document, _ = found
@@ -89,3 +79,14 @@ def routes(services: Services) -> list[Route]:
 
     return [Route("/pages/{document}/{page}/picture", picture), Route("/pages/{document}/{page}/text", text),
             Route("/pages/{document}/find", find)]
+
+
+def _asked(services: Services, request: Request) -> tuple[Entry, Document, int] | Response:
+    """The document and page (0: none was named) that an address means, or why not."""
+    entry = services.library.get(request.path_params["document"])
+    document = services.library.document(entry.id) if entry and entry.state == "ready" else None
+    given = request.path_params.get("page", "0")
+    number = int(given) if given.isdecimal() and len(given) < 10 else -1
+    if entry is None or document is None or not 0 <= number <= len(document.pages):
+        return Response(status_code=404, headers=NOT_KEPT)
+    return entry, document, number

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from triforce_core import EngineConfig
 
-from ..words import command_line as command_line_words
+from ..words import command_line as cli_words
 
 VERSION = "0.1.0"
 DEFAULT_PORT = 7860
@@ -51,9 +51,9 @@ class Arguments:
 
 def parse(argv: Sequence[str] | None = None) -> Arguments:
     """Read the command line; ends the process for --help, --version and mistakes (exit 2), as argparse does."""
-    say = command_line_words.FLAGS
+    say = cli_words.FLAGS
     parser = argparse.ArgumentParser(
-        prog="app.py", description=command_line_words.COMMAND, epilog=command_line_words.COMMAND_MORE,
+        prog="app.py", description=cli_words.COMMAND, epilog=cli_words.COMMAND_MORE,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=say["files"])
     parser.add_argument("--host", default="127.0.0.1", help=say["host"])

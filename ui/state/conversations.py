@@ -37,7 +37,7 @@ class Conversation:
 class Answer:
     """One question and what came of it. state: done, stopped or failed ('running' only while a run writes it).
 
-    result: what ``runs`` folded out of the events, as plain JSON (statistics, page shares, passages)."""
+    result: what ``accumulator`` made of the events, as plain JSON (statistics, page shares, passages)."""
 
     id: str
     conversation: str

@@ -275,7 +275,8 @@ class EngineQueue(EngineHolder):
     def _keep(self, run: Run, state: str) -> None:
         result = run.accumulator.result() | {"first_page": run.first_page, "ranges": run.ranges, "system": run.system,
                                       "quotes": run.quotes, "model": self.model.name if self.model else ""}
-        self._conversations.save(run.id, text=run.accumulator.text, token_ids=tuple(run.accumulator.token_ids), state=state,
+        self._conversations.save(run.id, text=run.accumulator.text, token_ids=tuple(run.accumulator.token_ids),
+                                 state=state,
                                  error=run.error, result=result)
 
     def _explain(self, error: Exception) -> str:

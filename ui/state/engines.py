@@ -24,7 +24,7 @@ from triforce_core import (
     Turn,
 )
 
-from ..words import command_line as command_line_words
+from ..words import command_line as cli_words
 from .arguments import Arguments
 
 
@@ -45,10 +45,10 @@ def engine_maker(arguments: Arguments) -> Callable[[EngineConfig], Any]:
     """Configuration -> engine. Raises ConfigError."""
     if arguments.engine == "remote":
         if not arguments.base_url:
-            raise ConfigError(command_line_words.NEEDS_URL, remedy=command_line_words.NEEDS_URL_REMEDY)
+            raise ConfigError(cli_words.NEEDS_URL, remedy=cli_words.NEEDS_URL_REMEDY)
         make = partial(RemoteEngine, url=arguments.base_url, model=arguments.remote_model)
         make(EngineConfig())  # an address that cannot be one is refused before anything starts
         return make
     if arguments.base_url or arguments.remote_model:
-        raise ConfigError(command_line_words.URL_UNUSED, remedy=command_line_words.NEEDS_URL_REMEDY)
+        raise ConfigError(cli_words.URL_UNUSED, remedy=cli_words.NEEDS_URL_REMEDY)
     return ScriptedEngine if arguments.engine == "scripted" else EngineClient

@@ -96,7 +96,8 @@ def plainly(path: Path) -> Iterator[None]:
 def refusal(error: OSError, path: Path) -> TriForceError:
     """In words that say what to do."""
     if error.errno in FULL:
-        return NotEnoughDiskError(storage_words.DISK_FULL.format(folder=path.parent), remedy=storage_words.DISK_FULL_REMEDY)
+        return NotEnoughDiskError(storage_words.DISK_FULL.format(folder=path.parent),
+                                  remedy=storage_words.DISK_FULL_REMEDY)
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         file = next((place for place in (path, *path.parents) if place.is_file()), path)
         return FolderError(storage_words.IN_ITS_PLACE.format(path=file), remedy=storage_words.IN_ITS_PLACE_REMEDY)
@@ -129,7 +130,8 @@ class Hold:
             self._lock.acquire()
         except Timeout:
             url = self._told()
-            error = InUseError((storage_words.IN_USE if url else storage_words.IN_USE_STARTING).format(folder=folders.data, url=url),
+            error = InUseError((storage_words.IN_USE if url
+                                else storage_words.IN_USE_STARTING).format(folder=folders.data, url=url),
                                remedy=storage_words.IN_USE_REMEDY)
             error.url = url
             raise error from None

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from triforce_core import ModelInfo, TriForceError
 
 from ..words import conversations as conversation_words
 from .conversations import Conversations
-
-if TYPE_CHECKING:
-    from .tab_view import TabView
+from .tab_view import TabView
 
 LONGEST = 4000  # characters: more would take the room that is kept for questions and answers
 

@@ -94,7 +94,8 @@ class Questions:
                settings: Settings) -> Run:
         """parent: the answer before it, "" for none; it and those before it are the history."""
         history = self._conversations.history(conversation, parent) if parent else ()
-        run = self._queue.ask(Request(selection, question, settings.sampling(), (("", settings.speculation()),), history,
+        run = self._queue.ask(Request(selection, question, settings.sampling(), (("", settings.speculation()),),
+                                      history,
                                     self._instructions.of(view)), conversation, parent)
         view.notice = view.editing = None
         view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next

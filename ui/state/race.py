@@ -42,7 +42,8 @@ def _changes(text: str) -> dict[str, Any]:
     return changes
 
 
-def compare(answers: Sequence[Accumulator], model: ModelInfo | None, names: Sequence[str] = race_words.LANES) -> dict[str, Any]:
+def compare(answers: Sequence[Accumulator], model: ModelInfo | None,
+            names: Sequence[str] = race_words.LANES) -> dict[str, Any]:
     """Lanes for the replay; of each its speed-up over the first (plain decoding) and whether the words are the same."""
     made: list[dict[str, Any]] = [
         {"name": name, "text": answer.text, "marks": thin(answer.marks), "figures": asdict(answer.figures()),

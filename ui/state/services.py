@@ -291,7 +291,8 @@ class Services:
         return self.settings
 
     def _with_settings(self, config: EngineConfig) -> EngineConfig:
-        chosen = {name: getattr(self.settings, name) for name in settings_store.ENGINE_SETTINGS if name not in self._fixed}
+        chosen = {name: getattr(self.settings, name) for name in settings_store.ENGINE_SETTINGS
+                  if name not in self._fixed}
         return dataclasses.replace(config, **chosen)
 
     def _read_text(self, document: str) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots (saved readings) on disk, as the library shows them: how large each document's are, and what room there is."""
+"""Snapshots (saved readings) on disk, as the library lists them: how large each document's are, what room there is."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ class Tabs:
         self._services = services
         self._views: dict[str, TabView] = {}
         aside = services.database.set_aside
-        self._first_notice = ("warn", storage_words.SET_ASIDE_TITLE, storage_words.SET_ASIDE.format(path=aside)) if aside else None
+        self._first_notice = ("warn", storage_words.SET_ASIDE_TITLE,
+                              storage_words.SET_ASIDE.format(path=aside)) if aside else None
 
     def open(self, session: str, remembered: Any) -> TabView:
         """The view of a tab that was just loaded: what this browser showed last, if it still exists."""

@@ -1,6 +1,6 @@
 """Who wrote each token of an answer, and what every round did, recorded while it is written.
 
-Kept apart from the answer, so that a chat does not carry it along. ``provenance`` draws it."""
+Kept apart from the answer, so that a chat does not carry it along. ``view.provenance`` draws it."""
 
 from __future__ import annotations
 

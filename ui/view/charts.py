@@ -84,9 +84,11 @@ def speculation_badge(figures: Figures) -> str:
 def figures_card(figures: Figures, title: str) -> str:
     """Everything about one answer, for the side panel."""
     tiles = "".join((
-        tile(fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–", figure_words.RATE, figure_words.SPEED,
+        tile(fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–", figure_words.RATE,
+             figure_words.SPEED,
              figure_words.SPEED_HELP),
-        tile(fmt.seconds(figures.time_to_first_token) if figures.time_to_first_token else "–", "", figure_words.FIRST_TOKEN,
+        tile(fmt.seconds(figures.time_to_first_token) if figures.time_to_first_token else "–", "",
+             figure_words.FIRST_TOKEN,
              figure_words.FIRST_TOKEN_HELP),
         tile(f"{figures.tokens_per_full_pass:.2f}" if figures.full_passes else "–", "", figure_words.PER_PASS,
              figure_words.PER_PASS_HELP),
@@ -96,7 +98,8 @@ def figures_card(figures: Figures, title: str) -> str:
     if figures.engine == "remote":
         parts.append(f'<p class="tf-note">{esc(figure_words.NOT_REPORTED)}</p>')
     if figures.acceptance:
-        parts.append(f'<h4 class="tf-h4" title="{esc(figure_words.ACCEPTANCE_HELP)}">{esc(figure_words.ACCEPTANCE)}</h4>'
+        parts.append(f'<h4 class="tf-h4" title="{esc(figure_words.ACCEPTANCE_HELP)}">'
+                     f'{esc(figure_words.ACCEPTANCE)}</h4>'
                      f"{acceptance(figures.acceptance)}")
     if figures.origins:
         parts.append(f'<h4 class="tf-h4">{esc(figure_words.WHO_WROTE)}</h4>{tier_bar(figures.origins)}')
@@ -104,22 +107,26 @@ def figures_card(figures: Figures, title: str) -> str:
         rate = figure_words.STREAMED.format(rate=fmt.size(figures.streamed_bytes_per_second))
         parts.append(f'<p class="tf-note" title="{esc(figure_words.STREAMED_HELP)}">{esc(rate)}</p>')
     if figures.reused_tokens or figures.prompt_tokens:
-        words = figure_words.REUSED.format(reused=fmt.count(figures.reused_tokens), new=fmt.count(figures.prompt_tokens))
+        words = figure_words.REUSED.format(reused=fmt.count(figures.reused_tokens),
+                                           new=fmt.count(figures.prompt_tokens))
         parts.append(f'<p class="tf-note">{esc(words)}</p>')
     return "".join(parts)
 
 
 def figures_line(figures: Figures) -> str:
     """The permanent line below an answer: the same figures in one row, the rest behind a click."""
-    items = [f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(figure_words.RATE)}" if figures.tokens_per_second else "",
+    items = [f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(figure_words.RATE)}" if figures.tokens_per_second
+             else "",
              f"{esc(figure_words.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
-             f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(figure_words.PER_PASS_SHORT)}" if figures.full_passes else "",
+             f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(figure_words.PER_PASS_SHORT)}" if figures.full_passes
+             else "",
              f"<b>{fmt.count(figures.tokens)}</b> {esc(figure_words.TOKENS_SHORT)}"]
     accepted = [f'<span class="tf-nowrap"><i class="{tier_class(tier)}"></i>{esc(tier_name(tier))} '
                 f"<b>{fmt.percent(good, tested)}</b> ({fmt.count(good)}/{fmt.count(tested)})</span>"
                 for tier, (tested, good) in figures.acceptance.items()]
     row = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)
-    more = (f'<div class="tf-line-accept">{esc(figure_words.ACCEPTED)} {" · ".join(accepted)}</div>' if accepted else "")
+    more = (f'<div class="tf-line-accept">{esc(figure_words.ACCEPTED)} {" · ".join(accepted)}</div>' if accepted
+            else "")
     bar = f'<div class="tf-line-bar">{tier_bar(figures.origins)}</div>' if figures.origins else ""
     return (f'<details class="tf-line"><summary><span class="tf-line-row">{row}</span>'
             f'<span class="tf-line-badge">{speculation_badge(figures)}</span></summary>{more}{bar}</details>')

@@ -127,7 +127,8 @@ def history(answers: Sequence[Answer]) -> str:
     tiers = list(dict.fromkeys(tier for _, figures in shown for tier in figures.acceptance))
     joules = any(figures.joules is not None for _, figures in shown)
     head = "".join(f'<th scope="col">{esc(name)}</th>' for name in (
-        figure_words.ASKED, figure_words.RATE, figure_words.FIRST_TOKEN, figure_words.PER_PASS, *map(charts.tier_name, tiers),
+        figure_words.ASKED, figure_words.RATE, figure_words.FIRST_TOKEN, figure_words.PER_PASS,
+        *map(charts.tier_name, tiers),
         figure_words.TOKENS, *((figure_words.JOULES,) if joules else ())))
     body = "".join(_row(answer, figures, tiers, joules) for answer, figures in shown)
     return (f'<h3 class="tf-h">{esc(figure_words.HISTORY)}</h3>'

@@ -56,7 +56,8 @@ def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
     for occurrence in sorted(found.occurrences, key=lambda places: labels[places[0].page - 1] != named)[:SHOWN]:
         page = occurrence[0].page
         label = chat_words.CITED_PAGE.format(label=labels[page - 1])
-        how = chat_words.QUOTE_EXACT if found.share == 1 else chat_words.QUOTE_PARTLY.format(percent=int(found.share * 100))
+        how = (chat_words.QUOTE_EXACT if found.share == 1
+               else chat_words.QUOTE_PARTLY.format(percent=int(found.share * 100)))
         title = f"{label}: {how}"
         if named and labels[page - 1] != named:
             title += f"; {chat_words.QUOTE_ELSEWHERE.format(label=named)}"

@@ -42,4 +42,5 @@ def bar(parts: Sequence[Part], most: int, room: int, legend: bool = True, css: s
 
 
 def _segment(css: str, share: float, title: str) -> str:
-    return f'<span class="{css}" style="width:{100 * share:.3f}%" title="{esc(title)} {esc(figure_words.TOKENS)}"></span>'
+    return (f'<span class="{css}" style="width:{100 * share:.3f}%" '
+            f'title="{esc(title)} {esc(figure_words.TOKENS)}"></span>')

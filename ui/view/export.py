@@ -152,7 +152,8 @@ def statistics(figures: Figures) -> str:
     """One line of figures."""
     parts = [f"{figures.tokens} {figure_words.TOKENS}", f"{fmt.rate(figures.tokens_per_second)} {figure_words.RATE}",
              f"{figure_words.FIRST_TOKEN} {fmt.seconds(figures.time_to_first_token)}",
-             f"{figures.tokens_per_full_pass:.2f} {figure_words.PER_PASS}" if figures.full_passes else "", figures.engine,
+             f"{figures.tokens_per_full_pass:.2f} {figure_words.PER_PASS}" if figures.full_passes else "",
+             figures.engine,
              figures.why]
     parts += [f"{figure_words.TIER_TESTED.get(tier, tier)} {accepted}/{tested}"
               for tier, (tested, accepted) in figures.acceptance.items()]

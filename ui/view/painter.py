@@ -1,6 +1,6 @@
 """One tab's screen as a list of panels, each redrawn only when what it shows has changed.
 
-A tab runs one long-lived loop over this (``layout.live``); handlers change the view and return nothing. So a reload,
+A tab runs one long-lived loop over this (``panels.layout``); handlers change the view and return nothing. So a reload,
 a second tab and an answer that goes on while nobody looks need no code of their own.
 """
 

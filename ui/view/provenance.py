@@ -42,7 +42,8 @@ def drawn(trace: Trace, text: str, first_page: int, document: Document | None) -
         return f'<p class="tf-note">{esc(provenance_words.TRACE_UNKNOWN)}</p><div class="tf-tokens">{esc(text)}</div>'
     seen = {token[1] for token in trace.tokens}
     legend = "".join(
-        f'<li title="{esc(figure_words.TIERS.get(tier, ("", ""))[1])}"><span class="tf-t {origin_class(tier)}">abc</span> '
+        f'<li title="{esc(figure_words.TIERS.get(tier, ("", ""))[1])}">'
+        f'<span class="tf-t {origin_class(tier)}">abc</span> '
         f"{esc(charts.tier_name(tier))} <b>{fmt.count(sum(token[1] == tier for token in trace.tokens))}</b></li>"
         for tier in (*charts.TIERS, *sorted(seen - set(charts.TIERS))) if tier in seen)
     data = {"tokens": [token[1:] for token in trace.tokens if token[0]], "first": first_page,
@@ -58,7 +59,8 @@ def drawn(trace: Trace, text: str, first_page: int, document: Document | None) -
             f'<fieldset class="tf-reach"><legend>{esc(provenance_words.TRACE_ATTENTION)}</legend>{chosen}</fieldset>'
             f'<div class="tf-told" role="status">{esc(provenance_words.TRACE_HINT)}</div>'
             f'<div class="tf-told-passages" hidden>'
-            f'<h4 class="tf-h4">{esc(strip_words.PASSAGES)}</h4><p class="tf-note">{esc(provenance_words.TRACE_PASSAGES)}</p>'
+            f'<h4 class="tf-h4">{esc(strip_words.PASSAGES)}</h4>'
+            f'<p class="tf-note">{esc(provenance_words.TRACE_PASSAGES)}</p>'
             f'<ul class="tf-passages"></ul></div>{timeline(trace)}</div>')
 
 
@@ -89,7 +91,8 @@ def timeline(trace: Trace) -> str:
     return (f'<h4 class="tf-h4">{esc(provenance_words.ROUNDS.format(rounds=fmt.count(len(rows))))}</h4>'
             f'<div class="tf-rounds" role="img" aria-label="{esc(provenance_words.ROUNDS_HELP)}">{bars}</div>'
             f'<p class="tf-note">{esc(provenance_words.ROUNDS_HELP)}</p>{stages(spent, len(rows))}'
-            f'<details class="tf-round-table"><summary>{esc(provenance_words.ROUNDS_TABLE)}</summary>{_table(rows)}</details>')
+            f'<details class="tf-round-table"><summary>{esc(provenance_words.ROUNDS_TABLE)}</summary>'
+            f"{_table(rows)}</details>")
 
 
 def stages(spent: Mapping[str, float], rounds: int) -> str:
@@ -101,7 +104,8 @@ def stages(spent: Mapping[str, float], rounds: int) -> str:
     legend = "".join(
         f'<li><i class="tf-stage-{stage_class(stage)}"></i>{esc(provenance_words.STAGES.get(stage, stage))} '
         f"<b>{value / max(rounds, 1):.1f} ms</b></li>" for stage, value in spent.items())
-    return (f'<h4 class="tf-h4">{esc(provenance_words.STAGES_TITLE)}</h4><div class="tf-stack" aria-hidden="true">{bar}</div>'
+    return (f'<h4 class="tf-h4">{esc(provenance_words.STAGES_TITLE)}</h4>'
+            f'<div class="tf-stack" aria-hidden="true">{bar}</div>'
             f'<ul class="tf-legend">{legend}</ul>')
 
 

@@ -130,7 +130,8 @@ def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True
         state += quoting(run.quotes)
     text = ""
     if run.accumulator.text:
-        words = (f'<div class="tf-tokens">{provenance.tokens(run.accumulator.trace, run.accumulator.text)}</div>' if by_token
+        words = (f'<div class="tf-tokens">{provenance.tokens(run.accumulator.trace, run.accumulator.text)}</div>'
+                 if by_token
                  else body() if body else markdown.render(run.accumulator.text))
         text = f'<div class="tf-prose tf-streaming">{words}</div>'
     return (f'{text}<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'

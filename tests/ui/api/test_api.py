@@ -22,14 +22,14 @@ from ui.state.tab_view import TabView
 
 
 @pytest.fixture
-def settings(served, fresh_script) -> EngineScript:
+def scripted(served, fresh_script) -> EngineScript:
     """A quick script."""
     served.script.restore_seconds, served.script.triforce_tokens_per_second = 0.0, 4000.0
     return fresh_script
 
 
 @pytest.fixture
-def client(served, settings) -> openai.OpenAI:
+def client(served, scripted) -> openai.OpenAI:
     return openai.OpenAI(base_url=served.url + "v1", api_key="none", max_retries=0, timeout=20.0)
 
 
@@ -82,8 +82,8 @@ def test_usage_and_timings(client) -> None:
     assert timings["draft_n_accepted"] + timings["full_passes"] == 40  # each full pass adds a token of its own
 
 
-def test_streaming_is_the_same_answer_while_it_is_written(client, served, settings) -> None:
-    file, settings.triforce_tokens_per_second = upload(client), 300.0
+def test_streaming_is_the_same_answer_while_it_is_written(client, served, scripted) -> None:
+    file, scripted.triforce_tokens_per_second = upload(client), 300.0
     whole = client.chat.completions.create(model="builtin", messages=about(file), seed=7)
     stream = client.chat.completions.create(model="builtin", messages=about(file), seed=7, stream=True,
                                             stream_options={"include_usage": True})
@@ -98,8 +98,8 @@ def test_streaming_is_the_same_answer_while_it_is_written(client, served, settin
     assert seen[-1].usage == whole.usage
 
 
-def test_quotations_come_with_their_places(client, settings) -> None:
-    settings.answer = "It says “keeper of Ness 2 counted 201 ships” and STOP “keeper of Ness 3 counted”."
+def test_quotations_come_with_their_places(client, scripted) -> None:
+    scripted.answer = "It says “keeper of Ness 2 counted 201 ships” and STOP “keeper of Ness 3 counted”."
     given = {"model": "builtin", "messages": about(upload(client, 6), pages="2-4"), "stop": "STOP"}
     answer = client.chat.completions.create(**given)
     (quote,) = answer.quotes
@@ -113,7 +113,7 @@ def test_quotations_come_with_their_places(client, settings) -> None:
     assert chunks.index(told[0]) < len(chunks) - 1  # before the answer is complete
 
 
-def test_the_seed_decides(client, settings) -> None:
+def test_the_seed_decides(client, scripted) -> None:
     file = upload(client, 8)
     texts = [client.chat.completions.create(model="builtin", messages=about(file), seed=seed, temperature=0.8,
                                             top_p=0.9).choices[0].message.content for seed in (1, 1, 2, 3, 4)]
@@ -121,8 +121,8 @@ def test_the_seed_decides(client, settings) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_stop_texts_end_the_answer_before_them(client, settings, stream: bool) -> None:
-    settings.answer, settings.triforce_tokens_per_second = "One two three STOP HERE four five " + "six " * 3000, 400.0
+def test_stop_texts_end_the_answer_before_them(client, scripted, stream: bool) -> None:
+    scripted.answer, scripted.triforce_tokens_per_second = "One two three STOP HERE four five " + "six " * 3000, 400.0
     given = {"model": "builtin", "messages": about(upload(client)), "stop": ["never", "STOP HERE"], "max_tokens": 5000}
     if stream:
         chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**given, stream=True)]
@@ -294,13 +294,13 @@ def test_a_bad_file_is_a_clear_error(client) -> None:
 
 
 @pytest.mark.parametrize("fault", ["crash", "memory"])
-def test_a_fault_of_the_engine_costs_one_answer(client, settings, fault: str) -> None:
+def test_a_fault_of_the_engine_costs_one_answer(client, scripted, fault: str) -> None:
     file = upload(client)
-    settings.fault, settings.fault_after = fault, 0
+    scripted.fault, scripted.fault_after = fault, 0
     code = {"crash": "engine_died", "memory": "not_enough_memory"}[fault]
     refused(lambda: client.chat.completions.create(model="builtin", messages=about(file)), code, 503)
-    settings.fault, settings.fault_after = fault, 12
-    settings.triforce_tokens_per_second = 200.0
+    scripted.fault, scripted.fault_after = fault, 12
+    scripted.triforce_tokens_per_second = 200.0
     with pytest.raises(openai.APIError) as caught:  # in the middle of the stream
         for _ in client.chat.completions.create(model="builtin", messages=about(file), stream=True):
             pass
@@ -308,8 +308,8 @@ def test_a_fault_of_the_engine_costs_one_answer(client, settings, fault: str) ->
     assert client.chat.completions.create(model="builtin", messages=about(file)).choices[0].finish_reason == "stop"
 
 
-def test_questions_wait_their_turn_with_the_page_s(client, served, settings) -> None:
-    file, settings.triforce_tokens_per_second = upload(client), 60.0
+def test_questions_wait_their_turn_with_the_page_s(client, served, scripted) -> None:
+    file, scripted.triforce_tokens_per_second = upload(client), 60.0
     view = TabView(document=file.removeprefix("file-"))
     wait_for(lambda: served.services.library.get(view.document).state == "ready")
     mine = served.services.ask(view, "How many ships?")
@@ -328,8 +328,8 @@ def test_questions_wait_their_turn_with_the_page_s(client, served, settings) -> 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_hanging_up_ends_the_answer(client, served, settings, stream: bool) -> None:
-    file, settings.triforce_tokens_per_second, settings.answer = upload(client), 50.0, "word " * 4000
+def test_hanging_up_ends_the_answer(client, served, scripted, stream: bool) -> None:
+    file, scripted.triforce_tokens_per_second, scripted.answer = upload(client), 50.0, "word " * 4000
     body = {"model": "builtin", "messages": about(file), "stream": stream, "max_tokens": 4000}
     with httpx.Client(timeout=30.0) as http:
         if stream:
@@ -344,9 +344,9 @@ def test_hanging_up_ends_the_answer(client, served, settings, stream: bool) -> N
     wait_for(lambda: run.state == "stopped", 5.0)
 
 
-def test_metrics_and_health_hold_no_words(client, served, settings) -> None:
+def test_metrics_and_health_hold_no_words(client, served, scripted) -> None:
     secret = "xylophone"
-    settings.answer = f"The {secret} is hidden."
+    scripted.answer = f"The {secret} is hidden."
     client.chat.completions.create(model="builtin", messages=about(upload(client), f"Where is the {secret}?"))
     text = httpx.get(served.url + "metrics")
     assert text.headers["content-type"].startswith("text/plain; version=0.0.4") and secret not in text.text

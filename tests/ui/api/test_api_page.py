@@ -14,7 +14,7 @@ from triforce_core import EngineScript
 from ui.server import access
 from ui.server.routes import own_routes
 from ui.state.arguments import parse
-from ui.words import command_line as command_line_words
+from ui.words import command_line as cli_words
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -27,7 +27,7 @@ def test_every_route_flag_and_variable_exists() -> None:
     for path in re.findall(r"`(?:GET|POST) (/\S+?)`", PAGE):
         assert path.replace("/ID", "/{file}") in paths, path
     for flag in set(re.findall(r"--[a-z][a-z-]+", PAGE)):
-        assert flag.removeprefix("--").replace("-", "_") in command_line_words.FLAGS, flag
+        assert flag.removeprefix("--").replace("-", "_") in cli_words.FLAGS, flag
     assert access.KEY_VARIABLE in PAGE and str(access.SHORTEST_KEY) in PAGE
 
 

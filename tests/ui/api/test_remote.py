@@ -19,12 +19,14 @@ from tests.remote.small_server import SmallServer
 from triforce_core import EngineConfig, RemoteEngine, TriForceError
 from ui.api.models import Models
 from ui.api.problems import Problem
-from ui.panels import chat, side
 from ui.panels.layout import _bar
 from ui.state import folders
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 from ui.view import charts
+from ui.view import document_strip as document_strip_view
+from ui.view import engine_status as engine_status_view
+from ui.view import welcome as welcome_view
 from ui.words import engine as engine_words
 from ui.words import figures as figure_words
 from ui.words import strip as strip_words
@@ -96,9 +98,10 @@ def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_pa
     assert figure_words.SPECULATION_REMOTE in card and figure_words.NOT_REPORTED in card
     assert figure_words.PER_PASS_SHORT not in line and figure_words.SPECULATION_OFF not in card + line
     document = remote.library.document(view.document)
-    drawn = side.strip_section(document, (), (), first_page=1, selected=None, read=((1, 3),), reported=False)
+    drawn = document_strip_view.strip_section(document, (), (), first_page=1, selected=None, read=((1, 3),),
+                                              reported=False)
     assert strip_words.STRIP_REMOTE in drawn
-    engine = side.engine_section("ready", remote.queue.model, None, "", None, 0, False)
+    engine = engine_status_view.engine_section("ready", remote.queue.model, None, "", None, 0, False)
     assert "leave this machine" in engine and "0 B" not in engine and engine_words.DRAFT not in engine
     with pytest.raises(TriForceError, match="race"):
         remote.race(view, "How many?")
@@ -106,7 +109,7 @@ def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_pa
 
 def test_the_page_says_where_text_goes(remote: Services, elsewhere: str) -> None:
     assert elsewhere in _bar(remote.sends_to) and elsewhere not in _bar("")
-    assert "leaves this machine" not in chat.welcome(None, remote.sends_to)
+    assert "leaves this machine" not in welcome_view.welcome(None, remote.sends_to)
 
 
 def test_the_api_calls_the_model_what_the_server_calls_it(tmp_path: Path) -> None:

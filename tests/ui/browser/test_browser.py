@@ -48,9 +48,9 @@ def test_upload_ask_stream_and_look_at_a_page(served, tab) -> None:
     tab.wait_for_selector("#page .tf-page-text:has-text('Ness 5')")
 
 
-def test_stop_keeps_what_was_written(served, tab, watchable_script) -> None:
+def test_stop_keeps_what_was_written(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.triforce_tokens_per_second = 25
+    scripted.triforce_tokens_per_second = 25
     ask(tab, "How many ships?")
     tab.wait_for_function("(document.querySelector('#live .tf-streaming')?.innerText ?? '').split(' ').length > 3")
     tab.keyboard.press("Escape")
@@ -59,9 +59,9 @@ def test_stop_keeps_what_was_written(served, tab, watchable_script) -> None:
     tab.wait_for_selector("#stop", state="hidden")
 
 
-def test_reload_and_second_tab_join_the_answer(served, tab, watchable_script) -> None:
+def test_reload_and_second_tab_join_the_answer(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.triforce_tokens_per_second = 8  # the tabs must find it still going
+    scripted.triforce_tokens_per_second = 8  # the tabs must find it still going
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-streaming")
     tab.reload()
@@ -76,7 +76,7 @@ def test_reload_and_second_tab_join_the_answer(served, tab, watchable_script) ->
         page.wait_for_selector(f"#transcript:has-text('{chat_words.STOPPED}')", timeout=2000)
 
 
-def test_closing_the_tab_stops_nothing(served, tab, watchable_script) -> None:
+def test_closing_the_tab_stops_nothing(served, tab, scripted) -> None:
     upload(served, tab)
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-streaming")
@@ -199,9 +199,9 @@ def test_settings(served, tab) -> None:
     wait_for(lambda: served.services.settings.gamma1 == "auto")
 
 
-def test_the_engine_dies_and_the_page_goes_on(served, tab, watchable_script) -> None:
+def test_the_engine_dies_and_the_page_goes_on(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.fault, watchable_script.fault_after = "crash", 15
+    scripted.fault, scripted.fault_after = "crash", 15
     ask(tab, "How many ships?")
     tab.wait_for_selector(f"#transcript .tf-card-error:has-text('{chat_words.ANSWER_BROKE_OFF}')")
     assert len(tab.inner_text("#transcript .tf-prose")) > 30

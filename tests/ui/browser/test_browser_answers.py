@@ -16,9 +16,9 @@ from ui.words import page as page_words
 pytestmark = pytest.mark.browser
 
 
-def test_quotations_are_checked_and_open_their_page(served, tab, watchable_script) -> None:
+def test_quotations_are_checked_and_open_their_page(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.answer = ('It says "keeper of Ness 3 counted 302 ships" and also "the keeper of Ness 3 slept all night". '
+    scripted.answer = ('It says "keeper of Ness 3 counted 302 ships" and also "the keeper of Ness 3 slept all night". '
                     "> nothing\n\n“storm reached the northern harbour. The lighthouse keeper of Ness 5”")
     ask(tab, "How many ships?")
     answered(tab)
@@ -34,7 +34,7 @@ def test_quotations_are_checked_and_open_their_page(served, tab, watchable_scrip
     tab.wait_for_selector("#page .tf-reader", state="hidden")
 
 
-def test_half_a_surrogate_pair_can_be_asked(served, tab, watchable_script) -> None:
+def test_half_a_surrogate_pair_can_be_asked(served, tab, scripted) -> None:
     """As a keyboard of some program may leave it in the box; the page sends it as JSON."""
     upload(served, tab)
     tab.evaluate("""() => {
@@ -49,10 +49,11 @@ def test_half_a_surrogate_pair_can_be_asked(served, tab, watchable_script) -> No
     tab.wait_for_selector("#transcript .tf-question:has-text('How many \ufffd ships?')")
 
 
-def test_pages_of_quotations_are_there_while_the_answer_is_written(served, tab, watchable_script) -> None:
+def test_pages_of_quotations_are_there_while_the_answer_is_written(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.answer = "It says “keeper of Ness 3 counted 302 ships” and “Ness 4 slept all night” " + "and goes on. " * 25
-    watchable_script.triforce_tokens_per_second = 12.0
+    scripted.answer = ("It says “keeper of Ness 3 counted 302 ships” and “Ness 4 slept all night” "
+                       + "and goes on. " * 25)
+    scripted.triforce_tokens_per_second = 12.0
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-cite")
     assert tab.locator("#live .tf-cite").all_inner_texts() == ["p. 3"]
@@ -60,14 +61,14 @@ def test_pages_of_quotations_are_there_while_the_answer_is_written(served, tab, 
     tab.click("#live .tf-cite")
     tab.wait_for_selector("#page mark")
     assert tab.inner_text("#page mark") == "keeper of Ness 3 counted 302 ships"
-    watchable_script.triforce_tokens_per_second = 4000.0
+    scripted.triforce_tokens_per_second = 4000.0
     answered(tab)
     assert tab.locator("#transcript .tf-uncited").count() == 1
 
 
-def test_who_wrote_it(served, tab, watchable_script) -> None:
+def test_who_wrote_it(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.triforce_tokens_per_second = 60.0
+    scripted.triforce_tokens_per_second = 60.0
     ask(tab, "How many ships?")
     tab.click("#live [data-action=trace]")
     tab.wait_for_selector("#live .tf-tokens .tf-t")  # colours while it is written
@@ -102,7 +103,7 @@ def test_who_wrote_it(served, tab, watchable_script) -> None:
     tab.wait_for_selector("#transcript .tf-trace", state="detached")
 
 
-def test_the_history_of_answers(served, tab, watchable_script) -> None:
+def test_the_history_of_answers(served, tab, scripted) -> None:
     upload(served, tab)
     for number in (1, 2):
         ask(tab, f"Question {number}?")
@@ -113,9 +114,9 @@ def test_the_history_of_answers(served, tab, watchable_script) -> None:
     assert tab.locator("#figures .tf-chart polyline").count() >= 3  # speed, and acceptance of two tiers
 
 
-def test_a_hostile_answer_stays_in_its_place(served, tab, watchable_script) -> None:
+def test_a_hostile_answer_stays_in_its_place(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.answer = ("![x](http://evil.example/?q=1) <img src=http://evil.example/x onerror=alert(1)> "
+    scripted.answer = ("![x](http://evil.example/?q=1) <img src=http://evil.example/x onerror=alert(1)> "
                     '<div style="position:fixed;inset:0">over</div> <script>document.title="owned"</script> '
                     "[click](http://evil.example/) {{value}} ${1+1}")
     ask(tab, "What now?")
@@ -127,12 +128,12 @@ def test_a_hostile_answer_stays_in_its_place(served, tab, watchable_script) -> N
     assert "[evil.example]" in tab.locator("#transcript").text_content()
 
 
-def test_updates_do_not_slow_down_with_the_chat(served, tab, watchable_script, monkeypatch) -> None:
+def test_updates_do_not_slow_down_with_the_chat(served, tab, scripted, monkeypatch) -> None:
     """A 100-message chat streams like an empty one, and never faster than ten times a second."""
     queue = served.services.queue
     monkeypatch.setattr(queue, "model", dataclasses.replace(queue.model, mode="on-chip"))
     upload(served, tab)
-    watchable_script.answer, watchable_script.triforce_tokens_per_second = "The harbour was quiet that night. " * 12, 4000.0
+    scripted.answer, scripted.triforce_tokens_per_second = "The harbour was quiet that night. " * 12, 4000.0
     ask(tab, "Begin?")
     answered(tab)
     (talk,) = served.services.conversations.of(served.services.library.entries()[0].id)
@@ -142,7 +143,7 @@ def test_updates_do_not_slow_down_with_the_chat(served, tab, watchable_script, m
         served.services.conversations.save(row[-1].id, text="An earlier answer. " * 40, token_ids=(1,), state="done",
                                            error="", result=row[0].result)
     answered(tab, 50)
-    watchable_script.triforce_tokens_per_second = 40.0
+    scripted.triforce_tokens_per_second = 40.0
     tab.evaluate("""() => { window.seen = []; new MutationObserver(() => seen.push(performance.now())).observe(
         document.querySelector('#live'), {childList: true, subtree: true, characterData: true}); }""")
     ask(tab, "One more?")

@@ -14,7 +14,7 @@ from ui.words import conversations as conversation_words
 pytestmark = pytest.mark.browser
 
 
-def test_edit_ask_again_and_versions_by_keyboard(served, tab, watchable_script) -> None:
+def test_edit_ask_again_and_versions_by_keyboard(served, tab, scripted) -> None:
     upload(served, tab)
     ask(tab, "How many ships?")
     answered(tab)
@@ -39,10 +39,10 @@ def test_edit_ask_again_and_versions_by_keyboard(served, tab, watchable_script) 
     tab.wait_for_selector("#transcript .tf-tools:has-text('3 of 3')")
 
 
-def test_rename_search_and_find_again(served, tab, watchable_script) -> None:
+def test_rename_search_and_find_again(served, tab, scripted) -> None:
     upload(served, tab)
     mark = uuid.uuid4().hex[:10]
-    watchable_script.answer = f"The word was {mark}, and <b>nobody</b> knew it."
+    scripted.answer = f"The word was {mark}, and <b>nobody</b> knew it."
     ask(tab, "Which word?")
     answered(tab)
     tab.click("#talk-bar [data-action=rename]")
@@ -61,9 +61,9 @@ def test_rename_search_and_find_again(served, tab, watchable_script) -> None:
     tab.wait_for_selector(".tf-docs")  # the library again
 
 
-def test_exports_are_downloaded(served, tab, watchable_script) -> None:
+def test_exports_are_downloaded(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.answer = "A harbour."
+    scripted.answer = "A harbour."
     ask(tab, "Where?")
     answered(tab)
     for kind in ("md", "json", "html"):
@@ -83,7 +83,7 @@ def test_exports_are_downloaded(served, tab, watchable_script) -> None:
             page.close()
 
 
-def test_a_starter_is_asked_and_the_keys_are_told(served, tab, watchable_script) -> None:
+def test_a_starter_is_asked_and_the_keys_are_told(served, tab, scripted) -> None:
     upload(served, tab)
     first = tab.inner_text(".tf-starters button >> nth=0")
     tab.focus(".tf-starters button >> nth=0")
@@ -127,7 +127,7 @@ WORK = """() => { window.work = {updates: 0, letters: 0, nodes: 0, bytes: 0};
   } }).observe(document.querySelector('#center'), {childList: true, subtree: true, characterData: true}); }"""
 
 
-def test_streaming_costs_the_same_in_a_long_chat(served, tab, watchable_script) -> None:
+def test_streaming_costs_the_same_in_a_long_chat(served, tab, scripted) -> None:
     """Nodes per update, and bytes per letter shown, put into the page while an answer is written, and bytes that come
     from the server for it (what has not changed is compared there by the browser, however long it is): with 10 messages
     and with 100. (How many updates there are depends on the machine's load; at most ten a second.)"""
@@ -135,7 +135,7 @@ def test_streaming_costs_the_same_in_a_long_chat(served, tab, watchable_script) 
     wire, came = tab.context.new_cdp_session(tab), [0]
     wire.on("Network.dataReceived", lambda event: came.append(event["dataLength"]))
     wire.send("Network.enable")
-    watchable_script.answer, watchable_script.triforce_tokens_per_second = "The harbour was quiet. " * 60, 4000.0
+    scripted.answer, scripted.triforce_tokens_per_second = "The harbour was quiet. " * 60, 4000.0
     ask(tab, "Begin?")
     answered(tab)
     talks = served.services.conversations
@@ -148,7 +148,7 @@ def test_streaming_costs_the_same_in_a_long_chat(served, tab, watchable_script) 
             talks.begin(key, talk.id, "An earlier question?")
             talks.save(key, text="An earlier answer. " * 40, token_ids=(1,), state="done", error="", result=result)
         answered(tab, messages // 2)
-        watchable_script.triforce_tokens_per_second = 40.0
+        scripted.triforce_tokens_per_second = 40.0
         ask(tab, "One more?")
         tab.wait_for_function("document.querySelector('#live .tf-streaming')?.innerText.length > 40")
         tab.evaluate(WORK)
@@ -161,7 +161,7 @@ def test_streaming_costs_the_same_in_a_long_chat(served, tab, watchable_script) 
         work = tab.evaluate("work")
         costs[messages] = {"nodes": work["nodes"] / work["updates"], "bytes": work["bytes"] / work["letters"],
                            "wire": min(stretches)}
-        watchable_script.triforce_tokens_per_second = 4000.0
+        scripted.triforce_tokens_per_second = 4000.0
         answered(tab, messages // 2 + 1)
         talks.delete(talk.id) if messages == 100 else None
     assert costs[10]["nodes"] >= 1 and costs[10]["wire"] > 0.5

@@ -21,7 +21,7 @@ def follows(served, monkeypatch, whether: bool) -> None:
     monkeypatch.setattr(served.services.queue._engine, "_model", made)
 
 
-def test_written_by_keyboard_kept_and_heeded(served, tab, watchable_script, monkeypatch) -> None:
+def test_written_by_keyboard_kept_and_heeded(served, tab, scripted, monkeypatch) -> None:
     follows(served, monkeypatch, True)
     upload(served, tab)
     tab.focus("#talk-bar [data-action=instruct]")
@@ -48,7 +48,7 @@ def test_written_by_keyboard_kept_and_heeded(served, tab, watchable_script, monk
     tab.wait_for_selector(f"#talk-bar [aria-label='{conversation_words.INSTRUCT_SET}']", state="detached")
 
 
-def test_closed_for_a_model_that_follows_none(served, tab, watchable_script, monkeypatch) -> None:
+def test_closed_for_a_model_that_follows_none(served, tab, scripted, monkeypatch) -> None:
     follows(served, monkeypatch, False)
     upload(served, tab)
     tab.click("#talk-bar [data-action=instruct]")

@@ -57,7 +57,7 @@ def lap(tab) -> list[dict]:
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-def test_tab_goes_through_the_page_and_out_of_it(served, tab, watchable_script, width: int) -> None:
+def test_tab_goes_through_the_page_and_out_of_it(served, tab, scripted, width: int) -> None:
     upload(served, tab)
     ask(tab, "How many ships?")
     answered(tab)
@@ -72,7 +72,7 @@ def test_tab_goes_through_the_page_and_out_of_it(served, tab, watchable_script, 
     assert wanted <= names, wanted - names
 
 
-def test_the_menu_opens_closes_and_gives_the_focus_back(served, tab, watchable_script) -> None:
+def test_the_menu_opens_closes_and_gives_the_focus_back(served, tab, scripted) -> None:
     upload(served, tab)
     ask(tab, "How many ships?")
     answered(tab)
@@ -84,9 +84,9 @@ def test_the_menu_opens_closes_and_gives_the_focus_back(served, tab, watchable_s
     tab.wait_for_selector("#talk-bar .tf-menu:not([open]) summary:focus")
 
 
-def test_escape_closes_what_is_open_before_it_stops_the_answer(served, tab, watchable_script) -> None:
+def test_escape_closes_what_is_open_before_it_stops_the_answer(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.triforce_tokens_per_second = 8.0
+    scripted.triforce_tokens_per_second = 8.0
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-prose")
     for opener, box in (("#talk-bar [data-action=instruct]", "#instructing"), (".tf-keys-button", "#key-table")):

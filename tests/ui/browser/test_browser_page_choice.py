@@ -88,7 +88,7 @@ def test_chapters_by_keyboard_are_read_and_asked_about(served, tab) -> None:
     tab.wait_for_selector("#head:has-text('pages 3 to 5, 7 to 8 of 8')")
 
 
-def test_several_documents_together(served, tab, watchable_script) -> None:
+def test_several_documents_together(served, tab, scripted) -> None:
     first = open_chapters(served, tab)
     tab.keyboard.press("Escape")
     tab.wait_for_selector("#head [data-action=choose-pages]:focus")  # and gives it back
@@ -121,7 +121,8 @@ def test_several_documents_together(served, tab, watchable_script) -> None:
     tab.wait_for_selector("#pick h2", state="detached")
     assert tab.locator("#head .tf-budget-bar span").count() == 4 and "every one of 13 pages" in tab.inner_text("#head")
     assert tab.locator("#transcript .tf-question").count() == 0  # a conversation of its own
-    watchable_script.answer = f'It was "counted 201 ships before the storm" [p. {first.stem}, 2], not "counted no ships at all".'
+    scripted.answer = (f'It was "counted 201 ships before the storm" [p. {first.stem}, 2], '
+                       'not "counted no ships at all".')
     ask(tab, "How many ships?")
     answered(tab)
     chips = tab.locator("#transcript .tf-cite")
@@ -142,7 +143,7 @@ def test_several_documents_together(served, tab, watchable_script) -> None:
     tab.wait_for_selector("#transcript .tf-bubble:has-text('this one alone')")
 
 
-def test_too_much_together_says_what_to_leave_out(served, tab, watchable_script, monkeypatch) -> None:
+def test_too_much_together_says_what_to_leave_out(served, tab, scripted, monkeypatch) -> None:
     long, short = upload(served, tab, 12), upload(served, tab, 4)
     counted = served.services.queue.fits[served.services.library.entries()[0].id].tokens
     monkeypatch.setattr(served.services.queue._engine, "_model",

@@ -17,9 +17,9 @@ from ui.words import reader as reader_words
 pytestmark = pytest.mark.browser
 
 
-def test_reading_progress_and_cancel(served, tab, watchable_script) -> None:
+def test_reading_progress_and_cancel(served, tab, scripted) -> None:
     # Long enough for a page that a busy machine draws seconds late.
-    watchable_script.prefill_tokens_per_second, watchable_script.prefill_chunk, watchable_script.tokenize_seconds = 40.0, 20, 6.0
+    scripted.prefill_tokens_per_second, scripted.prefill_chunk, scripted.tokenize_seconds = 40.0, 20, 6.0
     upload(served, tab, words=300, wait=".tf-progress:has-text('Turning the text into tokens')")
     assert re.search(r"into tokens: [\d,]+ of about [\d,]+\s+[\d,.]+ tokens/s", tab.inner_text("#head"))
     tab.wait_for_selector("#head .tf-progress:has-text('Reading')")
@@ -28,12 +28,12 @@ def test_reading_progress_and_cancel(served, tab, watchable_script) -> None:
     assert "left" in tab.inner_text("#head")
     tab.click("[data-action=cancel-reading]")
     tab.wait_for_selector(f"#head:has-text('{head_words.READING_CANCELLED}')", timeout=2000)
-    watchable_script.prefill_tokens_per_second, watchable_script.tokenize_seconds = 1e6, 0.0
+    scripted.prefill_tokens_per_second, scripted.tokenize_seconds = 1e6, 0.0
     tab.click("#head [data-action=read]")
     tab.wait_for_selector("#head .tf-dot-ok")
 
 
-def test_too_long_is_a_choice(served, tab, watchable_script, monkeypatch) -> None:
+def test_too_long_is_a_choice(served, tab, scripted, monkeypatch) -> None:
     monkeypatch.setattr(served.services.queue._engine, "_model",
                         dataclasses.replace(served.services.queue.model, max_context=1024 + 300))
     path = write_book(served.folder, f"{uuid.uuid4().hex[:8]}.txt", 12)
@@ -79,11 +79,11 @@ def test_a_bad_file_is_a_card(served, tab) -> None:
     tab.wait_for_selector("#notice .tf-card", state="detached")
 
 
-def test_a_pdf_page_beside_the_chat(served, tab, watchable_script) -> None:
+def test_a_pdf_page_beside_the_chat(served, tab, scripted) -> None:
     path = write_pdf(served.folder, f"{uuid.uuid4().hex[:8]}.pdf")
     tab.set_input_files("#upload input[type=file]", str(path))
     tab.wait_for_selector("#head .tf-dot-ok")
-    watchable_script.answer = "“The lighthouse keeper of Ness 2 counted 201 ships before the storm”"
+    scripted.answer = "“The lighthouse keeper of Ness 2 counted 201 ships before the storm”"
     ask(tab, "How many?")
     answered(tab)
     tab.click("#transcript .tf-cite")

@@ -12,10 +12,10 @@ from little_books import wait_for, write_book
 
 from triforce_core import SavedReadings
 from triforce_core.kv_cache.saved import ReadingKey
-from ui.panels import library
 from ui.state.services import Services
 from ui.state.snapshots import Snapshots, SnapshotSpace
 from ui.state.tab_view import TabView
+from ui.view import library as library_view
 from ui.words import library as library_words
 
 
@@ -65,11 +65,11 @@ def test_sizes_follow_the_folder(tmp_path: Path) -> None:
 
 def test_about_says_all_there_is() -> None:
     entry = replace(ENTRY, name="a.txt", words=12_345, read_with="Small", opened_at=time.time(), readings=("x",))
-    html = library.about(entry, 41_000_000, "Small", time.time())
+    html = library_view.about(entry, 41_000_000, "Small", time.time())
     for text in ("12,345", "4,213", "Small", "41.0 MB", library_words.FORGET, "a.txt"):
         assert text in html
-    other = library.about(entry, 0, "Large", time.time())
+    other = library_view.about(entry, 0, "Large", time.time())
     assert library_words.OTHER_MODEL.format(model="Small") in other and library_words.FORGET not in other
-    assert library.day(time.time() - 86_400, time.time()) == library_words.YESTERDAY
-    assert "<img" not in library.about(ENTRY, 1, "", 2.0) + library.cover(ENTRY)
-    assert "1.0 GB of 20.0 GB" in library.room_line(SnapshotSpace(10**9, 2 * 10**10, 5 * 10**10))
+    assert library_view.day(time.time() - 86_400, time.time()) == library_words.YESTERDAY
+    assert "<img" not in library_view.about(ENTRY, 1, "", 2.0) + library_view.cover(ENTRY)
+    assert "1.0 GB of 20.0 GB" in library_view.room_line(SnapshotSpace(10**9, 2 * 10**10, 5 * 10**10))

@@ -22,13 +22,13 @@ from triforce_core import (
     ModelOffer,
     TriForceError,
 )
-from ui.panels import models as panel
 from ui.server import lifecycle
 from ui.state import folders
 from ui.state.arguments import Arguments
 from ui.state.models import FETCH, LOOK, OFFER, Models
 from ui.state.services import Services
 from ui.state.tab_view import TabView
+from ui.view import models as models_view
 from ui.words import models as model_words
 
 GIB = 2**30
@@ -110,12 +110,12 @@ def test_offer_then_fetch_then_a_new_look(models: Models, errands: Errands) -> N
     wait_for(idle(models))
     assert models.offer == THE_OFFER and [errand for errand, _ in errands.sent] == [OFFER]
     assert errands.sent[0][1].allow_download and errands.sent[0][1].model == "some/big"
-    html = panel.board(models, "builtin", None, "")
+    html = models_view.board(models, "builtin", None, "")
     assert "16.0 GB" in html and "4.0 GB" in html and "llama3" in html and 'data-action="fetch-model"' in html
     errands.hold.clear()
     models.fetch()
     wait_for(lambda: models.progress is not None)
-    html = panel.board(models, "builtin", None, "")
+    html = models_view.board(models, "builtin", None, "")
     assert "model.safetensors: 1.0 GB" in html and 'data-action="cancel-models"' in html
     models.cancel()
     assert not models.errand and models.offer == THE_OFFER and errands.closed >= 1
@@ -129,7 +129,7 @@ def test_what_went_wrong_is_said(models: Models, errands: Errands) -> None:
     errands.says[OFFER] = [ModelNotFoundError("no/such could not be looked up", remedy="Check the name.")]
     models.ask_hub("no/such")
     wait_for(idle(models))
-    html = panel.board(models, "builtin", None, "")
+    html = models_view.board(models, "builtin", None, "")
     assert "no/such could not be looked up. Check the name." in html and 'role="alert"' in html
 
 
@@ -144,23 +144,23 @@ def test_one_errand_at_a_time(models: Models, errands: Errands) -> None:
 
 
 def test_each_model_says_what_it_takes_and_what_drafts() -> None:
-    html = panel.entry(BIG, loaded=False)
+    html = models_view.entry(BIG, loaded=False)
     for words in ("8.0 billion weights", "131,072 tokens", "weights 15.0 GiB", "keys and values 4.0 GiB",
                   "of 80.0 GiB free",
                   'data-draft="/m/small"', 'data-draft="none"', "another vocabulary"):
         assert words in html, words
     assert 'data-draft="/m/odd"' not in html
-    refused = panel.entry(HUGE, loaded=False)
+    refused = models_view.entry(HUGE, loaded=False)
     assert "need 99.0 GiB" in refused and "9,000 tokens of context would fit" in refused
     assert 'data-action="use-model"' not in refused, "what cannot run cannot be loaded"
-    builtin = panel.entry(BUILTIN, loaded=True)
+    builtin = models_view.entry(BUILTIN, loaded=True)
     assert model_words.NOW in builtin and "cannot summarise" in builtin and 'data-draft="auto"' in builtin
 
 
 def test_names_from_disk_are_not_live(models: Models) -> None:
     models.found = (HOSTILE, replace(BIG, name=EVIL, model=EVIL, drafts=HOSTILE.drafts))
     models.offer = replace(THE_OFFER, repo=EVIL, licence=EVIL)
-    html = panel.board(models, EVIL, None, EVIL)
+    html = models_view.board(models, EVIL, None, EVIL)
     assert "<img" not in html and html.count("&lt;img") > 8
 
 
@@ -194,7 +194,7 @@ def test_where_no_model_of_this_machine_can_run_the_tab_says_so(engine: str, tmp
     with pytest.raises(TriForceError, match=f"--engine {engine}"):
         made.use_model("builtin", "auto")
     models.found = (BUILTIN,)
-    html = panel.board(models, "builtin", replace(INFO, name="elsewhere/large"), "", made.models_unused)
+    html = models_view.board(models, "builtin", replace(INFO, name="elsewhere/large"), "", made.models_unused)
     assert "elsewhere/large" in html and "use-model" not in html
     made.close()
 

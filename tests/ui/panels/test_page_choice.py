@@ -12,7 +12,6 @@ from hostile_words import ENTRY, EVIL
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Chapter, DocumentFit, RoundEvent, TriForceError
-from ui.panels import page_choice as choice
 from ui.state.accumulator import Accumulator
 from ui.state.context_budget import Part, answer_room
 from ui.state.database import Database
@@ -21,6 +20,7 @@ from ui.state.runs import Run
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 from ui.view import charts, context_bar
+from ui.view import page_choice as page_choice_view
 
 BOOK = replace(make_document(6), chapters=(
     Chapter(EVIL, 1, 1, 3), Chapter("Inside", 2, 2, 3), Chapter("Second", 1, 3, 5), Chapter("Last", 1, 6, 6)))
@@ -28,14 +28,14 @@ FIT = DocumentFit(600, 350, (100,) * 6)
 
 
 def test_chapters_are_listed_with_what_they_take() -> None:
-    listed = choice.listed(BOOK, FIT, "1-3")
+    listed = page_choice_view.listed(BOOK, FIT, "1-3")
     assert "<img" not in listed and "&lt;img" in listed and 'data-chosen="1-3"' in listed
     assert re.findall(r'data-first="(\d)" data-last="(\d)" data-level="(\d)"', listed) == [
         ("1", "3", "1"), ("2", "3", "2"), ("3", "5", "1"), ("6", "6", "1")]
     assert re.findall(r"(\d+) tokens", listed) == ["300", "200", "300", "100"]
     words = [len(page.text.split()) for page in BOOK.pages]
-    assert f"{sum(words[:3])} words" in choice.listed(BOOK, None, "")
-    assert choice.listed(make_document(), FIT, "") == ""
+    assert f"{sum(words[:3])} words" in page_choice_view.listed(BOOK, None, "")
+    assert page_choice_view.listed(make_document(), FIT, "") == ""
 
 
 def test_the_bar_adds_up() -> None:

@@ -12,7 +12,7 @@ from engine.tiny import write_model
 
 from tests.device.test_memory_plan import CONTEXT, GIB, H200, PAPER
 from triforce_core import ModelInfo
-from triforce_core.device.memory_plan import SnapshotSpace, make_plan
+from triforce_core.device.memory_plan import Room, make_plan
 from ui.server import preflight
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +24,7 @@ def lines(plan) -> list[str]:
 
 
 def test_a_24_gib_card() -> None:
-    shown = lines(make_plan(PAPER, SnapshotSpace(120 * GIB, 139 * GIB, 24 * GIB), CONTEXT, ["on-chip", "offload"]))
+    shown = lines(make_plan(PAPER, Room(120 * GIB, 139 * GIB, 24 * GIB), CONTEXT, ["on-chip", "offload"]))
     assert "Context 131,072 tokens fit, of 131,072 that the model can" in shown
     assert "all on the GPU 16,285, with keys and values in host memory 131,072" in shown
     assert "Plan for 124,928 tokens" in shown

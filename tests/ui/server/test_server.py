@@ -269,7 +269,7 @@ def test_host_name(host: str, name: str) -> None:
 def test_off_loopback_our_addresses_are_allowed_and_names_of_others_not() -> None:
     assert socket.gethostname().lower() in allowed_hosts("0.0.0.0")
     assert "evil.example" not in allowed_hosts("0.0.0.0")
-    assert "queue.lan" in allowed_hosts("0.0.0.0", ("queue.lan",))
+    assert "desk.lan" in allowed_hosts("0.0.0.0", ("desk.lan",))
 
 
 def test_auth_file(tmp_path: Path) -> None:

@@ -11,12 +11,16 @@ from page_client import client
 
 from triforce_core import EngineConfig, TriForceError
 from ui.panels import document_head as head
-from ui.panels import library, side, together
+from ui.panels import together
 from ui.state.collection import Weighing
 from ui.state.context_budget import Part
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 from ui.view import citations
+from ui.view import document_head as head_view
+from ui.view import document_strip as document_strip_view
+from ui.view import library as library_view
+from ui.view import together as together_view
 from ui.view.export import exported
 from ui.words import page_choice as choice_words
 from ui.words import together as together_words
@@ -94,7 +98,8 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     wait_for(lambda: services.conversations.answer(run.id).state == "done")  # kept a moment after it ended
     shares = services.conversations.answers(view.conversation)[0].result["page_shares"]
     assert len(shares) == 9
-    html = citations.Citations(services.finders).render(script.answer, services.library.document(view.document), view.document)
+    html = citations.Citations(services.finders).render(script.answer, services.library.document(view.document),
+                                                        view.document)
     chips = [part.split(">")[1].split("<")[0] for part in html.split('class="tf-cite"')[1:]]
     assert chips == ["p. Lighthouse, 2", "p. Harbour letters, 2"] and 'data-page="7"' in html
     *_, content = exported(services, view.conversation, "md")
@@ -115,9 +120,9 @@ def test_weighing_says_what_to_leave_out(services: Services, two) -> None:
     parts = tuple(Part(name, tokens) for name, tokens in (("A", 500), ("B", 300), ("C", 100)))
     over = Weighing(parts, 650, 50)
     assert over.over == 250 and [part.title for part in over.enough] == ["B", "A"]
-    assert "Without “B” it would fit." in together.verdict(over)
-    assert together_words.DROP_MORE in together.verdict(Weighing(parts, 300, 0))
-    assert "tf-good" in together.verdict(Weighing(parts, 900, 0)) and not Weighing(parts, 900, 0).enough
+    assert "Without “B” it would fit." in together_view.verdict(over)
+    assert together_words.DROP_MORE in together_view.verdict(Weighing(parts, 300, 0))
+    assert "tf-good" in together_view.verdict(Weighing(parts, 900, 0)) and not Weighing(parts, 900, 0).enough
 
 
 def test_weighing_looks_at_each_document_a_few_times(services: Services, two, monkeypatch) -> None:
@@ -145,7 +150,7 @@ def test_what_fits_is_what_was_counted_last(services: Services, two, tmp_path) -
 
 def test_nothing_is_too_much_before_a_model_is_loaded(services: Services, two, monkeypatch) -> None:
     monkeypatch.setattr(services.queue, "model", None)
-    drawn = together.chosen(services.collection.weigh(two))
+    drawn = together_view.chosen(services.collection.weigh(two))
     assert together_words.ROOM_UNKNOWN in drawn and "tf-bad" not in drawn and "tf-budget" not in drawn
 
 
@@ -188,7 +193,8 @@ def test_a_part_that_reads_otherwise_changes_them_too(services: Services, two) -
     services.library.store(two[0], make_document(2, "Harbour letters"))
     now = services.library.get(whole.id)
     assert now.pages == 6 and now.chosen == "" and len(services.library.document(whole.id).pages) == 6
-    assert services.collection.of(now) is None and services.collection.fit(now) is None  # what was counted is of other pages
+    # what was counted is of other pages
+    assert services.collection.of(now) is None and services.collection.fit(now) is None
     services.read(whole.id)
     wait_for(lambda: services.collection.fit(now) is not None)
     (services.folders.library / two[0] / "document.json").unlink()
@@ -200,19 +206,20 @@ def test_a_part_that_reads_otherwise_changes_them_too(services: Services, two) -
 def test_what_is_drawn_of_them(services: Services, two) -> None:
     view = read_together(services, two)
     entry = services.library.get(view.document)
-    drawn = head.head(entry, "ready", weighing=services.collection.of(entry))
+    drawn = head_view.head(entry, "ready", weighing=services.collection.of(entry))
     assert drawn.count("tf-part-1") == drawn.count("tf-part-2") == 2 and choice_words.ROOM in drawn
-    card = library.document_item(entry, "ready", True)
+    card = library_view.document_item(entry, "ready", True)
     assert "2 documents" in card and "tf-part-2" in card and "picture" not in card
-    told = library.about(entry, 0, "", 1.0, services.library.parts(entry))
+    told = library_view.about(entry, 0, "", 1.0, services.library.parts(entry))
     assert "Lighthouse" in told and together_words.CONSISTS in told
-    strip = side.strip_section(services.library.document(entry.id), (), (), first_page=1, selected=None, read=((1, 9),),
+    strip = document_strip_view.strip_section(services.library.document(entry.id), (), (), first_page=1, selected=None,
+                                              read=((1, 9),),
                                parts=[5, 4])
     assert strip.count("tf-part-1") == 5 and strip.count("tf-part-2") == 4
-    picks = together.listed(together.pickable(services), two, services.collection.weigh(
+    picks = together_view.listed(together.pickable(services), two, services.collection.weigh(
         [entry.id for entry in together.pickable(services)]))
     assert picks.count("checkbox") == picks.count("checked") == 2
-    assert "disabled" in together.chosen(services.collection.weigh(two[:1]))
+    assert "disabled" in together_view.chosen(services.collection.weigh(two[:1]))
 
 
 def test_an_answer_names_pages_of_several_words() -> None:

@@ -109,7 +109,8 @@ def test_one_file_holds_nobody_else(extracting: Extracting) -> None:
     for _ in others:
         assert extracting.reader.begun.acquire(timeout=10)
         assert len(extracting.reader.calls) <= READERS
-        extracting.reader.end(next(call for call in extracting.reader.calls if "0" not in call.words and not call.outcome))
+        extracting.reader.end(next(call for call in extracting.reader.calls
+                                   if "0" not in call.words and not call.outcome))
     wait_for(lambda: all(extracting.state(entry) == "ready" for entry in others))
     assert list(extracting.extractor.extractions) == [slow.id]
 
@@ -179,7 +180,8 @@ def test_what_somebody_opened_goes_first(extracting: Extracting) -> None:
     extracting.extractor.extract(sooner.id, then_read=True)
     extracting.reader.end(extracting.reader.calls[0])
     assert extracting.reader.begun.acquire(timeout=10)
-    assert extracting.extractor.extractions[sooner.id].started and not extracting.extractor.extractions[later.id].started
+    under_way = extracting.extractor.extractions
+    assert under_way[sooner.id].started and not under_way[later.id].started
 
 
 def test_closing_leaves_it_for_the_next_start(extracting: Extracting) -> None:
@@ -187,7 +189,8 @@ def test_closing_leaves_it_for_the_next_start(extracting: Extracting) -> None:
     assert extracting.reader.begun.acquire(timeout=10)
     extracting.extractor.close()
     assert extracting.state(entry) == "extracting" and not extracting.reader.calls
-    assert Library(Database(extracting.folder / "db.sqlite"), extracting.folder / "library").get(entry.id).state == "new"
+    assert Library(Database(extracting.folder / "db.sqlite"),
+                   extracting.folder / "library").get(entry.id).state == "new"
 
 
 def test_the_same_file_twice_at_once(extracting: Extracting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,4 +265,5 @@ def test_a_random_walk_leaves_nothing_stuck(tmp_path: Path, seed: int) -> None:
             assert document is not None and document.title == Path(entry.name).stem
             assert document.pages[0].text == f"Words of file {entry.name[0]}."
             assert entry.id not in waited or entry.id in extracting.opened[waited[entry.id]:]
-    assert {path.name for path in (tmp_path / "library").iterdir()} == {entry.id for entry in extracting.library.entries()}
+    assert {path.name for path in (tmp_path / "library").iterdir()} == {entry.id
+                                                                        for entry in extracting.library.entries()}

@@ -8,10 +8,10 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page
-from ui.panels import library as panel
 from ui.state import languages
 from ui.state.library import Library
 from ui.state.services import Services
+from ui.view import library as library_view
 from ui.view.languages import in_words
 
 TEXTS = {
@@ -66,7 +66,7 @@ def test_the_card_and_the_library_keep_it(services: Services, tmp_path: Path) ->
     services.library.store(entry.id, book(TEXTS["de"], "en"))
     again = Library(services.database, services.folders.library)
     assert again.document(entry.id).language == "en" and again.get(entry.id).language == "en~de"
-    html = panel.about(again.get(entry.id), 0, "", 0.0)
+    html = library_view.about(again.get(entry.id), 0, "", 0.0)
     assert "<dt>Language</dt><dd>English, says the file; by its words probably German</dd>" in html
     services.library.store(entry.id, make_document(1, words=10))
-    assert "Language" not in panel.about(services.library.get(entry.id), 0, "", 0.0)
+    assert "Language" not in library_view.about(services.library.get(entry.id), 0, "", 0.0)

@@ -35,7 +35,8 @@ def test_rates_run_from_the_end_of_the_question_also_while_an_answer_is_written(
     """What drafting needs before the first round is in them, as in the figures at the end."""
     accumulator = folded(RoundEvent(0, (1, 2), ("draft", "bonus"), (), elapsed=3.0, decoding=1.0),
                   RoundEvent(1, (3, 4), ("draft", "bonus"), (), elapsed=4.0, decoding=2.0))
-    assert accumulator.figures().tokens_per_second == pytest.approx(2.0) and accumulator.figures().time_to_first_token == 3.0
+    figures = accumulator.figures()
+    assert figures.tokens_per_second == pytest.approx(2.0) and figures.time_to_first_token == 3.0
 
 
 def test_rates_leave_the_first_round_out() -> None:
@@ -50,12 +51,14 @@ def test_rates_leave_the_first_round_out() -> None:
 
 
 def test_the_link_s_rate_leaves_the_first_round_out_too() -> None:
-    accumulator = folded(*(RoundEvent(i, (1,), ("bonus",), (), elapsed=1.0 + 2 * i, streamed_bytes=6000) for i in range(3)))
+    accumulator = folded(*(RoundEvent(i, (1,), ("bonus",), (), elapsed=1.0 + 2 * i, streamed_bytes=6000)
+                           for i in range(3)))
     assert accumulator.figures().streamed_bytes_per_second == 3000.0
 
 
 def test_shares_are_the_mean_over_the_rounds_that_measured() -> None:
-    accumulator = folded(RoundEvent(0, (1,), ("bonus",), (), page_shares=(1.0, 0.0)), RoundEvent(1, (1,), ("bonus",), ()),
+    accumulator = folded(RoundEvent(0, (1,), ("bonus",), (), page_shares=(1.0, 0.0)),
+                         RoundEvent(1, (1,), ("bonus",), ()),
                   RoundEvent(2, (1,), ("bonus",), (), page_shares=(0.5, 0.5)))
     assert accumulator.page_shares() == (0.75, 0.25)
 

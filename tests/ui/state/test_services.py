@@ -46,7 +46,8 @@ def test_ask_and_keep(services: Services, tmp_path: Path) -> None:
     assert len(answer.result["page_shares"]) == 6
     second = services.ask(view, "And then?")
     finish(second)
-    assert second.accumulator.figures().reused_tokens > run.accumulator.figures().reused_tokens  # the first turn is in the history
+    # the first turn is in the history
+    assert second.accumulator.figures().reused_tokens > run.accumulator.figures().reused_tokens
 
 
 def test_stop_keeps_the_partial_answer(services: Services, tmp_path: Path, script: EngineScript) -> None:

@@ -40,9 +40,9 @@ def test_auto_or_a_number(value: object, kept: object) -> None:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    settings = Settings(temperature=0.6, gamma2=12, seed=7, mode="cpu", dtype="float32")
-    settings.save(tmp_path / "s.json", settings)
-    assert settings.load(tmp_path / "s.json") == settings
+    chosen = Settings(temperature=0.6, gamma2=12, seed=7, mode="cpu", dtype="float32")
+    settings.save(tmp_path / "s.json", chosen)
+    assert settings.load(tmp_path / "s.json") == chosen
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"gamma1": "lots"}', '{"unknown": 1, "temperature": -3}'])

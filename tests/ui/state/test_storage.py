@@ -21,6 +21,7 @@ from triforce_core import EngineConfig, EngineScript, NotEnoughDiskError, Script
 from triforce_core import __main__ as command
 from ui.panels import document_head as head
 from ui.panels import layout
+from ui.panels.events import safely
 from ui.state import folders as places
 from ui.state.conversations import Answer
 from ui.state.database import Database

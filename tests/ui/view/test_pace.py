@@ -62,9 +62,9 @@ def test_a_page_at_rest_asks_for_nothing(tab) -> None:
 
 
 @pytest.mark.browser
-def test_an_answer_moves_nothing_but_its_words(served, tab, watchable_script) -> None:
+def test_an_answer_moves_nothing_but_its_words(served, tab, scripted) -> None:
     upload(served, tab)
-    watchable_script.triforce_tokens_per_second = 25
+    scripted.triforce_tokens_per_second = 25
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-streaming")
     tab.wait_for_timeout(600)

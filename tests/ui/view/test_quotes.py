@@ -195,7 +195,8 @@ def test_places_that_decoding_told_are_taken_and_not_looked_up(monkeypatch: pyte
 
 def test_what_decoding_did_not_tell_is_looked_up() -> None:
     pages, answer = document("Nothing.", KEEPER), f"“{KEEPER}” and “no keeper counted any ship”"
-    assert Citations(QuoteFinders()).render(answer, pages, "key", [told(answer, (2, 0, len(KEEPER)))]).count("not in the doc") == 1
+    assert Citations(QuoteFinders()).render(answer, pages, "key",
+                                            [told(answer, (2, 0, len(KEEPER)))]).count("not in the doc") == 1
     looked_up = Citations(QuoteFinders()).render(answer, pages, "key")
     assert 'data-spot="2:0-' in looked_up
     for stale in ((1, 0, 8), (2, 1, len(KEEPER)), (3, 0, 5), (2, 4, 4)):  # the page says something else there
@@ -207,14 +208,16 @@ def test_what_decoding_did_not_tell_is_looked_up() -> None:
 def test_markdown_in_quoted_words_does_not_hide_where_they_stand() -> None:
     page = "He wrote *never* on a_wall_of stone."
     answer = f"“{page}”"
-    assert 'data-spot="1:0-36"' in Citations(QuoteFinders()).render(answer, document(page), "k", [told(answer, (1, 0, len(page)))])
+    assert 'data-spot="1:0-36"' in Citations(QuoteFinders()).render(answer, document(page), "k",
+                                                                    [told(answer, (1, 0, len(page)))])
 
 
 def test_words_that_stand_for_two_quotations_are_looked_up() -> None:
     """"Go!" and "Go." are told apart by their marks alone, which Markdown and typography may change."""
     pages, answer = document("Go now, keeper! Go now, keeper."), "“Go now, keeper!” “Go now, keeper.”"
     quotes = [told(answer, (1, 0, 15), of="Go now, keeper!"), told(answer, (1, 16, 31), of="Go now, keeper.")]
-    assert Citations(QuoteFinders()).render(answer, pages, "key", quotes) == Citations(QuoteFinders()).render(answer, pages, "key")
+    assert Citations(QuoteFinders()).render(answer, pages, "key",
+                                            quotes) == Citations(QuoteFinders()).render(answer, pages, "key")
 
 
 def test_a_spot_travels_with_the_click_and_nothing_else_does() -> None:

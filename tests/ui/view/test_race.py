@@ -7,11 +7,11 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from triforce_core import ConfigError, ModelInfo, RoundEvent
-from ui.panels import race as panel
 from ui.state import race
 from ui.state.accumulator import Accumulator
 from ui.state.runs import Run
 from ui.state.settings import Settings
+from ui.view import race as race_view
 from ui.view import race_picture
 from ui.words import race as race_words
 
@@ -59,23 +59,23 @@ def test_every_lane_is_compared_with_the_first() -> None:
     assert all(lane["same"] for lane in outcome["lanes"]) and outcome["same"]
     lines = race_picture.summary(outcome)
     assert "2.0" in lines[0] and race_words.SAME in lines[0] and "4.00 tokens per full pass" in lines[0]
-    html = panel.replay(outcome, "Q?", key="k", fresh=False)
+    html = race_view.replay(outcome, "Q?", key="k", fresh=False)
     assert html.count("<section") == 3 and "Odd &lt;lane&gt;" in html and "<lane>" not in html
 
 
 def test_a_lost_race_says_where_the_time_went() -> None:
     text = "one two three four " * 5
     outcome = race.compare([lane(text, 1.0), lane(text, 2.0, 2, verify=25.0, rest=60.0)], MODEL)
-    why = panel.costs(outcome)
+    why = race_view.costs(outcome)
     assert "60 ms of drafting" in why and "25 ms of full pass" in why and "50 ms a token" in why and "1.7 tokens" in why
-    assert why in panel.verdict(outcome)
+    assert why in race_view.verdict(outcome)
 
 
 def test_races_that_were_kept_before_there_were_three_are_still_shown() -> None:
     outcome = three()
     kept = [{key: lane[key] for key in ("text", "marks", "figures")} for lane in outcome["lanes"][:2]]
     old = outcome | {"lanes": kept}
-    html = panel.replay(old, "Q?", key="k", fresh=False)
+    html = race_view.replay(old, "Q?", key="k", fresh=False)
     assert all(name in html for name in race_words.LANES) and html.count("<section") == 2
 
 
@@ -97,5 +97,5 @@ def test_the_picture_is_one_file_with_everything_in_it(animated: bool) -> None:
 
 
 def test_a_race_under_way_names_its_lanes() -> None:
-    html = panel.recording(Run("d", "Q?", race=True, lanes=race.lanes(Settings(), "gamma2=3")))
+    html = race_view.recording(Run("d", "Q?", race=True, lanes=race.lanes(Settings(), "gamma2=3")))
     assert html.count("<section") == 3 and "gamma2=3" in html

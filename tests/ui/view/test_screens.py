@@ -17,17 +17,19 @@ from triforce_core import (
     Page,
     PrefillProgress,
 )
-from ui.panels import document_head as head
-from ui.panels import library, side
-from ui.panels import page_choice as choice
-from ui.panels import race as race_panel
 from ui.state import race
 from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
 from ui.state.jobs import Prefill
 from ui.state.runs import Run
 from ui.view import charts, transcript
+from ui.view import document_head as head_view
+from ui.view import document_strip as document_strip_view
+from ui.view import engine_status as engine_status_view
+from ui.view import library as library_view
 from ui.view import number_format as figures
+from ui.view import page_choice as page_choice_view
+from ui.view import race as race_view
 from ui.view.passages import Passage, passages
 from ui.words import document_head as head_words
 from ui.words import engine as engine_words
@@ -61,10 +63,10 @@ def test_nothing_from_outside_is_live() -> None:
     run.accumulator.text = EVIL
     screens = [
         transcript.answer(answer), transcript.live(run, False, transcript.writing(run)),
-        head.head(ENTRY, "ready"), head.head(ENTRY, "failed"),
-        library.listing([(ENTRY, "ready")], ENTRY.id, [], None),
-        side.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=((1, 6),)),
-        race_panel.recording(run), charts.figures_card(replace(FIGURES, why=EVIL), "x"),
+        head_view.head(ENTRY, "ready"), head_view.head(ENTRY, "failed"),
+        library_view.listing([(ENTRY, "ready")], ENTRY.id, [], None),
+        document_strip_view.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=((1, 6),)),
+        race_view.recording(run), charts.figures_card(replace(FIGURES, why=EVIL), "x"),
     ]
     for html in screens:
         assert "<img" not in html
@@ -134,80 +136,83 @@ def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
 
 def test_reading_says_tokens_rate_and_time_left() -> None:
     prefill = Prefill("d", "read", PrefillProgress(12_000, 31_204, 740.2, 26.0))
-    html = head.head(ENTRY, "read", prefill=reading)
+    html = head_view.head(ENTRY, "read", prefill=prefill)
     for text in ("12,000", "31,204", "740 tokens/s", "26 s left", head_words.CANCEL):
         assert text in html
     prefill.cancelled.set()
-    assert head_words.CANCELLING in head.head(ENTRY, "read", prefill=reading)
+    assert head_words.CANCELLING in head_view.head(ENTRY, "read", prefill=prefill)
 
 
 def test_turning_text_into_tokens_is_a_stage_of_its_own() -> None:
     prefill = Prefill("d", "tokenize", PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"))
-    line, fraction, figures = head.prefill_line(prefill, None)
+    line, fraction, figures = head_view.prefill_line(prefill, None)
     assert (line, fraction) == ("Turning the text into tokens: 8,000 of about 32,000", 0.25)
     assert "tokens/s" in figures and "1.5 s left" in figures and library_words.PHASES["tokenize"]
 
 
 def test_preparing_the_engine_says_how_far_and_how_long() -> None:
-    line, fraction, figures = head.prefill_line(
+    line, fraction, figures = head_view.prefill_line(
         Prefill("d", "warm-up", PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up")), None)
     assert (line, fraction, figures) == (head_words.READING_WARM, 0.25, "4.0 s left")
     start = Prefill("d", "warm-up", PrefillProgress(0, 31_204, 0.0, None, "warm-up"))
-    assert head.prefill_line(start, None) == (head_words.READING_WARM, 0.0, "")
+    assert head_view.prefill_line(start, None) == (head_words.READING_WARM, 0.0, "")
     assert library_words.PHASES["warm-up"]
 
 
 def test_measuring_the_machine_says_how_far_and_how_long() -> None:
     measuring = Prefill("d", "tune", PrefillProgress(40, 100, 10.0, 6.0, "tune"))
-    assert head.prefill_line(measuring, None) == (head_words.READING_TUNE, 0.4, "6.0 s left")
+    assert head_view.prefill_line(measuring, None) == (head_words.READING_TUNE, 0.4, "6.0 s left")
     assert library_words.PHASES["tune"]
 
 
 def test_the_engine_panel_says_how_it_drafts() -> None:
     model = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1, drafting="measured long ago")
     status = EngineStatus("idle", model, 1, 1, 0, None, facts=EngineFacts("cpu", "why", 1, 2, drafting="10 at a time"))
-    assert "<dt>Drafts</dt><dd>10 at a time</dd>" in side.engine_section("ready", model, None, "", status, 0, False)
-    assert "<dt>Drafts</dt><dd>measured long ago</dd>" in side.engine_section("ready", model, None, "", None, 0, False)
+    assert "<dt>Drafts</dt><dd>10 at a time</dd>" in engine_status_view.engine_section("ready", model, None, "", status,
+                                                                                       0, False)
+    assert "<dt>Drafts</dt><dd>measured long ago</dd>" in engine_status_view.engine_section("ready", model, None, "",
+                                                                                            None, 0, False)
     silent = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1)
-    assert "Drafts" not in side.engine_section("ready", silent, None, "", None, 0, False)
+    assert "Drafts" not in engine_status_view.engine_section("ready", silent, None, "", None, 0, False)
 
 
 def test_reopened_says_both_times() -> None:
     opened = DocumentOpened("d", 4213, (), 0.8, 41.0, True, 32_768)
-    assert "read in 41 s, reopened in 0.8 s" in head.in_context(ENTRY, opened)
-    assert "pages 2 to 4 of 6" in head.in_context(replace(ENTRY, chosen="2-4"), opened)
-    assert "pages 1, 3 to 4 of 6" in head.in_context(replace(ENTRY, chosen="1, 3-4"), opened)
+    assert "read in 41 s, reopened in 0.8 s" in head_view.in_context(ENTRY, opened)
+    assert "pages 2 to 4 of 6" in head_view.in_context(replace(ENTRY, chosen="2-4"), opened)
+    assert "pages 1, 3 to 4 of 6" in head_view.in_context(replace(ENTRY, chosen="1, 3-4"), opened)
 
 
 def test_too_long_says_how_long_and_how_much_fits() -> None:
     fit = DocumentFit(600, 350, (100,) * 6)
-    words = choice.words(ENTRY, fit)
+    words = page_choice_view.words(ENTRY, fit)
     assert "600 tokens" in words and "350 fit" in words and choice_words.TOO_LONG_TITLE in words
-    assert "Pages 1 to 2, 4: 300 tokens. Fits (86 %)." in choice.range_words(ENTRY, fit, "4,1-2")
-    assert "50 too many" in choice.range_words(ENTRY, fit, "1-4")
+    assert "Pages 1 to 2, 4: 300 tokens. Fits (86 %)." in page_choice_view.range_words(ENTRY, fit, "4,1-2")
+    assert "50 too many" in page_choice_view.range_words(ENTRY, fit, "1-4")
     for bad in ("0-3", "3-2", "1-7", "1.5", "", "x", "<img>"):
-        assert "tf-bad" in choice.range_words(ENTRY, fit, bad)
+        assert "tf-bad" in page_choice_view.range_words(ENTRY, fit, bad)
 
 
 def lane(tokens: list[int], text: str) -> Accumulator:
     accumulator = Accumulator()
-    accumulator.text, accumulator.token_ids, accumulator.marks = text, tokens, [(0.1 * i, i) for i in range(len(text) + 1)]
+    accumulator.text, accumulator.token_ids, accumulator.marks = text, tokens, [(0.1 * i, i)
+                                                                                for i in range(len(text) + 1)]
     return accumulator
 
 
 def test_race_verdicts() -> None:
     model = ModelInfo("m", "d", "cpu", "", "cpu", "bfloat16", 1024, 1, 1)
     same = race.compare([lane([1, 2], "ab"), lane([1, 2], "ab")], model)
-    assert same["same"] and race_words.SAME in race_panel.verdict(same)
+    assert same["same"] and race_words.SAME in race_view.verdict(same)
     parted = race.compare([lane([1, 2, 3], "a b c"), lane([1, 9], "a x")], model)
     assert not parted["same"] and parted["difference"]["token"] == 2
-    html = race_panel.verdict(parted)
+    html = race_view.verdict(parted)
     assert "bfloat16" in html and "<mark>b c</mark>" in html and "<mark>x</mark>" in html
     exact = race.compare([lane([1], "a"), lane([2], "b")], replace(model, dtype="float32"))
     assert exact["difference"]["why"] == race_words.DIFFERS_EXACT
     for speedup, words in ((2.0, "2.00 times as fast"), (0.7, "Speculation lost"), (1.01, "No difference"),
                            (None, "Too short")):
-        assert words in race_panel.verdict(same | {"speedup": speedup})
+        assert words in race_view.verdict(same | {"speedup": speedup})
 
 
 def test_replay_marks_are_thinned_but_complete() -> None:
@@ -220,24 +225,24 @@ def test_engine_panel_shows_memory() -> None:
     model = ModelInfo("Llama", "", "on-chip", "a GPU is present", "H200", "bfloat16", 131_072, 13_476_298_752, 1)
     facts = EngineFacts("offload", "61.0 GiB do not fit", 70 * 2**30, 30 * 2**30, 18 * 2**30, 6 * 2**30)
     status = EngineStatus("busy", model, 1, 0, 0, None, facts=facts)
-    html = side.engine_section("ready", model, None, "", status, 0, True)
+    html = engine_status_view.engine_section("ready", model, None, "", status, 0, True)
     for text in ("offload (H200)", "61.0 GiB do not fit", "18.0 GiB used, 6.0 GiB free", "70.0 GiB used, 30.0 GiB free",
                  'aria-label="GPU"', 'aria-valuenow="75"', 'aria-label="Memory"', 'aria-valuenow="70"'):
         assert text in html
     assert "a GPU is present" not in html  # the document's reason, not the model's
     on_cpu = replace(status, facts=replace(facts, device_used=None, device_free=None))
-    assert 'aria-label="GPU"' not in side.engine_section("ready", model, None, "", on_cpu, 0, True)
+    assert 'aria-label="GPU"' not in engine_status_view.engine_section("ready", model, None, "", on_cpu, 0, True)
 
 
 def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
     fit = DocumentFit(5000, 4000, (2500, 2500))
-    assert choice_words.TOO_LONG_TITLE in choice.words(ENTRY, fit)
-    assert choice_words.TOO_LARGE_TITLE in choice.words(ENTRY, replace(fit, limited_by="memory"))
+    assert choice_words.TOO_LONG_TITLE in page_choice_view.words(ENTRY, fit)
+    assert choice_words.TOO_LARGE_TITLE in page_choice_view.words(ENTRY, replace(fit, limited_by="memory"))
 
 
 def test_engine_panel_says_why() -> None:
     model = ModelInfo("Built-in", "", "cpu", "no GPU was found", "cpu", "bfloat16", 32_768, 30_000_000, 1)
-    html = side.engine_section("ready", model, None, "", None, 2, False)
+    html = engine_status_view.engine_section("ready", model, None, "", None, 2, False)
     for text in ("Built-in", "no GPU was found", "bfloat16", "32,768", "2 waiting", engine_words.NO_DRAFT):
         assert text in html
-    assert "no weights" in side.engine_section("failed", None, None, "no weights", None, 0, False)
+    assert "no weights" in engine_status_view.engine_section("failed", None, None, "no weights", None, 0, False)
