@@ -1,5 +1,5 @@
-/* The words of the answer that is being written, from a connection of their own (ui/writing.py). What has not changed is
-   not touched: neither drawn again nor taken out of a selection. A hidden page needs no words. */
+/* The words of the answer that is being written, from a connection of their own (ui/server/answer_stream.py). What has
+   not changed is not touched: neither drawn again nor taken out of a selection. A hidden page needs no words. */
 (() => {
   'use strict';
   let source = null, followed = '';

@@ -11,7 +11,7 @@ import pytest
 from tests.commands import FLAG, flags
 from triforce_core import EngineConfig, SamplingParams, SpeculationConfig, read_document
 from triforce_core.documents.document import Document
-from ui import strings
+from ui.words import settings as settings_words
 
 ROOT = Path(__file__).parents[1]
 PDF = ROOT / "assets" / "sample" / "handbook.pdf"
@@ -64,7 +64,7 @@ def test_every_command_and_flag_exists() -> None:
 
 
 def test_settings_and_messages_are_called_by_their_names() -> None:
-    labels = {label for label, _ in strings.SETTINGS.values()}
+    labels = {label for label, _ in settings_words.SETTINGS.values()}
     for line in CHAPTERS["11-settings"].splitlines():
         if line.startswith("**"):
             assert {name.strip(".") for name in re.findall(r"\*\*([^*]+)\*\*", line)} <= labels, line

@@ -160,6 +160,77 @@ def attributes(of: ast.ClassDef) -> set[str]:
             and isinstance(node.value, ast.Name) and node.value.id == "self"}
 
 
+UI = ROOT / "ui"
+UI_FOLDERS = {  # of ui/: the other folders of it that each may import from; gradio is for those that say so
+    "words": set(),
+    "state": {"words"},
+    "view": {"state", "words"},
+    "panels": {"state", "view", "words", "gradio"},
+    "api": {"state", "view", "words"},
+    "server": {"state", "view", "words", "api", "panels", "gradio"},
+}
+
+
+def ui_modules() -> dict[str, Path]:
+    """Of all modules below ui/, by their dotted names."""
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+            for path in modules(UI)}
+
+
+def ui_imports(path: Path) -> set[str]:
+    """The modules below ui/ that a file imports, wherever the statement stands."""
+    known = ui_modules()
+    found = set()
+    for module, names in imports(path):
+        for name in names or [""]:
+            full = f"{module}.{name}"
+            found.add(full if full in known else module)
+    return found & set(known)
+
+
+def test_ui_has_folders_only() -> None:
+    assert {path.name for path in UI.glob("*.py")} == {"__init__.py"}
+    assert {path.name for path in UI.iterdir() if path.is_dir()} - {"__pycache__"} == set(UI_FOLDERS)
+
+
+@pytest.mark.parametrize("path", [path for path in modules(UI) if path.parent != UI],
+                         ids=lambda path: str(path.relative_to(UI)))
+def test_each_folder_of_ui_knows_what_it_may(path: Path) -> None:
+    folder = path.relative_to(UI).parts[0]
+    used = {name.split(".")[1] for name in ui_imports(path) if "." in name}
+    used |= {"gradio"} & {module.split(".")[0] for module, _ in imports(path)}
+    assert used <= UI_FOLDERS[folder] | {folder}
+    assert "ui" not in ui_imports(path), "the front door is for app.py"
+
+
+def test_the_server_is_imported_by_the_front_door_alone() -> None:
+    """``ui/__init__`` is app.py's way in; besides it, ``ui.server`` and the tests, nobody knows that there is one."""
+    users = {name for name, path in ui_modules().items() for used in ui_imports(path) if used.startswith("ui.server")}
+    assert {name for name in users if not name.startswith("ui.server")} == {"ui"}
+    assert not {module for module, _ in imports(ROOT / "app.py") if module.startswith("ui.")}
+
+
+def test_no_modules_of_ui_import_each_other_in_a_circle() -> None:
+    left = {name: ui_imports(path) - {name} for name, path in ui_modules().items()}
+    while free := {name for name, used in left.items() if not used & set(left)}:
+        left = {name: used for name, used in left.items() if name not in free}
+    assert not left, f"in a circle, or behind one: {sorted(left)}"
+
+
+@pytest.mark.parametrize("path", modules(UI / "state"), ids=lambda path: path.stem)
+def test_state_makes_no_html(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert not (isinstance(node, ast.Constant) and isinstance(node.value, str) and "</" in node.value), node.lineno
+
+
+def test_state_works_without_gradio_and_starlette() -> None:
+    """What a person can do can be tested, and used, where no page can be shown."""
+    program = ("import sys; import ui.state.services, ui.state.tabs; "
+               "print(*{'gradio', 'starlette', 'fastapi', 'torch'} & set(sys.modules))")
+    told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == ""
+
+
 @pytest.mark.parametrize("path", [*modules(CORE), *modules(ROOT / "ui"), *modules(ROOT / "training"), ROOT / "app.py"],
                          ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_is_large_says_why(path: Path) -> None:

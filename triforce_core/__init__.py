@@ -37,7 +37,7 @@ _HOME = {
         "ModelOffer", "PageSpan", "PrefillProgress", "QuoteEvent", "QuoteOccurrence", "QuotePlace", "RankCount",
         "RoundEvent", "TextDelta", "TierCount", "TokenChance", "Turn", "whole_text",
     ),
-    "kv_cache.snapshot": ("SavedInfo", "SavedReadings"),
+    "kv_cache.snapshot": ("SnapshotInfo", "SnapshotStore"),
     "metrics": ("metrics",),
     "remote.engine": ("RemoteEngine",),
     "scripted": ("EngineScript", "ScriptedEngine"),

@@ -141,8 +141,9 @@ class SpeculationConfig:
     host memory, and on a GPU at temperature 0 or coupled only); "on": to the small model.
     ngram_tail: tokens that it may write behind each draft of the small model, 0: it drafts for the small model only.
     tree: several guesses at a token in one draft: Sequoia's trees (arXiv 2402.12374) of at most tree_size guesses on
-    tree_depth levels or, to compare, SpecInfer's chains side by side ("auto": none). tree_tier: who grows them, the small model for
-    the tier above it ("draft") or the middle tier for the full cache ("middle": the small model rests then).
+    tree_depth levels or, to compare, SpecInfer's chains side by side ("auto": none). tree_tier: who grows them, the
+    small model for the tier above it ("draft") or the middle tier for the full cache ("middle": the small model rests
+    then).
     """
 
     engine: Literal["triforce", "autoregressive"] = "triforce"

@@ -258,8 +258,8 @@ class RankCount:
 @dataclass(frozen=True, slots=True)
 class TokenChance:
     """What the verifying pass thought of one emitted token: its own distribution at temperature 1, before quotation
-    rules and sampling settings. alternatives: the likeliest tokens' texts and probabilities, the emitted one maybe among
-    them."""
+    rules and sampling settings. alternatives: the likeliest tokens' texts and probabilities, the emitted one maybe
+    among them."""
 
     probability: float
     alternatives: tuple[tuple[str, float], ...]
@@ -373,7 +373,7 @@ class AnswerStats:
     engine: str  # "triforce", "autoregressive" or "remote"
     why: str  # why speculation was on or off
     verifier: str = "rejection"
-    dials: Mapping[str, int | str] = field(default_factory=dict)  # the settings it ran with, every "auto" decided
+    settings: Mapping[str, int | str] = field(default_factory=dict)  # the settings it ran with, every "auto" decided
     streamed_bytes: int = 0  # keys and values brought to the GPU from host memory while decoding
     ranks: tuple[RankCount, ...] = ()
 

@@ -79,7 +79,7 @@ def page_shares(rounds: Sequence[RoundEvent]) -> tuple[float, ...]:
 
 def answer_stats(
     rounds: Sequence[RoundEvent], *, prompt_tokens: int, reused_tokens: int, prefill_seconds: float,
-    engine: str, why: str, verifier: str = "rejection", dials: Mapping[str, int | str] | None = None,
+    engine: str, why: str, verifier: str = "rejection", settings: Mapping[str, int | str] | None = None,
 ) -> AnswerStats:
     """Figures of one answer from its rounds (none: it ended before the first)."""
     tokens = generated_tokens(rounds)
@@ -99,7 +99,7 @@ def answer_stats(
         engine=engine,
         why=why,
         verifier=verifier,
-        dials=dials or {},
+        settings=settings or {},
         streamed_bytes=sum(event.streamed_bytes for event in rounds),
         ranks=rank_counts(count for event in rounds for count in event.ranks),
     )

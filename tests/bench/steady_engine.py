@@ -71,7 +71,7 @@ class Steady:
             yield rounds[-1]
         stats = answer_stats(rounds, prompt_tokens=1, reused_tokens=1, prefill_seconds=0.5,
                              engine=speculation.engine, why="because",
-                             dials={"middle_cache": speculation.middle_cache, "budget": 2000})
+                             settings={"middle_cache": speculation.middle_cache, "budget": 2000})
         yield Finished("length", "", tuple(ids), stats)
 
     def prepare(self) -> Iterator[Event]:

@@ -190,7 +190,7 @@ def test_tiers_are_really_at_work(engine):
     assert sum(stats.tokens_by_origin.values()) == stats.generated_tokens == len(done.token_ids) == 64
     rounds = [event for event in events if isinstance(event, RoundEvent)]
     assert len(rounds) == stats.full_passes
-    assert stats.dials["budget"] == 128 and stats.dials["sinks"] == 4  # chosen, decided
+    assert stats.settings["budget"] == 128 and stats.settings["sinks"] == 4  # chosen, decided
     assert [t for event in rounds for t in event.token_ids] == list(done.token_ids)
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == done.text
     measured = [event.page_shares for event in rounds if event.page_shares]

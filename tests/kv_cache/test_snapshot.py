@@ -15,9 +15,9 @@ import torch
 
 from triforce_core.errors import NotEnoughDiskError
 from triforce_core.kv_cache import snapshot
-from triforce_core.kv_cache.snapshot import DamagedReading, ReadingKey, SavedReadings, fingerprint_files, token_digest
+from triforce_core.kv_cache.snapshot import DamagedSnapshot, SnapshotKey, SnapshotStore, fingerprint_files, token_digest
 
-KEY = ReadingKey("doc", token_digest([1, 2, 3]), "model", "tokenizer", "float32", "1", (("rope", "none"),))
+KEY = SnapshotKey("doc", token_digest([1, 2, 3]), "model", "tokenizer", "float32", "1", (("rope", "none"),))
 
 
 def make_layers(dtype: torch.dtype = torch.float32, tokens: int = 37, layers: int = 3) -> list:
@@ -27,11 +27,11 @@ def make_layers(dtype: torch.dtype = torch.float32, tokens: int = 37, layers: in
 
 
 @pytest.fixture
-def readings(tmp_path: Path) -> SavedReadings:
-    return SavedReadings(tmp_path / "kv", 10**9)
+def readings(tmp_path: Path) -> SnapshotStore:
+    return SnapshotStore(tmp_path / "kv", 10**9)
 
 
-def assert_same(reading: snapshot.Reading, layers: list) -> None:
+def assert_same(reading: snapshot.Snapshot, layers: list) -> None:
     restored = list(reading.layers())
     assert len(restored) == len(layers)
     for (k, v), (k2, v2) in zip(layers, restored, strict=True):
@@ -39,7 +39,7 @@ def assert_same(reading: snapshot.Reading, layers: list) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_round_trip(readings: SavedReadings, dtype: torch.dtype) -> None:
+def test_round_trip(readings: SnapshotStore, dtype: torch.dtype) -> None:
     layers = make_layers(dtype)
     extras = {"chosen": torch.arange(9), "means": torch.randn(2, 3).bfloat16(), "none": torch.empty(0)}
     fractions = list(readings.save_steps(KEY, layers, read_seconds=41.5, title="A book", extras=extras))
@@ -56,13 +56,13 @@ def test_round_trip(readings: SavedReadings, dtype: torch.dtype) -> None:
     {"document": "other"}, {"tokens": "other"}, {"model": "other"}, {"tokenizer": "other"}, {"dtype": "bfloat16"},
     {"prompt_version": "2"}, {"settings": (("rope", "yarn"),)}, {"settings": ()},
 ])
-def test_every_part_of_the_key_counts(readings: SavedReadings, change: dict) -> None:
+def test_every_part_of_the_key_counts(readings: SnapshotStore, change: dict) -> None:
     readings.save(KEY, make_layers(), read_seconds=1)
     assert readings.load(replace(KEY, **change)) is None
     assert readings.load(KEY) is not None
 
 
-def test_a_file_under_another_keys_name_is_refused_and_removed(readings: SavedReadings) -> None:
+def test_a_file_under_another_keys_name_is_refused_and_removed(readings: SnapshotStore) -> None:
     other = replace(KEY, document="other")
     path = readings.save(KEY, make_layers(), read_seconds=1)
     os.replace(path, readings.folder / f"{other.digest}.kv")
@@ -70,7 +70,7 @@ def test_a_file_under_another_keys_name_is_refused_and_removed(readings: SavedRe
     assert not list(readings.folder.glob("*.kv"))
 
 
-def test_every_damaged_byte_is_noticed(readings: SavedReadings) -> None:
+def test_every_damaged_byte_is_noticed(readings: SnapshotStore) -> None:
     layers = make_layers(tokens=5, layers=1)
     path = readings.save(KEY, layers, read_seconds=1)
     whole = path.read_bytes()
@@ -84,25 +84,25 @@ def test_every_damaged_byte_is_noticed(readings: SavedReadings) -> None:
             continue
         try:
             assert_same(reading, layers)  # padding: harmless
-        except DamagedReading:
+        except DamagedSnapshot:
             assert not path.exists()
 
 
 @pytest.mark.parametrize("length", [0, 5, 30, 200, -1])
-def test_truncated(readings: SavedReadings, length: int) -> None:
+def test_truncated(readings: SnapshotStore, length: int) -> None:
     path = readings.save(KEY, make_layers(), read_seconds=1)
     path.write_bytes(path.read_bytes()[:length])
     assert readings.load(KEY) is None
     assert not path.exists()
 
 
-def test_another_format_is_read_again(readings: SavedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_format_is_read_again(readings: SnapshotStore, monkeypatch: pytest.MonkeyPatch) -> None:
     readings.save(KEY, make_layers(), read_seconds=1)
     monkeypatch.setattr(snapshot, "FORMAT", snapshot.FORMAT + 1)
     assert readings.load(KEY) is None
 
 
-def test_an_abandoned_save_leaves_nothing(readings: SavedReadings) -> None:
+def test_an_abandoned_save_leaves_nothing(readings: SnapshotStore) -> None:
     steps = readings.save_steps(KEY, make_layers(), read_seconds=1)
     next(steps)
     steps.close()
@@ -110,7 +110,7 @@ def test_an_abandoned_save_leaves_nothing(readings: SavedReadings) -> None:
     assert readings.load(KEY) is None
 
 
-def test_least_recently_used_goes_first(readings: SavedReadings) -> None:
+def test_least_recently_used_goes_first(readings: SnapshotStore) -> None:
     keys = [replace(KEY, document=f"doc{i}") for i in range(4)]
     paths = []
     for age, key in enumerate(keys[:3]):
@@ -122,7 +122,7 @@ def test_least_recently_used_goes_first(readings: SavedReadings) -> None:
     assert {info.document for info in readings.list()} == {"doc0", "doc2", "doc3"}
 
 
-def test_over_quota_is_refused_and_evicts_nothing(readings: SavedReadings) -> None:
+def test_over_quota_is_refused_and_evicts_nothing(readings: SnapshotStore) -> None:
     readings.save(KEY, make_layers(), read_seconds=1)
     readings.quota_bytes = 100
     with pytest.raises(NotEnoughDiskError, match="quota"):
@@ -130,7 +130,7 @@ def test_over_quota_is_refused_and_evicts_nothing(readings: SavedReadings) -> No
     assert readings.load(KEY) is not None
 
 
-def test_a_full_disk_is_refused_before_writing(readings: SavedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_refused_before_writing(readings: SnapshotStore, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(snapshot.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
     with pytest.raises(NotEnoughDiskError, match="free"):
@@ -138,7 +138,7 @@ def test_a_full_disk_is_refused_before_writing(readings: SavedReadings, monkeypa
     assert not list(readings.folder.glob("*.kv"))
 
 
-def test_a_disk_that_fills_up_while_writing(readings: SavedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_while_writing(readings: SnapshotStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -148,7 +148,7 @@ def test_a_disk_that_fills_up_while_writing(readings: SavedReadings, monkeypatch
     assert [path.name for path in readings.folder.iterdir()] == [".lock"]
 
 
-def test_a_folder_that_cannot_be_written(readings: SavedReadings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written(readings: SnapshotStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the reading's fault: it stands in the cache, and the person is told why it is not kept."""
     def read_only(*_: object, **__: object) -> int:
         raise OSError(30, "Read-only file system")
@@ -159,13 +159,13 @@ def test_a_folder_that_cannot_be_written(readings: SavedReadings, monkeypatch: p
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
-def test_only_the_owner_may_look(readings: SavedReadings) -> None:
+def test_only_the_owner_may_look(readings: SnapshotStore) -> None:
     path = readings.save(KEY, make_layers(), read_seconds=1)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(readings.folder.stat().st_mode) == 0o700
 
 
-def test_list_and_delete(readings: SavedReadings) -> None:
+def test_list_and_delete(readings: SnapshotStore) -> None:
     assert readings.list() == () and readings.delete() == 0
     readings.save(KEY, make_layers(), read_seconds=2, title="A book")
     readings.save(replace(KEY, dtype="bfloat16"), make_layers(torch.bfloat16), read_seconds=2)
@@ -176,7 +176,7 @@ def test_list_and_delete(readings: SavedReadings) -> None:
     assert readings.delete() == 1 and not readings.list()
 
 
-def test_stale_temporaries_are_swept(readings: SavedReadings) -> None:
+def test_stale_temporaries_are_swept(readings: SnapshotStore) -> None:
     readings.folder.mkdir()
     stale = readings.folder / ".x.1.1.tmp"
     stale.write_bytes(b"x")
@@ -185,11 +185,11 @@ def test_stale_temporaries_are_swept(readings: SavedReadings) -> None:
     assert not stale.exists()
 
 
-def test_processes_saving_and_loading_at_once(readings: SavedReadings) -> None:
+def test_processes_saving_and_loading_at_once(readings: SnapshotStore) -> None:
     program = (
         "import sys; from pathlib import Path; sys.path.insert(0, 'tests/kv_cache')\n"
-        "from test_snapshot import KEY, SavedReadings, assert_same, make_layers\n"
-        "readings, layers = SavedReadings(Path(sys.argv[1]), 10**9), make_layers()\n"
+        "from test_snapshot import KEY, SnapshotStore, assert_same, make_layers\n"
+        "readings, layers = SnapshotStore(Path(sys.argv[1]), 10**9), make_layers()\n"
         "for _ in range(10):\n"
         "    readings.save(KEY, layers, read_seconds=1)\n"
         "    reading = readings.load(KEY)\n"

@@ -16,7 +16,7 @@ from little_books import read_quickly, wait_for
 from triforce_core import EngineConfig, EngineScript, ScriptedEngine
 
 if TYPE_CHECKING:  # what the page needs may be missing where only other tests run: see tests/conftest.py
-    from ui.services import Services
+    from ui.state.services import Services
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def script() -> EngineScript:
 
 @pytest.fixture
 def services(tmp_path: Path, script: EngineScript) -> Iterator[Services]:
-    from ui import folders as places
-    from ui.services import Services
+    from ui.state import folders as places
+    from ui.state.services import Services
 
     folders = places.make_folders(tmp_path / "home")
     made = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
@@ -48,21 +48,21 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    from ui import folders as places
-    from ui import server
-    from ui.services import Services
+    from ui.server import lifecycle
+    from ui.state import folders as places
+    from ui.state.services import Services
 
     folder = tmp_path_factory.mktemp("served")
     folders = places.make_folders(folder / "home")
     before = {name: os.environ.get(name) for name in ("GRADIO_TEMP_DIR", "HF_HUB_OFFLINE")}
-    server.quiet_environment(folders.uploads)
+    lifecycle.quiet_environment(folders.uploads)
     script = EngineScript(load_seconds=0.1)
     services = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
-    services.start([], server.SAMPLE)
+    services.start([], lifecycle.SAMPLE)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    page, url = server.launch(services, folders, host="127.0.0.1", port=port)
+    page, url = lifecycle.launch(services, folders, host="127.0.0.1", port=port)
     yield Served(url, services, script, folder)
     services.close()
     page.close(verbose=False)
@@ -75,15 +75,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def fresh_script(served: Served) -> EngineScript:
     """The served engine's, reset for each test; answers of other tests are over."""
     for run in served.services.runs.active():
-        served.services.desk.stop(run)
-    wait_for(lambda: not served.services.runs.active() and not served.services.desk.readings)
+        served.services.queue.stop(run)
+    wait_for(lambda: not served.services.runs.active() and not served.services.queue.prefills)
     for field in dataclasses.fields(EngineScript):
         setattr(served.script, field.name, field.default)
     return served.script
 
 
 @pytest.fixture
-def dials(served, fresh_script) -> EngineScript:
+def scripted(served, fresh_script) -> EngineScript:
     """A script that can be watched."""
     served.script.load_seconds = 0.05
     served.script.triforce_tokens_per_second, served.script.plain_tokens_per_second = 150.0, 90.0
@@ -91,7 +91,7 @@ def dials(served, fresh_script) -> EngineScript:
 
 
 @pytest.fixture
-def tab(served, chromium, dials) -> Iterator[object]:
+def tab(served, chromium, scripted) -> Iterator[object]:
     """A fresh browser with the page open. Fails on outside requests and on errors of the page's own scripts."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     context.set_default_timeout(15_000)

@@ -33,13 +33,13 @@ def quick_script(**more: Any) -> EngineScript:
                         **more)
 
 
-def wait_for_text(room: Any) -> None:
+def wait_for_text(extractor: Any) -> None:
     """Until every text is taken out of its file, and what was to follow from that has followed."""
-    wait_for(lambda: not room.extractions)
-    workers = room._pool._max_workers
+    wait_for(lambda: not extractor.extractions)
+    workers = extractor._pool._max_workers
     meeting = threading.Barrier(workers + 1)  # who comes to it has nothing else to do
     for _ in range(workers):
-        room._pool.submit(meeting.wait)
+        extractor._pool.submit(meeting.wait)
     meeting.wait(10.0)
 
 
@@ -129,17 +129,17 @@ class Held:
     def make(self, config: EngineConfig) -> HeldEngine:
         return HeldEngine(config, self)
 
-    def at_rest(self, desk: Any) -> bool:
+    def at_rest(self, queue: Any) -> bool:
         """It stands before the gate, or has nothing to do."""
-        return self.gate.holds or (desk._queue.current is None and not desk.waiting)
+        return self.gate.holds or (queue._jobs.current is None and not queue.waiting)
 
-    def let(self, desk: Any, number: int = 1) -> None:
+    def let(self, queue: Any, number: int = 1) -> None:
         """So many events, and what follows from them."""
         self.gate.let(number)
-        wait_for(lambda: self.at_rest(desk))
+        wait_for(lambda: self.at_rest(queue))
 
-    def let_all(self, desk: Any) -> None:
+    def let_all(self, queue: Any) -> None:
         """Until nothing is left to do; the gate is closed again then."""
         self.gate.set(True)
-        wait_for(lambda: desk._queue.current is None and not desk.waiting, 30.0)
+        wait_for(lambda: queue._jobs.current is None and not queue.waiting, 30.0)
         self.gate.set(False)

@@ -14,8 +14,8 @@ from triforce_core.draft_length import selector
 from triforce_core.draft_length.costs import Costs, Curve
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress
 from triforce_core.worker.client import EngineClient
-from ui import preflight
-from ui.arguments import engine_config, parse
+from ui.server import preflight
+from ui.state.arguments import engine_config, parse
 
 NEVER = "not measured on this machine yet"
 

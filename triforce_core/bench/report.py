@@ -95,7 +95,7 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
         "autoregressive_spread": _spread(plain),
         "triforce_spread": _spread(fast),
         "tokens_per_full_pass": tokens_per_full_pass(answers),
-        **_expected(answers, slow, stats.dials, context, least, bandwidth, traffic),
+        **_expected(answers, slow, stats.settings, context, least, bandwidth, traffic),
         "acceptance": {tier: {"tested": count.tested, "accepted": count.accepted, "rate": acceptance_rate(count)}
                        for tier, count in counts.items()},
         "tree_acceptance": tree_acceptance(answers),
@@ -111,11 +111,11 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
         **_inner(answers, bandwidth, traffic),
         "drafted": _lengths(answers) if row.speculation.gamma2 == "auto" else None,
         "why": stats.why,
-        "dials": dict(stats.dials),
+        "dials": dict(stats.settings),
     }
 
 
-def _expected(answers: Sequence[Answer], slow: Sequence[Answer], dials: Mapping[str, int | str], context: float,
+def _expected(answers: Sequence[Answer], slow: Sequence[Answer], settings: Mapping[str, int | str], context: float,
               least: float, bandwidth: Bandwidth, traffic: Traffic) -> dict[str, float | None]:
     """What acceptance and costs alone would give. least: modelled seconds of a full pass."""
     blocks = [block for answer in answers for block in answer.blocks]
@@ -128,7 +128,7 @@ def _expected(answers: Sequence[Answer], slow: Sequence[Answer], dials: Mapping[
         "ewif": ewif(blocks, drafting, milliseconds_per_pass(slow).get("verify", 0.0)),
         "swi": swi(sum(answer.stats.generated_tokens for answer in answers),
                    sum(answer.stats.full_passes for answer in answers), least, passes,
-                   traffic.costs(dials, context, bandwidth)),
+                   traffic.costs(settings, context, bandwidth)),
     }
 
 
@@ -143,10 +143,10 @@ def _lengths(answers: Sequence[Answer]) -> dict[str, int]:
 
 def _inner(answers: Sequence[Answer], bandwidth: Bandwidth, traffic: Traffic) -> dict[str, float | None]:
     """One inner step: the small model's draft and the middle tier's pass over it. None where there was none."""
-    dials = answers[0].stats.dials
-    tier = str(dials.get("middle_cache", "none"))
+    settings = answers[0].stats.settings
+    tier = str(settings.get("middle_cache", "none"))
     steps = sum(answer.passes.get(tier, 0) for answer in answers)
-    needed = traffic.inner_bytes(dials)
+    needed = traffic.inner_bytes(settings)
     if not steps or needed is None:
         return {"inner_step_ms": None, "inner_roofline_ms": None, "inner_step_over_roofline": None}
     stages = (tier, "draft", "n-gram")

@@ -100,25 +100,25 @@ class Traffic:
         """Of one token of plain decoding: weights and KV, once."""
         return self.shape.matrix_weights * self.bytes_per_weight + context * self.kv_bytes_per_token
 
-    def inner_bytes(self, dials: Mapping[str, int | str]) -> float | None:
-        """Of one inner step: the middle tier's weights and its budget of KV. None: these dials have no middle tier,
+    def inner_bytes(self, settings: Mapping[str, int | str]) -> float | None:
+        """Of one inner step: the middle tier's weights and its budget of KV. None: these settings have no middle tier,
         or an oracle that reads more.
 
         The small model's bytes are left out: the share reached is a little better than said."""
-        if dials.get("middle_cache", "none") in ("none", "top-k"):
+        if settings.get("middle_cache", "none") in ("none", "top-k"):
             return None
-        weights, kind = self.shape.matrix_weights * self.bytes_per_weight, str(dials.get("retrieval_weights"))
+        weights, kind = self.shape.matrix_weights * self.bytes_per_weight, str(settings.get("retrieval_weights"))
         if kind in WEIGHT_KINDS:
             head = self.shape.vocab_size * self.shape.hidden_size
             weights = (self.shape.matrix_weights - head) * bytes_per_weight(kind) + head * bytes_per_weight(HEAD_KIND)
-        return weights + int(dials["budget"]) * self.kv_bytes_per_token
+        return weights + int(settings["budget"]) * self.kv_bytes_per_token
 
-    def costs(self, dials: Mapping[str, int | str], context: float, bandwidth: Bandwidth) -> dict[str, float]:
+    def costs(self, settings: Mapping[str, int | str], context: float, bandwidth: Bandwidth) -> dict[str, float]:
         """The least seconds of a pass of each tier that drafts with a model."""
-        inner, middle = self.inner_bytes(dials), str(dials.get("middle_cache", "none"))
+        inner, middle = self.inner_bytes(settings), str(settings.get("middle_cache", "none"))
         found = {middle: self.seconds(self.plain_bytes(context) if inner is None else inner, bandwidth)}
-        window = int(dials.get("window", 0)) * (2 if dials.get("draft_cache") == "cross" else 1)
-        if dials.get("self_skip"):  # about every second layer
+        window = int(settings.get("window", 0)) * (2 if settings.get("draft_cache") == "cross" else 1)
+        if settings.get("self_skip"):  # about every second layer
             found["draft"] = self.seconds(self.plain_bytes(window) / 2, bandwidth)
         elif self.draft is not None:
             found["draft"] = self.draft.seconds(self.draft.plain_bytes(window), bandwidth)

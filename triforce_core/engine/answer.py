@@ -84,7 +84,7 @@ class Answer:
         plan = replace(self._plan, why=f"{self._plan.why}; {lengths}") if lengths else self._plan
         stats = answer_stats(self.rounds, prompt_tokens=self._asked.tokens, reused_tokens=self._asked.reused,
                              prefill_seconds=prefill_seconds, engine=plan.engine, why=plan.why,
-                             verifier=plan.verifier, dials=plan.shown())
+                             verifier=plan.verifier, settings=plan.shown())
         return Finished(reason, "".join(self._texts), tuple(token_ids), stats,
                         self._chunks(self._attended.top(_TOP_CHUNKS)), self._attended.page_shares,
                         self._report.quotes if self._report is not None else ())

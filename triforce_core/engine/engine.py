@@ -31,7 +31,7 @@ from ..events import (
     Turn,
 )
 from ..kv_cache.full import FullCache
-from ..kv_cache.snapshot import ReadingKey, SavedReadings, token_digest
+from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, token_digest
 from ..prompt.builder import PROMPT_VERSION, DocumentPrompt, PromptBuilder
 from .checkpoints import fingerprint
 from .loading import Loaded, choose, full_cache, load
@@ -67,7 +67,7 @@ class Engine:
         self._profile: Profile | None = None  # of the loaded model; None where nothing is kept
         self._cancel = Event()
         self._settings = SpeculationConfig()  # of the last answer: the next one's, most likely
-        self._saved = SavedReadings(config.saved_readings, config.saved_quota_bytes) if config.saved_readings else None
+        self._saved = SnapshotStore(config.saved_readings, config.saved_quota_bytes) if config.saved_readings else None
 
     def check(self) -> Iterator[MachineInfo | ModelInfo]:
         """What this machine has, and what would be loaded and how it would lie in memory; loads nothing.
@@ -263,7 +263,7 @@ class Engine:
         return DocumentOpened(prompt.document_id, len(prompt.token_ids), prompt.pages, seconds, self._read_seconds,
                               restored, self._need_loaded().info.max_context, unsaved=unsaved)
 
-    def _save(self, full: ModelOnCache[FullCache], key: ReadingKey, read_seconds: float,
+    def _save(self, full: ModelOnCache[FullCache], key: SnapshotKey, read_seconds: float,
               title: str) -> Generator[PrefillProgress, None, str]:
         """Returns why it could not be kept (full disk, quota, folder): that costs the next opening time, not this one.
         """
@@ -284,12 +284,12 @@ class Engine:
             return str(error)
         return ""
 
-    def _key(self, document: Document, tokens: list[int], chunk: int) -> ReadingKey:
+    def _key(self, document: Document, tokens: list[int], chunk: int) -> SnapshotKey:
         loaded = self._need_loaded()
         settings = [("device", loaded.target.device.type), ("kv", str(_KV_VERSION)), ("prefill_chunk", str(chunk))]
         if self._shard.world > 1:  # each keeps the keys and values of its own heads
             settings.append(("rank", f"{self._shard.rank} of {self._shard.world}"))
-        return ReadingKey(document.id, token_digest(tokens), loaded.fingerprint, loaded.tokenizer.fingerprint,
+        return SnapshotKey(document.id, token_digest(tokens), loaded.fingerprint, loaded.tokenizer.fingerprint,
                           loaded.info.dtype, str(PROMPT_VERSION), tuple(settings))
 
     def _need_loaded(self) -> Loaded:

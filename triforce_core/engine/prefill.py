@@ -8,7 +8,7 @@ from time import perf_counter
 from ..drafters.model import ModelOnCache
 from ..events import PrefillProgress
 from ..kv_cache.full import FullCache
-from ..kv_cache.snapshot import DamagedReading, ReadingKey, SavedReadings
+from ..kv_cache.snapshot import DamagedSnapshot, SnapshotKey, SnapshotStore
 
 
 def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled: Callable[[], bool],
@@ -35,7 +35,7 @@ def prepare(model: ModelOnCache[FullCache], total: int, cancelled: Callable[[], 
         yield PrefillProgress(0, total, 0.0, None)
 
 
-def restore(model: ModelOnCache[FullCache], saved: SavedReadings, key: ReadingKey) -> float | None:
+def restore(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey) -> float | None:
     """Fill the full cache from disk. Returns what reading it had cost in seconds, or None: read it (again)."""
     reading = saved.load(key)
     if reading is None:
@@ -46,7 +46,7 @@ def restore(model: ModelOnCache[FullCache], saved: SavedReadings, key: ReadingKe
             for (keys, values), (k, v) in zip(places, reading.layers(), strict=True):
                 keys.copy_(k)
                 values.copy_(v)
-        except DamagedReading:
+        except DamagedSnapshot:
             model.reset()
             return None
         return reading.read_seconds

@@ -46,12 +46,12 @@ _STALE_SECONDS = 3600.0
 _BLOCK = 4 * 1024**2
 
 
-class DamagedReading(Exception):
+class DamagedSnapshot(Exception):
     """A saved reading failed its checksum; it is removed already. Reset the cache and read the document."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingKey:
+class SnapshotKey:
     """Everything that decides the KV's values. Two equal keys promise the same bytes.
 
     document: Document.id; tokens: ``token_digest`` of the prefilled ids; model, tokenizer: fingerprints of
@@ -73,7 +73,7 @@ class ReadingKey:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedInfo:
+class SnapshotInfo:
     """One saved reading, as a list shows it."""
 
     path: Path
@@ -107,7 +107,7 @@ def fingerprint_files(paths: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-class Reading:
+class Snapshot:
     """An opened saved reading: header checked, tensors checked one by one as they are handed out.
 
     Tensors are views of the mapped file: copy them; they die with ``close``. Use as a context manager."""
@@ -121,7 +121,7 @@ class Reading:
         self._mapped = mapped
 
     def layers(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Keys and values [H, n, D] of each layer in order. Raises DamagedReading at the first bad one."""
+        """Keys and values [H, n, D] of each layer in order. Raises DamagedSnapshot at the first bad one."""
         names = [f"{layer}.{part}" for layer in range(self.num_layers) for part in "kv"]
         with ThreadPoolExecutor(2) as pool:  # checksums run ahead of the caller's copies
             sound: list[Future[bool]] = [pool.submit(self._sound, name) for name in names]
@@ -141,7 +141,7 @@ class Reading:
         with contextlib.suppress(BufferError):  # a tensor still looks into it: the mapping ends with the tensor
             self._mapped.close()
 
-    def __enter__(self) -> Reading:
+    def __enter__(self) -> Snapshot:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -157,7 +157,7 @@ class Reading:
 
         if not sound:
             self.path.unlink(missing_ok=True)
-            raise DamagedReading(f"{self.path.name}: checksum of {name}")
+            raise DamagedSnapshot(f"{self.path.name}: checksum of {name}")
         entry = self._entries[name]
         dtype, count = getattr(torch, entry["dtype"]), int(torch.Size(entry["shape"]).numel())
         if count == 0:
@@ -166,7 +166,7 @@ class Reading:
         return flat.view(entry["shape"])
 
 
-class SavedReadings:
+class SnapshotStore:
     """The folder of saved readings. Safe for several processes at once; the least recently used goes first."""
 
     def __init__(self, folder: Path, quota_bytes: int) -> None:
@@ -174,7 +174,7 @@ class SavedReadings:
 
     # -- restore
 
-    def load(self, key: ReadingKey) -> Reading | None:
+    def load(self, key: SnapshotKey) -> Snapshot | None:
         """The reading of this key, or None. What is damaged or of another format is removed on the way."""
         path = self._path(key)
         try:
@@ -187,11 +187,11 @@ class SavedReadings:
             os.utime(path)
         except OSError:
             return None
-        return Reading(path, header, mapped)
+        return Snapshot(path, header, mapped)
 
     # -- save
 
-    def save(self, key: ReadingKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
+    def save(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
              title: str = "", extras: Mapping[str, Tensor] | None = None) -> Path:
         """Write every layer's keys and values [H, n, D]. Raises NotEnoughDiskError; then nothing changed on disk
         but that older readings may have been evicted."""
@@ -199,7 +199,7 @@ class SavedReadings:
             pass
         return self._path(key)
 
-    def save_steps(self, key: ReadingKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
+    def save_steps(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
                    title: str = "", extras: Mapping[str, Tensor] | None = None) -> Iterator[float]:
         """``save`` in steps that yield the fraction done. Dropping the iterator abandons the file."""
         tensors = {f"{i}.{part}": pair[j] for i, pair in enumerate(layers) for j, part in enumerate("kv")}
@@ -238,7 +238,7 @@ class SavedReadings:
 
     # -- housekeeping
 
-    def list(self) -> tuple[SavedInfo, ...]:
+    def list(self) -> tuple[SnapshotInfo, ...]:
         """Every readable reading, most recently used first."""
         found = []
         for path in self.folder.glob("*.kv"):
@@ -249,7 +249,7 @@ class SavedReadings:
             except OSError:
                 continue
             if header is not None:
-                found.append(SavedInfo(path, header["key"]["document"], header["title"], header["tokens"],
+                found.append(SnapshotInfo(path, header["key"]["document"], header["title"], header["tokens"],
                                        facts.st_size, header["read_seconds"], facts.st_mtime))
         return tuple(sorted(found, key=lambda info: -info.last_used))
 
@@ -263,7 +263,7 @@ class SavedReadings:
             path.unlink(missing_ok=True)
         return len(doomed)
 
-    def _path(self, key: ReadingKey) -> Path:
+    def _path(self, key: SnapshotKey) -> Path:
         return self.folder / f"{key.digest}.kv"
 
     def _prepare_folder(self) -> None:
@@ -311,7 +311,7 @@ class SavedReadings:
             yield
 
 
-def _plain(key: ReadingKey) -> dict[str, Any]:
+def _plain(key: SnapshotKey) -> dict[str, Any]:
     return {**asdict(key), "settings": [list(pair) for pair in key.settings]}
 
 

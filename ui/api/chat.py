@@ -16,11 +16,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
 
-from .. import jobs, strings, waiting
-from ..jobs import Selection
-from ..library import Entry, Ranges
-from ..runs import Run
-from ..services import Services
+from ..state import jobs
+from ..state.jobs import Selection
+from ..state.library import Entry, Ranges
+from ..state.runs import Run
+from ..state.services import Services
+from ..view.wait_line import wait_line
+from ..words import chat as chat_words
 from .files import Files
 from .messages import FileRef, Wish, read_wish, sampling, shown
 from .models import Models
@@ -29,7 +31,7 @@ from .replies import REASONS, chunk, completion, event, quotes, usage_chunk
 
 _LOOK_EVERY = 0.5  # seconds between two looks whether the asker is still there
 _EARLY = 10.0  # seconds in which an error still gets a status of its own; after them the stream begins
-_ALIVE_EVERY = 5.0  # seconds of silence after which a comment says how far the reading is
+_ALIVE_EVERY = 5.0  # seconds of silence after which a comment says how far the prefill is
 _MOST_BODY = 64 << 20  # bytes: a document may come along as text
 _REMEMBERED = 256  # answers whose tokens are known when they come back as history
 _LENT = 4  # documents that came as text
@@ -41,15 +43,15 @@ class Chat:
     def __init__(self, services: Services, files: Files, models: Models) -> None:
         self._services, self._files, self._models = services, files, models
         self._tokens: OrderedDict[str, tuple[int, ...]] = OrderedDict()  # digest of an answer -> its tokens
-        self._guests: OrderedDict[str, Document] = OrderedDict()
+        self._ephemeral: OrderedDict[str, Document] = OrderedDict()
 
     @answered
     async def complete(self, request: Request) -> Response:
         body = await _body(request)
         await self._models.check(body.get("model"))
         wish = read_wish(body)
-        dials = self._services.dials_now()
-        chosen = sampling(body, dials.sampling())
+        settings = self._services.resolved_settings()
+        chosen = sampling(body, settings.sampling())
         selection, system = await self._selection(wish)
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
@@ -58,8 +60,8 @@ class Chat:
                 loop.call_soon_threadsafe(news.set)
 
         history = tuple(Turn(asked, self._tokens.get(_digest(told), ()), told) for asked, told in wish.history)
-        run = self._services.desk.answer(
-            jobs.Request(selection, wish.question, chosen, (("", dials.speculation()),), history, system), heard)
+        run = self._services.queue.answer(
+            jobs.Request(selection, wish.question, chosen, (("", settings.speculation()),), history, system), heard)
         stream = wish.stream
         try:
             if not stream:
@@ -68,14 +70,14 @@ class Chat:
             answer = StreamingResponse(self._parts(request, run, news, wish), media_type="text/event-stream",
                                        headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         except BaseException:
-            self._services.desk.stop(run)
+            self._services.queue.stop(run)
             raise
         return answer
 
     async def _selection(self, wish: Wish) -> tuple[Selection, str]:
         """The pages that the wish is about, and its system text. Raises Problem."""
         if not wish.files:
-            return Selection.of_guest(await asyncio.to_thread(self._lend, wish.system)), ""
+            return Selection.of_ephemeral(await asyncio.to_thread(self._lend, wish.system)), ""
         found = [await self._files.read(file) for file in wish.files]
         if wish.system.strip():
             model = await self._models.loaded()
@@ -87,31 +89,31 @@ class Chat:
         parts = [(entry, document, _ranges(file, entry, document))
                  for file, (entry, document) in zip(wish.files, found, strict=True)]
         if len(parts) > 1:
-            return Selection.of_guest(together([document.pick(ranges) for _, document, ranges in parts])), system
+            return Selection.of_ephemeral(together([document.pick(ranges) for _, document, ranges in parts])), system
         (entry, document, ranges), (file,) = parts[0], wish.files
         if not file.pages and not file.chapters:
             return Selection(entry.id, document, ranges), system
-        return Selection.of_guest(document, ranges), system
+        return Selection.of_ephemeral(document, ranges), system
 
     def _lend(self, text: str) -> Document:
         """A document that came as text, taken in by the reader that files go through (clean-up, sections)."""
         key = _digest(text)
-        if key not in self._guests:
+        if key not in self._ephemeral:
             path = self._services.folders.uploads / f"{uuid.uuid4().hex}.txt"
             try:
                 path.touch(0o600)
                 path.write_text(text, encoding="utf-8")
-                self._guests[key] = self._services.take_text(path)
+                self._ephemeral[key] = self._services.take_text(path)
             finally:
                 path.unlink(missing_ok=True)
-            while len(self._guests) > _LENT:
-                self._guests.popitem(last=False)
-        return self._guests[key]
+            while len(self._ephemeral) > _LENT:
+                self._ephemeral.popitem(last=False)
+        return self._ephemeral[key]
 
     async def _begun(self, request: Request, run: Run, news: asyncio.Event) -> None:
         """Wait a little for the first word, so that a refusal is a refusal and not a stream that breaks off."""
         end = asyncio.get_running_loop().time() + _EARLY
-        while not run.ended and not run.fold.text and asyncio.get_running_loop().time() < end:
+        while not run.ended and not run.accumulator.text and asyncio.get_running_loop().time() < end:
             await self._wait(request, run, news)
         if run.state == "failed":
             raise _failure(run)
@@ -120,13 +122,13 @@ class Chat:
         hit = False
         while not run.ended:
             await self._wait(request, run, news)
-            if not hit and shown(run.fold.text, wish.stops, False)[1]:
+            if not hit and shown(run.accumulator.text, wish.stops, False)[1]:
                 hit = True
-                self._services.desk.stop(run)
-        length, hit = shown(run.fold.text, wish.stops, True)
+                self._services.queue.stop(run)
+        length, hit = shown(run.accumulator.text, wish.stops, True)
         reason = self._reason(run, hit)
         self._remember(run)
-        return JSONResponse(completion(run, self._models.id, run.fold.text[:length], reason))
+        return JSONResponse(completion(run, self._models.id, run.accumulator.text[:length], reason))
 
     async def _parts(self, request: Request, run: Run, news: asyncio.Event, wish: Wish) -> AsyncIterator[bytes]:
         model, sent, hit, clock = self._models.id, 0, False, asyncio.get_running_loop().time
@@ -136,9 +138,9 @@ class Chat:
             spoken = clock()
             while True:
                 ended = run.ended  # before the text is looked at: nothing comes after it
-                length, found = shown(run.fold.text, wish.stops, ended)
+                length, found = shown(run.accumulator.text, wish.stops, ended)
                 if length > sent and not hit:
-                    yield event(chunk(run, model, {"content": run.fold.text[sent:length]}))
+                    yield event(chunk(run, model, {"content": run.accumulator.text[sent:length]}))
                     sent, spoken = length, clock()
                 known = quotes(run, sent)
                 if known != told:
@@ -146,7 +148,7 @@ class Chat:
                     told = known
                 if found and not hit:
                     hit = True
-                    self._services.desk.stop(run)
+                    self._services.queue.stop(run)
                 if ended:
                     break
                 if clock() - spoken > _ALIVE_EVERY:
@@ -161,7 +163,7 @@ class Chat:
         except Problem as problem:
             yield event(problem.body)
         finally:
-            self._services.desk.stop(run)  # of no effect when it has ended
+            self._services.queue.stop(run)  # of no effect when it has ended
         yield b"data: [DONE]\n\n"
 
     async def _wait(self, request: Request, run: Run, news: asyncio.Event) -> None:
@@ -170,14 +172,14 @@ class Chat:
             await asyncio.wait_for(news.wait(), _LOOK_EVERY)
         news.clear()
         if await request.is_disconnected():
-            self._services.desk.stop(run)
+            self._services.queue.stop(run)
             raise Problem(499, "client_closed_request", "The request was closed by the one who asked")
 
     def _comment(self, run: Run) -> bytes:
         """A line that clients skip: the stream is alive, and this is what it waits for."""
-        reading = self._services.desk.readings.get(run.document)
-        progress = reading.progress if reading else None
-        wait = waiting.words(self._services.desk.ahead(run)) if run.state == "queued" else ""
+        prefill = self._services.queue.prefills.get(run.document)
+        progress = prefill.progress if prefill else None
+        wait = wait_line(self._services.queue.ahead(run)) if run.state == "queued" else ""
         done = f"reading {progress.tokens_done} of {progress.tokens_total} tokens" if progress else wait or run.state
         return f": {done}\n\n".encode()
 
@@ -187,13 +189,13 @@ class Chat:
             return "stop"
         if run.state != "done":
             raise _failure(run)
-        assert run.fold.finished is not None
-        return REASONS[run.fold.finished.reason]
+        assert run.accumulator.finished is not None
+        return REASONS[run.accumulator.finished.reason]
 
     def _remember(self, run: Run) -> None:
         """So that the next question's history is the very tokens that are in the cache."""
-        if run.fold.token_ids:
-            self._tokens[_digest(run.fold.text)] = tuple(run.fold.token_ids)
+        if run.accumulator.token_ids:
+            self._tokens[_digest(run.accumulator.text)] = tuple(run.accumulator.token_ids)
             while len(self._tokens) > _REMEMBERED:
                 self._tokens.popitem(last=False)
 
@@ -212,7 +214,7 @@ def _failure(run: Run) -> Problem:
                        remedy='Ask about some of its pages: "pages": "1-20" beside the file_id.',
                        need=run.fit.tokens, have=run.fit.max_tokens)
     if run.state == "stopped":
-        return Problem(503, "stopped", strings.STOPPED)
+        return Problem(503, "stopped", chat_words.STOPPED)
     return Problem.of(run.cause) if run.cause else Problem(503, "not_answered", run.error)
 
 

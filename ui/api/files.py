@@ -18,8 +18,9 @@ from starlette.types import Message
 
 from triforce_core import Document
 
-from ..library import MAX_UPLOAD_BYTES, Entry
-from ..services import Services, View
+from ..state.library import MAX_UPLOAD_BYTES, Entry
+from ..state.services import Services
+from ..state.tab_view import TabView
 from .messages import FileRef
 from .problems import Problem, answered
 
@@ -67,7 +68,7 @@ class Files:
     @answered
     async def delete(self, request: Request) -> Response:
         entry = self.find(request.path_params["file"])
-        await asyncio.to_thread(self._services.delete, View(), entry.id)
+        await asyncio.to_thread(self._services.delete, TabView(), entry.id)
         return JSONResponse({"id": _PREFIX + entry.id, "object": "file", "deleted": True})
 
     def find(self, name: str) -> Entry:
@@ -93,7 +94,7 @@ class Files:
                               remedy="Open it once in the page.")
             if entry.state == "failed":
                 raise Problem(400, "unreadable_document", entry.error, param="messages")
-            await asyncio.to_thread(self._services.room.extract, entry.id)
+            await asyncio.to_thread(self._services.extractor.extract, entry.id)
             await asyncio.sleep(_LOOK_EVERY)
             entry = self.find(_PREFIX + entry.id)  # it may have been deleted meanwhile
 
@@ -111,7 +112,7 @@ class Files:
         finally:
             path.unlink(missing_ok=True)
         if entry.state == "new":
-            self._services.room.extract(entry.id)
+            self._services.extractor.extract(entry.id)
         return entry
 
 

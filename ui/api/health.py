@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from ..services import Services
+from ..state.services import Services
 
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -16,9 +16,9 @@ _Handler = Callable[[Request], Awaitable[Response]]
 def healthz(services: Services) -> _Handler:
     """200 while the app works, 503 where its engine cannot run."""
     async def handler(request: Request) -> Response:
-        failed = services.desk.state == "failed"
+        failed = services.queue.state == "failed"
         return JSONResponse({"name": "triforce-chat", "status": "failed" if failed else "ok",
-                             "engine": services.desk.state}, 503 if failed else 200)
+                             "engine": services.queue.state}, 503 if failed else 200)
 
     return handler
 
@@ -31,18 +31,19 @@ def metrics(services: Services) -> _Handler:
 
 
 def _lines(services: Services) -> Iterator[str]:
-    desk, tally = services.desk, services.desk.tally
-    yield from _family("answers_total", "counter", "Answers and races that ended, by how.", "state", tally.answers)
-    yield from _family("tokens_total", "counter", "Tokens by what became of them.", "kind", tally.tokens)
-    yield from _family("draft_tested_total", "counter", "Drafted tokens that were tested.", "tier", tally.tested)
-    yield from _family("draft_accepted_total", "counter", "Drafted tokens that were accepted.", "tier", tally.accepted)
-    yield from _single("full_passes_total", "counter", "Verifications by the full cache.", tally.full_passes)
+    queue, counters = services.queue, services.queue.counters
+    yield from _family("answers_total", "counter", "Answers and races that ended, by how.", "state", counters.answers)
+    yield from _family("tokens_total", "counter", "Tokens by what became of them.", "kind", counters.tokens)
+    yield from _family("draft_tested_total", "counter", "Drafted tokens that were tested.", "tier", counters.tested)
+    yield from _family("draft_accepted_total", "counter", "Drafted tokens that were accepted.", "tier",
+                       counters.accepted)
+    yield from _single("full_passes_total", "counter", "Verifications by the full cache.", counters.full_passes)
     yield from _single("first_token_seconds_total", "counter", "Seconds until the first token, summed over answers.",
-                       tally.first_token_seconds)
-    yield from _single("engine_up", "gauge", "1 while a model is loaded.", int(desk.state == "ready"))
-    yield from _single("queue_length", "gauge", "Jobs that wait for the engine.", desk.waiting)
+                       counters.first_token_seconds)
+    yield from _single("engine_up", "gauge", "1 while a model is loaded.", int(queue.state == "ready"))
+    yield from _single("queue_length", "gauge", "Jobs that wait for the engine.", queue.waiting)
     yield from _single("documents", "gauge", "Documents in the library.", len(services.library.entries()))
-    status = desk.status
+    status = queue.status
     if status is not None:
         yield from _single("engine_resident_bytes", "gauge", "Memory of the engine's process.", status.rss_bytes)
         facts = status.facts

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from triforce_core import ModelInfo
 
-from ..services import Services
+from ..state.services import Services
 from .problems import Problem, answered
 
 _LOOK_EVERY = 0.05
@@ -21,23 +21,23 @@ _LOOK_EVERY = 0.05
 
 class Models:
     def __init__(self, services: Services) -> None:
-        self._desk, self._services = services.desk, services
+        self._queue, self._services = services.queue, services
         self._since = int(time.time())
 
     @property
     def id(self) -> str:
         """The checkpoint's own name, without its path; of a server elsewhere what that one calls it."""
-        name = self._desk.config.model
+        name = self._queue.config.model
         if self._services.sends_to:
-            name = self._desk.model.name if self._desk.model else "remote"
+            name = self._queue.model.name if self._queue.model else "remote"
         return re.sub(r"[^\w.-]+", "-", PurePath(name).name)
 
     async def loaded(self) -> ModelInfo:
         """The model, once the engine has it. Raises Problem where it could not be loaded."""
         await self._settled()
-        if self._desk.model is None:
-            raise Problem(503, "engine_not_running", self._desk.problem)
-        return self._desk.model
+        if self._queue.model is None:
+            raise Problem(503, "engine_not_running", self._queue.problem)
+        return self._queue.model
 
     async def check(self, name: Any) -> None:
         """Raises Problem where it is another."""
@@ -49,7 +49,7 @@ class Models:
 
     def describe(self) -> dict[str, Any]:
         """max_model_len: tokens for document, conversation and answer, under vLLM's name; where it is known."""
-        model = self._desk.model
+        model = self._queue.model
         known = {"max_model_len": model.max_context} if model else {}
         return {"id": self.id, "object": "model", "created": self._since, "owned_by": "triforce-chat"} | known
 
@@ -66,5 +66,5 @@ class Models:
 
     async def _settled(self) -> None:
         """Until the engine has a model or cannot have one: who asks for models wants to know how long a context is."""
-        while self._desk.model is None and self._desk.state == "starting":
+        while self._queue.model is None and self._queue.state == "starting":
             await asyncio.sleep(_LOOK_EVERY)

@@ -23,7 +23,7 @@ from triforce_core import (
     TriForceError,
 )
 
-from .. import strings
+from ..words import chat as chat_words
 
 log = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
@@ -57,7 +57,7 @@ class Problem(Exception):
             code = named.get(type(error), name)
             message = f"{error.message.rstrip('.')}. Allowed: {error.allowed}" if error.allowed else error.message
             return cls(status, code, message, remedy=error.remedy)
-        return cls(500, "unexpected", strings.UNEXPECTED.format(kind=type(error).__name__))
+        return cls(500, "unexpected", chat_words.UNEXPECTED.format(kind=type(error).__name__))
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body, self.status)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..runs import Run
+from ..state.runs import Run
 
 REASONS = {"stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
 
 
 def usage(run: Run) -> dict[str, Any]:
     """Tokens of the whole context count as the prompt; those that were already in the cache stand apart."""
-    figures = run.fold.figures()
+    figures = run.accumulator.figures()
     prompt = figures.prompt_tokens + figures.reused_tokens
     return {"prompt_tokens": prompt, "completion_tokens": figures.tokens, "total_tokens": prompt + figures.tokens,
             "prompt_tokens_details": {"cached_tokens": figures.reused_tokens}}
@@ -22,7 +22,7 @@ def timings(run: Run) -> dict[str, Any]:
     """draft_n, draft_n_accepted: drafted tokens that the full model tested and accepted; tiers: every tier's.
 
     Forced quotations are not drafts in that sense: they stand under tiers only."""
-    figures = run.fold.figures()
+    figures = run.accumulator.figures()
     seconds = figures.tokens / figures.tokens_per_second if figures.tokens_per_second else 0.0
     drafted = [figures.acceptance[tier] for tier in ("retrieval", "draft", "n-gram") if tier in figures.acceptance][:1]
     tested, accepted = drafted[0] if drafted else (0, 0)

@@ -1,7 +1,7 @@
-"""One file per part of the page: its components, what it shows (pure functions), and when it is redrawn.
+"""One file per part of the page: its components, when each is redrawn by what of ``ui.view``, and its events.
 
 Every panel's HTML reports clicks the same way: an element with ``data-action`` sends its data attributes to
-``layout.act``.
+``actions.act``.
 """
 
 from __future__ import annotations

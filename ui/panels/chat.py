@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
-from .. import provenance, strings, transcript
-from ..charts import esc
-from ..conversations import Answer
-from ..painter import Panel
-from ..services import Services, View
-from ..trace import Trace
-from ..transcript import button
-from ..writing import inside
-from . import html, talks
+from ..state.conversations import Answer
+from ..state.services import Services
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
+from ..state.trace import Trace
+from ..view import provenance, transcript
+from ..view.charts import esc
+from ..view.citations import Citations
+from ..view.live_answer import inside
+from ..view.painter import Panel
+from ..view.starters import starters
+from ..view.welcome import begin, welcome
+from ..words import chat as chat_words
+from ..words import library as library_words
+from ..words import race as race_words
+from . import html
+from .conversations import editing_note
+from .events import PRIVATE, safely
+from .race import Race
 
 
 @dataclass(frozen=True)
@@ -34,80 +43,68 @@ def build() -> Chat:
     with gr.Column(elem_id="chat-scroll"):
         finished = html("transcript", clicks=True)
         live = html("live", clicks=True)
-    editing = talks.editing_note()
+    editing = editing_note()
     with gr.Column(elem_id="composer"):
-        question = gr.Textbox(placeholder=strings.ASK_PLACEHOLDER, label=strings.ASK_PLACEHOLDER, show_label=False,
+        question = gr.Textbox(placeholder=chat_words.ASK_PLACEHOLDER, label=chat_words.ASK_PLACEHOLDER,
+                              show_label=False,
                               container=False, lines=1, max_lines=7, elem_id="question")
         with gr.Row(elem_id="composer-row"):
-            html("keys", f'<span class="tf-keys">{esc(strings.KEYS)}</span>')
-            race = gr.Button(strings.RACE, elem_id="race-now", size="sm", min_width=74)
-            stop = gr.Button(strings.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
-            send = gr.Button(strings.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
+            html("keys", f'<span class="tf-keys">{esc(chat_words.KEYS)}</span>')
+            race = gr.Button(race_words.RACE, elem_id="race-now", size="sm", min_width=74)
+            stop = gr.Button(chat_words.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
+            send = gr.Button(chat_words.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
     return Chat(finished, live, question, send, stop, editing, race)
 
 
-def welcome(sample: str | None, sends_to: str = "") -> str:
-    """Nothing is open yet."""
-    action = button(strings.OPEN_SAMPLE, "open", css="tf-primary", document=sample) if sample else ""
-    more = strings.WELCOME_REMOTE if sends_to else strings.WELCOME_MORE
-    return f'<div class="tf-welcome"><h1>{esc(strings.WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
-
-
-def begin(questions: Sequence[str] = ()) -> str:
-    """A document is open and nothing has been asked. questions: to begin with."""
-    starters = "".join(button(words, "ask", question=words) for words in questions)
-    return (f'<div class="tf-welcome tf-small"><h2>{esc(strings.START_HERE)}</h2>'
-            f'<p>{esc(strings.START_MORE)}</p><div class="tf-starters">{starters}</div></div>')
-
-
 def panels(services: Services) -> list[Panel]:
-    conversations = services.conversations
+    conversations, citations = services.conversations, Citations(services.finders)
 
-    def askable(view: View) -> bool:
+    def askable(view: TabView) -> bool:
         entry = services.library.get(view.document)
         return entry is not None and services.phase(entry) in ("ready", "resting")
 
-    def draw_transcript(view: View) -> str:
+    def draw_transcript(view: TabView) -> str:
         if view.document is None:
-            sample = next((entry.id for entry in services.library.entries() if entry.name == strings.SAMPLE_NAME), None)
+            entries = services.library.entries()
+            sample = next((entry.id for entry in entries if entry.name == library_words.SAMPLE_NAME), None)
             return welcome(sample, services.sends_to)
         answers = conversations.answers(view.conversation) if view.conversation else []
-        if not answers:
-            return begin(services.starters(view.document)) if askable(view) else ""
         document = services.library.document(view.document)
+        if not answers:
+            return begin(starters(document) if document else ()) if askable(view) else ""
 
         def body(answer: Answer) -> str:
             if answer.id != view.traced:
-                return services.citations.render(answer.text, document, view.document or "",
-                                                 answer.result.get("quotes", ()))
+                return citations.render(answer.text, document, view.document or "",
+                                        answer.result.get("quotes", ()))
             kept = conversations.trace(answer.id) or Trace()
             return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), document)
 
         versions = conversations.versions(view.conversation or "")
         return transcript.transcript(answers, body, view.traced, versions)
 
-    def shown_trace(view: View) -> str | None:
+    def shown_trace(view: TabView) -> str | None:
         """Not that of the answer being written: the others need not be drawn again for it."""
         run = services.running(view)
         return None if run and run.id == view.traced else view.traced
 
-    def live_key(view: View) -> object:
+    def live_key(view: TabView) -> object:
         run = services.running(view)
         return run and (run.id, run.id == view.traced)
 
-    def draw_live(view: View) -> str:
+    def draw_live(view: TabView) -> str:
         run = services.running(view)
         by_token = run is not None and run.id == view.traced
         return transcript.live(run, by_token, inside(services, run, by_token)) if run else ""
 
-    def stop_state(view: View) -> tuple[bool, bool]:
+    def stop_state(view: TabView) -> tuple[bool, bool]:
         run = services.active_run(view)
         return run is not None, bool(run and run.stopping)
 
-    def draw_stop(view: View) -> dict[str, Any]:
+    def draw_stop(view: TabView) -> dict[str, Any]:
         shown, stopping = stop_state(view)
         return gr.update(visible=shown, interactive=not stopping,
-                         value=strings.STOPPING if stopping else strings.STOP)
+                         value=chat_words.STOPPING if stopping else chat_words.STOP)
 
     return [
         Panel("transcript", lambda view: (
@@ -116,3 +113,26 @@ def panels(services: Services) -> list[Panel]:
         Panel("live", live_key, draw_live),
         Panel("stop", stop_state, draw_stop),
     ]
+
+
+def wire(services: Services, tabs: Tabs, chat: Chat, race: Race, tab_bar: gr.Tabs) -> None:
+    """race, tab_bar: its button here shows the race's tab, with the question in it."""
+    def ask(question: str, request: gr.Request) -> str:
+        view = tabs.get(request.session_hash)
+        return "" if safely(view, lambda: services.ask(view, question)) else question
+
+    def stop(request: gr.Request) -> None:
+        services.stop(tabs.get(request.session_hash))
+
+    def start_race(question: str, request: gr.Request) -> tuple[Any, Any, str]:
+        """Race the typed question, or the conversation's last one; show the race only if there is one."""
+        view = tabs.get(request.session_hash)
+        answers = services.conversations.answers(view.conversation) if view.conversation else []
+        words = question.strip() or (answers[-1].question if answers else "")
+        started = safely(view, lambda: services.race(view, words))
+        return (gr.Tabs(selected="race") if started else gr.skip(), words or gr.skip(), "" if started else question)
+
+    for event in (chat.send.click, chat.question.submit):
+        event(ask, [chat.question], [chat.question], queue=False, **PRIVATE)
+    chat.stop.click(stop, None, None, queue=False, **PRIVATE)
+    chat.race.click(start_race, [chat.question], [tab_bar, race.question, chat.question], queue=False, **PRIVATE)

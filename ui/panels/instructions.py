@@ -7,12 +7,16 @@ from typing import Any
 
 import gradio as gr
 
-from .. import strings, talk_strings
-from ..charts import esc
-from ..instructions import LONGEST
-from ..painter import Panel
-from ..services import Services, View
+from ..state.instructions import LONGEST
+from ..state.services import Services
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
+from ..view.instructions import about
+from ..view.painter import Panel
+from ..words import conversations as conversation_words
+from ..words import page as page_words
 from . import html
+from .events import PRIVATE, safely
 
 
 @dataclass(frozen=True)
@@ -27,18 +31,15 @@ class Instructions:
 def build() -> Instructions:
     with gr.Column(visible=False, elem_id="instructing", elem_classes="tf-dialog") as box:
         about = html("instructions-about")
-        words = gr.Textbox(label=talk_strings.INSTRUCT_LABEL, show_label=False, container=False, lines=3, max_lines=10,
+        words = gr.Textbox(label=conversation_words.INSTRUCT_LABEL, show_label=False, container=False, lines=3,
+                           max_lines=10,
                            max_length=LONGEST, elem_id="instructions")
         with gr.Row():
-            keep = gr.Button(talk_strings.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions", size="md",
+            keep = gr.Button(conversation_words.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions",
+                             size="md",
                              scale=0, min_width=96)
-            leave = gr.Button(strings.KEEP_AS_IS, elem_id="leave-instructions", size="md", scale=0, min_width=90)
+            leave = gr.Button(page_words.KEEP_AS_IS, elem_id="leave-instructions", size="md", scale=0, min_width=90)
     return Instructions(box, about, words, keep, leave)
-
-
-def about(followed: bool) -> str:
-    words = talk_strings.INSTRUCT_HELP if followed else talk_strings.INSTRUCT_NONE
-    return f'<h2>{esc(talk_strings.INSTRUCT_LABEL)}</h2><p class="tf-muted">{esc(words)}</p>'
 
 
 def wanted(services: Services, words: str) -> str:
@@ -47,17 +48,17 @@ def wanted(services: Services, words: str) -> str:
 
 
 def panels(services: Services) -> list[Panel]:
-    def key(view: View) -> tuple[object, ...]:
+    def key(view: TabView) -> tuple[object, ...]:
         return view.instructing, view.conversation, services.instructions.followed, services.conversations.version
 
-    def draw_words(view: View) -> dict[str, Any]:
+    def draw_words(view: TabView) -> dict[str, Any]:
         if not view.instructing:
             return gr.update()
         return gr.update(value=services.instructions.of(view), interactive=services.instructions.followed)
 
-    def draw_keep(view: View) -> dict[str, Any]:
+    def draw_keep(view: TabView) -> dict[str, Any]:
         followed = services.instructions.followed
-        return gr.update(value=talk_strings.INSTRUCT_KEEP if followed else talk_strings.INSTRUCT_REMOVE,
+        return gr.update(value=conversation_words.INSTRUCT_KEEP if followed else conversation_words.INSTRUCT_REMOVE,
                          visible=followed or bool(services.instructions.of(view)))
 
     return [
@@ -67,3 +68,15 @@ def panels(services: Services) -> list[Panel]:
               draw_words),
         Panel("keep_instructions", key, draw_keep),
     ]
+
+
+def wire(services: Services, tabs: Tabs, told: Instructions) -> None:
+    def keep(words: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.instructions.keep(view, wanted(services, words)))
+
+    def leave(request: gr.Request) -> None:
+        tabs.get(request.session_hash).instructing = False
+
+    told.keep.click(keep, [told.words], None, queue=False, **PRIVATE)
+    told.leave.click(leave, None, None, queue=False, **PRIVATE)

@@ -2,163 +2,69 @@
 
 from __future__ import annotations
 
-import datetime
 import time
-from collections.abc import Sequence
+from pathlib import Path
 
 import gradio as gr
 
-from .. import choice_strings, languages, shelf_strings, strings
-from .. import figures as fmt
-from ..charts import esc, meter, part_colour
-from ..conversations import Conversation
-from ..library import EXTENSIONS, Entry
-from ..painter import Panel
-from ..readings import Room
-from ..services import Services, View
-from . import html, talks
+from ..state.library import EXTENSIONS, Entry
+from ..state.services import Services
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
+from ..view.library import about, listing, room_line
+from ..view.painter import Panel
+from ..words import library as library_words
+from . import html
+from .conversations import build_search, results
+from .events import PRIVATE, safely
 
 
 def build() -> tuple[gr.File, gr.HTML, gr.Textbox]:
     """The upload, the list, and the line to search conversations with."""
-    upload = gr.File(label=strings.DROP_HERE, file_count="multiple", file_types=list(EXTENSIONS), height=112,
+    upload = gr.File(label=library_words.DROP_HERE, file_count="multiple", file_types=list(EXTENSIONS), height=112,
                      elem_id="upload", show_label=False)
-    sought = talks.build_search()
+    sought = build_search()
     listing = html("documents", clicks=True)
     return upload, listing, sought
-
-
-def pages(number: int) -> str:
-    return strings.PAGE_ONE if number == 1 else strings.PAGES_OF.format(pages=fmt.count(number))
-
-
-def delete_button(what: str, key: str, description: str) -> str:
-    return (f'<button type="button" class="tf-delete" title="{esc(description)}" '
-            f'data-action="delete-{what}" data-{what}="{esc(key)}" '
-            f'data-sure="{esc(strings.DELETE_SURE)}" data-label="{esc(strings.DELETE)}" '
-            f'aria-label="{esc(description)}">'
-            f"{esc(strings.DELETE)}</button>")
-
-
-def cover(entry: Entry) -> str:
-    """The first page of a PDF, small; of anything else, or where it cannot be drawn, the kind of file."""
-    if entry.parts:
-        colours = "".join(f'<b class="{part_colour(n)}"></b>' for n in range(len(entry.parts)))
-        return f'<span class="tf-cover tf-covers" aria-hidden="true">{colours}</span>'
-    picture = ""
-    if entry.state == "ready" and entry.kind == "pdf":
-        picture = f'<span style="background-image: url(/pages/{entry.id}/1/picture?width=160)"></span>'
-    return f'<span class="tf-cover" aria-hidden="true"><i>{esc(entry.extension.lstrip(".")[:4])}</i>{picture}</span>'
-
-
-def day(moment: float, now: float) -> str:
-    """When a document was opened last, in words."""
-    days = (datetime.date.fromtimestamp(now) - datetime.date.fromtimestamp(moment)).days
-    if days <= 1:
-        return shelf_strings.YESTERDAY if days == 1 else time.strftime("%H:%M", time.localtime(moment))
-    return time.strftime("%Y-%m-%d", time.localtime(moment))
-
-
-def about(entry: Entry, saved: int, model: str, now: float, parts: Sequence[Entry] = ()) -> str:
-    """What there is to know about the open document. parts: the documents that it was put together from."""
-    rows = []
-    if entry.words:
-        rows.append((shelf_strings.WORDS, fmt.count(entry.words)))
-    if entry.tokens:
-        rows.append((shelf_strings.TOKENS, fmt.count(entry.tokens)))
-    language = languages.in_words(entry.language)
-    if language:
-        rows.append((shelf_strings.LANGUAGE, language))
-    if entry.read_with:
-        same = entry.read_with == model or not model
-        rows.append((shelf_strings.READ_WITH, entry.read_with if same
-                     else shelf_strings.OTHER_MODEL.format(model=entry.read_with)))
-    if entry.opened_at:
-        rows.append((shelf_strings.OPENED, day(entry.opened_at, now)))
-    if entry.parts:
-        rows += [(choice_strings.CONSISTS if not n else "", part.title or part.name) for n, part in enumerate(parts)]
-    else:
-        rows.append((shelf_strings.FILE, f"{entry.name}, {fmt.size(entry.bytes)}"))
-    rows.append((shelf_strings.SAVED, fmt.size(saved) if saved else shelf_strings.NOT_SAVED))
-    facts = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in rows)
-    forget = ""
-    if saved:
-        label = shelf_strings.FORGET
-        forget = (f'<button type="button" class="tf-btn tf-quiet" data-action="forget-reading" '
-                  f'data-document="{entry.id}" data-sure="{esc(strings.DELETE_SURE)}" data-label="{esc(label)}" '
-                  f'title="{esc(shelf_strings.FORGET_HELP)}">{esc(label)}</button>')
-    return f'<details class="tf-about"><summary>{esc(shelf_strings.ABOUT)}</summary><dl>{facts}</dl>{forget}</details>'
-
-
-def room_line(room: Room) -> str:
-    """What saved readings take, and of how much."""
-    words = shelf_strings.ROOM.format(used=fmt.size(room.used), quota=fmt.size(room.quota), free=fmt.size(room.free))
-    bar = meter(room.used / max(1, room.quota), "tf-meter-thin", shelf_strings.SAVED)
-    return f'<div class="tf-room" title="{esc(shelf_strings.ROOM_HELP)}"><span>{esc(words)}</span>{bar}</div>'
-
-
-def document_item(entry: Entry, phase: str, current: bool) -> str:
-    """One document: cover, title, size, where it stands."""
-    facts = [choice_strings.COUNT.format(count=len(entry.parts))] if entry.parts else []
-    facts += [pages(entry.pages)] if entry.pages else []
-    facts.append(fmt.count(entry.tokens) + " " + strings.TOKENS if entry.tokens else fmt.size(entry.bytes))
-    title = entry.title or entry.name
-    return (f'<li class="tf-doc{" tf-current" if current else ""}">'
-            f'<button type="button" class="tf-doc-open" data-action="open" data-document="{entry.id}" '
-            f'title="{esc(entry.name)}"{" aria-current=true" if current else ""}>'
-            f'{cover(entry)}<span class="tf-doc-title">{esc(title)}</span>'
-            f'<span class="tf-doc-facts">{esc(" · ".join(facts))}</span>'
-            f'<span class="tf-phase tf-phase-{phase}">{esc(strings.PHASES[phase])}</span></button>'
-            f"{delete_button('document', entry.id, strings.DELETE_DOCUMENT.format(title=title))}</li>")
-
-
-def conversation_list(conversations: Sequence[Conversation], current: str | None) -> str:
-    """The conversations of the open document, with a way to a new one."""
-    items = "".join(
-        f'<li class="tf-talk{" tf-current" if talk.id == current else ""}"><button type="button" class="tf-talk-open" '
-        f'data-action="conversation" data-conversation="{esc(talk.id)}">{esc(talk.title)}</button>'
-        f"{delete_button('conversation', talk.id, strings.DELETE_CONVERSATION)}</li>" for talk in conversations)
-    return (f'<div class="tf-talks"><button type="button" class="tf-btn tf-wide" id="new-conversation" '
-            f'data-action="new-conversation">{esc(strings.NEW_CONVERSATION)}</button><ul>{items}</ul></div>')
-
-
-def together_button() -> str:
-    return (f'<button type="button" class="tf-btn tf-wide" id="together-button" data-action="together" '
-            f'title="{esc(choice_strings.TOGETHER_HELP)}">{esc(choice_strings.TOGETHER)}</button>')
-
-
-def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequence[Conversation],
-            conversation: str | None, details: str = "", room: str = "") -> str:
-    """The whole panel. rows: documents with their phase. details: about the current one; room: of saved readings."""
-    if not rows:
-        return f'<p class="tf-note">{esc(strings.LIBRARY_EMPTY)}</p>'
-    items = []
-    for entry, phase in rows:
-        items.append(document_item(entry, phase, entry.id == current))
-        if entry.id == current and entry.state == "ready":
-            items.append(f'<li class="tf-nested">{details}{conversation_list(own, conversation)}</li>')
-    several = sum(not entry.parts for entry, _ in rows) > 1
-    more = f'<div class="tf-together">{together_button()}</div>' if several else ""
-    return f'<ul class="tf-docs">{"".join(items)}</ul>{more}{room}'
 
 
 def panels(services: Services) -> list[Panel]:
     def rows() -> list[tuple[Entry, str]]:
         return [(entry, services.phase(entry)) for entry in services.library.entries()]
 
-    def key(view: View) -> tuple[object, ...]:
-        return (view.sought, services.readings.refresh(), services.library.version, services.conversations.version,
+    def key(view: TabView) -> tuple[object, ...]:
+        return (view.sought, services.snapshots.refresh(), services.library.version, services.conversations.version,
                 view.document, view.conversation,
                 tuple(phase for _, phase in rows()))
 
-    def draw(view: View) -> str:
+    def draw(view: TabView) -> str:
         if view.sought:
-            return talks.results(services, view)
+            return results(services, view)
         own = services.conversations.of(view.document) if view.document else []
-        entry, model = services.library.get(view.document), services.desk.model
-        details = about(entry, services.readings.size(entry.readings), model.name if model else "",
+        entry, model = services.library.get(view.document), services.queue.model
+        details = about(entry, services.snapshots.size(entry.readings), model.name if model else "",
                         time.time(), services.library.parts(entry)) if entry else ""
-        room = services.readings.room()
+        room = services.snapshots.space()
         return listing(rows(), view.document, own, view.conversation, details, room_line(room) if room.used else "")
 
     return [Panel("documents", key, draw, 0.2)]
+
+
+def wire(services: Services, tabs: Tabs, upload: gr.File, sought: gr.Textbox, uploads: Path) -> None:
+    """uploads: the only folder from which a dropped file is taken."""
+    def add(files: list[str] | None, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        paths = [Path(file).resolve() for file in files or ()]
+        if not all(path.is_relative_to(uploads.resolve()) for path in paths):
+            view.notice = ("error", library_words.NOT_ADDED, library_words.UPLOAD_REFUSED)
+            return
+        safely(view, lambda: services.add(view, [(path, path.name) for path in paths]))
+        for path in paths:  # the library has its own copy
+            path.unlink(missing_ok=True)
+
+    def search(words: str, request: gr.Request) -> None:
+        tabs.get(request.session_hash).sought = words.strip()
+
+    added = upload.upload(add, [upload], None, queue=False, **PRIVATE)
+    added.then(lambda: None, None, [upload], queue=False, **PRIVATE)
+    sought.input(search, [sought], None, queue=False, trigger_mode="always_last", **PRIVATE)  # in the order of typing

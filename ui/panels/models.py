@@ -8,16 +8,15 @@ from typing import Any
 
 import gradio as gr
 
-from triforce_core import DraftChoice, ModelFound, ModelInfo, ModelOffer
-
-from .. import charts, model_strings, strings
-from .. import figures as fmt
-from ..charts import esc
-from ..models import FETCH, LOOK, OFFER, Models
-from ..painter import Panel
-from ..services import Services, View
-from ..transcript import button, card
+from ..state.models import FETCH, LOOK, OFFER
+from ..state.services import Services
+from ..state.tab_view import TabView
+from ..view.charts import esc
+from ..view.models import board
+from ..view.painter import Panel
+from ..words import models as model_words
 from . import html
+from .events import PRIVATE
 
 
 @dataclass(frozen=True)
@@ -31,119 +30,33 @@ class ModelsForm:
 
 def build(unused: str = "") -> ModelsForm:
     """unused: why models of this machine do not apply; the form is hidden then."""
-    html("models-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(model_strings.TITLE)}</h2>'
-                        f'<p class="tf-note">{esc(unused or model_strings.HELP)}</p></div>')
+    html("models-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(model_words.TITLE)}</h2>'
+                        f'<p class="tf-note">{esc(unused or model_words.HELP)}</p></div>')
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
-        folder = gr.Textbox(label=model_strings.FOLDER, info=model_strings.FOLDER_HELP, elem_id="models-folder",
+        folder = gr.Textbox(label=model_words.FOLDER, info=model_words.FOLDER_HELP, elem_id="models-folder",
                             max_lines=1, scale=5)
-        look = gr.Button(model_strings.LOOK, variant="primary", elem_id="models-look", size="md", scale=0,
+        look = gr.Button(model_words.LOOK, variant="primary", elem_id="models-look", size="md", scale=0,
                          min_width=150)
     board = html("models-board", clicks=True)
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
-        repo = gr.Textbox(label=model_strings.REPO, info=model_strings.REPO_HELP, elem_id="models-repo",
+        repo = gr.Textbox(label=model_words.REPO, info=model_words.REPO_HELP, elem_id="models-repo",
                           max_lines=1, scale=5)
-        ask = gr.Button(model_strings.ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
+        ask = gr.Button(model_words.ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
     return ModelsForm(board, folder, look, repo, ask)
 
 
-def name(found: ModelFound | DraftChoice) -> str:
-    """The built-in models are named in words, others as they are called."""
-    return model_strings.BUILTIN.get(found.name, found.name)
-
-
-def weights(count: int) -> str:
-    shape = model_strings.BILLIONS if count >= 1e9 else model_strings.MILLIONS
-    return shape.format(count=count / (1e9 if count >= 1e9 else 1e6))
-
-
-def room(found: ModelFound) -> str:
-    """What it takes of what is free, as a bar and in words; or why it does not run, and what would."""
-    plan = found.info.plan if found.info else None
-    if plan is None:
-        more = f" {model_strings.WOULD_FIT.format(tokens=fmt.count(found.longest))}" if found.longest else ""
-        return f'<p class="tf-bad">{esc(found.problem + more)}</p>'
-    drafts = plan.draft_weights + plan.draft_cache + plan.retrieval + plan.weight_copy
-    words = model_strings.ROOM.format(
-        tokens=fmt.count(plan.context), weights=fmt.memory(plan.weights), kv=fmt.memory(plan.kv),
-        drafts=fmt.memory(drafts), need=fmt.memory(plan.need), have=fmt.memory(plan.have), mode=plan.mode)
-    return f"<p>{esc(words)}</p>{charts.meter(plan.need / max(plan.have, 1), 'tf-meter-thin', words)}"
-
-
-def load_buttons(found: ModelFound, loaded: bool) -> str:
-    """One for each way to draft; none where it does not run."""
-    if found.info is None:
-        return ""
-    if found.source == "built-in":
-        ways = [(model_strings.LOADED if loaded else model_strings.LOAD, "auto")]
-    else:
-        fitting = [choice for choice in found.drafts if not choice.why_not]
-        ways = [(model_strings.LOAD_WITH.format(draft=name(choice)), choice.model) for choice in fitting]
-        ways.append((model_strings.LOAD_ALONE if fitting else model_strings.LOAD, "none"))
-    return "".join(button(label, "use-model", model=found.model, draft=draft) for label, draft in ways)
-
-
-def entry(found: ModelFound, loaded: bool) -> str:
-    """One model."""
-    facts = [model_strings.SOURCE[found.source], fmt.size(found.nbytes)]
-    if found.parameters:
-        facts += [weights(found.parameters), model_strings.UP_TO.format(tokens=fmt.count(found.max_context))]
-    refused = "".join(f"<li><b>{esc(name(choice))}</b> {esc(choice.why_not)}</li>"
-                      for choice in found.drafts if choice.why_not)
-    others = (f"<details><summary>{esc(model_strings.NOT_DRAFTS)}</summary><ul>{refused}</ul></details>"
-              if refused and found.info else "")
-    mark = f'<span class="tf-model-on">{esc(model_strings.NOW)}</span>' if loaded else ""
-    about = f'<p class="tf-note">{esc(model_strings.ABOUT_BUILTIN)}</p>' if found.source == "built-in" else ""
-    return (f'<li class="tf-model{" tf-current" if loaded else ""}"><h3>{esc(name(found))} {mark}</h3>'
-            f'<p class="tf-model-facts" title="{esc(found.model)}">{esc(" · ".join(facts))}</p>{about}{room(found)}'
-            f'<div class="tf-model-load">{load_buttons(found, loaded)}</div>{others}</li>')
-
-
-def offered(offer: ModelOffer) -> str:
-    """What a fetch would bring, and the button that starts it."""
-    words = model_strings.OFFER.format(files=len(offer.names), size=fmt.size(offer.nbytes),
-                                        missing=fmt.size(offer.missing), licence=offer.licence)
-    return card("info", offer.repo, words, action=button(model_strings.FETCH, "fetch-model", css="tf-primary"))
-
-
-def board(models: Models, now: str, model: ModelInfo | None, problem: str, unused: str = "") -> str:
-    """The list, and what is under way. now: the model that the engine was told to load. unused: as of ``build``."""
-    if unused:
-        said = model_strings.ANSWERS_NOW.format(model=model.name) if model else ""
-        return f'<p class="tf-note">{esc(said)}</p>' if said else ""
-    parts = []
-    if problem:
-        parts.append(card("error", model_strings.FAILED.format(model=now), problem))
-    if models.problem:
-        parts.append(card("error", model_strings.PROBLEM, models.problem))
-    if models.errand:
-        words = model_strings.DOING[models.errand]
-        share = models.progress.fraction if models.progress else None
-        text = models.progress.stage if models.progress else words
-        bar = charts.meter(share or 0.0, "tf-meter-big", text) if models.errand == FETCH else ""
-        cancel = button(strings.CANCEL, "cancel-models", css="tf-quiet")
-        parts.append(f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'
-                     f"{cancel}</div>{bar}</div>")
-    elif models.offer:
-        parts.append(offered(models.offer))
-    if models.found:
-        parts.append(f'<ul class="tf-models">{"".join(entry(one, one.model == now) for one in models.found)}</ul>')
-    elif model is not None and not models.errand:
-        about = f" {model_strings.ABOUT_BUILTIN}" if now == "builtin" else ""
-        parts.append(f'<p class="tf-note">{esc(model_strings.LOADED_NOW.format(model=model.name) + about)}</p>')
-    return "".join(parts)
-
-
 def panels(services: Services) -> list[Panel]:
-    models, desk = services.models, services.desk
+    models, queue = services.models, services.queue
 
-    def draw(view: View) -> str:
-        return board(models, desk.config.model, desk.model, desk.problem if desk.state == "failed" else "",
+    def draw(view: TabView) -> str:
+        return board(models, queue.config.model, queue.model, queue.problem if queue.state == "failed" else "",
                      services.models_unused)
 
-    return [Panel("models_board", lambda view: (models.version, desk.config.model, desk.model, desk.state), draw, 0.3)]
+    return [Panel("models_board", lambda view: (models.version, queue.config.model, queue.model, queue.state), draw,
+                  0.3)]
 
 
-def actions(services: Services) -> dict[str, Callable[[View, dict[str, str]], Any]]:
+def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]], Any]]:
     """What its buttons do."""
     return {
         "use-model": lambda view, data: services.use_model(data.get("model", ""), data.get("draft", "auto")),
@@ -152,7 +65,7 @@ def actions(services: Services) -> dict[str, Callable[[View, dict[str, str]], An
     }
 
 
-def wire(services: Services, form: ModelsForm, private: dict[str, Any]) -> None:
+def wire(services: Services, form: ModelsForm) -> None:
     def look(folder: str) -> None:
         services.models.look(folder)
 
@@ -161,9 +74,9 @@ def wire(services: Services, form: ModelsForm, private: dict[str, Any]) -> None:
             services.models.ask_hub(repo)
 
     for event in (form.look.click, form.folder.submit):
-        event(look, [form.folder], None, queue=False, **private)
+        event(look, [form.folder], None, queue=False, **PRIVATE)
     for event in (form.ask.click, form.repo.submit):
-        event(ask, [form.repo], None, queue=False, **private)
+        event(ask, [form.repo], None, queue=False, **PRIVATE)
 
 
-assert {LOOK, OFFER, FETCH} == set(model_strings.DOING), "every errand has its words"
+assert {LOOK, OFFER, FETCH} == set(model_words.DOING), "every errand has its words"

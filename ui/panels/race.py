@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
-from .. import charts, race_picture, strings, waiting
-from .. import figures as fmt
-from ..charts import esc
-from ..painter import Panel
-from ..runs import Run
-from ..services import Services, View
-from ..transcript import card, figures_of
+from ..state.runs import Run
+from ..state.services import Services
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
+from ..view.charts import esc
+from ..view.painter import Panel
+from ..view.race import board
+from ..view.wait_line import wait_line
+from ..words import chat as chat_words
+from ..words import race as race_words
 from . import html
-
-EVEN = 0.03  # a difference smaller than this is no difference
-FRESH = 20.0  # seconds during which a finished race starts its replay by itself
+from .events import PRIVATE, safely
 
 
 @dataclass(frozen=True)
@@ -33,164 +32,60 @@ class Race:
 
 
 def build() -> Race:
-    html("race-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(strings.RACE_TITLE)}</h2>'
-         f'<p class="tf-note">{esc(strings.RACE_HELP)}</p></div>')
+    html("race-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(race_words.TITLE)}</h2>'
+         f'<p class="tf-note">{esc(race_words.HELP)}</p></div>')
     with gr.Row(equal_height=True, elem_id="race-form"):
-        question = gr.Textbox(label=strings.RACE_QUESTION, lines=1, max_lines=4, elem_id="race-question", scale=5)
-        start = gr.Button(strings.RACE_START, variant="primary", elem_id="race-start", size="md", scale=0,
+        question = gr.Textbox(label=race_words.QUESTION, lines=1, max_lines=4, elem_id="race-question", scale=5)
+        start = gr.Button(race_words.START, variant="primary", elem_id="race-start", size="md", scale=0,
                           min_width=130)
-        stop = gr.Button(strings.STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90,
+        stop = gr.Button(chat_words.STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90,
                          visible=False)
-    third = gr.Dropdown(list(strings.RACE_THIRD), value="", label=strings.RACE_THIRD_LABEL,
-                        info=strings.RACE_THIRD_HELP, allow_custom_value=True, elem_id="race-third")
+    third = gr.Dropdown(list(race_words.THIRD), value="", label=race_words.THIRD_LABEL,
+                        info=race_words.THIRD_HELP, allow_custom_value=True, elem_id="race-third")
     board = html("race-board", clicks=True, begin="tfWatchRace(element);")
     return Race(question, start, stop, third, board)
-
-
-def lane(name: str, state: str, text: str, css: str = "") -> str:
-    return (f'<section class="tf-lane {css}"><header><h3>{esc(name)}</h3>'
-            f'<span class="tf-lane-state">{esc(state)}</span></header>'
-            f'<div class="tf-lane-text">{esc(text)}</div></section>')
-
-
-def recording(run: Run, wait: str = "") -> str:
-    """The race while it is being recorded, one leg after the other. wait: for what, while it is queued."""
-    lanes = []
-    for index, (name, _) in enumerate(run.lanes):
-        if index >= len(run.legs):
-            lanes.append(lane(name, strings.RACE_WAITS, "", "tf-lane-wait"))
-            continue
-        fold = run.legs[index]
-        figures = fold.figures()
-        state = strings.RACE_RECORDING.format(tokens=fmt.count(figures.tokens),
-                                               rate=fmt.rate(figures.tokens_per_second))
-        if run.stopping:
-            state = strings.STOPPING
-        elif run.state in ("queued", "preparing"):
-            state = wait or strings.PREPARING
-        lanes.append(lane(name, state, fold.text))
-    return (f'<p class="tf-race-question">{esc(run.question)}</p>'
-            f'<div class="tf-lanes tf-lanes-{len(lanes)}">{"".join(lanes)}</div>')
-
-
-def verdict(outcome: dict[str, Any]) -> str:
-    """Faster, even or slower; same words or not, and why."""
-    factor, fast = outcome["speedup"], figures_of(outcome["lanes"][1])
-    if factor is None:
-        speed, css, why = strings.RACE_UNMEASURED, "", ""
-    elif abs(factor - 1) < EVEN:
-        speed, css, why = strings.RACE_EVEN.format(factor=factor), "", ""
-    elif factor > 1:
-        speed, css, why = strings.RACE_FASTER.format(factor=factor), "tf-win", ""
-    else:
-        speed, css = strings.RACE_SLOWER.format(factor=factor), "tf-lose"
-        why = " ".join((strings.RACE_SLOWER_WHY.format(per_pass=fast.tokens_per_full_pass), costs(outcome)))
-    if outcome["same"]:
-        words = (f'<p class="tf-same" id="same-words"><b>{esc(strings.RACE_SAME)}</b> '
-                 f"{esc(strings.RACE_SAME_MORE.format(tokens=fmt.count(fast.tokens)))}</p>")
-    else:
-        parts = outcome["difference"]
-        words = (f'<p class="tf-different" id="same-words"><b>{esc(strings.RACE_DIFFERENT)}</b> '
-                 f'{esc(strings.RACE_DIFFERENT_MORE.format(token=fmt.count(parts["token"])))} {esc(parts["why"])}</p>'
-                 f'<dl class="tf-parts"><dt>{esc(strings.RACE_LANES[0])}</dt><dd>…{esc(parts["before"])}'
-                 f'<mark>{esc(parts["plain"])}</mark></dd><dt>{esc(strings.RACE_LANES[1])}</dt>'
-                 f'<dd>…{esc(parts["before"])}<mark>{esc(parts["fast"])}</mark></dd></dl>')
-    reason = f'<p class="tf-note">{esc(why)}</p>' if why else ""
-    more = "".join(f'<p class="tf-note tf-third">{esc(line)}</p>' for line in race_picture.summary(named(outcome))[1:])
-    return f'<div class="tf-verdict {css}"><p class="tf-speedup">{esc(speed)}</p>{reason}{words}{more}</div>'
-
-
-def costs(outcome: dict[str, Any]) -> str:
-    """Where the time of the lane that lost went, if it was recorded."""
-    spent, plain = outcome["lanes"][1].get("round"), figures_of(outcome["lanes"][0]).tokens_per_second
-    if not spent or not spent["verify"] or not plain:
-        return ""
-    return strings.RACE_SLOWER_COSTS.format(rest=spent["rest"], verify=spent["verify"], plain=1000 / plain,
-                                            need=(spent["rest"] + spent["verify"]) * plain / 1000)
-
-
-def named(outcome: dict[str, Any]) -> dict[str, Any]:
-    """A race that an older version kept has two lanes without names."""
-    known = {"same": outcome["same"], "speedup": outcome["speedup"]}
-    lanes = [{"name": name} | known | lane for name, lane in zip(strings.RACE_LANES, outcome["lanes"], strict=False)]
-    return outcome | {"lanes": [*lanes, *outcome["lanes"][2:]]}
-
-
-def share(outcome: dict[str, Any], question: str) -> str:
-    """The race as files: an SVG that replays itself, and a picture that the browser makes of the still one."""
-    def address(animated: bool) -> str:
-        drawn = race_picture.svg(outcome, question, animated=animated).encode()
-        return "data:image/svg+xml;base64," + base64.b64encode(drawn).decode("ascii")
-
-    return (f'<span class="tf-note">{esc(strings.RACE_SHARE)}</span>'
-            f'<a class="tf-btn" download="race.svg" href="{address(True)}">{esc(strings.RACE_SVG)}</a>'
-            f'<button type="button" class="tf-btn" data-picture="{address(False)}">{esc(strings.RACE_PNG)}</button>')
-
-
-def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> str:
-    """The recorded race: verdict, two lanes with their times for the replay, figures of both."""
-    lanes, outcome = [], named(outcome)
-    for recorded in outcome["lanes"]:
-        figures = figures_of(recorded)
-        marks = json.dumps(recorded["marks"], separators=(",", ":"))
-        detail = charts.figures_line(figures)
-        lanes.append(
-            f'<section class="tf-lane" data-marks="{esc(marks)}" data-rate="{figures.tokens_per_second:.2f}">'
-            f'<header><h3>{esc(recorded["name"])}</h3><span class="tf-lane-state">'
-            f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(strings.RATE)}</span></header>"
-            '<div class="tf-lane-bar"><span></span></div><div class="tf-lane-clock" aria-hidden="true"></div>'
-            f'<div class="tf-lane-text">{esc(recorded["text"])}</div>'
-            f'{detail}</section>')
-    again = f'<button type="button" class="tf-btn" data-replay="{esc(key)}">{esc(strings.RACE_AGAIN)}</button>'
-    recorded_on = strings.RACE_RECORDED.format(model=outcome["model"], dtype=outcome["dtype"], device=outcome["device"])
-    return (f'<p class="tf-race-question">{esc(question)}</p>{verdict(outcome)}'
-            f'<div class="tf-lanes tf-lanes-{len(lanes)}" data-race="{esc(key)}" data-fresh="{int(fresh)}">'
-            f'{"".join(lanes)}</div>'
-            f'<div class="tf-race-foot">{again}{share(outcome, question)}'
-            f'<span class="tf-note">{esc(recorded_on)}</span></div>')
-
-
-def board(run: Run | None, kept: dict[str, Any] | None, now: float, wait: str = "") -> str:
-    """What the race tab shows: a running race, its result, the last kept one, or nothing yet."""
-    if run is not None and not run.ended:
-        return recording(run, wait)
-    if run is not None and run.state == "done":
-        return replay(run.outcome, run.question, key=run.id, fresh=now - run.ended_at < FRESH)
-    problem = ""
-    if run is not None:
-        problem = (card("error", strings.RACE_FAILED, run.error) if run.state == "failed"
-                   else card("info", strings.RACE, strings.RACE_STOPPED))
-    if kept is not None:
-        return problem + replay(kept, kept["question"], key="kept", fresh=False)
-    return problem or f'<p class="tf-note tf-pad">{esc(strings.RACE_EMPTY)}</p>'
 
 
 def panels(services: Services) -> list[Panel]:
     runs = services.runs
 
     def wait(run: Run | None) -> str:
-        return waiting.words(services.desk.ahead(run)) if run and run.state == "queued" else ""
+        return wait_line(services.queue.ahead(run)) if run and run.state == "queued" else ""
 
-    def draw(view: View) -> str:
+    def draw(view: TabView) -> str:
         run = runs.race_of(view.document)
         running = run is not None and not run.ended
         kept = None if running or not view.document else services.conversations.race(view.document)
         return board(run, kept, time.time(), wait(run))
 
-    def key(view: View) -> object:
+    def key(view: TabView) -> object:
         run = runs.race_of(view.document)
         return view.document, run and run.version[:-1]
 
-    def told(view: View) -> object:
+    def told(view: TabView) -> object:
         run = runs.race_of(view.document)
         return run and (run.version, wait(run))
 
-    def stop_state(view: View) -> tuple[bool, bool]:
+    def stop_state(view: TabView) -> tuple[bool, bool]:
         run = runs.race_of(view.document)
         return run is not None and not run.ended, bool(run and run.stopping)
 
-    def draw_stop(view: View) -> dict[str, Any]:
+    def draw_stop(view: TabView) -> dict[str, Any]:
         shown, stopping = stop_state(view)
-        return gr.update(visible=shown, interactive=not stopping, value=strings.STOPPING if stopping else strings.STOP)
+        return gr.update(visible=shown, interactive=not stopping, value=chat_words.STOPPING if stopping
+                         else chat_words.STOP)
 
     return [Panel("race_board", key, draw, 0.15, told, "words"), Panel("race_stop", stop_state, draw_stop)]
+
+
+def wire(services: Services, tabs: Tabs, lanes: Race) -> None:
+    def start(question: str, third: str | None, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.race(view, question, third or ""))
+
+    def stop(request: gr.Request) -> None:
+        services.stop(tabs.get(request.session_hash))
+
+    for event in (lanes.start.click, lanes.question.submit):
+        event(start, [lanes.question, lanes.third], None, queue=False, **PRIVATE)
+    lanes.stop.click(stop, None, None, queue=False, **PRIVATE)

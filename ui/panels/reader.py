@@ -1,54 +1,20 @@
-"""The page view: its shell, drawn once, and what is open in it. reader.js shows pages from ``page_routes``."""
+"""The page view: its shell, drawn once, and what is open in it. reader.js shows pages from ``server.page_routes``."""
 
 from __future__ import annotations
 
 import gradio as gr
 
-from .. import strings
-from ..charts import esc
-from ..citations import spot
-from ..painter import Panel
-from ..services import Services, View
+from ..state.services import Services
+from ..view.painter import Panel
+from ..view.reader import opened, shell
 from . import html
 
 
 def build() -> tuple[gr.HTML, gr.HTML]:
     """Makes the shell; what is open, and where the reader reports that somebody turned a page."""
-    html("page", _shell())
+    html("page", shell())
     turned = '<button type="button" data-action="turned" tabindex="-1"></button>'
     return html("page-open"), html("page-turned", turned, clicks=True)
-
-
-def _shell() -> str:
-    def button(name: str, label: str, sign: str, css: str = "tf-turn") -> str:
-        return (f'<button type="button" class="{css}" data-reader="{name}" aria-label="{esc(label)}" '
-                f'title="{esc(label)}">{sign}</button>')
-
-    page = (f'{button("previous", strings.PREVIOUS, "‹")}<label class="tf-page-number"><span class="tf-hidden">'
-            f'{esc(strings.PAGE_NUMBER)}</span><input type="text" inputmode="numeric" id="page-number" size="4" '
-            f'autocomplete="off"></label><span class="tf-muted" id="page-count"></span>'
-            f'{button("next", strings.NEXT, "›")}')
-    size = (f'<span class="tf-zoom">{button("smaller", strings.SMALLER, "−")}{button("larger", strings.LARGER, "+")}'
-            f'</span>{button("thumbs", strings.THUMBNAILS, "☷")}{button("close", strings.CLOSE_PAGE, "×")}')
-    find = (f'<form class="tf-find" role="search"><input type="search" id="page-find" autocomplete="off" '
-            f'placeholder="{esc(strings.FIND)}" aria-label="{esc(strings.FIND)}"><span class="tf-muted" id="page-hits" '
-            f'role="status"></span>{button("hit-before", strings.HIT_BEFORE, "↑")}'
-            f'{button("hit-after", strings.HIT_AFTER, "↓")}</form>')
-    return (f'<section class="tf-reader" aria-label="{esc(strings.PAGE_VIEW)}" hidden>'
-            f'<div class="tf-reader-bar"><span class="tf-page-label" id="page-label"></span>{page}{size}</div>{find}'
-            f'<div class="tf-reader-body"><ol class="tf-thumbs" aria-label="{esc(strings.THUMBNAILS)}" hidden></ol>'
-            '<div class="tf-sheets" tabindex="0"><div class="tf-sheet"></div></div></div></section>'
-            f'<p class="tf-note tf-no-page">{esc(strings.NO_PAGE)}</p>')
-
-
-def opened(view: View, services: Services) -> str:
-    """What is open, as data; reader.js acts when ``serial`` changes."""
-    entry = services.library.get(view.document)
-    if entry is None or entry.state != "ready" or view.page is None or not 1 <= view.page <= entry.pages:
-        return '<div data-page=""></div>'
-    return (f'<div data-document="{esc(entry.id)}" data-pages="{entry.pages}" data-page="{view.page}" '
-            f'data-spot="{spot(view.spot)}" data-serial="{view.openings}" '
-            f'data-picture="{int(any(part.kind == "pdf" for part in services.library.parts(entry)))}"></div>')
 
 
 def panels(services: Services) -> list[Panel]:

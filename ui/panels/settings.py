@@ -1,27 +1,30 @@
-"""Settings: every dial with help in plain words; kept only when all of them are allowed."""
+"""Settings: every one with help in plain words; kept only when all of them are allowed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from triforce_core import TriForceError
 
-from .. import preset_strings, strings
-from ..charts import esc
-from ..services import Services
-from ..settings import Dials, from_form
-from ..transcript import card
+from ..state.services import Services
+from ..state.settings import Settings, from_form
+from ..view.charts import esc
+from ..view.transcript import card
+from ..words import presets as preset_words
+from ..words import settings as settings_words
 from . import html
+from .events import PRIVATE
 
 GROUPS = (
-    (strings.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
-    (strings.SPECULATION_GROUP, strings.SPECULATION_GROUP_HELP,
+    (settings_words.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
+    (settings_words.SPECULATION_GROUP, settings_words.SPECULATION_GROUP_HELP,
      ("engine", "gamma1", "gamma2", "budget", "chunk_size", "refresh", "retrieval_weights",
       "ngram")),
-    (strings.ENGINE_GROUP, "", ("mode", "dtype")),
+    (settings_words.ENGINE_GROUP, "", ("mode", "dtype")),
 )
 ORDER = tuple(name for _, _, names in GROUPS for name in names)
 
@@ -37,11 +40,11 @@ class SettingsForm:
 
 def field(name: str, value: Any) -> gr.components.Component:
     """The component of one setting."""
-    label, info = strings.SETTINGS[name]
+    label, info = settings_words.SETTINGS[name]
     common = {"label": label, "info": info, "value": value, "elem_id": f"set-{name.replace('_', '-')}",
               "interactive": True}
-    if name in strings.CHOICES:
-        return gr.Radio(list(strings.CHOICES[name]), **common)
+    if name in settings_words.CHOICES:
+        return gr.Radio(list(settings_words.CHOICES[name]), **common)
     if name == "temperature":
         return gr.Slider(0, 2, step=0.05, **common)
     if name == "top_p":
@@ -51,13 +54,13 @@ def field(name: str, value: Any) -> gr.components.Component:
     return gr.Textbox(**common | {"value": str(value)}, max_lines=1)
 
 
-def build(dials: Dials) -> SettingsForm:
+def build(settings: Settings) -> SettingsForm:
     fields: dict[str, gr.components.Component] = {}
     presets: dict[str, gr.Button] = {}
     with gr.Column(elem_id="settings"):
-        html("presets-head", f'<h2 class="tf-h tf-group">{esc(preset_strings.TITLE)}</h2>')
+        html("presets-head", f'<h2 class="tf-h tf-group">{esc(preset_words.TITLE)}</h2>')
         with gr.Row(elem_id="presets"):
-            for name, (label, help_text) in preset_strings.PRESETS.items():
+            for name, (label, help_text) in preset_words.PRESETS.items():
                 with gr.Column(min_width=150, elem_classes="tf-preset"):
                     presets[name] = gr.Button(label, elem_id=f"preset-{name}", size="md")
                     html(f"preset-{name}-help", f'<p class="tf-note">{esc(help_text)}</p>')
@@ -66,12 +69,12 @@ def build(dials: Dials) -> SettingsForm:
             html(f"settings-group-{number}", f'<h2 class="tf-h tf-group">{esc(title)}</h2>{note}')
             with gr.Row(elem_classes="tf-fields"):
                 for name in names:
-                    fields[name] = field(name, getattr(dials, name))
+                    fields[name] = field(name, getattr(settings, name))
         result = html("settings-result")
         with gr.Row(elem_id="settings-buttons"):
-            save = gr.Button(strings.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
+            save = gr.Button(settings_words.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
                              min_width=130)
-            reset = gr.Button(strings.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
+            reset = gr.Button(settings_words.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
     return SettingsForm({name: fields[name] for name in ORDER}, presets, save, reset, result)
 
 
@@ -80,18 +83,28 @@ def keep(services: Services, values: tuple[Any, ...]) -> str:
     try:
         restarts = services.keep(from_form(dict(zip(ORDER, values, strict=True))))
     except TriForceError as error:
-        return card("error", strings.SETTINGS_BAD, str(error))
-    return card("info", strings.SETTINGS_TAB, strings.SETTINGS_ENGINE if restarts else strings.SETTINGS_KEPT)
+        return card("error", settings_words.SETTINGS_BAD, str(error))
+    return card("info", settings_words.SETTINGS_TAB, settings_words.SETTINGS_ENGINE if restarts
+                else settings_words.SETTINGS_KEPT)
 
 
 def choose(services: Services, preset: str) -> list[Any]:
     """Keep a preset; the form's new content and the card to show about it."""
-    services.keep(services.dials.preset(preset))
-    said = preset_strings.KEPT.format(name=preset_strings.PRESETS[preset][0])
-    return [*values(services.dials), card("info", strings.SETTINGS_TAB, said)]
+    services.keep(services.settings.preset(preset))
+    said = preset_words.KEPT.format(name=preset_words.PRESETS[preset][0])
+    return [*values(services.settings), card("info", settings_words.SETTINGS_TAB, said)]
 
 
-def values(dials: Dials) -> list[Any]:
+def values(settings: Settings) -> list[Any]:
     """The form's content for some settings."""
-    return [str(getattr(dials, name)) if name in ("gamma1", "gamma2", "budget") else getattr(dials, name)
+    return [str(getattr(settings, name)) if name in ("gamma1", "gamma2", "budget") else getattr(settings, name)
             for name in ORDER]
+
+
+def wire(services: Services, form: SettingsForm) -> None:
+    fields = list(form.fields.values())
+    form.save.click(lambda *values: keep(services, values), fields, [form.result], queue=False, **PRIVATE)
+    for name, preset in form.presets.items():
+        preset.click(partial(choose, services, name), None, [*fields, form.result], queue=False, **PRIVATE)
+    reset = form.reset.click(lambda: values(Settings()), None, fields, queue=False, **PRIVATE)
+    reset.then(lambda *values: keep(services, values), fields, [form.result], queue=False, **PRIVATE)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import gradio as gr
 
-from .. import budget, choice_strings, strings
-from .. import figures as fmt
-from ..charts import esc
-from ..library import Entry
-from ..painter import Panel
-from ..services import Services, View
-from ..shelf import Weighing
-from ..transcript import button
+from ..state.library import Entry
+from ..state.services import Services
+from ..state.tab_view import TabView
+from ..view.painter import Panel
+from ..view.together import chosen, listed
 from . import html
 
 
@@ -28,21 +25,21 @@ def pickable(services: Services) -> list[Entry]:
     return [entry for entry in services.library.entries() if not entry.parts]
 
 
-def begin(services: Services, view: View) -> None:
+def begin(services: Services, view: TabView) -> None:
     """Ask which documents; the open one, or what it is made of, is ticked."""
     entry = services.library.get(view.document)
     view.choosing = None
     view.picking = tuple(part.id for part in services.library.parts(entry)) if entry else ()
 
 
-def pick(view: View, document: str) -> None:
+def pick(view: TabView, document: str) -> None:
     """Tick a document or take the tick off; the last one ticked is the last to be read."""
     picked = view.picking or ()
     view.picking = tuple(key for key in picked if key != document) if document in picked else (*picked, document)
 
 
-def actions(services: Services) -> dict[str, Callable[[View, dict[str, str]], None]]:
-    def leave(view: View, data: dict[str, str]) -> None:
+def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]], None]]:
+    def leave(view: TabView, data: dict[str, str]) -> None:
         view.picking = None
 
     return {"together": lambda view, data: begin(services, view), "leave-together": leave,
@@ -50,65 +47,20 @@ def actions(services: Services) -> dict[str, Callable[[View, dict[str, str]], No
             "read-together": lambda view, data: services.read_together(view)}
 
 
-def listed(entries: Sequence[Entry], picked: Sequence[str], weighing: Weighing) -> str:
-    """weighing: of the entries, in their order."""
-    rows = []
-    for entry, part in sorted(zip(entries, weighing.parts, strict=True),
-                              key=lambda item: picked.index(item[0].id) if item[0].id in picked else len(picked)):
-        off = "" if entry.state == "ready" else " disabled"
-        on = " checked" if entry.id in picked else ""
-        size = choice_strings.NOT_READY if off else choice_strings.TOKENS.format(
-            tokens=budget.tokens(part.tokens, part.estimated))
-        rows.append(f'<li><label><input type="checkbox" data-action="pick" data-document="{esc(entry.id)}"{on}{off}>'
-                    f'<span class="tf-chapter-title">{esc(part.title)}</span>'
-                    f'<span class="tf-chapter-size">{esc(size)}</span></label></li>')
-    return (f"<h2>{esc(choice_strings.PICK_TITLE)}</h2><p>{esc(choice_strings.PICK_HELP)}</p>"
-            f'<fieldset class="tf-chapters tf-pick"><legend class="tf-hidden">{esc(choice_strings.PICK)}</legend>'
-            f'<ul>{"".join(rows)}</ul></fieldset>')
-
-
-def verdict(weighing: Weighing) -> str:
-    """Whether they fit, and if not, which of them to leave out."""
-    used = budget.tokens(sum(part.tokens for part in weighing.parts), any(part.estimated for part in weighing.parts))
-    if weighing.over <= 0:
-        return (f'<p class="tf-good">'
-                f"{esc(choice_strings.FITS_TOGETHER.format(used=used, most=fmt.count(weighing.most)))}</p>")
-    words = [choice_strings.OVER_BY.format(over=fmt.count(weighing.over))]
-    words += [choice_strings.DROP_ONE.format(title=part.title) for part in weighing.enough[:1]]
-    if not weighing.enough:
-        words.append(choice_strings.DROP_MORE)
-    return f'<p class="tf-bad">{esc(" ".join(words))}</p>'
-
-
-def chosen(weighing: Weighing) -> str:
-    """The bar, what it means, and what to do next."""
-    drawn = fits = ""
-    if weighing.parts and not weighing.most:
-        drawn = f'<p class="tf-note">{esc(choice_strings.ROOM_UNKNOWN)}</p>'
-    elif weighing.parts:
-        drawn, fits = budget.bar(weighing.parts, weighing.most, weighing.room), verdict(weighing)
-        if any(part.estimated for part in weighing.parts):
-            drawn += f'<p class="tf-note">{esc(choice_strings.ESTIMATED)}</p>'
-    read = button(choice_strings.READ_TOGETHER, "read-together", css="tf-primary")
-    if len(weighing.parts) < 2:
-        read = read.replace("<button ", "<button disabled ")
-    return f'{drawn}<div class="tf-dialog-row">{fits}{read}{button(strings.KEEP_AS_IS, "leave-together")}</div>'
-
-
 def panels(services: Services) -> list[Panel]:
-    def draw_list(view: View) -> str:
+    def draw_list(view: TabView) -> str:
         if view.picking is None:
             return ""
         entries = pickable(services)
-        return listed(entries, view.picking, services.shelf.weigh([entry.id for entry in entries]))
+        return listed(entries, view.picking, services.collection.weigh([entry.id for entry in entries]))
 
-    def draw_chosen(view: View) -> str:
-        return chosen(services.shelf.weigh(view.picking)) if view.picking is not None else ""
+    def draw_chosen(view: TabView) -> str:
+        return chosen(services.collection.weigh(view.picking)) if view.picking is not None else ""
 
-    def states(view: View) -> object:
+    def states(view: TabView) -> object:
         return view.picking is not None and tuple((entry.id, entry.state) for entry in pickable(services))
 
-    def weighed(view: View) -> object:
-        return view.picking, states(view), len(services.desk.fits), services.desk.model
+    def weighed(view: TabView) -> object:
+        return view.picking, states(view), len(services.queue.fits), services.queue.model
 
     return [Panel("pick", states, draw_list), Panel("pick_budget", weighed, draw_chosen)]

@@ -44,7 +44,7 @@ class _Body:
         self._level = 0  # of the current paragraph as a heading; 0: it is none
         self.headings: list[tuple[str, int]] = []
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:  # noqa: C901  # one branch for each element
+    def start(self, name: str, attributes: dict[str, str]) -> None:  # noqa: C901  # a branch for each element
         local = name.rpartition(" ")[2]
         if local == "Fallback" or self._skip:
             self._skip += 1

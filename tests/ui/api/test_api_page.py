@@ -1,0 +1,38 @@
+"""docs/api.md: what it names exists."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+from starlette.routing import Mount
+
+from triforce_core import EngineScript
+from ui.server import access
+from ui.server.routes import own_routes
+from ui.state.arguments import parse
+from ui.words import command_line as cli_words
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def test_every_route_flag_and_variable_exists() -> None:
+    paths = set()
+    for route in own_routes(SimpleNamespace(queue=None, library=None), access.Access()):
+        inner = route.routes if isinstance(route, Mount) else [route]
+        paths |= {(route.path if isinstance(route, Mount) else "") + each.path for each in inner}
+    for path in re.findall(r"`(?:GET|POST) (/\S+?)`", PAGE):
+        assert path.replace("/ID", "/{file}") in paths, path
+    for flag in set(re.findall(r"--[a-z][a-z-]+", PAGE)):
+        assert flag.removeprefix("--").replace("-", "_") in cli_words.FLAGS, flag
+    assert access.KEY_VARIABLE in PAGE and str(access.SHORTEST_KEY) in PAGE
+
+
+def test_its_script_is_one(tmp_path: Path) -> None:
+    (example,) = re.findall(r"`(\{\"seed.*?\})`", PAGE)
+    (tmp_path / "script.json").write_text(example)
+    assert dataclasses.asdict(EngineScript.load(tmp_path / "script.json")).items() >= json.loads(example).items()
+    assert parse(["--engine", "remote", "--base-url", "http://h:1/v1", "--remote-model", "m"]).remote_model == "m"

@@ -1,0 +1,156 @@
+"""Answers in headless Chromium: what is quoted, who wrote it, what is kept of them, and what they cannot do."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+import uuid
+
+import pytest
+from page_steps import answered, ask, upload
+
+from ui.words import figures as figure_words
+from ui.words import page as page_words
+
+pytestmark = pytest.mark.browser
+
+
+def test_quotations_are_checked_and_open_their_page(served, tab, scripted) -> None:
+    upload(served, tab)
+    scripted.answer = ('It says "keeper of Ness 3 counted 302 ships" and also "the keeper of Ness 3 slept all night". '
+                    "> nothing\n\n“storm reached the northern harbour. The lighthouse keeper of Ness 5”")
+    ask(tab, "How many ships?")
+    answered(tab)
+    assert tab.locator("#transcript .tf-cite").all_inner_texts()[0] == "p. 3"
+    assert tab.locator("#transcript .tf-uncited").count() == 1
+    tab.focus("#transcript .tf-cite")  # with the keyboard
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#page mark")
+    assert tab.inner_text("#page mark") == "keeper of Ness 3 counted 302 ships"
+    tab.reload()  # the open page is remembered
+    tab.wait_for_selector("#page .tf-page-text:has-text('Ness 3')")
+    tab.click("[data-reader=close]")
+    tab.wait_for_selector("#page .tf-reader", state="hidden")
+
+
+def test_half_a_surrogate_pair_can_be_asked(served, tab, scripted) -> None:
+    """As a keyboard of some program may leave it in the box; the page sends it as JSON."""
+    upload(served, tab)
+    tab.evaluate("""() => {
+      const box = document.querySelector('#question textarea');
+      box.value = 'How many ' + String.fromCharCode(0xd83d) + ' ships?';
+      box.dispatchEvent(new Event('input'));
+    }""")
+    tab.press("#question textarea", "Enter")
+    answered(tab)
+    assert "How many \ufffd ships?" in tab.inner_text("#transcript .tf-question")
+    tab.reload()  # it was kept
+    tab.wait_for_selector("#transcript .tf-question:has-text('How many \ufffd ships?')")
+
+
+def test_pages_of_quotations_are_there_while_the_answer_is_written(served, tab, scripted) -> None:
+    upload(served, tab)
+    scripted.answer = ("It says “keeper of Ness 3 counted 302 ships” and “Ness 4 slept all night” "
+                       + "and goes on. " * 25)
+    scripted.triforce_tokens_per_second = 12.0
+    ask(tab, "How many ships?")
+    tab.wait_for_selector("#live .tf-cite")
+    assert tab.locator("#live .tf-cite").all_inner_texts() == ["p. 3"]
+    assert tab.locator("#live .tf-uncited").count() == 0  # what was not told is looked up when all is there
+    tab.click("#live .tf-cite")
+    tab.wait_for_selector("#page mark")
+    assert tab.inner_text("#page mark") == "keeper of Ness 3 counted 302 ships"
+    scripted.triforce_tokens_per_second = 4000.0
+    answered(tab)
+    assert tab.locator("#transcript .tf-uncited").count() == 1
+
+
+def test_who_wrote_it(served, tab, scripted) -> None:
+    upload(served, tab)
+    scripted.triforce_tokens_per_second = 60.0
+    ask(tab, "How many ships?")
+    tab.click("#live [data-action=trace]")
+    tab.wait_for_selector("#live .tf-tokens .tf-t")  # colours while it is written
+    answered(tab)
+    tab.wait_for_selector("#transcript .tf-trace")
+    tab.wait_for_selector("#strip .tf-page[title*='%']")
+    tab.wait_for_selector(f"#figures:has-text('{figure_words.LAST_ANSWER}')")
+    time.sleep(0.5)  # the strip is drawn once more
+    words = tab.inner_text("#transcript .tf-tokens")
+    assert words.startswith("This is the scripted engine") and tab.locator(".tf-round").count() > 5
+    tab.hover(".tf-tokens .tf-t >> nth=3")
+    told = tab.inner_text(".tf-told")
+    assert re.search(r"scripted.*\n?.*%", told, re.DOTALL) and "ms" in told
+    assert tab.locator("#strip .tf-lifted").count() == 1 and tab.locator(".tf-t.tf-near").count() >= 1
+    tab.check(".tf-reach input[value=sentence]")
+    tab.hover(".tf-tokens .tf-t >> nth=3")  # the way there may have scrolled another token under the pointer
+    near = tab.locator(".tf-t.tf-near").all_inner_texts()
+    assert "".join(near).strip() == "This is the scripted engine: it quotes the document and understands nothing."
+    tab.focus(".tf-tokens")
+    tab.keyboard.press("End")
+    assert tab.locator(".tf-t").last.get_attribute("class").endswith("tf-at") or tab.locator(".tf-t.tf-at").count() == 1
+    assert tab.locator(".tf-told-passages .tf-passage").count() >= 1  # sentences, of the rounds pointed at
+    assert re.search(r"\d %\s+.*lighthouse keeper", tab.inner_text(".tf-told-passages .tf-passage >> nth=0"), re.S)
+    tab.click(".tf-told-passages .tf-passage >> nth=0")
+    tab.wait_for_selector("#page mark:has-text('lighthouse keeper')")
+    tab.click(".tf-told [data-action=page] >> nth=0")  # to the page that was attended most
+    tab.wait_for_selector("#page .tf-page-text")
+    ask(tab, "And now?")  # stays on for the next answer
+    tab.wait_for_selector("#live .tf-tokens .tf-t")
+    answered(tab, 2)
+    tab.click("#transcript [data-action=trace][aria-pressed=true]")
+    tab.wait_for_selector("#transcript .tf-trace", state="detached")
+
+
+def test_the_history_of_answers(served, tab, scripted) -> None:
+    upload(served, tab)
+    for number in (1, 2):
+        ask(tab, f"Question {number}?")
+        answered(tab, number)
+    tab.wait_for_function("document.querySelectorAll('#history tbody tr').length === 2")
+    assert tab.locator("#history tbody th").all_inner_texts() == ["Question 2?", "Question 1?"]
+    tab.wait_for_selector(f"#figures:has-text('{figure_words.SPEED_OVER_TIME}')")
+    assert tab.locator("#figures .tf-chart polyline").count() >= 3  # speed, and acceptance of two tiers
+
+
+def test_a_hostile_answer_stays_in_its_place(served, tab, scripted) -> None:
+    upload(served, tab)
+    scripted.answer = ("![x](http://evil.example/?q=1) <img src=http://evil.example/x onerror=alert(1)> "
+                    '<div style="position:fixed;inset:0">over</div> <script>document.title="owned"</script> '
+                    "[click](http://evil.example/) {{value}} ${1+1}")
+    ask(tab, "What now?")
+    answered(tab)
+    assert "${1+1}" in tab.inner_text("#transcript") and "{{value}}" in tab.inner_text("#transcript")
+    assert tab.title() == page_words.APP
+    assert tab.locator("#transcript img, #transcript script, #transcript [style*=fixed]").count() == 0
+    tab.click("button[role=tab]:has-text('Settings')")  # nothing covers the page
+    assert "[evil.example]" in tab.locator("#transcript").text_content()
+
+
+def test_updates_do_not_slow_down_with_the_chat(served, tab, scripted, monkeypatch) -> None:
+    """A 100-message chat streams like an empty one, and never faster than ten times a second."""
+    queue = served.services.queue
+    monkeypatch.setattr(queue, "model", dataclasses.replace(queue.model, mode="on-chip"))
+    upload(served, tab)
+    scripted.answer, scripted.triforce_tokens_per_second = "The harbour was quiet that night. " * 12, 4000.0
+    ask(tab, "Begin?")
+    answered(tab)
+    (talk,) = served.services.conversations.of(served.services.library.entries()[0].id)
+    for number in range(49):
+        served.services.conversations.begin(uuid.uuid4().hex, talk.id, f"Question {number}?")
+        row = served.services.conversations.answers(talk.id)
+        served.services.conversations.save(row[-1].id, text="An earlier answer. " * 40, token_ids=(1,), state="done",
+                                           error="", result=row[0].result)
+    answered(tab, 50)
+    scripted.triforce_tokens_per_second = 40.0
+    tab.evaluate("""() => { window.seen = []; new MutationObserver(() => seen.push(performance.now())).observe(
+        document.querySelector('#live'), {childList: true, subtree: true, characterData: true}); }""")
+    ask(tab, "One more?")
+    tab.wait_for_selector("#live .tf-streaming")
+    time.sleep(1.5)
+    times = tab.evaluate("seen")
+    rate = (len(times) - 1) / (times[-1] - times[0]) * 1000
+    assert 3 < rate <= 10.5, rate
+    box = tab.evaluate("(b => b.scrollHeight - b.scrollTop - b.clientHeight)(document.querySelector('#chat-scroll'))")
+    assert box < 90  # the end stays in sight

@@ -1,0 +1,18 @@
+"""The page view's routes, asked without a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from ui.server.guard import Guard
+from ui.server.page_routes import routes
+from ui.state.services import Services
+
+testclient = pytest.importorskip("starlette.testclient")
+
+
+def client(services: Services):
+    from starlette.applications import Starlette
+
+    app = Starlette(routes=routes(services))
+    return testclient.TestClient(Guard(app), base_url="http://127.0.0.1:7860")

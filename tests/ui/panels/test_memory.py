@@ -1,0 +1,109 @@
+"""What tabs and answers leave behind in memory: nothing. Counted in objects, which no allocator hides.
+
+At full size: ``python -m docs.memory`` (a thousand reloads, a thousand questions; real pages with ``--minutes``)."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+
+import gradio as gr
+import pytest
+from gradio.queueing import Queue
+from little_books import wait_for, write_book
+
+from docs.memory import Tab, document, opened
+from ui.state.tab_view import TabView
+from ui.view.painter import Painter
+
+ROUNDS = 12
+MOST_OBJECTS = 400  # that may come, of a kind that is counted; a page that stayed would leave thousands
+
+
+def alive() -> Counter[str]:
+    gc.collect()
+    return Counter(type(one).__qualname__ for one in gc.get_objects())
+
+
+def live_loops() -> int:
+    return sum(isinstance(one, TabView) and one.watcher is not None for one in gc.get_objects())
+
+
+def grown(before: Counter[str]) -> Counter[str]:
+    return alive() - before
+
+
+def queues() -> list[Queue]:
+    """Of every page that is served from this process."""
+    pages = [one for one in gc.get_objects() if isinstance(one, gr.Blocks)]
+    found = [page._queue for page in pages if page._queue.server_app is not None]
+    assert found
+    return found
+
+
+def test_a_tab_that_is_gone_leaves_nothing(served, fresh_script) -> None:
+    def reload(times: int) -> None:
+        for _ in range(times):
+            Tab(served.url).close()
+        wait_for(lambda: not live_loops(), 10.0)  # at once: it is not waited for until something else is drawn
+
+    reload(3)
+    before = alive()
+    reload(ROUNDS)
+    more = grown(before)
+    assert not [(kind, count) for kind, count in more.items() if count > MOST_OBJECTS]
+    for kind in (TabView, Painter, gr.HTML, gr.Button):
+        assert more[kind.__qualname__] == 0, kind
+    assert more["SessionState"] == more["BlocksConfig"] == 0
+
+
+def test_more_tabs_than_threads_come_and_go(served, fresh_script) -> None:
+    """Each tab that is open has one of Gradio's 40 threads; one that was closed has none."""
+    for _ in range(50):
+        with Tab(served.url) as tab:
+            tab.close()
+    wait_for(lambda: not live_loops(), 10.0)
+    wait_for(lambda: not any(any(queue.active_jobs) for queue in queues()), 10.0)
+    wait_for(lambda: not any(queue.pending_event_ids_session for queue in queues()), 10.0)
+
+
+def test_answers_leave_nothing_in_the_tab(served, fresh_script, tmp_path) -> None:
+    fresh_script.load_seconds, fresh_script.triforce_tokens_per_second = 0.0, 400.0
+    served.services.library.add(write_book(tmp_path, "memory.txt"))
+    key = document(served.url)
+    served.services.extractor.extract(key)
+    wait_for(lambda: served.services.library.get(key).state == "ready")
+    with Tab(served.url) as tab:
+        opened(tab, served.url)
+        for _ in range(3):
+            tab.ask("How many ships?")
+        before = alive()
+        for _ in range(ROUNDS):
+            tab.ask("How many ships?")
+        wait_for(lambda: not served.services.runs.active())
+        more = grown(before)
+    assert more["HTML"] <= 1 and more["Button"] <= 1, "values that were shown before stay beside the last"
+    assert more["SessionState"] <= 1
+
+
+def test_gradio_sums_nothing_up(served) -> None:
+    for queue in queues():
+        assert len(queue.event_analytics) <= 1
+        assert queue.compute_analytics_summary([{"function": "live"}]) == {"functions": {}}
+
+
+@pytest.mark.browser
+def test_a_browser_that_reloads_leaves_nothing(served, tab) -> None:
+    def reload() -> None:
+        tab.reload()
+        tab.wait_for_selector("#documents .tf-doc")
+
+    for _ in range(2):
+        reload()
+    before = alive()
+    for _ in range(6):
+        reload()
+    wait_for(lambda: live_loops() == 1, 10.0)
+    more = grown(before)
+    assert more["TabView"] <= 1 and more["HTML"] <= 1 and more["SessionState"] <= 1
+

@@ -1,0 +1,225 @@
+"""The models tab: what it says of each model, its errands, and loading one without losing anything."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from little_books import wait_for, write_book
+
+from triforce_core import (
+    DraftChoice,
+    EngineConfig,
+    LoadProgress,
+    MemoryPlan,
+    ModelFound,
+    ModelInfo,
+    ModelNotFoundError,
+    ModelOffer,
+    TriForceError,
+)
+from ui.server import lifecycle
+from ui.state import folders
+from ui.state.arguments import Arguments
+from ui.state.models import FETCH, LOOK, OFFER, Models
+from ui.state.services import Services
+from ui.state.tab_view import TabView
+from ui.view import models as models_view
+from ui.words import models as model_words
+
+GIB = 2**30
+EVIL = '<img src=x onerror=alert(1)>"'
+PLAN = MemoryPlan("on-chip", "", 32_768, 15 * GIB, GIB // 8, 0, 131_072, 4 * GIB, 0, 0, GIB, 0, GIB, 32, 32, 80 * GIB,
+                  0, 0, 131_072)
+INFO = ModelInfo("big", "small", "on-chip", "", "H200", "bfloat16", 131_072, 15 * GIB, 131_072, PLAN)
+BIG = ModelFound("some/big", "some/big", "cache", 15 * GIB, "LlamaForCausalLM", 8_030_000_000, 131_072,
+                 (DraftChoice("small", "/m/small", 160_000_000),
+                  DraftChoice("odd", "/m/odd", 90_000_000, "another vocabulary")),
+                 "/m/small", INFO, "", 131_072)
+BUILTIN = ModelFound("builtin", "builtin", "built-in", 30_000_000, "LlamaForCausalLM", 29_900_000, 32_768, (),
+                     "builtin", replace(INFO, name="built-in"), "", 32_768)
+HUGE = replace(BIG, name="huge", model="/m/huge", info=None, longest=9_000,
+               problem="131,072 tokens of context need 99.0 GiB")
+HOSTILE = replace(HUGE, name=EVIL, model=EVIL, problem=EVIL, drafts=(DraftChoice(EVIL, EVIL, 1),))
+THE_OFFER = ModelOffer("some/big", "abc", "llama3", 16_000_000_000, 4_000_000_000, ("config.json", "model.safetensors"))
+
+
+class Errands:
+    """In place of the processes: what each errand yields, and what was asked of them."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, EngineConfig]] = []
+        self.hold = threading.Event()
+        self.hold.set()
+        self.closed = 0
+        self.says: dict[str, list[Any]] = {LOOK: [BUILTIN, BIG, HUGE], OFFER: [THE_OFFER],
+                                           FETCH: [THE_OFFER, LoadProgress("Fetching model.safetensors: 1.0 GB", 0.25)]}
+
+    def __call__(self, config: EngineConfig, errand: str) -> Errands._One:
+        self.sent.append((errand, config))
+        return Errands._One(self, errand)
+
+    class _One:
+        def __init__(self, errands: Errands, errand: str) -> None:
+            self._errands, self._errand, self._ended = errands, errand, threading.Event()
+
+        def check(self) -> Iterator[Any]:
+            for event in self._errands.says[self._errand]:
+                if isinstance(event, Exception):
+                    raise event
+                yield event
+            while not self._errands.hold.wait(0.01) and not self._ended.is_set():
+                pass
+
+        def close(self) -> None:
+            self._ended.set()
+            self._errands.closed += 1
+
+
+@pytest.fixture
+def errands() -> Errands:
+    return Errands()
+
+
+@pytest.fixture
+def models(tmp_path: Path, errands: Errands) -> Models:
+    return Models(tmp_path / "model.json", lambda: EngineConfig(max_context=32_768), errands)
+
+
+def idle(models: Models) -> Callable[[], bool]:
+    return lambda: not models.errand
+
+
+def test_nothing_is_sent_before_a_button_is_pressed(models: Models, errands: Errands) -> None:
+    models.fetch()
+    assert errands.sent == [] and not models.looked
+    models.look(" /m ")
+    wait_for(idle(models))
+    errand, config = errands.sent[-1]
+    assert errand == LOOK and config.model_folders == ("/m",) and config.max_context == 32_768
+    assert not config.allow_download, "looking around on this machine needs no network"
+    assert [model.name for model in models.found] == ["builtin", "some/big", "huge"]
+
+
+def test_offer_then_fetch_then_a_new_look(models: Models, errands: Errands) -> None:
+    models.ask_hub(" some/big ")
+    wait_for(idle(models))
+    assert models.offer == THE_OFFER and [errand for errand, _ in errands.sent] == [OFFER]
+    assert errands.sent[0][1].allow_download and errands.sent[0][1].model == "some/big"
+    html = models_view.board(models, "builtin", None, "")
+    assert "16.0 GB" in html and "4.0 GB" in html and "llama3" in html and 'data-action="fetch-model"' in html
+    errands.hold.clear()
+    models.fetch()
+    wait_for(lambda: models.progress is not None)
+    html = models_view.board(models, "builtin", None, "")
+    assert "model.safetensors: 1.0 GB" in html and 'data-action="cancel-models"' in html
+    models.cancel()
+    assert not models.errand and models.offer == THE_OFFER and errands.closed >= 1
+    errands.hold.set()
+    models.fetch()
+    wait_for(lambda: models.offer is None and models.looked and not models.errand)
+    assert [errand for errand, _ in errands.sent] == [OFFER, FETCH, FETCH, LOOK]
+
+
+def test_what_went_wrong_is_said(models: Models, errands: Errands) -> None:
+    errands.says[OFFER] = [ModelNotFoundError("no/such could not be looked up", remedy="Check the name.")]
+    models.ask_hub("no/such")
+    wait_for(idle(models))
+    html = models_view.board(models, "builtin", None, "")
+    assert "no/such could not be looked up. Check the name." in html and 'role="alert"' in html
+
+
+def test_one_errand_at_a_time(models: Models, errands: Errands) -> None:
+    errands.hold.clear()
+    models.look()
+    models.look()
+    models.ask_hub("some/big")
+    assert len(errands.sent) == 1
+    errands.hold.set()
+    wait_for(idle(models))
+
+
+def test_each_model_says_what_it_takes_and_what_drafts() -> None:
+    html = models_view.entry(BIG, loaded=False)
+    for words in ("8.0 billion weights", "131,072 tokens", "weights 15.0 GiB", "keys and values 4.0 GiB",
+                  "of 80.0 GiB free",
+                  'data-draft="/m/small"', 'data-draft="none"', "another vocabulary"):
+        assert words in html, words
+    assert 'data-draft="/m/odd"' not in html
+    refused = models_view.entry(HUGE, loaded=False)
+    assert "need 99.0 GiB" in refused and "9,000 tokens of context would fit" in refused
+    assert 'data-action="use-model"' not in refused, "what cannot run cannot be loaded"
+    builtin = models_view.entry(BUILTIN, loaded=True)
+    assert model_words.NOW in builtin and "cannot summarise" in builtin and 'data-draft="auto"' in builtin
+
+
+def test_names_from_disk_are_not_live(models: Models) -> None:
+    models.found = (HOSTILE, replace(BIG, name=EVIL, model=EVIL, drafts=HOSTILE.drafts))
+    models.offer = replace(THE_OFFER, repo=EVIL, licence=EVIL)
+    html = models_view.board(models, EVIL, None, EVIL)
+    assert "<img" not in html and html.count("&lt;img") > 8
+
+
+def test_a_chosen_model_is_loaded_and_remembered(services: Services, tmp_path: Path) -> None:
+    """Conversations and library stay; each answer keeps the name of the model that wrote it."""
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "book.txt"), "book.txt")])
+    wait_for(lambda: services.queue.open_key is not None)
+    first = services.ask(view, "How many ships?")
+    wait_for(lambda: first.ended)
+    services.use_model("/m/other", "none")
+    wait_for(lambda: services.queue.config.model == "/m/other" and services.queue.state == "ready")
+    assert services.queue.config.draft_model == "none"
+    second = services.ask(view, "And then?")
+    wait_for(lambda: second.ended)
+    wait_for(lambda: all(answer.state == "done" for answer in services.conversations.answers(view.conversation)))
+    answers = services.conversations.answers(view.conversation)
+    assert len(answers) == 2
+    assert {answer.result["model"] for answer in answers} == {"Scripted target"}
+    kept = Models(services.folders.model, EngineConfig).remembered(EngineConfig())
+    assert (kept.model, kept.draft_model) == ("/m/other", "none")
+    services.folders.model.write_text("{")
+    assert Models(services.folders.model, EngineConfig).remembered(EngineConfig()) == EngineConfig()
+
+
+@pytest.mark.parametrize("engine", ["remote", "scripted"])
+def test_where_no_model_of_this_machine_can_run_the_tab_says_so(engine: str, tmp_path: Path, models: Models,
+                                                                errands: Errands) -> None:
+    given = Arguments(engine=engine, base_url="http://127.0.0.1:1/v1" if engine == "remote" else "")
+    made = lifecycle.make_services(given, folders.make_folders(tmp_path / "home"))
+    with pytest.raises(TriForceError, match=f"--engine {engine}"):
+        made.use_model("builtin", "auto")
+    models.found = (BUILTIN,)
+    html = models_view.board(models, "builtin", replace(INFO, name="elsewhere/large"), "", made.models_unused)
+    assert "elsewhere/large" in html and "use-model" not in html
+    made.close()
+
+
+@pytest.mark.browser
+def test_the_tab_in_a_browser(served, chromium) -> None:
+    """Look, see, fetch, load: by buttons, and the page stays whole."""
+    errands = Errands()
+    served.services.models._send = errands
+    page = chromium.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    page.set_default_timeout(20_000)
+    page.goto(served.url)
+    page.wait_for_selector("#transcript .tf-welcome")
+    page.get_by_role("tab", name=model_words.TAB).click()
+    page.fill("#models-folder input, #models-folder textarea", "/m")
+    page.click("#models-look")
+    page.wait_for_selector(".tf-model:has-text('some/big')")
+    assert page.locator(".tf-model").count() == 3 and page.locator(".tf-model.tf-current").count() == 1
+    page.fill("#models-repo input, #models-repo textarea", "some/big")
+    page.press("#models-repo input, #models-repo textarea", "Enter")
+    page.click("#models-board [data-action=fetch-model]")
+    wait_for(lambda: [errand for errand, _ in errands.sent][-2:] == [FETCH, LOOK])
+    page.click(".tf-model [data-draft='/m/small']")
+    page.wait_for_selector(".tf-model.tf-current:has-text('some/big')")
+    assert served.services.queue.config.draft_model == "/m/small"
+    served.services.use_model("builtin", "auto")
+    wait_for(lambda: served.services.queue.config.model == "builtin" and served.services.queue.state == "ready")
+    page.context.close()

@@ -1,0 +1,53 @@
+"""Questions from outside any conversation: about a document that does not stand in the library, counted when ended."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from little_books import make_document, wait_for, write_book
+
+from triforce_core import Document, EngineScript, Page, SamplingParams, SpeculationConfig
+from ui.state.jobs import Request, Selection
+from ui.state.runs import Run
+from ui.state.services import Services
+from ui.state.tab_view import TabView
+
+
+def answer(services: Services, lent: Document, question: str = "How many ships?", heard=lambda: None) -> Run:
+    run = services.queue.answer(Request(Selection.of_ephemeral(lent), question, SamplingParams(),
+                                       (("", SpeculationConfig()),)), heard)
+    wait_for(lambda: run.ended)
+    return run
+
+
+def test_a_guest_is_read_answered_and_forgotten(services: Services) -> None:
+    lent, heard = make_document(4), threading.Event()
+    run = answer(services, lent, heard=heard.set)
+    assert run.state == "done" and len(run.accumulator.page_shares()) == 4 and heard.is_set()
+    assert not services.library.entries() and lent.id not in services.queue.fits
+    assert services.queue.open_key == (lent.id, ((1, 4),))
+
+
+def test_a_guest_that_does_not_fit_says_need_and_have(services: Services, script: EngineScript) -> None:
+    lent = make_document(40, words=2000)
+    run = answer(services, lent)
+    assert run.state == "failed" and run.fit is not None and run.fit.tokens > run.fit.max_tokens
+
+
+def test_the_page_s_document_comes_back_after_a_guest(services: Services, tmp_path: Path) -> None:
+    view, lent = TabView(), make_document(2)
+    services.add(view, [(write_book(tmp_path, "a.txt"), "a.txt")])
+    answer(services, lent)
+    run = services.ask(view, "How many ships?")
+    wait_for(lambda: run.ended)
+    assert run.state == "done" and len(run.accumulator.page_shares()) == 6
+
+
+def test_the_tally_counts_answers_and_holds_no_words(services: Services) -> None:
+    lent = make_document(2)
+    document = type(lent)(lent.title, lent.kind, (Page("1", "A secret of the harbour was kept."),), lent.reader)
+    run = answer(services, document, "What secret?")
+    counters = services.queue.counters
+    assert counters.answers == {"done": 1} and counters.tokens["generated"] == len(run.accumulator.token_ids)
+    assert counters.tested["retrieval"] >= counters.accepted["retrieval"] > 0 and "secret" not in repr(vars(counters))

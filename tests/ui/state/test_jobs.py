@@ -1,0 +1,313 @@
+"""A job is done as it was asked for, whatever is chosen, read, stopped or deleted meanwhile; and in which order."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from held_engine import Held, quick_script, wait_for_text
+from little_books import read_quickly, wait_for, write_book
+
+from triforce_core import EngineConfig, TriForceError
+from ui.panels import document_head as head
+from ui.panels import side
+from ui.state import engine_queue, watchdog
+from ui.state import folders as places
+from ui.state import wait_estimates as waiting
+from ui.state.conversations import Conversations
+from ui.state.services import Services
+from ui.state.tab_view import TabView
+from ui.view.wait_line import wait_line
+from ui.words import document_head as head_words
+from ui.words import waiting as waiting_words
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held(quick_script())
+
+
+@pytest.fixture
+def services(tmp_path: Path, held: Held) -> Iterator[Services]:
+    made = Services(places.make_folders(tmp_path / "home"), held.make, EngineConfig(), read_quickly)
+    made.start([])
+    yield made
+    made.close()
+
+
+def opened(services: Services, folder: Path, name: str = "a.txt", pages: int = 12) -> TabView:
+    """A document that stands in the cache; the engine is held from then on."""
+    view = TabView()
+    added(services, view, folder, name, pages)
+    wait_for(lambda: phase(services, view) == "ready")
+    return view
+
+
+def added(services: Services, view: TabView, folder: Path, name: str, pages: int = 12) -> str:
+    services.add(view, [(write_book(folder, name, pages, words=60 + len(name)), name)])
+    wait_for_text(services.extractor)
+    return view.document
+
+
+def phase(services: Services, view: TabView) -> str:
+    return services.phase(services.library.get(view.document))
+
+
+def strip(services: Services, view: TabView) -> tuple[set[int], set[int]]:
+    """(pages that are drawn as read, pages with attention) of the answer that a tab shows."""
+    drawn = next(panel for panel in side.panels(services) if panel.name == "strip").draw(view)
+    cells = re.findall(r'<button type="button" class="tf-page([^"]*)"[^>]*data-page="(\d+)"[^>]*--i:([\d.]+)', drawn)
+    return ({int(page) for css, page, _ in cells if "tf-out" not in css},
+            {int(page) for _, page, high in cells if float(high)})
+
+
+def picked(services: Services, view: TabView, ranges) -> str:
+    return services.library.document(view.document).pick(ranges).id
+
+
+def test_a_queued_question_is_answered_and_drawn_for_the_pages_it_was_asked_about(
+        services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    held.gate.set(False)
+    services.ask(view, "First?")
+    services.choose_pages(view, "7-12")
+    asking = TabView(document=view.document)
+    run = services.ask(asking, "Second?")
+    services.choose_pages(view, "1-6")
+    held.let_all(services.queue)
+    assert run.state == "done" and held.asked["Second? 0"][0] == picked(services, view, [(7, 12)])
+    assert strip(services, asking) == (set(range(7, 13)), set(range(7, 13)))
+    (answer,) = services.conversations.answers(asking.conversation)
+    assert all(7 <= passage["page"] <= 12 for passage in answer.result["passages"]) and answer.result["passages"]
+    assert services.queue.open_key == (view.document, ((1, 6),))  # the reading that was asked for last
+
+
+def test_pages_chosen_meanwhile_do_not_break_a_queued_question(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    held.gate.set(False)
+    services.ask(view, "First?")
+    services.choose_pages(view, "1-3, 9-12")
+    asking = TabView(document=view.document)
+    run = services.ask(asking, "Second?")
+    services.choose_pages(view, "2-5")
+    held.let_all(services.queue)
+    assert (run.state, run.error) == ("done", "")
+    assert strip(services, asking) == ({1, 2, 3, 9, 10, 11, 12}, {1, 2, 3, 9, 10, 11, 12})
+
+
+def test_an_answer_of_an_older_version_is_drawn_for_its_pages(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    services.choose_pages(view, "2-3, 6")
+    run = services.ask(view, "Which?")
+    wait_for(lambda: run.ended)
+    answer = services.conversations.answer(run.id)
+    old = {name: value for name, value in answer.result.items() if name != "ranges"}
+    services.conversations.save(run.id, text=answer.text, token_ids=answer.token_ids, state="done", error="",
+                                result=old)
+    services.choose_pages(view, "8-12")
+    assert strip(services, view) == ({2, 3, 6}, {2, 3, 6})
+
+
+def test_pages_chosen_while_a_document_is_read_are_read(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    held.gate.set(False)
+    services.choose_pages(view, "1-6")
+    held.let(services.queue, 3)
+    assert phase(services, view) == "read"
+    services.choose_pages(view, "7-12")
+    held.let_all(services.queue)
+    assert services.queue.open_key == (view.document, ((7, 12),)) and phase(services, view) == "ready"
+    assert picked(services, view, [(1, 6)]) not in held.opened  # it was given up for them
+    assert view.document not in services.queue.problems
+
+
+def test_cancel_and_read_at_once(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    held.gate.set(False)
+    services.choose_pages(view, "1-6")
+    held.let(services.queue, 3)
+    services.cancel_reading(view.document)
+    services.read(view.document)
+    assert phase(services, view) == "waiting" and not services.queue.prefills[view.document].cancelled.is_set()
+    held.let_all(services.queue)
+    assert phase(services, view) == "ready" and services.queue.open_key == (view.document, ((1, 6),))
+
+
+def test_what_waits_is_cancelled_and_stopped_at_once(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    held.gate.set(False)
+    services.ask(view, "First?")
+    held.let(services.queue, 2)
+    asking = TabView(document=view.document)
+    run = services.ask(asking, "Second?")
+    services.choose_pages(view, "1-6")
+    services.cancel_reading(view.document)
+    assert services.queue.problems[view.document] == head_words.READING_CANCELLED and not services.queue.prefills
+    services.stop(asking)
+    assert run.state == "stopped" and services.conversations.answer(run.id).state == "stopped"
+    assert services.ask(asking, "Third?") is not None  # its conversation is free again
+
+
+def test_a_deleted_document_is_told_of_nothing_and_may_come_back(services: Services, held: Held,
+                                                                 tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    held.gate.set(False)
+    services.choose_pages(view, "1-6")
+    held.let(services.queue, 3)
+    key = view.document
+    run = services.ask(view, "Who?")
+    services.delete(view, key)
+    assert run.state == "stopped"
+    added(services, view, tmp_path, "a.txt")
+    assert view.document == key and key not in services.queue.problems
+    held.let_all(services.queue)
+    assert phase(services, view) == "ready" and services.queue.open_key == (key, ((1, 12),))
+
+
+def test_what_was_counted_of_some_pages_is_not_taken_for_all(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    whole = services.library.get(view.document).tokens
+    held.gate.set(False)
+    services.choose_pages(view, "7-12")
+    services.ask(view, "Half?")
+    services.choose_pages(view, "1-12")
+    services.cancel_reading(view.document)
+    held.let_all(services.queue)
+    assert services.queue.open_key[1] == ((7, 12),) and services.library.get(view.document).tokens == whole
+
+
+def test_a_text_that_was_taken_out_anew_is_read_anew(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    old = services.library.document(view.document)
+    pages = (type(old.pages[0])("i", "Other words stand here now, and a keeper."), *old.pages[1:])
+    services.library.store(view.document, type(old)(old.title, old.kind, pages, "another reader"))
+    run = services.ask(view, "Which words?")
+    wait_for(lambda: run.ended)
+    assert held.asked["Which words? 0"][0] == services.library.document(view.document).id != old.id
+
+
+@pytest.mark.parametrize("broken", ["history", "begin"])
+def test_a_database_error_refuses_the_question_and_blocks_nothing(
+        services: Services, held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    view = opened(services, tmp_path)
+    first = services.ask(view, "First?")
+    wait_for(lambda: first.ended)
+
+    def fails(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Conversations, broken, fails)
+        with pytest.raises(TriForceError, match="could not be read or kept") as refused:
+            services.ask(view, "Second?")
+    assert refused.value.remedy == waiting_words.NOT_KEPT_MORE and not services.runs.active()
+    run = services.ask(view, "Second?")
+    wait_for(lambda: run.ended)
+    assert run.state == "done" and held.asked["Second? 0"][1] == ("First?",)
+
+
+def test_an_answer_that_cannot_be_kept_ends_all_the_same(services: Services, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    view = opened(services, tmp_path)
+
+    def fails(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Conversations, "save_trace", fails)
+    run = services.ask(view, "Who?")
+    wait_for(lambda: run.ended)
+    assert not services.runs.active() and run.accumulator.text
+
+
+def test_the_next_question_s_history_has_the_answer_that_just_ended(services: Services, held: Held,
+                                                                    tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    for number in range(5):
+        run = services.ask(view, f"Question {number}?")
+        wait_for(lambda run=run: run.ended)
+    assert held.asked["Question 4? 0"][1] == tuple(f"Question {number}?" for number in range(4))
+
+
+def test_the_document_in_front_is_read_first_and_no_question_is_passed(services: Services, held: Held,
+                                                                       tmp_path: Path) -> None:
+    busy = opened(services, tmp_path, "busy.txt")
+    held.gate.set(False)
+    services.ask(busy, "Busy?")
+    view, other = TabView(), TabView()
+    first = added(services, view, tmp_path, "first.txt")
+    run = services.ask(TabView(document=busy.document), "Waits?")
+    second = added(services, view, tmp_path, "second.txt")  # the person looks at this one now
+    behind = services.ask(TabView(document=second), "Behind?")
+    services.open(other, first)  # and comes back to the other: behind the questions
+
+    def order() -> list[str]:
+        return [job.run.question if job.run else job.selection.key for job in services.queue._jobs.jobs()]
+
+    assert order() == ["Busy?", "Waits?", second, "Behind?", first]
+    added(services, other, tmp_path, "third.txt")  # the other tab turns away from it
+    assert order()[:4] == ["Busy?", "Waits?", second, "Behind?"] and order()[-1] == first
+    held.let_all(services.queue)
+    assert run.state == behind.state == "done" and services.queue.open_key[0] == first
+
+
+def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path, "a long one.txt")
+    run = services.ask(view, "How long does it take?")
+    wait_for(lambda: run.ended)
+    held.gate.set(False)
+    held.script.prefill_tokens_per_second = 20_000.0
+    services.choose_pages(view, "2-12")
+    held.let(services.queue, 4)
+    waits = TabView(document=view.document)
+    run, reading = services.ask(waits, "And this?"), TabView()
+    added(services, reading, tmp_path, "b.txt")
+    ahead, behind = services.queue.ahead(run), services.queue.ahead(services.queue.prefills[reading.document])
+    assert (ahead.doing, ahead.title, ahead.more) == ("prefill", "a long one", 0)
+    assert (behind.doing, behind.more) == ("prefill", 1) and behind.seconds > ahead.seconds > 0
+    words = wait_line(behind)
+    assert "“a long one”" in words and "1 more" in words and "left" in words
+    drawn = next(panel for panel in head.panels(services) if panel.name == "head").draw(reading)
+    assert "Waiting until “a long one” is read, then for 1 more" in drawn
+    held.script.prefill_tokens_per_second = 1e9
+
+
+def test_an_engine_in_a_long_step_is_not_ended(services: Services, held: Held, tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk takes an 8B model 40 s on a CPU, and it hears Stop only at the end of it."""
+    monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
+    monkeypatch.setattr(engine_queue, "POLL_EVERY", 0.01)
+    view = opened(services, tmp_path)
+    engine = services.queue._engine
+    held.gate.set(False)
+    held.computes = True
+    services.choose_pages(view, "1-6")
+    held.let(services.queue, 3)
+    services.cancel_reading(view.document)
+    looks = held.looks
+    wait_for(lambda: held.looks > looks + 20)  # each a hundredth of a second after the one before
+    assert services.queue._engine is engine and services.queue.state == "ready"
+    held.let_all(services.queue)
+    assert services.queue.problems[view.document] == head_words.READING_CANCELLED and services.queue._engine is engine
+
+
+def test_one_that_does_nothing_is(services: Services, held: Held, tmp_path: Path,
+                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
+    monkeypatch.setattr(engine_queue, "POLL_EVERY", 0.01)
+    view = opened(services, tmp_path)
+    engine = services.queue._engine
+    held.gate.set(False)
+    services.choose_pages(view, "1-6")
+    held.let(services.queue, 3)
+    services.cancel_reading(view.document)
+    wait_for(lambda: services.queue._engine is not engine)
+
+
+def test_words_of_what_is_waited_for() -> None:
+    assert wait_line(None) == ""
+    assert wait_line(waiting.Ahead("engine", "", 0, None)) == waiting_words.FOR_ENGINE
+    assert wait_line(waiting.Ahead("answer", "A", 2, 90.0)) == (
+        "Waiting for an answer about “A”, then for 2 more · about 90 s left")

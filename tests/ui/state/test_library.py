@@ -1,0 +1,103 @@
+"""Documents and conversations survive a restart, and names never become paths."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from little_books import make_document, write_book
+
+from triforce_core import TriForceError
+from ui.state.conversations import Conversations
+from ui.state.database import Database
+from ui.state.library import Library
+from ui.words.chat import APP_ENDED
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "library").mkdir()
+    return tmp_path
+
+
+def opened(home: Path) -> tuple[Library, Conversations]:
+    database = Database(home / "db.sqlite")
+    return Library(database, home / "library"), Conversations(database)
+
+
+def test_content_is_the_identity(home: Path) -> None:
+    library, _ = opened(home)
+    first = library.add(write_book(home, "a.txt"))
+    again = library.add(write_book(home, "b.txt"))
+    assert first.id == again.id and len(library.entries()) == 1
+    assert library.file(first).read_bytes() == (home / "a.txt").read_bytes()
+    assert library.file(first).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("name", ["../../evil.txt", "/etc/passwd", "..", "a/b\\c.pdf", "x.exe", "<img src=x>.txt"])
+def test_names_are_for_display_only(home: Path, name: str) -> None:
+    library, _ = opened(home)
+    entry = library.add(write_book(home, "source.txt"), name)
+    assert entry.name == name
+    assert library.file(entry).parent == (home / "library" / entry.id).resolve()
+    assert library.file(entry).name.startswith("original.")
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "no such file"), (b"", "empty")])
+def test_what_cannot_be_added_says_why(home: Path, content: bytes | None, words: str) -> None:
+    library, _ = opened(home)
+    if content is not None:
+        (home / "f.txt").write_bytes(content)
+    with pytest.raises(TriForceError, match=words):
+        library.add(home / "f.txt")
+
+
+def test_a_restart_keeps_everything(home: Path) -> None:
+    library, talks = opened(home)
+    entry = library.add(write_book(home, "a.txt"))
+    library.store(entry.id, make_document())
+    library.update(entry.id, chosen="2-4", read_seconds=41.0)
+    talk = talks.new(entry.id, "What about the ships? " * 9)
+    talks.begin("one", talk.id, "How many?")
+    talks.save("one", text="Many.", token_ids=(1, 2), state="done", error="", result={"page_shares": [1.0]})
+    talks.begin("two", talk.id, "And then?")
+    talks.save("two", text="Then the", token_ids=(3,), state="running", error="", result={})
+
+    library, talks = opened(home)
+    talks.interrupted(APP_ENDED)
+    entry = library.get(entry.id)
+    assert entry and entry.state == "ready" and entry.pages == 6 and entry.read_seconds == 41.0
+    document = library.document(entry.id)
+    assert document == make_document()
+    assert [page.label for page in document.pick(entry.ranges).pages] == ["2", "3", "4"]
+    one, two = talks.answers(talk.id)
+    assert one.text == "Many." and one.result == {"page_shares": [1.0]}
+    assert (two.state, two.text, two.error) == ("failed", "Then the", APP_ENDED)
+    assert len(talks.history(talk.id)) == 2
+    assert len(talks.of(entry.id)[0].title) <= 60
+
+
+def test_delete_takes_the_conversations_along(home: Path) -> None:
+    library, talks = opened(home)
+    entry = library.add(write_book(home, "a.txt"))
+    talk = talks.new(entry.id, "x")
+    library.delete(entry.id)
+    assert library.entries() == [] and talks.get(talk.id) is None
+    assert not (home / "library" / entry.id).exists()
+
+
+def test_a_damaged_text_file_means_extracting_again(home: Path) -> None:
+    library, _ = opened(home)
+    entry = library.add(write_book(home, "a.txt"))
+    library.store(entry.id, make_document())
+    (home / "library" / entry.id / "document.json").write_text("{")
+    library, _ = opened(home)
+    assert library.document(entry.id) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_no_text(home: Path) -> None:
+    """Names are bytes here; Python spells those that are no UTF-8 as halves of surrogate pairs."""
+    library, _ = opened(home)
+    library.add(write_book(home, os.fsdecode(b"lamp\xff.txt")))
+    assert [entry.name for entry in library.entries()] == ["lamp\ufffd.txt"]

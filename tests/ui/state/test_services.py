@@ -1,0 +1,249 @@
+"""What a person can do, without a screen: reading, asking, stopping, racing, crashing, restarting."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from little_books import PASSWORD, read_quickly, wait_for, write_book
+
+from triforce_core import EngineConfig, EngineScript, ScriptedEngine, TriForceError
+from ui.state import engine_queue, watchdog
+from ui.state import folders as places
+from ui.state.services import Services
+from ui.state.settings import Settings
+from ui.state.tab_view import TabView
+from ui.words import chat as chat_words
+from ui.words import document_head as head_words
+from ui.words import page_choice as choice_words
+
+
+def opened(services: Services, tmp_path: Path, name: str = "a.txt", pages: int = 6) -> TabView:
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, name, pages), name)])
+    wait_for(lambda: phase(services, view) == "ready")
+    return view
+
+
+def phase(services: Services, view: TabView) -> str:
+    entry = services.library.get(view.document)
+    return services.phase(entry) if entry else ""
+
+
+def finish(run) -> None:
+    wait_for(lambda: run.ended)
+
+
+def test_ask_and_keep(services: Services, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    run = services.ask(view, "  How many ships?  ")
+    finish(run)
+    wait_for(lambda: services.conversations.answers(view.conversation)[0].state == "done")
+    (answer,) = services.conversations.answers(view.conversation)
+    assert answer.text == run.accumulator.text and answer.token_ids and answer.question == "How many ships?"
+    assert answer.result["figures"]["engine"] == "triforce"
+    assert len(answer.result["page_shares"]) == 6
+    second = services.ask(view, "And then?")
+    finish(second)
+    # the first turn is in the history
+    assert second.accumulator.figures().reused_tokens > run.accumulator.figures().reused_tokens
+
+
+def test_stop_keeps_the_partial_answer(services: Services, tmp_path: Path, script: EngineScript) -> None:
+    view = opened(services, tmp_path)
+    script.triforce_tokens_per_second = 30
+    run = services.ask(view, "How many ships?")
+    wait_for(lambda: len(run.accumulator.text) > 20)
+    services.stop(view)
+    assert run.stopping or run.ended
+    finish(run)
+    assert run.state == "stopped"
+    wait_for(lambda: services.conversations.answers(view.conversation)[0].state == "stopped")
+    assert services.conversations.answers(view.conversation)[0].text == run.accumulator.text != ""
+
+
+def test_stop_while_waiting_never_starts(services: Services, tmp_path: Path, script: EngineScript) -> None:
+    view = opened(services, tmp_path)
+    script.triforce_tokens_per_second = 30
+    first = services.ask(view, "One?")
+    other = TabView(document=view.document)
+    second = services.ask(other, "Two?")
+    services.stop(other)
+    assert second.ended and not first.ended  # it need not wait until the engine comes to it
+    services.stop(view)
+    finish(first)
+    assert (first.state, second.state, second.accumulator.text) == ("stopped", "stopped", "")
+
+
+def test_one_answer_at_a_time_in_a_conversation(services: Services, tmp_path: Path, script: EngineScript) -> None:
+    view = opened(services, tmp_path)
+    script.triforce_tokens_per_second = 30
+    services.ask(view, "One?")
+    with pytest.raises(TriForceError, match=chat_words.ONE_AT_A_TIME):
+        services.ask(view, "Two?")
+    services.stop(view)
+
+
+def test_a_dead_engine_costs_one_answer_only(services: Services, tmp_path: Path, script: EngineScript) -> None:
+    view = opened(services, tmp_path)
+    script.fault = "crash"
+    run = services.ask(view, "How many ships?")
+    finish(run)
+    assert run.state == "failed" and "starts a new engine" in run.error and len(run.accumulator.token_ids) >= 12
+    wait_for(lambda: services.conversations.answers(view.conversation)[0].state == "failed")
+    assert services.conversations.answers(view.conversation)[0].text == run.accumulator.text
+    again = services.ask(view, "And now?")
+    finish(again)
+    assert again.state == "done"
+
+
+def test_an_engine_that_hears_no_stop_is_ended(services: Services, tmp_path: Path, script: EngineScript,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.1)
+    monkeypatch.setattr(engine_queue, "POLL_EVERY", 0.05)
+    view = opened(services, tmp_path)
+    script.fault = "hang"
+    run = services.ask(view, "How many ships?")
+    wait_for(lambda: not script.fault)  # it hangs
+    services.stop(view)
+    finish(run)
+    assert run.state == "failed" and run.error == chat_words.ENGINE_HUNG and run.accumulator.text
+    again = services.ask(view, "And now?")
+    finish(again)
+    assert again.state == "done"
+
+
+def test_running_out_of_memory_costs_one_answer_only(services: Services, tmp_path: Path, script: EngineScript) -> None:
+    view = opened(services, tmp_path)
+    script.fault = "memory"
+    run = services.ask(view, "How many ships?")
+    finish(run)
+    assert run.state == "failed" and "needed" in run.error and run.accumulator.text
+    again = services.ask(view, "And now?")
+    finish(again)
+    assert again.state == "done"
+
+
+def test_cancel_reading(services: Services, tmp_path: Path, script: EngineScript) -> None:
+    script.prefill_tokens_per_second, script.prefill_chunk = 200, 16
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "slow.txt"), "slow.txt")])
+    wait_for(lambda: phase(services, view) == "read")
+    services.cancel_reading(view.document)
+    wait_for(lambda: phase(services, view) == "problem", 1.0)
+    assert services.queue.problems[view.document] == head_words.READING_CANCELLED
+    script.prefill_tokens_per_second = 1e6
+    services.read(view.document)
+    wait_for(lambda: phase(services, view) == "ready")
+
+
+def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: EngineScript) -> None:
+    services.queue.reconfigure(EngineConfig(max_context=1024 + 200))
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "long.txt", pages=10), "long.txt")])
+    wait_for(lambda: phase(services, view) == "too_long")
+    entry = services.library.get(view.document)
+    fit = services.queue.fits[entry.id]
+    ((first, last),) = services.collection.suggestion(entry)
+    assert sum(fit.page_tokens[first - 1 : last]) <= fit.max_tokens < fit.tokens
+    run = services.ask(view, "Anything?")
+    finish(run)
+    assert run.error == choice_words.CHOOSE_PAGES_FIRST
+    with pytest.raises(TriForceError):
+        services.choose_pages(view, "3-99")
+    services.choose_pages(view, "3-4")
+    wait_for(lambda: phase(services, view) == "ready")
+    run = services.ask(view, "Anything?")
+    finish(run)
+    assert run.first_page == 3 and len(run.accumulator.page_shares()) == 2
+
+
+def test_password(services: Services, tmp_path: Path) -> None:
+    (tmp_path / "locked.txt").write_text("LOCKED\n" + "The treasure is here. " * 20)
+    view = TabView()
+    services.add(view, [(tmp_path / "locked.txt", "locked.txt")])
+    wait_for(lambda: phase(services, view) == "locked")
+    services.unlock(view, "wrong")
+    wait_for(lambda: services.library.get(view.document).error != "")
+    services.unlock(view, PASSWORD)
+    wait_for(lambda: phase(services, view) == "ready")
+
+
+def test_race_is_the_same_words_from_the_same_seed(services: Services, tmp_path: Path) -> None:
+    view = opened(services, tmp_path)
+    run = services.race(view, "How many ships?")
+    finish(run)
+    assert run.state == "done" and run.outcome["same"] and run.outcome["speedup"] > 1
+    plain, fast = (lane.finished.stats for lane in run.accumulators)
+    assert (plain.engine, fast.engine) == ("autoregressive", "triforce")
+    assert (plain.verifier, fast.verifier) == ("coupled", "coupled")
+    wait_for(lambda: services.conversations.race(view.document) is not None)
+    assert services.conversations.race(view.document)["question"] == "How many ships?"
+
+
+def test_two_documents_take_turns(services: Services, tmp_path: Path) -> None:
+    one = opened(services, tmp_path, "one.txt", 3)
+    two = opened(services, tmp_path, "two.txt", 4)
+    assert phase(services, one) == "resting"
+    run = services.ask(one, "How many?")
+    finish(run)
+    assert run.state == "done" and phase(services, one) == "ready" and phase(services, two) == "resting"
+    assert services.queue.opened[one.document].restored
+
+
+def test_settings_are_kept_and_restart_the_engine_only_for_numbers(services: Services, tmp_path: Path) -> None:
+    assert services.keep(Settings(temperature=0.7, max_new_tokens=8)) is False
+    view = opened(services, tmp_path)
+    run = services.ask(view, "How many?")
+    finish(run)
+    assert len(run.accumulator.token_ids) == 8 and run.accumulator.finished.reason == "length"
+    assert services.keep(Settings(dtype="float32")) is True
+    wait_for(lambda: services.queue.config.dtype == "float32" and services.queue.state == "ready")
+    assert services.keep(Settings(dtype="float32", mode="cpu")) is True
+    wait_for(lambda: services.queue.config.mode == "cpu" and services.queue.state == "ready")
+    run = services.ask(view, "And now?")
+    finish(run)
+    assert run.state == "done"
+
+
+def test_what_the_command_line_chose_the_settings_tab_cannot(tmp_path: Path, script: EngineScript) -> None:
+    services = Services(places.make_folders(tmp_path / "fixed"), lambda config: ScriptedEngine(config, script),
+                        EngineConfig(mode="cpu"), read_quickly, fixed=["mode"])
+    services.start([])
+    services.keep(Settings(mode="offload", dtype="float32"))
+    assert services._with_settings(services.queue.config) == EngineConfig(mode="cpu", dtype="float32")
+    assert services.settings.mode == "offload"  # kept for when it counts
+    services.close()
+
+
+def test_unexpected_errors_become_a_sentence(services: Services, tmp_path: Path, monkeypatch) -> None:
+    view = opened(services, tmp_path)
+    monkeypatch.setattr(ScriptedEngine, "ask", lambda *_: (_ for _ in ()).throw(RuntimeError("secret document text")))
+    run = services.ask(view, "How many?")
+    finish(run)
+    assert run.state == "failed" and "RuntimeError" in run.error and "secret" not in run.error
+
+
+def test_closing_ends_everything_soon(tmp_path: Path) -> None:
+    script = EngineScript(load_seconds=0, triforce_tokens_per_second=10)
+    services = Services(places.make_folders(tmp_path / "home"), lambda config: ScriptedEngine(config, script),
+                        EngineConfig(), read_quickly)
+    services.start([write_book(tmp_path, "a.txt"), tmp_path / "missing.txt"])
+    view = TabView(document=services.opening)
+    wait_for(lambda: phase(services, view) == "ready")
+    run = services.ask(view, "How many?")
+    wait_for(lambda: run.accumulator.text)
+    services.close()
+    assert (run.state, run.error) == ("failed", chat_words.APP_ENDED) and run.accumulator.text
+    assert not [thread for thread in threading.enumerate() if thread.name == "engine-queue" and thread.is_alive()
+                and thread is services.queue._thread]
+
+
+def test_the_page_and_the_command_line_share_what_they_saved(tmp_path: Path) -> None:
+    from triforce_core import MEASUREMENTS, READINGS
+    from triforce_core.__main__ import _cache
+
+    folders = places.make_folders(tmp_path)
+    assert folders.saved_readings == _cache(tmp_path) / READINGS
+    assert folders.measurements == _cache(tmp_path) / MEASUREMENTS

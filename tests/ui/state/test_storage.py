@@ -1,0 +1,363 @@
+"""A full disk, a folder or database that cannot be used, two instances on one folder: said, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from little_books import read_quickly, wait_for, write_book
+from running_app import ROOT, running
+
+from triforce_core import EngineConfig, EngineScript, NotEnoughDiskError, ScriptedEngine
+from triforce_core import __main__ as command
+from ui.panels import document_head as head
+from ui.panels import layout
+from ui.panels.events import safely
+from ui.state import folders as places
+from ui.state.conversations import Answer
+from ui.state.database import Database
+from ui.state.folders import FolderError, Hold, InUseError
+from ui.state.runs import Run
+from ui.state.services import Services
+from ui.state.tab_view import TabView
+from ui.words import storage as storage_words
+
+SMALL = 8 << 20  # bytes of the disk that is filled
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small file system of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(place)], capture_output=True,
+                             text=True) if sys.platform == "linux" else None
+    if mounted is None or mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr if mounted else sys.platform}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Every byte that is free."""
+    ballast = disk / "ballast"
+    with contextlib.suppress(OSError), open(ballast, "ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return ballast
+
+
+class Full:
+    """Stands before a connection, and refuses what writes as SQLite does on a full disk."""
+
+    def __init__(self, connection: sqlite3.Connection, refused: Callable[[], bool]) -> None:
+        self._connection, self._refused = connection, refused
+
+    def __enter__(self) -> None:
+        self._connection.__enter__()
+
+    def __exit__(self, *trace: object) -> None:
+        self._connection.__exit__(*trace)
+
+    def execute(self, statement: str, values: object = ()) -> sqlite3.Cursor:
+        if self._refused() and not statement.lstrip().startswith(("select", "with", "pragma")):
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return self._connection.execute(statement, values)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def full(services: Services, monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Whether the disk of ``services`` is full, and whether giving up the reserve makes room for writing."""
+    says = {"full": False, "reserve helps": True}
+    base = services.database
+    real = Database.reserve
+
+    def reserve(self: Database) -> None:
+        if says["full"] and not self.reserved:
+            raise NotEnoughDiskError("The disk is full")
+        real(self)
+
+    monkeypatch.setattr(Database, "reserve", reserve)
+    base._connection = Full(base._connection, lambda: says["full"] and (base.reserved or not says["reserve helps"]))
+    return says
+
+
+def opened(services: Services, folder: Path) -> TabView:
+    view = TabView()
+    services.add(view, [(write_book(folder, "book.txt"), "book.txt")])
+    wait_for(lambda: services.library.get(view.document).state == "ready")
+    return view
+
+
+def shown(services: Services, view: TabView) -> str:
+    panel = next(panel for panel in head.panels(services) if panel.name == "notice")
+    return panel.draw(view)
+
+
+def test_a_question_on_a_full_disk_is_refused_in_words_and_blocks_nothing(services, full, tmp_path) -> None:
+    view = opened(services, tmp_path)
+    full["full"] = True
+    assert safely(view, lambda: services.ask(view, "How many ships?")) is None
+    kind, title, text = view.notice
+    assert kind == "error" and "full" in title and "--data-dir" in text
+    assert services.runs.active() == []
+    full["full"] = False
+    run = services.ask(view, "How many ships?")
+    wait_for(lambda: run.ended)
+    assert run.state == "done"
+
+
+def test_a_document_opens_on_a_full_disk(services, full, tmp_path) -> None:
+    view = opened(services, tmp_path)
+    full["full"] = True
+    services.open(other := TabView(), view.document)
+    assert other.document == view.document
+
+
+@pytest.mark.parametrize("helps", [True, False], ids=["reserve", "no reserve"])
+def test_a_disk_that_fills_up_while_answering(services, full, script: EngineScript, tmp_path, helps: bool) -> None:
+    """The answer goes on, the page shows it, and it is kept: at once where the reserve helps, else once there is room.
+    """
+    script.triforce_tokens_per_second = 300.0
+    view = opened(services, tmp_path)
+    run = services.ask(view, "How many ships?")
+    wait_for(lambda: run.accumulator.text)
+    full.update({"full": True, "reserve helps": helps})
+    kept = _ended(services, run)
+    assert run.state == "done" and kept.text == run.accumulator.text and kept.state == "done"
+    assert storage_words.DISK_TITLE in shown(services, view)
+    row = services.database.row("select text, state from answers")
+    assert (row["state"] == "done" and row["text"] == run.accumulator.text) is helps
+    assert safely(view, lambda: services.ask(view, "And now?")) is None
+    full["full"] = False
+    services.conversations.settle()
+    row = services.database.row("select text, state from answers")
+    assert (row["text"], row["state"]) == (run.accumulator.text, "done")
+    assert services.conversations.trace(run.id) and not shown(services, TabView())
+    assert services.database.reserved
+
+
+def _ended(services: Services, run: Run) -> Answer:
+    """The answer as the page has it, once it is at its end and the disk has refused or taken it."""
+    wait_for(lambda: run.ended and services.conversations.answer(run.id).state != "running")
+    wait_for(lambda: services.conversations.problem)
+    with services.conversations._saving:  # what is under way is through
+        pass
+    return services.conversations.answer(run.id)
+
+
+def test_a_copy_that_the_disk_refuses_is_an_error_in_words(services, monkeypatch, tmp_path) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", refuse)
+    services.add(view := TabView(), [(write_book(tmp_path, "book.txt"), "book.txt")])
+    assert "The disk is full" in view.notice[2] and "--data-dir" in view.notice[2]
+    assert services.library.entries() == [] and not list(services.folders.library.rglob("original*"))
+
+
+def test_an_upload_that_the_disk_has_no_room_for_says_so(served, monkeypatch) -> None:
+    """Gradio shows the page what the answer says."""
+    async def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gradio.routes.GradioMultiPartParser.parse", refuse)
+    answer = httpx.post(served.url + "gradio_api/upload", files={"files": ("x.txt", b"hello")})
+    assert answer.status_code == 507 and "The disk is full" in answer.text and "--data-dir" in answer.text
+
+
+def test_a_reading_that_is_not_saved_is_said(services, tmp_path) -> None:
+    view = opened(services, tmp_path)
+    services.read(view.document)
+    wait_for(lambda: view.document in services.queue.opened)
+    panel = next(panel for panel in head.panels(services) if panel.name == "head")
+    assert storage_words.READING_UNSAVED_TITLE not in panel.draw(view)
+    services.queue.opened[view.document] = replace(services.queue.opened[view.document], unsaved="The disk is full.")
+    wait_for(lambda: services.queue.open_key)
+    assert panel.draw(view).count(storage_words.READING_UNSAVED_TITLE) == 1
+
+
+def test_settings_that_cannot_be_kept_say_so(services, monkeypatch) -> None:
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(NotEnoughDiskError, match="full"):
+        services.keep(services.settings)
+
+
+def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
+    """No faults made up: the disk has no byte left from the middle of an answer on."""
+    script = EngineScript(load_seconds=0, triforce_tokens_per_second=300)
+    folders = places.make_folders(disk / "home")
+
+    def anew() -> Services:
+        made = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
+        made.start([])
+        return made
+
+    services = anew()
+    view = opened(services, tmp_path)
+    services.read(view.document)
+    wait_for(lambda: services.queue.open_key)
+    run = services.ask(view, "How many ships?")
+    wait_for(lambda: run.accumulator.text)
+    ballast = fill(disk)
+    kept = _ended(services, run)
+    assert run.state == "done" and kept.text == run.accumulator.text
+    fill(disk)  # what the reserve has left, too
+    assert safely(view, lambda: services.ask(view, "And now?")) is None
+    assert "full" in view.notice[1]
+    services.add(view, [(write_book(tmp_path, "other.txt", pages=400), "other.txt")])
+    assert "full" in view.notice[2]
+    services.close()
+    fill(disk)
+    with pytest.raises(NotEnoughDiskError):
+        anew()
+    ballast.unlink()
+    services = anew()
+    again = services.conversations.answer(run.id)
+    services.close()
+    assert (again.text, again.state, again.error) == (run.accumulator.text, "done", "")
+
+
+# -- a folder that cannot be used ------------------------------------------------------------------------------------
+
+def app(home: Path) -> list[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return ["app.py", "--engine", "scripted", "--no-browser", "--port", str(port), "--data-dir", str(home)]
+
+
+def start(home: Path) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *app(home)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def one_line(done: subprocess.CompletedProcess) -> str:
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("app.py: ") and "--data-dir" in line
+    return line
+
+
+def test_a_file_in_the_folders_place(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("not a folder")
+    assert f"{tmp_path / 'home'} is a file" in one_line(start(tmp_path / "home"))
+
+
+def test_a_full_or_read_only_folder(disk: Path) -> None:
+    fill(disk)
+    assert "full" in one_line(start(disk / "home"))
+    (disk / "ballast").unlink()
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    assert "Read-only file system" in one_line(start(disk / "home"))
+
+
+@pytest.mark.parametrize(("number", "kind", "words"), [
+    (28, NotEnoughDiskError, "full"), (30, FolderError, "Read-only file system"), (13, FolderError, "denied")])
+def test_what_the_disk_refuses_is_told_in_words(tmp_path, monkeypatch, number, kind, words) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(kind, match=words):
+        places.make_folders(tmp_path / "home")
+
+
+@pytest.mark.parametrize("damage", ["no database", "a page inside"])
+def test_a_damaged_database_is_set_aside(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "triforce-chat.sqlite"
+    base = Database(path)
+    for number in range(200):
+        base.write("insert into documents (id, name, extension, bytes, added_at, state) values (?,?,'.txt',1,1,'new')",
+                   (str(number), "x" * 300))
+    base.close()
+    before = bytearray(path.read_bytes())
+    if damage == "no database":
+        before[:100] = b"?" * 100
+    else:
+        before[8192:40960] = b"\xff" * (40960 - 8192)
+    path.write_bytes(before)
+    base = Database(path)
+    assert base.set_aside and base.set_aside.read_bytes() == before
+    assert base.rows("select * from documents") == []
+    base.close()
+    assert Database(path).set_aside is None
+
+
+def test_the_page_and_the_terminal_name_the_database_that_was_set_aside(tmp_path: Path) -> None:
+    folders = places.make_folders(tmp_path / "home")
+    folders.database.write_bytes(b"not a database at all, but long enough to be looked at" * 99)
+    with running(app(tmp_path / "home")) as (_, url, said):
+        (aside,) = folders.data.glob("*.damaged-*.sqlite")
+        wait_for(lambda: any(str(aside) in line for line in said))
+        assert httpx.get(url).status_code == 200
+    made = Services(folders, ScriptedEngine, EngineConfig(), read_quickly)
+    made.database.set_aside = aside
+    tabs = layout.Tabs(made)
+    assert str(aside) in tabs.open("one", None).notice[2] and tabs.open("two", None).notice is None
+    made.close()
+
+
+# -- two instances on one folder -------------------------------------------------------------------------------------
+
+def test_the_second_instance_names_the_first_and_a_killed_one_blocks_nobody(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with running(app(home)) as (process, url, _):
+        line = one_line(start(home))
+        assert url in line and "in use" in line
+        process.kill()
+        process.wait()
+    with running(app(home)) as (_, url, _):
+        assert url in one_line(start(home))
+
+
+def test_the_second_opens_the_first_in_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ui
+    from ui.server import lifecycle
+
+    seen: list[str] = []
+    monkeypatch.setattr(lifecycle.webbrowser, "open", seen.append)
+    monkeypatch.setattr(lifecycle, "has_display", lambda: True)
+    hold = Hold(places.make_folders(tmp_path))
+    hold.tell("http://127.0.0.1:1234/")
+    for more in ([], ["--no-browser"]):
+        with pytest.raises(InUseError, match=r"http://127\.0\.0\.1:1234/"):
+            ui.launch(ui.parse(["--engine", "scripted", "--data-dir", str(tmp_path), *more]))
+    hold.release()
+    assert seen == ["http://127.0.0.1:1234/"]
+
+
+def test_an_address_of_an_earlier_life_is_not_told(tmp_path: Path) -> None:
+    folders = places.make_folders(tmp_path)
+    first = Hold(folders)
+    first.tell("http://old/")
+    first.release()
+    first = Hold(folders)
+    with pytest.raises(InUseError, match="only just starting"):
+        Hold(folders)
+    first.release()
+
+
+def test_the_command_line_reads_beside_a_running_app(tmp_path: Path, monkeypatch, capsys) -> None:
+    """It shares saved readings and measurements with the app, which have locks of their own."""
+    hold = Hold(places.make_folders(tmp_path / "home"))
+    monkeypatch.setattr(command, "_make_engine", lambda config: ScriptedEngine(config, EngineScript(load_seconds=0)))
+    book = write_book(tmp_path, "book.txt")
+    assert command.main(["ask", str(book), "How many ships?", "--data-dir", str(tmp_path / "home")]) == 0
+    assert "scripted engine" in capsys.readouterr().out
+    hold.release()
+

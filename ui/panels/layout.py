@@ -1,0 +1,177 @@
+"""Places the panels, and the loop that draws them for one tab; each panel wires its own events.
+
+Handlers change a tab's view (or leave a request in the engine's queue) and mostly return nothing: one loop per tab,
+``_live``, sends whatever has changed, at most ten times a second; the words that are being written go by
+``server.answer_stream``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from ..state.services import Services
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
+from ..view.charts import esc
+from ..view.conversations import keys_table
+from ..view.pace import pace
+from ..view.painter import Painter, Panel
+from ..words import chat as chat_words
+from ..words import conversations as conversation_words
+from ..words import models as model_words
+from ..words import page as page_words
+from ..words import race as race_words
+from ..words import settings as settings_words
+from . import (
+    actions,
+    chat,
+    conversations,
+    document_head,
+    html,
+    instructions,
+    library,
+    models,
+    page_choice,
+    race,
+    reader,
+    settings,
+    side,
+    together,
+)
+from .events import PRIVATE
+from .gradio_sessions import Sessions
+
+TICK = 0.1
+PULSE = 15.0  # seconds after which an unchanged screen yields all the same: only then Gradio notices a closed tab
+
+
+def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
+    """The whole page. uploads: the only folder from which a dropped file is taken."""
+    tabs = Tabs(services)
+    with gr.Blocks(title=page_words.APP, fill_height=True, fill_width=True, analytics_enabled=False,
+                   delete_cache=(3600, 86400)) as page:
+        memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)
+        html("bar", _bar(services.sends_to))
+        with gr.Row(elem_id="shell", equal_height=False):
+            with gr.Column(elem_id="library", scale=0, min_width=200):
+                upload, documents, sought = library.build()
+            with gr.Column(elem_id="center", scale=1, min_width=200):
+                head_html, notice = document_head.build_head()
+                locked, chosen = document_head.build_locked(), page_choice.build()
+                picked, picked_budget = together.build()
+                with gr.Tabs(elem_id="tabs") as tab_bar:
+                    with gr.Tab(chat_words.CHAT, id="chat", elem_id="tab-chat"):
+                        named = conversations.build()
+                        told = instructions.build()
+                        talk = chat.build()
+                    with gr.Tab(race_words.RACE, id="race", elem_id="tab-race"):
+                        lanes = race.build()
+                    with gr.Tab(model_words.TAB, id="models", elem_id="tab-models"):
+                        models_form = models.build(services.models_unused)
+                    with gr.Tab(settings_words.SETTINGS_TAB, id="settings", elem_id="tab-settings"):
+                        form = settings.build(services.settings)
+            with gr.Column(elem_id="side", scale=0, min_width=200):
+                page_open, page_turned = reader.build()
+                figures, strip, engine, history = side.build()
+
+        outputs = {
+            "documents": documents, "head": head_html, "notice": notice, "locked": locked.column,
+            "locked_text": locked.text, "choice_text": chosen.text,
+            "pick": picked, "pick_budget": picked_budget, "chapters": chosen.chapters, "pages_wanted": chosen.pages,
+            "range_text": chosen.budget,
+            "transcript": talk.transcript, "live": talk.live, "stop": talk.stop, "figures": figures, "strip": strip,
+            "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
+            "history": history, "models_board": models_form.board, "memory": memory, "talk_bar": named.bar,
+            "renaming": named.renaming, "new_title": named.title, "editing": talk.editing,
+            "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
+            "keep_instructions": told.keep,
+        }
+        _draw(services, tabs, page, memory, outputs)
+        page.load(lambda: settings.values(services.settings), None, list(form.fields.values()), queue=False, **PRIVATE)
+        act = actions.act(services, tabs)
+        for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board,
+                       models_form.board, named.bar, talk.editing, picked, picked_budget):
+            source.click(act, None, None, queue=False, **PRIVATE)
+        library.wire(services, tabs, upload, sought, uploads)
+        document_head.wire(services, tabs, locked)
+        page_choice.wire(services, tabs, chosen)
+        conversations.wire(services, tabs, named)
+        instructions.wire(services, tabs, told)
+        chat.wire(services, tabs, talk, lanes, tab_bar)
+        race.wire(services, tabs, lanes)
+        models.wire(services, models_form)
+        settings.wire(services, form)
+    return page
+
+
+def _draw(services: Services, tabs: Tabs, page: gr.Blocks, memory: gr.BrowserState,
+          outputs: dict[str, gr.blocks.Block]) -> None:
+    """Every tab has its loop from its load on, or from when it is looked at again. outputs: of each panel."""
+    parts = (library, document_head, chat, side, reader, race, models, conversations, page_choice, together,
+             instructions)
+    panels = [*(panel for part in parts for panel in part.panels(services)), _memory(services)]
+    assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
+    asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
+    live = _live(services, tabs, panels, list(outputs), Sessions(page))
+    gr.on([page.load, awake.click], live, [memory], list(outputs.values()), concurrency_limit=None,
+          trigger_mode="multiple", **PRIVATE)
+    asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
+
+
+def _bar(sends_to: str) -> str:
+    """The top bar: name, where text goes if it leaves this machine, and on narrow screens the choice of what to show.
+    """
+    leaves = (f'<span class="tf-leaves" role="note">{esc(page_words.SENDS_TO.format(url=sends_to))}</span>' if sends_to
+              else f'<span class="tf-tagline">{esc(page_words.TAGLINE)}</span>')
+    buttons = "".join(f'<button type="button" data-pane="{name}">{esc(label)}</button>'
+                      for name, label in page_words.PANES)
+    return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{esc(page_words.APP)}</b>'
+            f'{leaves}<button type="button" class="tf-keys-button" data-keys '
+            f'aria-label="{esc(conversation_words.SHORTCUTS_TITLE)}">?</button>'
+            f'<nav class="tf-panes">{buttons}</nav></div>{keys_table()}')
+
+
+def _memory(services: Services) -> Panel:
+    """What the browser remembers: ids and a page's number, no words."""
+    def what(view: TabView) -> dict[str, Any]:
+        return {"document": view.document, "conversation": view.conversation, "start": services.start_id,
+                "page": view.page}
+
+    return Panel("memory", lambda view: (view.document, view.conversation, view.page), what)
+
+
+def _live(services: Services, tabs: Tabs, panels: list[Panel], names: list[str],
+          sessions: Sessions) -> Callable[..., AsyncIterator[list[Any]]]:
+    async def live(remembered: Any, request: gr.Request) -> AsyncIterator[list[Any]]:
+        session = request.session_hash or ""
+        view = tabs.get(session) if tabs.known(session) else tabs.open(session, remembered)
+        me = view.watcher = object()
+        painter, quiet = Painter(panels, view, partial(pace, services.queue, services.runs)), 0
+        try:
+            while view.watcher is me and sessions.listens(session):
+                changed = await asyncio.to_thread(painter.changes) if painter.due() else {}
+                quiet = 0 if changed else quiet + 1
+                if changed or quiet >= PULSE / TICK:
+                    quiet = 0
+                    yield [changed.get(name, gr.skip()) for name in names]
+                await asyncio.sleep(TICK)
+        finally:
+            if view.watcher is me:  # the tab was closed
+                tabs.close(session)
+                sessions.forget(session)
+
+    return live
+
+
+def _sleep(tabs: Tabs) -> Callable[[gr.Request], None]:
+    """A tab in the background gives its connection back: a browser has only six for one server."""
+    def sleep(request: gr.Request) -> None:
+        tabs.get(request.session_hash).watcher = None
+
+    return sleep

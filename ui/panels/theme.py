@@ -1,0 +1,76 @@
+"""Gradio's theme in our colours, and what goes into the page's head. The colours themselves live in style.css."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gradio as gr
+
+from ..words import chat as chat_words
+from ..words import library as library_words
+from ..words import provenance as provenance_words
+from ..words import reader as reader_words
+from ..words import strip as strip_words
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
+MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+
+
+def theme() -> gr.themes.Base:
+    """No web fonts; flat surfaces; the variables of style.css wherever Gradio asks for a colour."""
+    made = gr.themes.Base(font=list(SANS), font_mono=list(MONO), radius_size=gr.themes.sizes.radius_md,
+                          text_size=gr.themes.sizes.text_md, spacing_size=gr.themes.sizes.spacing_md)
+    surfaces = {
+        "body_background_fill": "var(--tf-ground)", "body_text_color": "var(--tf-ink)",
+        "body_text_color_subdued": "var(--tf-ink-2)", "background_fill_primary": "var(--tf-surface)",
+        "background_fill_secondary": "var(--tf-ground)", "border_color_primary": "var(--tf-line)",
+        "border_color_accent": "var(--tf-accent)", "color_accent_soft": "var(--tf-accent-soft)",
+        "block_background_fill": "var(--tf-surface)", "block_border_color": "var(--tf-line)",
+        "block_label_background_fill": "var(--tf-surface)", "block_label_text_color": "var(--tf-ink-2)",
+        "block_title_text_color": "var(--tf-ink)", "block_info_text_color": "var(--tf-ink-2)",
+        "input_background_fill": "var(--tf-field)", "input_background_fill_focus": "var(--tf-field)",
+        "input_border_color": "var(--tf-line-2)", "input_border_color_focus": "var(--tf-accent)",
+        "input_placeholder_color": "var(--tf-ink-3)", "button_primary_background_fill": "var(--tf-accent)",
+        "button_primary_background_fill_hover": "var(--tf-accent-2)",
+        "button_primary_text_color": "var(--tf-on-accent)",
+        "button_primary_border_color": "transparent", "button_secondary_background_fill": "var(--tf-field)",
+        "button_secondary_background_fill_hover": "var(--tf-hover)", "button_secondary_text_color": "var(--tf-ink)",
+        "button_secondary_border_color": "var(--tf-line-2)", "button_cancel_background_fill": "var(--tf-bad-soft)",
+        "button_cancel_background_fill_hover": "var(--tf-bad-soft)", "button_cancel_text_color": "var(--tf-bad)",
+        "button_cancel_border_color": "var(--tf-bad)", "slider_color": "var(--tf-accent)",
+        "link_text_color": "var(--tf-accent)", "checkbox_label_background_fill": "var(--tf-field)",
+        "checkbox_label_background_fill_selected": "var(--tf-accent-soft)",
+        "checkbox_label_text_color_selected": "var(--tf-ink)", "checkbox_background_color_selected": "var(--tf-accent)",
+        "checkbox_border_color_selected": "var(--tf-accent)",
+        "checkbox_label_border_color_selected": "var(--tf-accent)",
+        "panel_background_fill": "var(--tf-surface)", "code_background_fill": "var(--tf-field)",
+    }
+    values: dict[str, str] = {"block_shadow": "none", "button_primary_shadow": "none", "block_border_width": "0px",
+                              "input_border_width": "1px",
+                              "input_shadow": "none", "input_shadow_focus": "0 0 0 3px var(--tf-accent-soft)",
+                              "color_accent": "var(--tf-accent)"}
+    for name, value in surfaces.items():
+        values[name] = value
+        values[f"{name}_dark"] = value
+    return made.set(**values)
+
+
+def head() -> str:
+    """Style sheet and script (keys, panes, copy, replay), inline, and the few words that they show.
+
+    Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
+    words = json.dumps({"copy": chat_words.COPY, "copied": chat_words.COPIED, "page": strip_words.STRIP_PAGE,
+                        "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES,
+                                  "page": chat_words.CITED_PAGE},
+                        "pageEmpty": reader_words.PAGE_EMPTY, "pageBroken": reader_words.PAGE_BROKEN,
+                        "findBroken": reader_words.FIND_BROKEN})
+    # talks.js hears keys first: Escape that closes a box does not also stop the answer.
+    scripts = ("talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js")
+    script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)
+    drop = json.dumps(f"{library_words.DROP_HERE}\n{library_words.DROP_HELP}").replace("\\n", "\\A ")
+    style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "talks.css", "shelf.css"))
+    return (f"<style>:root {{ --tf-drop: {drop}; }}\n{style}</style>"
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<script>const TF_WORDS = {words};\n{script}</script>")

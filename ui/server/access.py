@@ -1,0 +1,224 @@
+"""Who may use what: Gradio's login covers but some of its own routes and none of ours. And what guessing costs.
+
+On this machine alone nobody is asked. Once there are users or keys, a request needs a key (``Authorization: Bearer``)
+or the cookie of a page that has logged in. Comparisons take the same time whatever they find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from triforce_core import ConfigError
+
+from ..words import access as access_words
+from .bodies import Bodies
+from .connections import network
+
+KEY_VARIABLE = "TRIFORCE_API_KEY"
+SHORTEST_KEY = 20
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0  # seconds before a login is looked at, after one and after many failures
+_FORGET_AFTER = 300.0  # seconds
+_MOST_WAITING = 16
+
+
+class _Line:
+    """The logins of one address."""
+
+    def __init__(self) -> None:
+        self.failures, self.failed_at = 0, 0.0
+        self.waiting: list[tuple[Callable[[], bool], asyncio.Future[bool]]] = []
+        self.work: asyncio.Task[None] | None = None
+
+
+class Patience:
+    """After a failed login the next one of the same address is looked at a while later, whether right or wrong, one at
+    a time: guessing in parallel gains nothing, and nobody elsewhere notices.
+
+    Who shares an address with a guesser waits once, not behind all his guesses: the newest is looked at first. A login
+    that succeeds forgives no guesses, or somebody with a password of his own could guess others' at leisure."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic,
+                 sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._clock, self._sleep = clock, sleep
+        self._lines: dict[str, _Line] = {}
+
+    async def attempt(self, check: Callable[[], bool], address: str = "") -> bool:
+        """What ``check`` says, after the wait that is due; False where too many newer ones of this address came."""
+        now = self._clock()
+        self._lines = {known: line for known, line in self._lines.items()
+                       if line.waiting or now - line.failed_at <= _FORGET_AFTER}
+        line = self._lines.setdefault(address, _Line())
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        line.waiting.append((check, answer))
+        if len(line.waiting) > _MOST_WAITING:
+            line.waiting.pop(0)[1].set_result(False)
+        if line.work is None:
+            line.work = asyncio.create_task(self._serve(line))
+        return await answer
+
+    async def _serve(self, line: _Line) -> None:
+        try:
+            while line.waiting:
+                pause = min(_FIRST_WAIT * 2 ** (line.failures - 1), _LONGEST_WAIT) if line.failures else 0.0
+                left = line.failed_at + pause - self._clock()
+                if left > 0:
+                    await self._sleep(left)
+                check, answer = line.waiting.pop()
+                good = check()
+                if not good:
+                    line.failures, line.failed_at = min(line.failures + 1, 16), self._clock()
+                if not answer.done():
+                    answer.set_result(good)
+                await asyncio.sleep(0)  # whoever was answered may ask again, and is then the newest
+        finally:
+            line.work = None
+
+
+class Access:
+    """keys: of the API. users: name -> password, of the page's login."""
+
+    def __init__(self, keys: Collection[str] = (), users: Mapping[str, str] | None = None,
+                 sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._keys = tuple(key.encode() for key in keys)
+        self.users = dict(users or {})
+        self.sleep = sleep
+        self._logins = Patience(sleep=sleep)
+        self._page: Any = None
+
+    @property
+    def needed(self) -> bool:
+        return bool(self._keys or self.users)
+
+    @property
+    def of_the_page(self) -> Access:
+        """For what only the page fetches: API keys alone lock no page, and a browser has none to show."""
+        return self if self.users else Access()
+
+    def guards(self, page: Any) -> None:
+        """page: Gradio's app, which keeps who has logged in: ``tokens``, token -> user, sent as a cookie that is named
+        after the app's own random ``cookie_id``."""
+        self._page = page
+
+    @property
+    def cookie(self) -> str:
+        return f"access-token-unsecure-{self._page.cookie_id}"
+
+    async def login(self, user: str, password: str, address: str) -> str | None:
+        """A token for the cookie, or None."""
+        if not await self._logins.attempt(lambda: self._knows(user, password), address):
+            return None
+        token = secrets.token_urlsafe(32)
+        self._page.tokens[token] = user
+        return token
+
+    def logout(self, connection: HTTPConnection) -> None:
+        """Of everywhere where the same user has logged in."""
+        tokens = self._page.tokens
+        user = tokens.get(connection.cookies.get(self.cookie))
+        for token in [token for token, its in tokens.items() if its == user]:
+            del tokens[token]
+
+    def allows(self, connection: HTTPConnection) -> bool:
+        return not self.needed or self._has_key(connection) or self._logged_in(connection)
+
+    def _knows(self, user: str, password: str) -> bool:
+        kept = self.users.get(user)
+        same = hmac.compare_digest((kept or "").encode(), password.encode("utf-8", "replace"))
+        return kept is not None and same
+
+    def _has_key(self, connection: HTTPConnection) -> bool:
+        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
+        matches = [hmac.compare_digest(key, given.strip().encode()) for key in self._keys]  # every one, always
+        return scheme.lower() == "bearer" and any(matches)
+
+    def _logged_in(self, connection: HTTPConnection) -> bool:
+        return self._page is not None and connection.cookies.get(self.cookie) in self._page.tokens
+
+
+class Door:
+    """ASGI middleware: 401 in OpenAI's form for whoever may not ask. open_to_all: addresses, or their beginnings where
+    they end in a slash, that nobody needs to be known for."""
+
+    def __init__(self, app: ASGIApp, access: Access, open_to_all: Collection[str] = ()) -> None:
+        self._app, self._access, self._open = app, access, frozenset(open_to_all)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asks = scope["type"] in ("http", "websocket") and not self._is_open(scope["path"])
+        if asks and not self._access.allows(HTTPConnection(scope)):
+            await self._access.sleep(1.0)  # guessing takes time
+            refusal = JSONResponse({"error": {"message": access_words.NEEDS_KEY, "type": "invalid_request_error",
+                                              "param": None, "code": "invalid_api_key"}},
+                                   401, {"www-authenticate": "Bearer"})
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open or f"/{path[1:].partition('/')[0]}/" in self._open
+
+
+def behind(access: Access, routes: Sequence[BaseRoute]) -> list[BaseRoute]:
+    """The routes at the same addresses, behind the door; who has come in sends text that is text."""
+    made: list[BaseRoute] = []
+    for route in routes:
+        if isinstance(route, Mount):
+            made.append(Mount(route.path, routes=route.routes,
+                              middleware=[Middleware(Door, access=access), Middleware(Bodies)]))
+        else:
+            route.app = Door(Bodies(route.app), access)  # type: ignore[attr-defined]
+            made.append(route)
+    return made
+
+
+def login_routes(access: Access) -> list[Route]:
+    """In the place of Gradio's, whose cookie goes along with requests from other sites' pages."""
+    async def login(request: Request) -> Response:
+        async with request.form(max_files=0, max_fields=8) as form:
+            user, password = (value if isinstance(value := form.get(name), str) else ""
+                              for name in ("username", "password"))
+        token = await access.login(user.strip(), password, network(request.client.host if request.client else ""))
+        if token is None:
+            return JSONResponse({"detail": access_words.LOGIN_WRONG}, 400)
+        answer = JSONResponse({"success": True})
+        secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+        answer.set_cookie(access.cookie, token, httponly=True, samesite="strict", secure=secure)
+        return answer
+
+    async def logout(request: Request) -> Response:
+        access.logout(request)
+        answer = RedirectResponse("./", 302)
+        answer.delete_cookie(access.cookie, httponly=True, samesite="strict")
+        return answer
+
+    return [Route(path, login, methods=["POST"]) for path in ("/login", "/login/")] + [Route("/logout", logout)]
+
+
+def read_keys(path: Path | None) -> tuple[str, ...]:
+    """The keys of a file, one a line, and of the environment. Raises ConfigError."""
+    found = [os.environ[KEY_VARIABLE]] if os.environ.get(KEY_VARIABLE) else []
+    if path is not None:
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(access_words.KEY_FILE_MISSING.format(path=path),
+                              allowed=access_words.KEYS_ALLOWED) from error
+        in_file = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        if not in_file:
+            raise ConfigError(access_words.KEY_FILE_EMPTY.format(path=path), allowed=access_words.KEYS_ALLOWED)
+        found += in_file
+    if any(len(key) < SHORTEST_KEY for key in found):
+        raise ConfigError(access_words.KEY_SHORT.format(least=SHORTEST_KEY), allowed=access_words.KEYS_ALLOWED)
+    return tuple(found)

@@ -1,0 +1,214 @@
+"""Starts the page and ends it: environment, port, guard, signals. Gradio is imported here and only after the checks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from triforce_core import ConfigError, read_document
+
+from ..state import folders as places
+from ..state.arguments import DEFAULT_PORT, Arguments, engine_config
+from ..state.engines import engine_maker
+from ..state.library import MAX_UPLOAD_BYTES
+from ..state.models import model_is_open
+from ..state.services import Services
+from ..state.settings import ENGINE_SETTINGS
+from ..words import access as access_words
+from ..words import command_line as cli_words
+from ..words import models as model_words
+from ..words import page as page_words
+from ..words import storage as storage_words
+from .access import Access, Door, login_routes, read_keys
+from .bodies import Bodies
+from .connections import Server
+from .guard import Guard, allowed_hosts, is_loopback, read_origins, read_users
+from .routes import own_routes
+
+if TYPE_CHECKING:
+    import gradio as gr
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+SAMPLE = ASSETS / "sample" / "handbook.pdf"
+PORTS_TRIED = 100
+# What Gradio's login form is made of: open to those who have not logged in yet.
+OF_THE_LOGIN = ("/", "/favicon.ico", "/robots.txt", "/manifest.json", "/theme.css", "/gradio_api/theme.css", "/assets/",
+                "/static/", "/svelte/")
+# Gradio would keep 10,000 events, and load pandas to sum them up after each.
+NO_STATISTICS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**12)}
+LEAVE_WITHIN = 4.0  # seconds from the signal to the end, whatever hangs
+
+
+def serve(arguments: Arguments) -> int:
+    """The whole life of the app."""
+    logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    if "GRADIO_VIBE_MODE" in os.environ:
+        raise ConfigError(cli_words.VIBE_MODE, remedy=cli_words.VIBE_MODE_REMEDY)
+    users = read_users(arguments.auth_file) if arguments.auth_file else None
+    access, origins = Access(read_keys(arguments.api_key_file), users), read_origins(arguments.allow_origin)
+    if not is_loopback(arguments.host) and users is None:
+        raise ConfigError(access_words.NEEDS_AUTH.format(host=arguments.host), remedy=access_words.NEEDS_AUTH_REMEDY)
+    port = free_port(arguments.host, arguments.port)
+    folders = places.make_folders(arguments.data_dir)
+    try:
+        hold = places.Hold(folders)
+    except places.InUseError as error:
+        if error.url and arguments.browser and has_display():
+            webbrowser.open(error.url)
+        raise
+    quiet_environment(folders.uploads)
+    services = make_services(arguments, folders)
+    if services.database.set_aside:
+        print(f"{storage_words.SET_ASIDE_TITLE}. {storage_words.SET_ASIDE.format(path=services.database.set_aside)}",
+              file=sys.stderr)
+    leave = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leaver(leave))
+    page = None
+    try:
+        page, url = launch(services, folders, host=arguments.host, port=port, access=access,
+                           allow_host=arguments.allow_host, allow_origin=origins)
+        hold.tell(url)
+        print(cli_words.RUNNING.format(url=url), flush=True)
+        if services.sends_to:
+            print(page_words.SENDS_TO.format(url=services.sends_to), flush=True)
+        for problem in services.start(arguments.files, SAMPLE):  # only now: the engine must not slow the page's start
+            print(problem, file=sys.stderr)
+        if arguments.browser and has_display():
+            webbrowser.open(url)
+        leave.wait()
+        print(cli_words.STOPPING_APP, flush=True)
+    finally:
+        _end_in_time()
+        services.close()
+        if page is not None:
+            page.close(verbose=False)
+        hold.release()
+    return 0
+
+
+def make_services(arguments: Arguments, folders: places.Folders) -> Services:
+    config = engine_config(arguments, folders.saved_readings, folders.measurements)
+    if not arguments.allow_download:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    fixed = [name for name in ENGINE_SETTINGS if getattr(arguments, name) is not None]
+    if not model_is_open(arguments):
+        fixed.append("model")
+    return Services(folders, engine_maker(arguments), config, read_document, fixed=fixed,
+                    plain=arguments.engine == "autoregressive", sends_to=arguments.base_url,
+                    models_unused=model_words.ELSEWHERE.get(arguments.engine, ""))
+
+
+def launch(services: Services, folders: places.Folders, *, host: str, port: int, access: Access | None = None,
+           allow_host: tuple[str, ...] = (), allow_origin: tuple[str, ...] = ()) -> tuple[gr.Blocks, str]:
+    """Open the page (in a thread of its own); returns it and its address. The environment must be quiet by now. Raises
+    ConfigError.
+
+    The server is ours and Gradio's app a part of it, so that the guard stands before everything that answers."""
+    import gradio as gr
+    from fastapi import FastAPI
+    from starlette.middleware import Middleware
+
+    from ..panels import layout, theme
+    from ..panels.gradio_sessions import Sessions
+
+    access = access or Access()
+    page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
+    # As Gradio has it on Windows; elsewhere its queue looks a thousand times a second, which an engine on a CPU feels.
+    queue = page.queue(max_size=64)._queue
+    queue.sleep_when_free = queue.progress_update_sleep_when_free = 0.05
+    ours = [*own_routes(services, access), *(login_routes(access) if access.users else [])]
+    app = FastAPI(routes=ours, openapi_url=None, redirect_slashes=False)
+    gr.mount_gradio_app(
+        app, page, "/", server_name=host, server_port=port, show_error=True, allowed_paths=[],
+        max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False, enable_monitoring=False, ssr_mode=False,
+        pwa=False, mcp_server=False, auth=_nobody if access.users else None, theme=theme.theme(), head=theme.head(),
+        favicon_path=str(ASSETS / "logo.svg"), app_kwargs={
+            "openapi_url": None, "exception_handlers": {OSError: _told_of_the_disk},
+            "middleware": [Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(Bodies)]})
+    page.app = app.routes[-1].app  # type: ignore[attr-defined]  # as page.launch sets it, and page.close wants it
+    access.guards(page.app)
+    Sessions(page).keep_nothing()
+    server = Server(Guard(app, allowed_hosts(host, allow_host), allow_origin), host, port)
+    page.server = server  # type: ignore[assignment]
+    server.start()
+    shown = f"[{host}]" if ":" in host else host
+    return page, f"http://{shown}:{port}/"
+
+
+def _nobody(user: str, password: str) -> bool:
+    """Of Gradio's login only the form is used."""
+    return False
+
+
+def _told_of_the_disk(request: Request, error: OSError) -> Response:
+    """An upload that the disk has no room for: Gradio shows the page these words."""
+    from starlette.responses import PlainTextResponse
+
+    if error.errno not in places.FULL:
+        raise error
+    return PlainTextResponse(str(places.refusal(error, Path(os.environ["GRADIO_TEMP_DIR"]) / "upload")), 507)
+
+
+def quiet_environment(uploads: Path) -> None:
+    """Before Gradio is imported: no analytics, no version check, uploads in our own private folder."""
+    os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1",
+                      GRADIO_TEMP_DIR=str(uploads), **NO_STATISTICS)
+
+
+def free_port(host: str, wanted: int | None) -> int:
+    """The wanted port, or the first free one from the default on. Raises ConfigError (busy, or none free)."""
+    if wanted is not None:
+        if not _is_free(host, wanted):
+            raise ConfigError(cli_words.PORT_BUSY.format(port=wanted), remedy=cli_words.PORT_REMEDY)
+        return wanted
+    last = DEFAULT_PORT + PORTS_TRIED
+    for port in range(DEFAULT_PORT, last):
+        if _is_free(host, port):
+            return port
+    raise ConfigError(cli_words.NO_PORT.format(first=DEFAULT_PORT, last=last), remedy=cli_words.PORT_REMEDY)
+
+
+def has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise ConfigError(access_words.HOST_UNKNOWN.format(host=host), remedy=access_words.HOST_REMEDY) from error
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError:
+            return False
+    return True
+
+
+def _leaver(leave: threading.Event) -> Callable[..., None]:
+    """First signal: leave in order. Second: now."""
+    def on_signal(number: int, frame: object) -> None:
+        if leave.is_set():
+            os._exit(128 + number)
+        leave.set()
+
+    return on_signal
+
+
+def _end_in_time() -> None:
+    """Whatever hangs on the way out, the process is gone in time."""
+    timer = threading.Timer(LEAVE_WITHIN, os._exit, (0,))
+    timer.daemon = True
+    timer.start()

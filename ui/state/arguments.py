@@ -1,0 +1,119 @@
+"""The command line: flags -> Arguments. Imports neither Gradio nor torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from triforce_core import EngineConfig
+
+from ..words import command_line as cli_words
+
+VERSION = "0.1.0"
+DEFAULT_PORT = 7860
+ENGINES = ("triforce", "autoregressive", "scripted", "remote")
+MODES = ("auto", "cpu", "on-chip", "offload")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What was asked for on the command line. port None: the default one, or the next free."""
+
+    files: tuple[Path, ...] = ()
+    host: str = "127.0.0.1"
+    port: int | None = None
+    allow_host: tuple[str, ...] = ()
+    allow_origin: tuple[str, ...] = ()
+    browser: bool = True
+    model: str | None = None  # None: the one chosen last on the models tab, at first the built-in one
+    draft_model: str = "auto"
+    mode: str | None = None  # None, as of dtype: what the settings page says
+    dtype: str | None = None
+    device: str = "auto"
+    gpus: int = 1
+    max_context: int | None = None
+    gpu_memory_limit: float | str = "none"  # GiB
+    data_dir: Path | None = None
+    allow_download: bool = False
+    engine: str = "triforce"
+    base_url: str = ""
+    remote_model: str = ""
+    auth_file: Path | None = None
+    api_key_file: Path | None = None
+    log_level: str = "warning"
+    check: bool = False
+    tune: bool = False
+
+
+def parse(argv: Sequence[str] | None = None) -> Arguments:
+    """Read the command line; ends the process for --help, --version and mistakes (exit 2), as argparse does."""
+    say = cli_words.FLAGS
+    parser = argparse.ArgumentParser(
+        prog="app.py", description=cli_words.COMMAND, epilog=cli_words.COMMAND_MORE,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=say["files"])
+    parser.add_argument("--host", default="127.0.0.1", help=say["host"])
+    parser.add_argument("--port", type=_port, help=say["port"])
+    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help=say["allow_host"])
+    parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN", help=say["allow_origin"])
+    parser.add_argument("--no-browser", action="store_true", help=say["no_browser"])
+    parser.add_argument("--model", metavar="MODEL", help=say["model"])
+    parser.add_argument("--draft-model", default="auto", metavar="MODEL", help=say["draft_model"])
+    parser.add_argument("--mode", choices=MODES, help=say["mode"])
+    parser.add_argument("--dtype", choices=DTYPES, help=say["dtype"])
+    parser.add_argument("--device", default="auto", help=say["device"])
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help=say["gpus"])
+    parser.add_argument("--max-context", type=int, metavar="TOKENS", help=say["max_context"])
+    parser.add_argument("--gpu-memory-limit", type=_none_or_number, default="none", metavar="GIB",
+                        help=say["gpu_memory_limit"])
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help=say["data_dir"])
+    network = parser.add_mutually_exclusive_group()
+    network.add_argument("--offline", action="store_true", help=say["offline"])
+    network.add_argument("--allow-download", action="store_true", help=say["allow_download"])
+    parser.add_argument("--engine", choices=ENGINES, default="triforce", help=say["engine"])
+    parser.add_argument("--base-url", default="", metavar="URL", help=say["base_url"])
+    parser.add_argument("--remote-model", default="", metavar="NAME", help=say["remote_model"])
+    parser.add_argument("--auth-file", type=Path, metavar="FILE", help=say["auth_file"])
+    parser.add_argument("--api-key-file", type=Path, metavar="FILE", help=say["api_key_file"])
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help=say["log_level"])
+    parser.add_argument("--check", action="store_true", help=say["check"])
+    parser.add_argument("--tune", action="store_true", help=say["tune"])
+    parser.add_argument("--version", action="version", version=f"TriForce Chat {VERSION}")
+    given = parser.parse_args(argv)
+    return Arguments(
+        files=tuple(given.files), host=given.host, port=given.port, allow_host=tuple(given.allow_host),
+        allow_origin=tuple(given.allow_origin),
+        browser=not given.no_browser, model=given.model, draft_model=given.draft_model, mode=given.mode,
+        dtype=given.dtype, device=given.device, gpus=given.gpus, max_context=given.max_context,
+        gpu_memory_limit=given.gpu_memory_limit, data_dir=given.data_dir, allow_download=given.allow_download,
+        engine=given.engine, base_url=given.base_url, remote_model=given.remote_model,
+        auth_file=given.auth_file,
+        api_key_file=given.api_key_file, log_level=given.log_level, check=given.check, tune=given.tune)
+
+
+def engine_config(arguments: Arguments, saved_readings: Path | None = None,
+                  measurements: Path | None = None) -> EngineConfig:
+    """What the engine is told. Raises ConfigError."""
+    return EngineConfig(
+        model=arguments.model or "builtin", draft_model=arguments.draft_model, mode=arguments.mode or "auto",
+        dtype=arguments.dtype or "auto", device=arguments.device, gpus=arguments.gpus,
+        max_context=arguments.max_context or "auto", gpu_memory_limit=arguments.gpu_memory_limit,
+        allow_download=arguments.allow_download, saved_readings=saved_readings, measurements=measurements,
+        tune=arguments.tune)
+
+
+def _none_or_number(text: str) -> float | str:
+    try:
+        return text if text == "none" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor 'none'") from None
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (1-65535)")
+    return int(text)

@@ -1,0 +1,202 @@
+"""The engine as its one thread has it: started, a document put into its cache, ended when it hangs. Knows no queue."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from triforce_core import (
+    DocumentFit,
+    DocumentOpened,
+    EngineConfig,
+    EngineDiedError,
+    LoadProgress,
+    ModelInfo,
+    NotEnoughMemoryError,
+    PrefillProgress,
+    TriForceError,
+)
+
+from ..words import chat as chat_words
+from .engines import Engine
+from .jobs import Prefill, Selection
+from .library import Library, Ranges
+from .wait_estimates import Estimates
+from .watchdog import Watchdog
+
+log = logging.getLogger(__name__)
+
+
+class Stopped(Exception):
+    """The person cancelled; not an error."""
+
+
+class TooLong(Exception):
+    """The chosen pages do not fit; the page asks for a range."""
+
+    def __init__(self, fit: DocumentFit) -> None:
+        super().__init__()
+        self.fit = fit
+
+
+# large: the engine, what it was told to be, and what it said last
+class EngineHolder:
+    """Public attributes are read by the page at any time; ``version`` grows whenever one changes. All methods but
+    ``_end_if_hung`` are for the engine's thread."""
+
+    def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library) -> None:
+        self._make_engine, self.config, self._library = make_engine, config, library
+        self._engine: Engine | None = None
+        self._closing = threading.Event()
+        self._watchdog = Watchdog()
+        self._asked_to_stop: float | None = None  # when what the engine is doing now was cancelled
+        self._in_cache: Selection | None = None
+        self._counted: dict[str, str] = {}  # document -> the text that was counted last
+        self.version = 0
+        self.state = "starting"  # starting, ready, failed
+        self.load_progress: LoadProgress | None = None
+        self.model: ModelInfo | None = None
+        self.status: Any = None
+        self.problem = ""
+        self.opened: dict[str, DocumentOpened] = {}
+        self.fits: dict[str, DocumentFit] = {}
+        self.too_long: set[tuple[str, Ranges]] = set()
+        self._estimates = Estimates(self.fits)
+
+    @property
+    def open_key(self) -> tuple[str, Ranges] | None:
+        """The document that is in the cache, and which of its pages."""
+        return (self._in_cache.key, self._in_cache.ranges) if self._in_cache else None
+
+    def _load_quietly(self) -> None:
+        try:
+            self._ensure_engine()
+        except TriForceError:
+            pass  # shown in the engine panel; the next question tries again
+
+    def _ensure_engine(self) -> Engine:
+        """A loaded engine, starting one if there is none."""
+        if self._engine is not None and self.state == "ready":
+            return self._engine
+        self.state, self.problem, self.load_progress = "starting", "", None
+        self._watchdog.began("load")
+        try:
+            engine = self._engine = self._engine or self._make_engine(self.config)
+            for event in engine.load():
+                self._watchdog.heard()
+                if isinstance(event, ModelInfo):
+                    self.model = event
+                else:
+                    self.load_progress = event
+                self._changed()
+        except TriForceError as error:
+            self.state, self.problem = "failed", str(error)
+            raise
+        self.state, self.config = "ready", dataclasses.replace(self.config, tune=False)  # once is enough
+        self._changed()
+        return engine
+
+    def _reconfigure(self, config: EngineConfig) -> None:
+        if self._engine:
+            self._engine.close()
+        self._engine, self.config, self.model = None, config, None
+        self._in_cache, self.state = None, "starting"
+        self.opened.clear()
+        self.fits.clear()
+        self.too_long = set()
+        self._estimates.forget()
+        self._watchdog = Watchdog()
+        self._load_quietly()
+
+    def _open(self, selection: Selection, prefill: Prefill) -> None:
+        """Make sure that these pages are in the cache. Raises Stopped, TooLong or TriForceError."""
+        if selection.same(self._in_cache):
+            return
+        prefill.opening, prefill.stage = True, "loading"
+        self.too_long.discard((selection.key, selection.ranges))
+        self._changed()
+        try:
+            opened = self._read(self._ensure_engine(), selection, prefill)
+            self._in_cache = selection
+            self._estimates.opened(selection, opened)
+            if not selection.ephemeral:
+                self.opened[selection.key] = opened
+                self._library.was_read(selection.key, selection.ranges, opened, self.model.name if self.model else "")
+        finally:
+            prefill.opening = False
+            self._changed()
+
+    def _read(self, engine: Engine, selection: Selection, prefill: Prefill) -> DocumentOpened:
+        def heard(progress: PrefillProgress) -> None:
+            self._watchdog.heard()
+            prefill.progress, prefill.stage = progress, progress.stage
+            self._changed()
+
+        def go_on() -> None:
+            if prefill.cancelled.is_set():
+                raise Stopped
+
+        go_on()
+        self._watchdog.began("count")
+        fit = self._fit(engine, selection, heard)
+        go_on()
+        if not fit.fits:
+            if not selection.ephemeral:
+                self.too_long.add((selection.key, selection.ranges))
+            raise TooLong(fit)
+        opened: DocumentOpened | None = None
+        self._in_cache = None
+        self._watchdog.began("read")
+        for event in engine.open_document(selection.chosen):
+            if isinstance(event, DocumentOpened):
+                opened = event
+            else:
+                heard(event)
+            if prefill.cancelled.is_set():
+                engine.cancel()  # again: the first call may have come before there was something to cancel
+        if opened is None:
+            raise Stopped
+        return opened
+
+    def _fit(self, engine: Engine, selection: Selection, heard: Callable[[PrefillProgress], None]) -> DocumentFit:
+        """Of the chosen pages; the whole of a library's document is counted once."""
+        if selection.ephemeral:
+            return engine.measure(selection.chosen, heard)
+        key, known = selection.key, self.fits.get(selection.key)
+        text = selection.document.id
+        # What is free changes, and a text may have been taken out anew.
+        if known is None or known.limited_by == "memory" or self._counted.get(key) != text:
+            known = engine.measure(selection.document, heard)
+            self.fits.pop(key, None)  # the last that was counted is the last of them: what is free now goes by it
+            self.fits[key], self._counted[key] = known, text
+        return known if selection.chosen is selection.document else engine.measure(selection.chosen, heard)
+
+    def _explain(self, error: Exception) -> str:
+        """One sentence to show. What a dead engine held is forgotten."""
+        if isinstance(error, NotEnoughMemoryError):
+            self._in_cache = None  # the engine may have given the document back
+        if isinstance(error, EngineDiedError):
+            self.state, self._in_cache, self.load_progress = "starting", None, None
+            if self._engine is None:
+                return chat_words.ENGINE_HUNG
+        if isinstance(error, TriForceError):
+            return str(error)
+        log.exception("unexpected error", exc_info=error)
+        return chat_words.UNEXPECTED.format(kind=type(error).__name__)
+
+    def _end_if_hung(self, status: Any) -> None:
+        """An engine that does not hear Stop is ended; the job that it was on ends with EngineDiedError."""
+        asked, engine = self._asked_to_stop, self._engine
+        if asked is None or engine is None:
+            return
+        if self._watchdog.hung(asked, getattr(status, "cpu_seconds", 0.0)):
+            log.warning("the engine did not confirm a stop and shows no sign of work: it is ended")
+            self._engine = None
+            engine.close()
+
+    def _changed(self) -> None:
+        """Something that is shown has changed."""
+        self.version += 1

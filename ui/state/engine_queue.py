@@ -1,0 +1,324 @@
+"""The engine's queue: one thread that owns the engine and does one job after another; the page only leaves requests.
+
+Gradio's own ``cancels=`` frees a queue slot while the work goes on; here the work has one owner, and Stop is
+confirmed only when that owner has stopped. Nothing in this file knows of Gradio or HTML.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from triforce_core import EngineConfig, EngineDiedError
+
+from ..words import chat as chat_words
+from ..words import document_head as head_words
+from ..words import page_choice as choice_words
+from . import race
+from .accumulator import Accumulator
+from .conversations import Conversations
+from .counters import Counters
+from .engine_holder import EngineHolder, Stopped, TooLong
+from .engines import Engine
+from .job_queue import JobQueue
+from .jobs import Job, JobKind, Prefill, Request, Selection
+from .library import Library
+from .runs import Run, RunState, RunStore
+from .wait_estimates import Ahead
+
+log = logging.getLogger(__name__)
+SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
+POLL_EVERY = 2.0
+
+
+class EngineQueue(EngineHolder):
+    """Any thread may ask; see ``EngineHolder`` for what the page reads."""
+
+    def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library,
+                 conversations: Conversations, runs: RunStore,
+                 in_front: Callable[[], Collection[str]] = tuple) -> None:
+        """in_front: the documents that somebody looks at now."""
+        super().__init__(make_engine, config, library)
+        self._conversations, self._runs = conversations, runs
+        self._jobs = JobQueue(in_front)
+        self._asking = threading.RLock()  # held by whoever looks at what is queued and then changes it
+        self._thread = threading.Thread(target=self._work, name="engine-queue", daemon=True)
+        self.prefills: dict[str, Prefill] = {}  # of each document the one to show; replaced, never changed
+        self.problems: dict[str, str] = {}
+        self.counters = Counters()
+
+    # -- requests from the page ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+        threading.Thread(target=self._poll, name="engine-status", daemon=True).start()
+        self._jobs.put(Job("engine", self._load_quietly))
+
+    def read(self, selection: Selection) -> None:
+        """Put a document into the cache, instead of what else was to be read of it."""
+        with self._asking:
+            self.problems.pop(selection.key, None)
+            jobs = self._jobs.jobs()
+            if selection.same(self._in_cache) and all(selection.same(job.selection) for job in jobs):
+                return self._changed()  # and nothing that is queued changes that
+            for job, prefill in self._prefills_of(selection.key):
+                if selection.same(job.selection) and not prefill.cancelled.is_set():
+                    return self._changed()
+                prefill.superseded = True
+                if not self._jobs.withdraw(job):
+                    self._cancel(job)
+            wanted = Prefill(selection.key)
+            self._jobs.put(Job("prefill", lambda: self._prefill_job(selection, wanted), selection, wanted))
+            self._changed()
+
+    def ask(self, request: Request, conversation: str, parent: str | None = None) -> Run:
+        """Queue a question of a conversation; its answer appears in the run store. parent: the answer that it follows
+        (None: the last that is shown; "": none). Raises NotEnoughDiskError, FolderError: nothing is queued then."""
+        run = request.run(conversation)
+        self._conversations.begin(run.id, conversation, run.question, parent)
+        return self._put("answer", run, request, self._every_so_often(run))
+
+    def answer(self, request: Request, heard: Callable[[], None] = lambda: None) -> Run:
+        """Queue a question that belongs to no conversation kept here. heard: called after every change of its run."""
+        return self._put("answer", request.run(heard=heard), request)
+
+    def race(self, request: Request) -> Run:
+        return self._put("race", request.run(race=True), request)
+
+    def stop(self, run: Run) -> None:
+        """Ask for a stop. The run is ``stopping`` until the engine has stopped; one that waits has ended at once."""
+        with self._asking:
+            job = next((job for job in self._jobs.jobs() if job.run is run), None)
+            if job is not None and self._jobs.withdraw(job):
+                run.cancelled.set()
+                self._end(run, "stopped")
+            elif job is not None:
+                self._cancel(job)
+
+    def cancel_prefill(self, document: str) -> None:
+        """Also where an answer needs it, if that is what is shown of the document."""
+        with self._asking:
+            shown = self.prefills.get(document)
+            for job, prefill in self._prefills_of(document):
+                if self._jobs.withdraw(job):
+                    self._not_read(prefill, head_words.READING_CANCELLED)
+                else:
+                    self._cancel(job)
+            current = self._jobs.current
+            if current is not None and current.prefill is shown:
+                self._cancel(current)
+            self._changed()
+
+    def forget(self, document: str) -> None:
+        """It is deleted: nothing that is under way is told of it any more."""
+        with self._asking:
+            for _, prefill in self._prefills_of(document):
+                prefill.superseded = True
+            self.cancel_prefill(document)
+            for known in (self.problems, self.fits, self._counted):
+                known.pop(document, None)
+            self.too_long = {place for place in self.too_long if place[0] != document}
+
+    def comes_to_front(self, document: str) -> None:
+        """Before a document is shown that nobody looked at: its prefill passes no question that was asked meanwhile."""
+        self._jobs.to_the_end(document)
+
+    def reconfigure(self, config: EngineConfig) -> None:
+        """Start the engine anew with another configuration, after the questions that are already queued."""
+        if config != self.config:
+            self._jobs.put(Job("engine", lambda: self._reconfigure(config)))
+
+    @property
+    def waiting(self) -> int:
+        return len(self._jobs)
+
+    def ahead(self, waiting: Run | Prefill) -> Ahead | None:
+        """What stands before a question or a prefill; None where nothing does."""
+        jobs = self._jobs.jobs()
+        place = next((n for n, job in enumerate(jobs) if job.run is waiting or job.prefill is waiting), 0)
+        return self._estimates.ahead(jobs[:place], self._in_cache)
+
+    def close(self, patience: float = 2.0) -> None:
+        """Stop what is running, keep what there is, end the engine."""
+        self._closing.set()
+        job = self._jobs.current
+        if job:
+            self._cancel(job)
+        self._jobs.close()
+        if self._thread.is_alive():  # it never began where the page could not be opened
+            self._thread.join(patience)
+        for run in self._runs.active():  # their engine does not hear
+            if run.conversation:
+                run.error = chat_words.APP_ENDED
+                self._keep(run, "failed")
+        if self._engine:
+            self._engine.close()
+            self._thread.join(patience / 4)
+
+    def _put(self, kind: JobKind, run: Run, request: Request, keep: Callable[[], None] = lambda: None) -> Run:
+        """keep: called while the answer is written."""
+        prefill = Prefill(run.document, cancelled=run.cancelled)
+        job = Job(kind, lambda: self._serve(run, request, prefill, keep), request.selection, prefill, run)
+        with self._asking:
+            self._runs.add(run)
+            self._jobs.put(job)
+        self._changed()
+        return run
+
+    def _prefills_of(self, document: str) -> list[tuple[Job, Prefill]]:
+        """That are queued or under way for their own sake."""
+        return [(job, job.prefill) for job in self._jobs.jobs()
+                if job.kind == "prefill" and job.prefill is not None and job.prefill.document == document]
+
+    # -- the one thread -----------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (job := self._jobs.take()) is not None:
+            try:
+                job.work()
+            except Exception:  # the queue must outlive every job
+                log.exception("a job of the engine queue failed")
+            with self._asking:  # a stop that is on its way reaches this job, never the next one
+                self._jobs.done()
+                self._asked_to_stop = None
+            self._changed()
+
+    def _prefill_job(self, selection: Selection, prefill: Prefill) -> None:
+        try:
+            if prefill.cancelled.is_set():
+                raise Stopped
+            self._open(selection, prefill)
+        except Stopped:
+            self._not_read(prefill, head_words.READING_CANCELLED)
+        except TooLong:
+            pass  # the page shows the choice, from ``fits``
+        except Exception as error:
+            self._not_read(prefill, self._explain(error))
+
+    def _not_read(self, prefill: Prefill, why: str) -> None:
+        if not prefill.superseded:
+            self.problems[prefill.document] = why
+
+    def _serve(self, run: Run, request: Request, prefill: Prefill, keep: Callable[[], None]) -> None:
+        """Whatever happens, the run ends in one of its end states."""
+        state: RunState = "done"
+        try:
+            if run.cancelled.is_set():
+                raise Stopped
+            run.state = "preparing"
+            self._open(request.selection, prefill)
+            for lane in range(len(request.lanes)):
+                if lane:
+                    run.accumulators.append(Accumulator(run.ranges))
+                self._write_lane(run, request, lane, keep)
+            if run.race:
+                run.outcome = race.compare(run.accumulators, self.model, [name for name, _ in request.lanes])
+        except Stopped:
+            state = "stopped"
+        except TooLong as error:
+            state, run.error, run.fit = "failed", choice_words.CHOOSE_PAGES_FIRST, error.fit
+        except Exception as error:
+            state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
+        self._end(run, state)
+
+    def _write_lane(self, run: Run, request: Request, lane: int, keep: Callable[[], None]) -> None:
+        if run.cancelled.is_set():
+            raise Stopped
+        engine, accumulator = self._engine, run.accumulator
+        assert engine is not None, "the document was opened by it"
+        run.state, run.began_at = "answering", time.time()
+        self._watchdog.began("answer")
+        for event in engine.ask(request.question, request.history, request.sampling, request.lanes[lane][1],
+                                request.system):
+            self._watchdog.heard()
+            accumulator.add(event)
+            keep()
+            run.heard()
+            if run.cancelled.is_set():
+                engine.cancel()
+        if accumulator.finished is None or accumulator.finished.reason == "cancelled":
+            raise Stopped
+        self._estimates.answered(time.time() - run.began_at)
+
+    def _end(self, run: Run, state: RunState) -> None:
+        """Keep what came of it, then say that it is over: the next question's history is read from what is kept."""
+        if state == "stopped" and self._closing.is_set():
+            state, run.error = "failed", chat_words.APP_ENDED
+        try:
+            if run.conversation:
+                self._conversations.save_trace(run.id, run.accumulator.trace)
+                self._keep(run, state)
+            elif run.outcome:
+                self._conversations.save_race(run.document, run.question, run.outcome)
+        except Exception:
+            log.exception("an answer could not be kept")
+        finally:
+            run.ended_at, run.state = time.time(), state
+            self.counters.add(run)
+            run.heard()
+            self._changed()
+
+    def _every_so_often(self, run: Run) -> Callable[[], None]:
+        """Keeps what there is of an answer, but not at each call."""
+        last_saved = time.monotonic()
+
+        def keep() -> None:
+            nonlocal last_saved
+            if time.monotonic() - last_saved > SAVE_EVERY:
+                last_saved = time.monotonic()
+                self._keep(run, "running")
+
+        return keep
+
+    def _keep(self, run: Run, state: str) -> None:
+        result = run.accumulator.result() | {"first_page": run.first_page, "ranges": run.ranges, "system": run.system,
+                                      "quotes": run.quotes, "model": self.model.name if self.model else ""}
+        self._conversations.save(run.id, text=run.accumulator.text, token_ids=tuple(run.accumulator.token_ids),
+                                 state=state,
+                                 error=run.error, result=result)
+
+    def _explain(self, error: Exception) -> str:
+        text = super()._explain(error)
+        if isinstance(error, EngineDiedError):
+            self._jobs.put(Job("engine", self._load_quietly))  # a new one, before it is asked for
+        return text
+
+    def _cancel(self, job: Job) -> None:
+        with self._asking:
+            if job.prefill is None:
+                return
+            job.prefill.cancelled.set()
+            if job is self._jobs.current and self._engine:
+                self._asked_to_stop = self._asked_to_stop or time.monotonic()
+                self._engine.cancel()
+        self._changed()
+
+    def _poll(self) -> None:
+        while not self._closing.wait(POLL_EVERY):
+            self._conversations.settle()
+            engine, status = self._engine, None
+            if engine:
+                try:
+                    status = engine.status()
+                except Exception as error:  # only a display: never worth stopping for
+                    log.debug("status: %s", type(error).__name__)
+            self._end_if_hung(status)
+            if status is not None and status != self.status:
+                self.status = status
+                self._changed()
+
+    def _changed(self) -> None:
+        with self._asking:  # so that the newest list is the last to be put up
+            listed: dict[str, Prefill] = {}
+            for job in self._jobs.jobs():
+                if job.prefill is not None and (job.kind == "prefill" or job.opening):
+                    before = listed.get(job.prefill.document)
+                    if before is None or (before.cancelled.is_set() and not job.prefill.cancelled.is_set()):
+                        listed[job.prefill.document] = job.prefill
+            self.prefills = listed
+            super()._changed()
+
+
+__all__ = ["EngineQueue", "Prefill"]

@@ -1,0 +1,54 @@
+"""What the app needs of an engine, and which one the command line asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from triforce_core import (
+    ConfigError,
+    Document,
+    DocumentFit,
+    DocumentOpened,
+    EngineClient,
+    EngineConfig,
+    Event,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    RemoteEngine,
+    SamplingParams,
+    ScriptedEngine,
+    SpeculationConfig,
+    Turn,
+)
+
+from ..words import command_line as cli_words
+from .arguments import Arguments
+
+
+class Engine(Protocol):
+    """What the queue needs of an engine: ``triforce_core.EngineClient``, or another with its verbs."""
+
+    def load(self) -> Iterator[LoadProgress | ModelInfo]: ...
+    def measure(self, document: Document, heard: Callable[[PrefillProgress], None]) -> DocumentFit: ...
+    def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]: ...
+    def ask(self, question: str, history: Sequence[Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]: ...
+    def cancel(self) -> None: ...
+    def status(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+def engine_maker(arguments: Arguments) -> Callable[[EngineConfig], Any]:
+    """Configuration -> engine. Raises ConfigError."""
+    if arguments.engine == "remote":
+        if not arguments.base_url:
+            raise ConfigError(cli_words.NEEDS_URL, remedy=cli_words.NEEDS_URL_REMEDY)
+        make = partial(RemoteEngine, url=arguments.base_url, model=arguments.remote_model)
+        make(EngineConfig())  # an address that cannot be one is refused before anything starts
+        return make
+    if arguments.base_url or arguments.remote_model:
+        raise ConfigError(cli_words.URL_UNUSED, remedy=cli_words.NEEDS_URL_REMEDY)
+    return ScriptedEngine if arguments.engine == "scripted" else EngineClient

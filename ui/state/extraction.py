@@ -1,0 +1,156 @@
+"""Files -> text, beside the engine's queue: extraction never waits for an answer, and no answer for extraction."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from triforce_core import READERS, Document, EncryptedDocumentError, TriForceError
+
+from ..words import chat as chat_words
+from ..words import document_head as head_words
+from .library import Entry, Library
+
+log = logging.getLogger(__name__)
+Reader = Callable[..., Document]
+
+
+@dataclass(eq=False)
+class Extraction:
+    """A file whose text is being taken out, page by page. entry: the document as it was when this was asked for; what
+    comes of it is kept for that one, never for one that was added in its place. then_read: somebody opened it.
+
+    started: it does not wait for its turn any more; keeping: its text is there and being stored, past cancelling."""
+
+    entry: Entry
+    password: str | None = None
+    then_read: bool = False
+    pages_done: int = 0
+    pages_total: int = 0
+    started: bool = False
+    keeping: bool = False
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+class TextExtractor:
+    """Extracts a few documents at once (``read`` does it in a child process each) and stores what comes out.
+
+    ``extractions`` holds what is under way, and nothing else: what is cancelled or deleted leaves it at once, so that
+    the same document can be asked for again, and whatever a reader still says of it is dropped."""
+
+    def __init__(self, library: Library, read: Reader, then: Callable[[str], None]) -> None:
+        """then: called with the document's id when its text is there and it was opened rather than just added."""
+        self._library, self._read, self._then = library, read, then
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="extract")
+        self._lock = threading.Lock()
+        self.extractions: dict[str, Extraction] = {}
+        self.version = 0
+
+    def extract(self, document: str, *, password: str | None = None, then_read: bool = False) -> None:
+        """Start on a document, unless that is under way. Another password starts anew."""
+        entry, now = self._library.get(document), self.extractions.get(document)
+        if entry is None or (now is not None and now.entry.added_at == entry.added_at and password is None
+                             and now.then_read >= then_read):
+            return  # without a wait: the API asks again and again
+        with self._lock:
+            entry, now = self._library.get(document), self.extractions.get(document)
+            if entry is None:
+                return
+            if now is not None and now.entry.added_at == entry.added_at:
+                then_read = now.then_read = now.then_read or then_read
+                if now.keeping or password in (None, now.password):
+                    return
+            if not self._library.mark(entry, "extracting"):
+                return
+            self._pool.submit(self._next)
+            if now is not None:
+                now.cancelled.set()
+            self.extractions[document] = Extraction(entry, password, then_read)
+            self.version += 1
+
+    def cancel(self, document: str) -> None:
+        with self._lock:
+            now = self.extractions.get(document)
+            if now is None or now.keeping:
+                return
+            now.cancelled.set()
+            del self.extractions[document]
+            self.version += 1
+            self._library.mark(now.entry, "failed", head_words.READING_CANCELLED)
+
+    def close(self) -> None:
+        """End all; what was under way starts anew with the app."""
+        with self._lock:
+            for extraction in self.extractions.values():
+                extraction.cancelled.set()
+            self.extractions.clear()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _next(self) -> None:
+        """Whichever waits: one that was opened first, else in the order in which they came."""
+        with self._lock:
+            waiting = sorted((each for each in self.extractions.values() if not each.started),
+                             key=lambda each: not each.then_read)
+            if not waiting:  # it was cancelled
+                return
+            waiting[0].started = True
+        try:
+            self._work(waiting[0])
+        except Exception:  # the database: what became of it cannot be written
+            log.exception("extraction failed")
+
+    def _work(self, extraction: Extraction) -> None:
+        entry, path = extraction.entry, self._library.file(extraction.entry)
+
+        def progress(done: int, total: int) -> None:
+            extraction.pages_done, extraction.pages_total = done, total
+            self.version += 1
+
+        state, text = "failed", ""
+        try:
+            document = self._read(path, extraction.password, progress=progress, cancel=extraction.cancelled)
+            with self._lock:
+                extraction.keeping = self._is_wanted(extraction)
+            if extraction.keeping:
+                self._library.keep_text(entry, titled(document, entry.name))
+            state = "ready"
+        except EncryptedDocumentError as error:
+            state, text = "locked", _named(error, path, entry) if extraction.password else ""
+        except TriForceError as error:
+            text = _named(error, path, entry)
+        except Exception as error:
+            if not extraction.cancelled.is_set():
+                log.exception("extraction failed")
+            text = chat_words.UNEXPECTED.format(kind=type(error).__name__)
+        self._end(extraction, state, text)
+
+    def _end(self, extraction: Extraction, state: str, error: str) -> None:
+        with self._lock:
+            if not self._is_wanted(extraction):
+                return
+            del self.extractions[extraction.entry.id]
+            self.version += 1
+            here = self._library.is_here(extraction.entry) if state == "ready" else self._library.mark(
+                extraction.entry, state, error)
+        if here and extraction.then_read and state == "ready":
+            self._then(extraction.entry.id)
+
+    def _is_wanted(self, extraction: Extraction) -> bool:
+        return self.extractions.get(extraction.entry.id) is extraction
+
+
+def _named(error: TriForceError, path: Path, entry: Entry) -> str:
+    """The error under the name that the person knows the file by."""
+    return str(error).replace(path.name, entry.name)
+
+
+def titled(document: Document, name: str) -> Document:
+    """The document under a title a person recognises: its own, or its file's name (the stored file is 'original')."""
+    title = document.title.strip()
+    if not title or title.lower().startswith("original"):
+        title = Path(name).stem
+    return replace(document, title=title)

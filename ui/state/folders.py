@@ -1,0 +1,163 @@
+"""Where the app keeps things, all of it private to the person (mode 0700)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from platformdirs import PlatformDirs
+
+from triforce_core import MEASUREMENTS, READINGS, NotEnoughDiskError, TriForceError
+
+from ..words import storage as storage_words
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+APP = "triforce-chat"
+
+
+class FolderError(TriForceError):
+    """The app's own folder, or a file of the app's in it, cannot be used."""
+
+
+class InUseError(FolderError):
+    """Another instance holds the folder. url: where it answers; "" while it starts."""
+
+    url = ""
+
+
+@dataclass(frozen=True)
+class Folders:
+    """data: library and chats. cache: what can be made again (saved readings, uploads under way). state: secrets."""
+
+    data: Path
+    cache: Path
+    state: Path
+
+    @property
+    def library(self) -> Path:
+        return self.data / "library"
+
+    @property
+    def database(self) -> Path:
+        return self.data / "triforce-chat.sqlite"
+
+    @property
+    def settings(self) -> Path:
+        return self.data / "settings.json"
+
+    @property
+    def model(self) -> Path:
+        return self.data / "model.json"
+
+    @property
+    def saved_readings(self) -> Path:
+        return self.cache / READINGS
+
+    @property
+    def measurements(self) -> Path:
+        return self.cache / MEASUREMENTS
+
+    @property
+    def uploads(self) -> Path:
+        return self.cache / "uploads"
+
+
+def make_folders(data_dir: Path | None = None) -> Folders:
+    """Create and return the app's folders; ``data_dir`` puts all three in one place."""
+    if data_dir is not None:
+        root = data_dir.expanduser().resolve()
+        folders = Folders(root / "data", root / "cache", root / "state")
+    else:
+        places = PlatformDirs(APP, appauthor=False)
+        folders = Folders(places.user_data_path, places.user_cache_path, places.user_state_path)
+    for folder in (folders.data, folders.cache, folders.state, folders.library, folders.saved_readings,
+                   folders.uploads):
+        with plainly(folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.chmod(folder, 0o700)
+    return folders
+
+
+@contextlib.contextmanager
+def plainly(path: Path) -> Iterator[None]:
+    """What the disk refuses while ``path`` is made or written, as NotEnoughDiskError or FolderError."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(error, path) from error
+
+
+def refusal(error: OSError, path: Path) -> TriForceError:
+    """In words that say what to do."""
+    if error.errno in FULL:
+        return NotEnoughDiskError(storage_words.DISK_FULL.format(folder=path.parent),
+                                  remedy=storage_words.DISK_FULL_REMEDY)
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        file = next((place for place in (path, *path.parents) if place.is_file()), path)
+        return FolderError(storage_words.IN_ITS_PLACE.format(path=file), remedy=storage_words.IN_ITS_PLACE_REMEDY)
+    return FolderError(storage_words.NOT_WRITABLE.format(path=path, why=error.strerror or type(error).__name__),
+                       remedy=storage_words.NOT_WRITABLE_REMEDY)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Whole or not at all, readable by the person alone. Raises NotEnoughDiskError, FolderError."""
+    partial = path.with_suffix(".partial")
+    with plainly(path):
+        try:
+            partial.write_text(text, encoding="utf-8")
+            os.chmod(partial, 0o600)
+            os.replace(partial, path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+class Hold:
+    """One instance at a time has the data folder. The system's own lock: it ends with the process, however that ends.
+    """
+
+    def __init__(self, folders: Folders) -> None:
+        """Raises InUseError, and what ``plainly`` does."""
+        self._address = folders.state / "address"
+        self._lock = FileLock(folders.state / "lock", timeout=0, mode=0o600)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            url = self._told()
+            error = InUseError((storage_words.IN_USE if url
+                                else storage_words.IN_USE_STARTING).format(folder=folders.data, url=url),
+                               remedy=storage_words.IN_USE_REMEDY)
+            error.url = url
+            raise error from None
+        except OSError as error:
+            raise refusal(error, folders.state / "lock") from error
+        with plainly(self._address):
+            self._address.unlink(missing_ok=True)
+
+    def tell(self, url: str) -> None:
+        """To whoever comes later."""
+        write_private(self._address, url)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def _told(self) -> str:
+        try:
+            return self._address.read_text(encoding="utf-8").strip()
+        except OSError:
+            return ""
+
+
+def secret(folders: Folders) -> str:
+    """The key under which the browser remembers which conversation was open: fixed, so that a restart keeps it."""
+    path = folders.state / "secret"
+    if not path.exists():
+        write_private(path, secrets.token_hex(16))
+    with plainly(path):
+        return path.read_text()

@@ -1,0 +1,326 @@
+"""The documents a person added: files stored by content, their text beside them, one row each in the database.
+
+``<library>/<sha256>/original.<ext>`` and ``document.json``. A file's name is for display only and never part of a
+path. Reading the files is ``extraction``'s work, done elsewhere; this module stores what came of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from triforce_core import (
+    Chapter,
+    Document,
+    DocumentOpened,
+    NotEnoughDiskError,
+    Page,
+    TriForceError,
+    page_ranges,
+    together,
+    whole_text,
+)
+
+from ..words import library as library_words
+from ..words import together as together_words
+from . import languages
+from .database import Database
+from .folders import plainly, write_private
+
+Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
+EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".html", ".htm", ".docx", ".epub")
+MAX_UPLOAD_BYTES = 500 << 20
+MOST_PARTS = 20  # documents that are read together
+STATES = ("new", "extracting", "locked", "failed", "ready")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One document of the library. chosen: the pages chosen to be read, as ``page_ranges`` takes them ("": all).
+
+    read_with: the model that read it last. readings: ``Document.id`` of every choice of its pages that was read, which
+    is how saved readings name them. parts: the documents that it was put together from; it has no file of its own."""
+
+    id: str
+    name: str
+    extension: str
+    bytes: int
+    added_at: float
+    opened_at: float | None
+    state: str
+    error: str
+    title: str
+    kind: str
+    pages: int
+    characters: int
+    warnings: tuple[str, ...]
+    tokens: int | None
+    read_seconds: float | None
+    words: int = 0
+    read_with: str = ""
+    readings: tuple[str, ...] = ()
+    language: str = ""  # as of ``languages.kept``
+    chosen: str = ""
+    parts: tuple[str, ...] = ()
+
+    @property
+    def ranges(self) -> Ranges:
+        """The pages to be read."""
+        return page_ranges(self.chosen, self.pages) if self.chosen else ((1, self.pages),)
+
+
+class Library:
+    """Adds, lists and forgets documents. ``version`` grows with every change, so that a screen knows when to redraw."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self._database, self._folder = database, folder
+        self._lock = threading.Lock()
+        self._filing = threading.RLock()  # a document's row and its folder change together
+        self._read: dict[str, Document] = {}  # the few most recently used texts
+        self._cached: list[Entry] = []
+        self._cached_version = -1
+        self.version = 0
+        database.write("update documents set state = 'new' where state = 'extracting'")
+
+    def add(self, path: Path, name: str | None = None) -> Entry:
+        """Copy a file in (the same content is the same entry). Raises TriForceError for what cannot be a document."""
+        name = whole_text(name or path.name).strip() or "document"
+        extension = Path(name).suffix.lower()
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise TriForceError(library_words.FILE_MISSING.format(name=name)) from error
+        if not path.is_file():
+            raise TriForceError(library_words.FILE_MISSING.format(name=name))
+        if not size:
+            raise TriForceError(library_words.FILE_EMPTY.format(name=name))
+        with open(path, "rb") as file:
+            key = hashlib.file_digest(file, "sha256").hexdigest()
+        known = self.get(key)
+        if known is not None:
+            return known
+        copy = self._folder / f"{uuid.uuid4().hex}.partial"  # its own: the same file may be added twice at once
+        try:
+            with plainly(copy):
+                shutil.copyfile(path, copy)
+                os.chmod(copy, 0o600)
+            with self._filing:
+                entry = self.get(key)
+                if entry is None:
+                    entry = self._file_away(copy, key, name, extension if extension in EXTENSIONS else ".bin", size)
+        finally:
+            copy.unlink(missing_ok=True)
+        return entry
+
+    def _file_away(self, copy: Path, key: str, name: str, extension: str, size: int) -> Entry:
+        target = self._folder / key
+        stored = target / f"original{extension}"
+        try:
+            with plainly(stored):
+                target.mkdir(mode=0o700, exist_ok=True)
+                os.replace(copy, stored)
+            self._database.write(
+                "insert or ignore into documents (id, name, extension, bytes, added_at, state)"
+                " values (?,?,?,?,?,'new')", (key, name, extension, size, time.time()))
+        except TriForceError:  # a copy that nobody knows of would fill the disk for nothing
+            stored.unlink(missing_ok=True)
+            raise
+        self.version += 1
+        entry = self.get(key)
+        assert entry is not None
+        return entry
+
+    def entries(self) -> list[Entry]:
+        """All documents, the most recently used first."""
+        with self._lock:
+            if self._cached_version != self.version:
+                version = self.version
+                found = self._database.rows(
+                    "select * from documents order by max(coalesce(opened_at, 0), added_at) desc, name")
+                self._cached = [Entry(**(dict(row) | {name: tuple(json.loads(row[name]))
+                                                      for name in ("warnings", "readings", "parts")}))
+                                for row in found]
+                self._cached_version = version
+            return list(self._cached)
+
+    def get(self, key: str | None) -> Entry | None:
+        return next((entry for entry in self.entries() if entry.id == key), None)
+
+    def file(self, entry: Entry) -> Path:
+        """Where the original is stored; contained in the library whatever the row says."""
+        path = (self._folder / entry.id / f"original{entry.extension}").resolve()
+        assert path.is_relative_to(self._folder.resolve()), path
+        return path
+
+    def update(self, key: str, **values: object) -> None:
+        """Change columns of one document."""
+        if "warnings" in values:
+            values["warnings"] = json.dumps(values["warnings"])
+        assignments = ", ".join(f"{column} = ?" for column in values)
+        self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key), begun=True)
+        self.version += 1
+
+    def is_here(self, entry: Entry) -> bool:
+        """Whether this is still in the library: not deleted, nor deleted and added again."""
+        now = self.get(entry.id)
+        return now is not None and now.added_at == entry.added_at
+
+    def mark(self, entry: Entry, state: str, error: str = "") -> bool:
+        """Change the state of a document if it ``is_here``; says whether it is."""
+        with self._filing:
+            here = self.is_here(entry)
+            if here:
+                self.update(entry.id, state=state, error=error)
+        return here
+
+    def keep_text(self, entry: Entry, document: Document) -> bool:
+        """``store`` what was read from a document's file if it ``is_here``; says whether it is."""
+        with self._filing:
+            here = self.is_here(entry)
+            if here:
+                self.store(entry.id, document)
+        return here
+
+    def store(self, key: str, document: Document) -> None:
+        """Keep what was read from the file, and mark it ready."""
+        content = {"title": document.title, "kind": document.kind, "reader": document.reader,
+                   "warnings": document.warnings, "pages": [[page.label, page.text] for page in document.pages],
+                   "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language}
+        target = self._folder / key / "document.json"
+        write_private(target, json.dumps(content))
+        self._is_ready(key, document)
+        for entry in self.holding(key):
+            self._read.pop(entry.id, None)
+            whole = self._together(entry.parts)
+            if whole is not None:
+                self._is_ready(entry.id, whole)
+
+    def _is_ready(self, key: str, document: Document) -> None:
+        self._remember(key, document)
+        before = self.get(key)
+        if before and before.pages != len(document.pages):  # other pages than those that were chosen
+            self.update(key, chosen="")
+        self.update(key, state="ready", error="", title=document.title, kind=document.kind,
+                    pages=len(document.pages), characters=document.characters, warnings=list(document.warnings),
+                    words=sum(len(page.text.split()) for page in document.pages), language=languages.kept(document))
+
+    def was_read(self, key: str, ranges: Ranges, opened: DocumentOpened, model: str) -> None:
+        """Keep what came of putting pages of a document into the cache; its figures are those of the pages that are
+        chosen now."""
+        entry = self.get(key)
+        if entry is not None:
+            readings = [*(kept for kept in entry.readings if kept != opened.document_id), opened.document_id]
+            with suppress(NotEnoughDiskError):  # it stands in the cache, and can be asked about
+                self.update(key, readings=json.dumps(readings))
+                if ranges == entry.ranges:
+                    self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model)
+
+    def combine(self, keys: Sequence[str]) -> Entry:
+        """Several documents as one, in this order; the same ones in the same order are the same entry. Raises
+        TriForceError where the text of one is not there."""
+        flat = dict.fromkeys(part for key in keys if (known := self.get(key)) for part in (known.parts or (key,)))
+        parts = [entry for entry in map(self.get, flat) if entry is not None]
+        if len(parts) < 2 or len(parts) > MOST_PARTS:
+            raise TriForceError(together_words.TOO_FEW.format(most=MOST_PARTS))
+        key = hashlib.sha256("\0".join(("together", *flat)).encode()).hexdigest()
+        document = self._together(tuple(flat))
+        if document is None:
+            raise TriForceError(together_words.PART_MISSING)
+        if self.get(key) is None:
+            self._database.write(
+                "insert or ignore into documents (id, name, extension, bytes, added_at, state, parts)"
+                " values (?,?,'',?,?,'new',?)",
+                (key, document.title[:200], sum(part.bytes for part in parts), time.time(), json.dumps(list(flat))))
+            self.version += 1
+        self._is_ready(key, document)
+        entry = self.get(key)
+        assert entry is not None
+        return entry
+
+    def holding(self, key: str) -> list[Entry]:
+        """What was put together from this document and others."""
+        return [entry for entry in self.entries() if key in entry.parts]
+
+    def parts(self, entry: Entry) -> list[Entry]:
+        """The documents that it is made of: itself, or those that it was put together from."""
+        return [part for key in entry.parts if (part := self.get(key))] if entry.parts else [entry]
+
+    def place(self, entry: Entry, page: int) -> tuple[Entry, int]:
+        """Whose file a page stands in, and which page of it that is; both counted from 1."""
+        for part in self.parts(entry):
+            if page <= part.pages:
+                return part, page
+            page -= part.pages
+        raise AssertionError("a page that is not there")
+
+    def _together(self, parts: Sequence[str]) -> Document | None:
+        texts = [self.document(part) for part in parts]
+        found = [text for text in texts if text is not None]
+        return together(found) if len(found) == len(parts) else None
+
+    def document(self, key: str) -> Document | None:
+        """The text of a ready document, or None if it has to be extracted (again)."""
+        kept = self._read.get(key)  # in one step: another thread may forget it
+        if kept is not None:
+            return kept
+        known = self.get(key)
+        if known is not None and known.parts:
+            document = self._together(known.parts)
+            if document is not None:
+                self._remember(key, document)
+            return document
+        try:
+            content = json.loads((self._folder / key / "document.json").read_text(encoding="utf-8"))
+            pages = tuple(Page(label, text) for label, text in content["pages"])
+            chapters = tuple(Chapter(*chapter) for chapter in content.get("chapters", ()))
+        except (OSError, ValueError, KeyError):
+            return None
+        document = Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]),
+                            chapters, content.get("language", ""))
+        self._remember(key, document)
+        return document
+
+    def delete(self, key: str) -> None:
+        """Forget a document, its text and its conversations."""
+        with self._filing:
+            self._database.write("delete from documents where id = ?", (key,))
+            self.version += 1
+            folder = (self._folder / key).resolve()
+            if folder.parent == self._folder.resolve():
+                shutil.rmtree(folder, ignore_errors=True)
+            self._read.pop(key, None)
+
+    def touch(self, key: str) -> None:
+        """It is the one used last. That must not fail where a full disk cannot keep it: it only orders the list."""
+        with suppress(NotEnoughDiskError):
+            self._database.write("update documents set opened_at = ? where id = ?", (time.time(), key))
+        self.version += 1
+
+    def _remember(self, key: str, document: Document) -> None:
+        with self._lock:
+            self._read[key] = document
+            while len(self._read) > 4:
+                del self._read[next(iter(self._read))]
+
+
+def add_all(library: Library, paths: Iterable[Path]) -> tuple[list[Entry], list[str]]:
+    """Add several files; what could not be added comes back as sentences."""
+    added, problems = [], []
+    for path in paths:
+        try:
+            added.append(library.add(path))
+        except TriForceError as error:
+            problems.append(str(error))
+    return added, problems
+
+
+__all__ = ["EXTENSIONS", "Entry", "Library", "Ranges", "add_all"]

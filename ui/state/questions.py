@@ -1,0 +1,134 @@
+"""From a typed question to a request for the engine: everything that the answer follows from is taken along now.
+
+Knows neither Gradio nor HTML.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sqlite3
+import threading
+from collections.abc import Iterator
+
+from triforce_core import TriForceError
+
+from ..words import chat as chat_words
+from ..words import conversations as conversation_words
+from ..words import document_head as head_words
+from ..words import library as library_words
+from ..words import race as race_words
+from ..words import waiting as waiting_words
+from . import race
+from .conversations import Conversation, Conversations
+from .engine_queue import EngineQueue
+from .instructions import Instructions
+from .jobs import Request, Selection
+from .library import Entry, Library
+from .runs import Run, RunStore
+from .settings import Settings
+from .tab_view import TabView
+
+
+class Refusal(TriForceError):
+    """A wish that cannot be granted now; shown as a card."""
+
+
+class Questions:
+    """See the module. Any thread may ask; two clicks at once ask one question."""
+
+    def __init__(self, library: Library, conversations: Conversations, instructions: Instructions, queue: EngineQueue,
+                 runs: RunStore) -> None:
+        self._library, self._conversations, self._instructions = library, conversations, instructions
+        self._queue, self._runs = queue, runs
+        self._lock = threading.Lock()
+
+    def ask(self, view: TabView, question: str, settings: Settings) -> Run | None:
+        """In the view's conversation (a new one if there is none). Raises Refusal."""
+        question = question.strip()
+        entry = self._ready(view)
+        if not question:
+            return None
+        with self._lock, _database_told():
+            self._one_at_a_time(view)
+            self._instructions.check(view)
+            selection = self.selection(entry)
+            conversation: Conversation | None = self._conversations.get(view.conversation)
+            if conversation is None or conversation.document != entry.id:
+                conversation = self._conversations.new(entry.id, question, view.system)
+                view.conversation, view.system = conversation.id, ""
+            old = self._conversations.answer(view.editing) if view.editing else None
+            parent = old.parent if old and old.conversation == conversation.id else conversation.leaf
+            return self._put(view, selection, conversation.id, question, parent, settings)
+
+    def ask_again(self, view: TabView, answer: str, settings: Settings) -> Run | None:
+        """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""
+        entry = self._ready(view)
+        with self._lock, _database_told():
+            old = self._conversations.answer(answer)
+            if old is None or old.conversation != view.conversation:
+                return None
+            self._one_at_a_time(view)
+            self._instructions.check(view)
+            taken = len(self._conversations.versions(old.conversation).get(answer, (answer,)))
+            run = self._put(view, self.selection(entry), old.conversation, old.question, old.parent,
+                              dataclasses.replace(settings, seed=settings.seed + taken))
+        if not settings.temperature and old.state == "done":
+            view.notice = ("info", conversation_words.SAME_SEED_TITLE, conversation_words.SAME_SEED)
+        return run
+
+    def _one_at_a_time(self, view: TabView) -> None:
+        if self._runs.of_conversation(view.conversation) is not None:
+            raise Refusal(chat_words.ONE_AT_A_TIME, remedy=chat_words.ONE_AT_A_TIME_MORE)
+
+    def selection(self, entry: Entry) -> Selection:
+        """The pages that are chosen now, as a job takes them along. Raises Refusal."""
+        document = self._library.document(entry.id)
+        if document is None:
+            raise Refusal(head_words.DOCUMENT_GONE)
+        if len(document.pages) != entry.pages:
+            raise Refusal(waiting_words.TEXT_CHANGES, remedy=waiting_words.TEXT_CHANGES_MORE)
+        return Selection(entry.id, document, entry.ranges)
+
+    def _put(self, view: TabView, selection: Selection, conversation: str, question: str, parent: str,
+               settings: Settings) -> Run:
+        """parent: the answer before it, "" for none; it and those before it are the history."""
+        history = self._conversations.history(conversation, parent) if parent else ()
+        run = self._queue.ask(Request(selection, question, settings.sampling(), (("", settings.speculation()),),
+                                      history,
+                                    self._instructions.of(view)), conversation, parent)
+        view.notice = view.editing = None
+        view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
+        return run
+
+    def race(self, view: TabView, question: str, settings: Settings, third: str = "") -> Run:
+        """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
+        entry = self._ready(view)
+        question = question.strip()
+        if not question:
+            raise Refusal(race_words.NEEDS_QUESTION, remedy=race_words.NEEDS_QUESTION_MORE)
+        with self._lock:
+            running = self._runs.race_of(entry.id)
+            if running is not None and not running.ended:
+                raise Refusal(chat_words.ONE_AT_A_TIME, remedy=chat_words.ONE_AT_A_TIME_MORE)
+            lanes = race.lanes(settings, third)
+            view.notice = None
+            return self._queue.race(Request(self.selection(entry), question, settings.sampling(details=False), lanes))
+
+    def _ready(self, view: TabView) -> Entry:
+        entry = self._library.get(view.document)
+        if entry is None:
+            raise Refusal(chat_words.OPEN_FIRST, remedy=chat_words.OPEN_FIRST_MORE)
+        if entry.state != "ready":
+            raise Refusal(library_words.PHASES.get(entry.state, library_words.PHASES["closed"]), remedy=entry.error)
+        return entry
+
+
+@contextlib.contextmanager
+def _database_told() -> Iterator[None]:
+    """A database that cannot be read or written is a reason to refuse, in words."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise Refusal(waiting_words.NOT_KEPT.format(kind=type(error).__name__),
+                      remedy=waiting_words.NOT_KEPT_MORE) from error

@@ -1,0 +1,94 @@
+"""A race's lanes, and what there is to say about it, as plain JSON. Pure; the replay itself runs in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from itertools import zip_longest
+from typing import Any
+
+from triforce_core import ConfigError, ModelInfo, SpeculationConfig
+
+from ..words import race as race_words
+from .accumulator import Accumulator
+from .settings import Settings
+
+FIXED = ("engine", "verifier", "quotes")  # of a third lane: without them the words could differ
+CONTEXT = 60  # characters shown on either side of the first difference
+
+
+def lanes(settings: Settings, third: str = "") -> tuple[tuple[str, SpeculationConfig], ...]:
+    """Plain decoding, TriForce with these settings, and TriForce with some of them changed: "gamma2=6, ngram=off".
+
+    All with the verifier whose words the seed alone decides. Raises ConfigError."""
+    fast = settings.speculation(engine="triforce", verifier="coupled")
+    found = [(race_words.LANES[0], settings.speculation(engine="autoregressive", verifier="coupled")),
+             (race_words.LANES[1], fast)]
+    if third.strip():
+        changes = _changes(third)
+        name = next((label for label, text in race_words.THIRD if _changes(text) == changes), third.strip())
+        found.append((name, replace(fast, **changes)))
+    return tuple(found)
+
+
+def _changes(text: str) -> dict[str, Any]:
+    known = [field.name for field in fields(SpeculationConfig) if field.name not in FIXED]
+    changes: dict[str, Any] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = (word.strip() for word in part.partition("="))
+        if name not in known or not value:
+            raise ConfigError(race_words.THIRD_BAD.format(part=part), allowed=", ".join(known))
+        changes[name] = int(value) if value.isdigit() else value
+    return changes
+
+
+def compare(answers: Sequence[Accumulator], model: ModelInfo | None,
+            names: Sequence[str] = race_words.LANES) -> dict[str, Any]:
+    """Lanes for the replay; of each its speed-up over the first (plain decoding) and whether the words are the same."""
+    made: list[dict[str, Any]] = [
+        {"name": name, "text": answer.text, "marks": thin(answer.marks), "figures": asdict(answer.figures()),
+         "same": answer.token_ids == answers[0].token_ids, "round": round_cost(answer)}
+        for name, answer in zip(names, answers, strict=True)]
+    rates = [lane["figures"]["tokens_per_second"] for lane in made]
+    for lane, rate in zip(made, rates, strict=True):
+        lane["speedup"] = rate / rates[0] if rate and rates[0] else None
+    return {
+        "lanes": made, "speedup": made[1]["speedup"], "same": made[1]["same"],
+        "difference": None if made[1]["same"] else difference(answers[0], answers[1], model),
+        "model": model.name if model else "",
+        "dtype": model.dtype if model else "",
+        "device": model.device if model else "",
+    }
+
+
+def round_cost(answer: Accumulator) -> dict[str, float]:
+    """Mean milliseconds of a round: in the full pass, and in all else that it took."""
+    spent = [stages for _, _, stages, *_ in answer.trace.rounds]
+    full = sum(stages.get("verify", 0.0) for stages in spent)
+    rounds = max(len(spent), 1)
+    return {"verify": full / rounds, "rest": (sum(sum(stages.values()) for stages in spent) - full) / rounds}
+
+
+def difference(plain: Accumulator, fast: Accumulator, model: ModelInfo | None) -> dict[str, Any]:
+    """Where two answers part, and the likeliest reason."""
+    token = next(index for index, (a, b) in enumerate(zip_longest(plain.token_ids, fast.token_ids)) if a != b)
+    start = next((i for i, (a, b) in enumerate(zip(plain.text, fast.text, strict=False)) if a != b),
+                 min(len(plain.text), len(fast.text)))
+    exact = model is not None and model.dtype == "float32"
+    return {
+        "token": token + 1,
+        "before": plain.text[max(0, start - CONTEXT) : start],
+        "plain": plain.text[start : start + CONTEXT],
+        "fast": fast.text[start : start + CONTEXT],
+        "why": race_words.DIFFERS_EXACT if exact else race_words.DIFFERS_ROUNDING.format(
+            dtype=model.dtype if model else "?"),
+    }
+
+
+def thin(marks: Sequence[tuple[float, int]], most: int = 600) -> list[tuple[float, int]]:
+    """At most ``most`` of the (seconds, characters) marks, the last one always among them."""
+    step = max(1, -(-len(marks) // most))
+    kept = [(round(t, 3), n) for t, n in marks[::step]]
+    if marks and kept[-1][1] != marks[-1][1]:
+        kept.append((round(marks[-1][0], 3), marks[-1][1]))
+    return kept

@@ -1,0 +1,302 @@
+"""What a person can do, as verbs on one object: panels call these, tests too. Knows neither Gradio nor HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
+
+from ..words import library as library_words
+from ..words import race as race_words
+from ..words import storage as storage_words
+from ..words import together as together_words
+from . import settings as settings_store
+from .collection import DocumentCollection
+from .conversations import Conversations
+from .database import Database
+from .engine_queue import EngineQueue
+from .engines import Engine
+from .extraction import Reader, TextExtractor
+from .folders import Folders
+from .instructions import Instructions
+from .library import Entry, Library
+from .models import Models
+from .questions import Questions, Refusal
+from .quotes import QuoteFinders
+from .runs import Run, RunStore
+from .settings import Settings
+from .snapshots import Snapshots
+from .tab_view import TabView, TabViews
+
+
+# large: the one place that makes the parts of the state and knows them all
+class Services:
+    """The whole app without a screen: documents in, questions in, runs out."""
+
+    def __init__(self, folders: Folders, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig,
+                 read: Reader, *, fixed: Collection[str] = (), plain: bool = False,
+                 sends_to: str = "", models_unused: str = "") -> None:
+        """fixed: what the command line chose of ENGINE_SETTINGS, so that the settings tab cannot. plain: --engine
+        autoregressive. sends_to: the server that gets documents and questions; "" for none, they stay here.
+        models_unused: why no model of this machine can be loaded, "" where they can."""
+        self.folders, self._fixed, self._plain, self.sends_to = folders, fixed, plain, sends_to
+        self.models_unused = models_unused
+        self.database = Database(folders.database)
+        self.library = Library(self.database, folders.library)
+        self.conversations = Conversations(self.database)
+        self.conversations.interrupted(storage_words.CUT_SHORT)
+        self.runs = RunStore()
+        self.finders = QuoteFinders()
+        self.pages = PageImages()
+        self.settings = settings_store.load(folders.settings)
+        self.models = Models(folders.model, lambda: self.queue.config)
+        if "model" not in fixed:
+            config = self.models.remembered(config)
+        self.views = TabViews()
+        self.queue = EngineQueue(make_engine, self._with_settings(config), self.library, self.conversations, self.runs,
+                         self.views.documents)
+        self.instructions = Instructions(self.conversations, lambda: self.queue.model)
+        self.questions = Questions(self.library, self.conversations, self.instructions, self.queue, self.runs)
+        self.snapshots = Snapshots(folders.saved_readings, config.saved_quota_bytes)
+        self.collection = DocumentCollection(self.library, self.queue)
+        self.extractor = TextExtractor(self.library, read, self._read_text)
+        self.take_text = read
+        self.start_id = uuid.uuid4().hex
+        self.opening: str | None = None  # document that a first tab shows (from the command line)
+
+    def start(self, files: Sequence[Path], sample: Path | None = None) -> list[str]:
+        """Start the engine and add what was given; sentences about what could not be added."""
+        self.queue.start()
+        if sample and not self.folders.settings.exists() and not self.library.entries():
+            self.library.add(sample, library_words.SAMPLE_NAME)
+            settings_store.save(self.folders.settings, self.settings)
+        problems = []
+        for path in files:
+            try:
+                entry = self.library.add(path)
+            except TriForceError as error:
+                problems.append(str(error))
+                continue
+            if self.opening is None:
+                self.opening = entry.id
+                self.read(entry.id)
+        for entry in self.library.entries():
+            if entry.state == "new" and entry.id != self.opening:
+                self.extractor.extract(entry.id)
+        return problems
+
+    def close(self) -> None:
+        self.models.close()
+        self.extractor.close()
+        self.pages.close()
+        self.queue.close()
+        self.conversations.close()
+
+    # -- documents
+
+    def read(self, document: str) -> None:
+        """Take out the text if need be, then put the document into the cache."""
+        entry = self.library.get(document)
+        if entry is None:
+            return
+        if entry.parts and self.library.document(document) is None:
+            raise Refusal(together_words.PART_MISSING)
+        if entry.state in ("new", "failed") or (entry.state == "ready" and self.library.document(document) is None):
+            self.extractor.extract(document, then_read=True)
+        elif entry.state == "ready":
+            self.queue.read(self.questions.selection(entry))
+        elif entry.state == "extracting":
+            self.extractor.extract(document, then_read=True)
+
+    def open(self, view: TabView, document: str) -> None:
+        """Show a document and start reading it."""
+        if self.library.get(document) is None:
+            return
+        newest = self.conversations.of(document)
+        if document not in self.views.documents():
+            self.queue.comes_to_front(document)
+        self.views.add(view)
+        view.document, view.page, view.spot, view.choosing, view.notice = document, None, (), None, None
+        view.picking = None
+        view.conversation = newest[0].id if newest else None
+        view.editing, view.renaming, view.sought, view.instructing, view.system = None, False, "", False, ""
+        self.library.touch(document)
+        self.read(document)
+
+    def add(self, view: TabView, paths: Sequence[tuple[Path, str]]) -> None:
+        """Take in uploaded files (path, name) and open the first."""
+        opened, problems = False, []
+        for path, name in paths:
+            try:
+                entry = self.library.add(path, name)
+            except TriForceError as error:
+                problems.append(str(error))
+                continue
+            if not opened:
+                self.open(view, entry.id)
+                opened = True
+            elif entry.state == "new":
+                self.extractor.extract(entry.id)
+        if problems:
+            view.notice = ("error", library_words.NOT_ADDED, " ".join(problems))
+
+    def read_together(self, view: TabView) -> None:
+        """Open the documents that were picked as one, in a conversation of their own. Raises TriForceError."""
+        before, left = self.library.get(view.document), view.conversation
+        entry = self.collection.combine(view.picking or ())
+        self.open(view, entry.id)
+        if before is not None and left and before.id != entry.id and view.conversation is None:
+            view.notice = ("info", together_words.NEW_TALK, together_words.NEW_TALK_MORE.format(
+                count=len(entry.parts), title=before.title or before.name))
+
+    def unlock(self, view: TabView, password: str) -> None:
+        if view.document and password:
+            self.extractor.extract(view.document, password=password, then_read=True)
+
+    def delete(self, view: TabView, document: str) -> None:
+        """Raises Refusal where it is part of what is read together."""
+        entry, holding = self.library.get(document), self.library.holding(document)
+        if entry and holding:
+            raise Refusal(together_words.PART_OF.format(title=entry.title or entry.name, whole=holding[0].title),
+                          remedy=together_words.PART_OF_MORE)
+        for run in self.runs.active():
+            if run.document == document:
+                self.queue.stop(run)
+        self.extractor.cancel(document)
+        self.queue.forget(document)
+        self.delete_snapshots(document)
+        self.library.delete(document)
+        if view.document == document:
+            view.document = view.conversation = view.page = view.choosing = None
+
+    def delete_snapshots(self, document: str) -> None:
+        """Delete what was saved of a document, its snapshots; the document stays, also in the cache if it is there."""
+        entry = self.library.get(document)
+        if entry is None:
+            return
+        self.snapshots.delete(entry.readings)
+        self.library.update(document, readings="[]")
+        if self.queue.open_key is None or self.queue.open_key[0] != document:
+            self.library.update(document, read_seconds=None, read_with="")
+
+    def cancel_reading(self, document: str) -> None:
+        self.extractor.cancel(document)
+        self.queue.cancel_prefill(document)
+
+    def choosing(self, view: TabView) -> Entry | None:
+        """The document of which pages are being chosen: because somebody wants to, or because it is too long. None
+        while documents are picked: one box is open at a time."""
+        entry = self.library.get(view.document)
+        if entry is None or entry.state != "ready" or view.picking is not None:
+            return None
+        return entry if view.choosing is not None or self.phase(entry) == "too_long" else None
+
+    def choose_pages(self, view: TabView, pages: str) -> None:
+        """Read only these pages ("1-12, 40") from now on. Raises PageRangeError."""
+        entry = self.library.get(view.document)
+        if entry is None:
+            return
+        chosen = page_ranges(pages, entry.pages)
+        self.library.update(entry.id, chosen="" if chosen == ((1, entry.pages),) else ranges_text(chosen))
+        view.choosing = None
+        self.read(entry.id)
+
+    def phase(self, entry: Entry) -> str:
+        """Where a document stands: one of ``library_words.PHASES``."""
+        if entry.id in self.extractor.extractions:
+            return "extracting"
+        if entry.state in ("locked", "failed"):
+            return entry.state
+        prefill = self.queue.prefills.get(entry.id)
+        if prefill:
+            return prefill.stage
+        if self.queue.open_key == (entry.id, entry.ranges):
+            return "ready"
+        if (entry.id, entry.ranges) in self.queue.too_long:
+            return "too_long"
+        if entry.id in self.queue.problems:
+            return "problem"
+        model = self.queue.model.name if self.queue.model else ""
+        read = entry.read_seconds is not None and entry.read_with in ("", model)
+        return "resting" if read or (entry.read_with and not model) else "closed"
+
+    # -- questions
+
+    def ask(self, view: TabView, question: str) -> Run | None:
+        """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
+        return self.questions.ask(view, question, self.resolved_settings())
+
+    def ask_again(self, view: TabView, answer: str) -> Run | None:
+        """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""
+        return self.questions.ask_again(view, answer, self.resolved_settings())
+
+    def find(self, view: TabView, conversation: str, answer: str) -> None:
+        """Show what search found: the document, the conversation, and the branch with the answer."""
+        talk = self.conversations.get(conversation)
+        if talk is None:
+            return
+        if view.document != talk.document:
+            self.open(view, talk.document)
+        view.conversation = talk.id
+        if answer and answer not in {each.id for each in self.conversations.answers(talk.id)}:
+            self.conversations.show(answer)
+
+    def race(self, view: TabView, question: str, third: str = "") -> Run:
+        """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
+        if self.sends_to:
+            raise Refusal(race_words.REMOTE, remedy=race_words.REMOTE_MORE)
+        return self.questions.race(view, question, self.settings, third)
+
+    def stop(self, view: TabView) -> None:
+        """Stop the answer or the race that this view shows."""
+        run = self.active_run(view)
+        if run:
+            self.queue.stop(run)
+
+    def running(self, view: TabView) -> Run | None:
+        """The answer that is being written in the conversation on the screen."""
+        return self.runs.of_conversation(view.conversation) if view.conversation else None
+
+    def active_run(self, view: TabView) -> Run | None:
+        answer = self.running(view)
+        if answer:
+            return answer
+        race = self.runs.race_of(view.document)
+        return race if race and not race.ended else None
+
+    # -- settings
+
+    def keep(self, settings: Settings) -> bool:
+        """Keep settings; True if the engine restarts for them."""
+        self.settings = settings
+        settings_store.save(self.folders.settings, settings)
+        config = self._with_settings(self.queue.config)
+        restarts = config != self.queue.config
+        self.queue.reconfigure(config)
+        return restarts
+
+    def use_model(self, model: str, draft: str) -> None:
+        """Load another model: the engine restarts with it, after what it is doing; everything else stays.
+        Raises Refusal."""
+        if self.models_unused:
+            raise Refusal(self.models_unused)
+        self.models.keep(model, draft)
+        self.queue.reconfigure(dataclasses.replace(self.queue.config, model=model, draft_model=draft))
+
+    def resolved_settings(self) -> Settings:
+        if self._plain and self.settings.engine == "auto":
+            return dataclasses.replace(self.settings, engine="autoregressive")
+        return self.settings
+
+    def _with_settings(self, config: EngineConfig) -> EngineConfig:
+        chosen = {name: getattr(self.settings, name) for name in settings_store.ENGINE_SETTINGS
+                  if name not in self._fixed}
+        return dataclasses.replace(config, **chosen)
+
+    def _read_text(self, document: str) -> None:
+        """The text that somebody waits for has been taken out."""
+        if self.library.document(document) is not None:  # it may have been deleted meanwhile
+            self.read(document)

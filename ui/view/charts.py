@@ -1,0 +1,169 @@
+"""Figures -> HTML: meters, the tier bar, the strip of the document. Pure; every tier has a colour and a pattern."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from math import sqrt
+
+from ..state.accumulator import Figures
+from ..words import figures as figure_words
+from ..words import strip as strip_words
+from . import number_format as fmt
+
+PARTS = 8
+TIERS = ("quote", "n-gram", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
+
+
+def esc(text: object) -> str:
+    return html.escape(str(text), quote=True)
+
+
+def tile(value: str, unit: str, label: str, help_text: str = "") -> str:
+    """One large figure with its unit and name."""
+    return (f'<div class="tf-tile" title="{esc(help_text)}"><div class="tf-tile-value">{esc(value)}'
+            f'<span class="tf-unit">{esc(unit)}</span></div><div class="tf-tile-label">{esc(label)}</div></div>')
+
+
+def meter(fraction: float, css: str = "", label: str = "") -> str:
+    """A thin bar, filled to ``fraction``."""
+    filled = max(0.0, min(1.0, fraction))
+    return (f'<div class="tf-meter {css}" role="meter" aria-label="{esc(label)}" aria-valuemin="0" aria-valuemax="100" '
+            f'aria-valuenow="{filled * 100:.0f}"><span style="width:{filled * 100:.1f}%"></span></div>')
+
+
+def tier_class(tier: str) -> str:
+    return f"tf-tier-{tier}" if tier in TIERS else "tf-tier-other"
+
+
+def tier_name(tier: str) -> str:
+    return figure_words.TIERS.get(tier, (tier, ""))[0]
+
+
+def tier_bar(origins: Mapping[str, int]) -> str:
+    """Who wrote the tokens: one stacked bar and its legend."""
+    total = sum(origins.values())
+    if not total:
+        return ""
+    order = [tier for tier in TIERS if origins.get(tier)] + sorted(set(origins) - set(TIERS))
+    parts = "".join(
+        f'<span class="{tier_class(tier)}" style="flex-grow:{origins[tier]}" '
+        f'title="{esc(tier_name(tier))}: {fmt.count(origins[tier])}"></span>' for tier in order)
+    legend = "".join(
+        f'<li title="{esc(figure_words.TIERS.get(tier, ("", ""))[1])}"><i class="{tier_class(tier)}"></i>'
+        f'{esc(tier_name(tier))} <b>{fmt.count(origins[tier])}</b></li>' for tier in order)
+    return (f'<div class="tf-stack" role="img" aria-label="{esc(figure_words.WHO_WROTE)}">{parts}</div>'
+            f'<ul class="tf-legend">{legend}</ul>')
+
+
+def acceptance(tiers: Mapping[str, tuple[int, int]]) -> str:
+    """Accepted / tested, tier by tier."""
+    rows = []
+    for tier, (tested, accepted) in tiers.items():
+        name, css = tier_name(tier), tier_class(tier)
+        rows.append(
+            f'<div class="tf-accept" title="{esc(figure_words.TIER_TESTED.get(tier, tier))}">'
+            f'<span class="tf-accept-name"><i class="{css}"></i>{esc(name)}</span>'
+            f'{meter(accepted / max(1, tested), css, name)}<span class="tf-accept-rate">'
+            f"<b>{fmt.percent(accepted, tested)}</b> {fmt.count(accepted)} / {fmt.count(tested)}</span></div>")
+    return "".join(rows)
+
+
+def speculation_badge(figures: Figures) -> str:
+    """TriForce on or off, and why: never blank."""
+    if not figures.engine:
+        return f'<span class="tf-badge tf-badge-wait">{esc(figure_words.SPECULATION_PENDING)}</span>'
+    on = figures.engine == "triforce"
+    word = figure_words.SPECULATION_ON if on else figure_words.SPECULATION_OFF
+    if figures.engine == "remote":
+        word = figure_words.SPECULATION_REMOTE
+    why = f'<span class="tf-why">{esc(figures.why)}</span>' if figures.why else ""
+    return f'<span class="tf-badge {"tf-badge-on" if on else "tf-badge-off"}">{esc(word)}</span>{why}'
+
+
+def figures_card(figures: Figures, title: str) -> str:
+    """Everything about one answer, for the side panel."""
+    tiles = "".join((
+        tile(fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–", figure_words.RATE,
+             figure_words.SPEED,
+             figure_words.SPEED_HELP),
+        tile(fmt.seconds(figures.time_to_first_token) if figures.time_to_first_token else "–", "",
+             figure_words.FIRST_TOKEN,
+             figure_words.FIRST_TOKEN_HELP),
+        tile(f"{figures.tokens_per_full_pass:.2f}" if figures.full_passes else "–", "", figure_words.PER_PASS,
+             figure_words.PER_PASS_HELP),
+        tile(fmt.count(figures.tokens), "", figure_words.TOKENS)))
+    parts = [f'<h3 class="tf-h">{esc(title)}</h3><div class="tf-tiles">{tiles}</div>',
+             f'<div class="tf-spec">{speculation_badge(figures)}</div>']
+    if figures.engine == "remote":
+        parts.append(f'<p class="tf-note">{esc(figure_words.NOT_REPORTED)}</p>')
+    if figures.acceptance:
+        parts.append(f'<h4 class="tf-h4" title="{esc(figure_words.ACCEPTANCE_HELP)}">'
+                     f'{esc(figure_words.ACCEPTANCE)}</h4>'
+                     f"{acceptance(figures.acceptance)}")
+    if figures.origins:
+        parts.append(f'<h4 class="tf-h4">{esc(figure_words.WHO_WROTE)}</h4>{tier_bar(figures.origins)}')
+    if figures.streamed_bytes_per_second:
+        rate = figure_words.STREAMED.format(rate=fmt.size(figures.streamed_bytes_per_second))
+        parts.append(f'<p class="tf-note" title="{esc(figure_words.STREAMED_HELP)}">{esc(rate)}</p>')
+    if figures.reused_tokens or figures.prompt_tokens:
+        words = figure_words.REUSED.format(reused=fmt.count(figures.reused_tokens),
+                                           new=fmt.count(figures.prompt_tokens))
+        parts.append(f'<p class="tf-note">{esc(words)}</p>')
+    return "".join(parts)
+
+
+def figures_line(figures: Figures) -> str:
+    """The permanent line below an answer: the same figures in one row, the rest behind a click."""
+    items = [f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(figure_words.RATE)}" if figures.tokens_per_second
+             else "",
+             f"{esc(figure_words.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
+             f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(figure_words.PER_PASS_SHORT)}" if figures.full_passes
+             else "",
+             f"<b>{fmt.count(figures.tokens)}</b> {esc(figure_words.TOKENS_SHORT)}"]
+    accepted = [f'<span class="tf-nowrap"><i class="{tier_class(tier)}"></i>{esc(tier_name(tier))} '
+                f"<b>{fmt.percent(good, tested)}</b> ({fmt.count(good)}/{fmt.count(tested)})</span>"
+                for tier, (tested, good) in figures.acceptance.items()]
+    row = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)
+    more = (f'<div class="tf-line-accept">{esc(figure_words.ACCEPTED)} {" · ".join(accepted)}</div>' if accepted
+            else "")
+    bar = f'<div class="tf-line-bar">{tier_bar(figures.origins)}</div>' if figures.origins else ""
+    return (f'<details class="tf-line"><summary><span class="tf-line-row">{row}</span>'
+            f'<span class="tf-line-badge">{speculation_badge(figures)}</span></summary>{more}{bar}</details>')
+
+
+def intensity(share: float, top: float) -> float:
+    """Height of a page in the strip: square root, so that small shares stay visible beside one large."""
+    return sqrt(share / top) if top > 0 and share > 0 else 0.0
+
+
+def part_colour(part: int) -> str:
+    """The class of a document's colour among several, from 0; style sheets tell PARTS of them apart."""
+    return f"tf-part-{part % PARTS + 1}"
+
+
+def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
+          read: Sequence[tuple[int, int]] | None = None, parts: Sequence[int] = ()) -> str:
+    """The whole document, page by page. shares[0] belongs to page ``first_page``; pages in none of the ranges ``read``
+    are hollow. parts: pages of each of several documents, told apart by colour.
+
+    The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
+    top = max(shares, default=0.0)
+    inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
+    cells = []
+    part_of = [part for part, pages in enumerate(parts) for _ in range(pages)]
+    for number, label in enumerate(labels, start=1):
+        index = number - first_page
+        share = shares[index] if 0 <= index < len(shares) else 0.0
+        outside = number not in inside
+        title = strip_words.STRIP_PAGE.format(label=label) + (
+            f" · {strip_words.NOT_READ}" if outside else f" · {share * 100:.1f} %" if shares else "")
+        css = " tf-out" if outside else ""
+        css += " tf-selected" if number == selected else ""
+        css += f" {part_colour(part_of[number - 1])}" if part_of else ""
+        stop = "0" if number == (selected or 1) else "-1"
+        cells.append(f'<button type="button" class="tf-page{css}" data-action="page" data-page="{number}" '
+                     f'tabindex="{stop}" style="--i:{intensity(share, top):.3f}" title="{esc(title)}" '
+                     f'aria-label="{esc(title)}"></button>')
+    density = "tf-few" if len(labels) <= 30 else "tf-many" if len(labels) > 240 else ""
+    return f'<div class="tf-strip {density}" role="group" aria-label="{esc(strip_words.STRIP)}">{"".join(cells)}</div>'

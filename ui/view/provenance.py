@@ -1,0 +1,144 @@
+"""A recorded answer -> HTML: its tokens by who wrote them, its rounds, where their time went. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from triforce_core import Document
+
+from ..state.trace import Trace
+from ..words import figures as figure_words
+from ..words import provenance as provenance_words
+from ..words import strip as strip_words
+from . import charts
+from . import number_format as fmt
+from .charts import esc
+from .citations import spot
+from .passages import Passage, passages, shown
+
+MOST_ROUNDS = 400  # that are drawn one by one
+
+
+def tokens(trace: Trace, text: str) -> str:
+    """The answer token by token; what no token accounts for (half a character at the end) follows the last."""
+    spans = "".join(f'<span class="tf-t {origin_class(origin)}">{esc(piece)}</span>'
+                    for piece, origin, *_ in trace.tokens if piece)
+    return spans + esc(text[sum(len(token[0]) for token in trace.tokens) :])
+
+
+def origin_class(origin: str) -> str:
+    return f"tf-o-{origin}" if origin in charts.TIERS else "tf-o-other"
+
+
+def drawn(trace: Trace, text: str, first_page: int, document: Document | None) -> str:
+    """A finished answer's tokens with legend, rounds and stages. trace.js adds what is under the mouse.
+
+    first_page: the page that share 0 belongs to. document: None where its text is no longer there."""
+    if not trace.known:
+        return f'<p class="tf-note">{esc(provenance_words.TRACE_UNKNOWN)}</p><div class="tf-tokens">{esc(text)}</div>'
+    seen = {token[1] for token in trace.tokens}
+    legend = "".join(
+        f'<li title="{esc(figure_words.TIERS.get(tier, ("", ""))[1])}">'
+        f'<span class="tf-t {origin_class(tier)}">abc</span> '
+        f"{esc(charts.tier_name(tier))} <b>{fmt.count(sum(token[1] == tier for token in trace.tokens))}</b></li>"
+        for tier in (*charts.TIERS, *sorted(seen - set(charts.TIERS))) if tier in seen)
+    data = {"tokens": [token[1:] for token in trace.tokens if token[0]], "first": first_page,
+            "rounds": [round_[:5] for round_ in trace.rounds], **_attended(trace, document),
+            "labels": [page.label for page in (document.pages if document else ())],
+            "tiers": {tier: charts.tier_name(tier) for tier in seen}}
+    chosen = "".join(
+        f'<label><input type="radio" name="tf-reach" value="{value}"{" checked" if value == "round" else ""}> '
+        f"{esc(label)}</label>" for value, label in provenance_words.TRACE_REACH)
+    return (f'<div class="tf-trace" data-trace="{esc(json.dumps(data, separators=(",", ":")))}">'
+            f'<ul class="tf-legend">{legend}</ul><div class="tf-tokens" tabindex="0" role="group" '
+            f'aria-label="{esc(provenance_words.TRACE_TOKENS)}">{tokens(trace, text)}</div>'
+            f'<fieldset class="tf-reach"><legend>{esc(provenance_words.TRACE_ATTENTION)}</legend>{chosen}</fieldset>'
+            f'<div class="tf-told" role="status">{esc(provenance_words.TRACE_HINT)}</div>'
+            f'<div class="tf-told-passages" hidden>'
+            f'<h4 class="tf-h4">{esc(strip_words.PASSAGES)}</h4>'
+            f'<p class="tf-note">{esc(provenance_words.TRACE_PASSAGES)}</p>'
+            f'<ul class="tf-passages"></ul></div>{timeline(trace)}</div>')
+
+
+def _attended(trace: Trace, document: Document | None) -> dict[str, Any]:
+    """passages: each sentence once, [page number, label, text, spot]; seen: of every round [passage, share]."""
+    known: dict[Passage, int] = {}
+    seen: list[list[list[float]]] = []
+    for _, _, _, _, _, *chunks in trace.rounds:
+        found = passages(chunks[0], document) if chunks and document else []
+        seen.append([[known.setdefault(replace(one, share=0.0), len(known)), one.share] for one in found])
+    listed = [[one.number, one.label, shown(one.text), spot([one.place])] for one in known]
+    return {"passages": listed, "seen": seen}
+
+
+def timeline(trace: Trace) -> str:
+    """Every round as a bar of the tokens it wrote, by origin; then where the time went; then all of it as a table."""
+    rows = list(_rounds(trace))
+    highest = max((row["tokens"] for row in rows), default=1)
+    bars = "".join(
+        f'<span class="tf-round" data-round="{n}" style="--h:{row["tokens"] / highest:.3f}" '
+        f'title="{esc(_round_words(n, row))}">'
+        + "".join(f'<i class="{charts.tier_class(origin)}" style="flex-grow:{count}"></i>'
+                  for origin, count in row["origins"].items()) + "</span>" for n, row in enumerate(rows[:MOST_ROUNDS]))
+    spent: dict[str, float] = {}
+    for row in rows:
+        for stage, milliseconds in row["milliseconds"].items():
+            spent[stage] = spent.get(stage, 0.0) + milliseconds
+    return (f'<h4 class="tf-h4">{esc(provenance_words.ROUNDS.format(rounds=fmt.count(len(rows))))}</h4>'
+            f'<div class="tf-rounds" role="img" aria-label="{esc(provenance_words.ROUNDS_HELP)}">{bars}</div>'
+            f'<p class="tf-note">{esc(provenance_words.ROUNDS_HELP)}</p>{stages(spent, len(rows))}'
+            f'<details class="tf-round-table"><summary>{esc(provenance_words.ROUNDS_TABLE)}</summary>'
+            f"{_table(rows)}</details>")
+
+
+def stages(spent: Mapping[str, float], rounds: int) -> str:
+    """Milliseconds per stage: one stacked bar and its legend with the mean of a round."""
+    if not sum(spent.values()):
+        return ""
+    bar = "".join(f'<span class="tf-stage-{stage_class(stage)}" style="flex-grow:{value:.2f}"></span>'
+                  for stage, value in spent.items())
+    legend = "".join(
+        f'<li><i class="tf-stage-{stage_class(stage)}"></i>{esc(provenance_words.STAGES.get(stage, stage))} '
+        f"<b>{value / max(rounds, 1):.1f} ms</b></li>" for stage, value in spent.items())
+    return (f'<h4 class="tf-h4">{esc(provenance_words.STAGES_TITLE)}</h4>'
+            f'<div class="tf-stack" aria-hidden="true">{bar}</div>'
+            f'<ul class="tf-legend">{legend}</ul>')
+
+
+def stage_class(stage: str) -> str:
+    return stage if stage in provenance_words.STAGES else "other"
+
+
+def _rounds(trace: Trace) -> Iterator[dict[str, Any]]:
+    origins: list[Counter[str]] = [Counter() for _ in trace.rounds]
+    for _, origin, number, *_ in trace.tokens:
+        origins[number][origin] += 1
+    for written, (tested, accepted, milliseconds, *_) in zip(origins, trace.rounds, strict=True):
+        yield {"tokens": written.total(), "origins": written, "milliseconds": milliseconds,
+               "tiers": {tier: (accepted[tier], tested[tier]) for tier in tested}}
+
+
+def _round_words(number: int, row: Mapping[str, Any]) -> str:
+    tiers = ", ".join(f"{charts.tier_name(tier)} {good}/{of}" for tier, (good, of) in row["tiers"].items())
+    words = provenance_words.ROUND_WORDS.format(number=number + 1, tokens=row["tokens"],
+                                       milliseconds=f"{sum(row['milliseconds'].values()):.0f}")
+    return f"{words} ({tiers})" if tiers else words
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    tiers = list(dict.fromkeys(tier for row in rows for tier in row["tiers"]))
+    known = list(dict.fromkeys(stage for row in rows for stage in row["milliseconds"]))
+    head = "".join(f'<th scope="col">{esc(name)}</th>' for name in (
+        provenance_words.ROUND, figure_words.TOKENS, *(f"{charts.tier_name(tier)}" for tier in tiers),
+        *(f"{provenance_words.STAGES.get(stage, stage)}, ms" for stage in known)))
+    body = "".join(
+        f'<tr><th scope="row">{n}</th><td>{row["tokens"]}</td>'
+        + "".join(f"<td>{'/'.join(map(str, row['tiers'].get(tier, '–')))}</td>" for tier in tiers)
+        + "".join(f"<td>{row['milliseconds'].get(stage, 0.0):.1f}</td>" for stage in known) + "</tr>"
+        for n, row in enumerate(rows[:MOST_ROUNDS], 1))
+    return (f'<div class="tf-scroll" tabindex="0"><table><caption>{esc(provenance_words.ROUNDS_CAPTION)}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")

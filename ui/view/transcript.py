@@ -1,0 +1,138 @@
+"""Questions and answers -> HTML. Pure. The live answer is drawn apart, so that its cost never grows with the chat."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..state.accumulator import figures_of
+from ..state.conversations import Answer
+from ..state.runs import Run
+from ..words import chat as chat_words
+from ..words import conversations as conversation_words
+from ..words import provenance as provenance_words
+from . import charts, markdown, provenance
+
+esc = charts.esc
+
+
+def question(text: str) -> str:
+    return f'<div class="tf-question"><div class="tf-bubble">{html.escape(text)}</div></div>'
+
+
+def card(kind: str, title: str, text: str, *, action: str = "") -> str:
+    """A notice in place: what happened and what to do. kind: error, warn or info."""
+    role = "alert" if kind == "error" else "status"
+    return (f'<div class="tf-card tf-card-{kind}" role="{role}"><strong>{esc(title)}</strong>'
+            f"<span>{esc(text)}</span>{action}</div>")
+
+
+def button(label: str, action: str, *, css: str = "", **data: object) -> str:
+    """A button that reports to Python: ``action`` and the data travel with the click."""
+    extra = "".join(f' data-{key.replace("_", "-")}="{esc(value)}"' for key, value in data.items())
+    return f'<button type="button" class="tf-btn {css}" data-action="{action}"{extra}>{esc(label)}</button>'
+
+
+def plain(item: Answer) -> str:
+    return markdown.render(item.text)
+
+
+def trace_button(answer: str, on: bool) -> str:
+    label = provenance_words.TRACE_OFF if on else provenance_words.TRACE
+    return (f'<button type="button" class="tf-copy" data-action="trace" data-answer="{esc(answer)}" '
+            f'aria-pressed="{str(on).lower()}">{esc(label)}</button>')
+
+
+def tools(item: Answer, beside: Sequence[str]) -> str:
+    """Under a question: ask it in other words, and the other versions of what follows. beside: ids, this among them."""
+    parts = []
+    if len(beside) > 1:
+        here = beside.index(item.id)
+        for target, sign, label in ((here - 1, "‹", conversation_words.VERSION_BEFORE),
+                                    (here + 1, "›", conversation_words.VERSION_AFTER)):
+            off = "" if 0 <= target < len(beside) else " disabled"
+            parts.append(f'<button type="button" class="tf-turn" data-action="version" aria-label="{esc(label)}" '
+                         f'data-answer="{esc(beside[target % len(beside)])}"{off}>{sign}</button>')
+        parts.insert(1, f"<span>{esc(conversation_words.VERSION.format(number=here + 1, count=len(beside)))}</span>")
+    parts.append(button(conversation_words.EDIT, "edit", css="tf-quiet", answer=item.id, question=item.question))
+    return f'<div class="tf-tools">{"".join(parts)}</div>'
+
+
+def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = False,
+           beside: Sequence[str] = ()) -> str:
+    """One finished exchange with its permanent figures. body: its text as safe HTML (with quotations checked, or token
+    by token if it is ``traced``). beside: the answers in its place, if there are several."""
+    parts = [f'<div id="answer-{esc(item.id)}">', question(item.question), tools(item, beside),
+             '<div class="tf-answer">']
+    if item.text:
+        parts.append(f'<div class="{"tf-by-token" if traced else "tf-prose"}">{body(item)}</div>')
+    if item.state == "stopped":
+        parts.append(f'<p class="tf-ended">{esc(chat_words.STOPPED if item.text else chat_words.STOPPED_EMPTY)}</p>')
+    elif item.result.get("reason") in chat_words.ENDED_BECAUSE:
+        parts.append(f'<p class="tf-ended">{esc(chat_words.ENDED_BECAUSE[item.result["reason"]])}</p>')
+    if item.error:
+        title = chat_words.ANSWER_BROKE_OFF if item.text else chat_words.ANSWER_FAILED
+        parts.append(card("error", title, item.error))
+    again = (f'<button type="button" class="tf-copy" data-action="again" data-answer="{esc(item.id)}">'
+             f"{esc(conversation_words.AGAIN)}</button>")
+    figures = figures_of(item.result)
+    if not figures.tokens:
+        parts.append(f'<div class="tf-foot"><span class="tf-line"></span>{again}</div>')
+    else:
+        by = item.result.get("model")
+        parts.append('<div class="tf-foot">' + charts.figures_line(figures)
+                     + (f'<span class="tf-by">{esc(chat_words.ANSWERED_BY.format(model=by))}</span>' if by else "")
+                     + trace_button(item.id, traced) + again
+                     + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(chat_words.COPY)}">'
+                       f"{esc(chat_words.COPY)}</button></div>")
+    parts.append("</div></div>")
+    return "".join(parts)
+
+
+def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain, traced: str | None = None,
+               versions: Mapping[str, Sequence[str]] | None = None) -> str:
+    """All finished exchanges of a conversation. traced: the answer shown token by token. versions: as of
+    ``Conversations.versions``."""
+    return "".join(answer(item, body, item.id == traced, (versions or {}).get(item.id, ()))
+                   for item in answers if item.state != "running")
+
+
+def quoting(quotes: Sequence[Mapping[str, Any]]) -> str:
+    """The page of a quotation that is being written, once a single place in the document is left for it."""
+    last = quotes[-1] if quotes else None
+    places = last["occurrences"][0]["places"] if last and not last["closed"] and last["occurrences"] else ()
+    return f" · {chat_words.QUOTING.format(label=places[0]['label'])}" if places else ""
+
+
+def live(run: Run, by_token: bool, inside: str) -> str:
+    """The exchange that is being written; writing.js keeps what is ``inside`` up to date. by_token: as ``writing``."""
+    return (f'{question(run.question)}<div class="tf-answer" aria-busy="true" data-writing="{run.id}" '
+            f'data-tokens="{int(by_token)}">{inside}</div>')
+
+
+def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True,
+            body: Callable[[], str] | None = None) -> str:
+    """The text so far and one line of state. wait: for what, while it is queued. body: the text as safe HTML.
+    by_token: who wrote each token instead. moves: whether a sign of life does."""
+    figures = run.accumulator.figures()
+    if run.stopping:
+        state = chat_words.STOPPING
+    elif run.state == "queued":
+        state = wait or chat_words.QUEUED_NEXT
+    elif run.state == "preparing":
+        state = chat_words.PREPARING
+    elif not run.accumulator.text:
+        state = chat_words.THINKING
+    else:
+        rate = charts.fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # none of one round
+        state = chat_words.WRITING.format(rate=rate, tokens=figures.tokens)
+        state += quoting(run.quotes)
+    text = ""
+    if run.accumulator.text:
+        words = (f'<div class="tf-tokens">{provenance.tokens(run.accumulator.trace, run.accumulator.text)}</div>'
+                 if by_token
+                 else body() if body else markdown.render(run.accumulator.text))
+        text = f'<div class="tf-prose tf-streaming">{words}</div>'
+    return (f'{text}<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'
+            f'<i></i><i></i><i></i></span><span>{esc(state)}</span>{trace_button(run.id, by_token)}</p>')

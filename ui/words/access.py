@@ -1,0 +1,22 @@
+"""What is said to whoever may not come in, or not like this."""
+
+from __future__ import annotations
+
+NEEDS_AUTH = "Listening on {host} would let others on the network in"
+NEEDS_AUTH_REMEDY = "Give --auth-file with user:password lines, or leave --host at 127.0.0.1."
+AUTH_FILE_BAD = "{path} has no usable line"
+AUTH_FILE_ALLOWED = "one user:password per line, the password at least 8 characters long"
+AUTH_FILE_MISSING = "{path} cannot be read"
+NEEDS_KEY = "This needs an API key (Authorization: Bearer ...) or the cookie of a page that has logged in."
+KEY_FILE_MISSING = "{path} cannot be read"
+KEY_FILE_EMPTY = "{path} has no key"
+KEY_SHORT = "An API key is shorter than {least} characters"
+KEYS_ALLOWED = "one key per line, at least 20 characters long (for example from: openssl rand -hex 24)"
+HOST_UNKNOWN = "There is no address {host}"
+HOST_REMEDY = "Give --host an address of this machine, or leave it at 127.0.0.1."
+LOGIN_WRONG = "Incorrect credentials."
+JSON_BAD = "The body is not JSON in UTF-8, or has more than {deepest} brackets in each other."
+FORM_BAD = "The form is in another encoding than UTF-8."
+JSON_LARGE = "The request is larger than {most} MB. Upload the document with /v1/files."
+ORIGIN_BAD = "--allow-origin is {origin!r}"
+ORIGINS_ALLOWED = "scheme, host and port as a browser's address bar begins, such as http://localhost:5173"

@@ -1,0 +1,28 @@
+"""The engine section: what runs where, memory, queue."""
+
+from __future__ import annotations
+
+ENGINE = "Engine"
+ENGINE_STATES = {"starting": "Starting", "ready": "Ready", "failed": "Not running"}
+ENGINE_BUSY = "Working"
+ENGINE_FAILED = "The engine did not start"
+MODEL = "Model"
+DRAFT = "Draft"
+MODE = "Mode"
+DRAFTING = "Drafts"
+WHY = "Why"
+CONTEXT = "Context"
+CONTEXT_TOKENS = "{tokens} tokens"
+CONTEXT_UNKNOWN = "not reported by the server"
+ABOUT = "about {tokens}"
+CONTEXT_FITS = "{tokens} tokens, {fit} fit into memory"
+WEIGHTS = "{model}, {size}"
+MEMORY = "Memory"
+GPU_MEMORY = "GPU"
+MEMORY_USE = "{used} used, {free} free"
+NUMBERS = "Numbers"
+QUEUE = "Queue"
+QUEUE_EMPTY = "empty"
+QUEUE_LENGTH = "{waiting} waiting"
+PROCESS = "Process"
+NO_DRAFT = "none"

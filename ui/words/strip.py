@@ -1,0 +1,11 @@
+"""The strip of the document: where the answer looked."""
+
+from __future__ import annotations
+
+STRIP = "Where the answer looked"
+STRIP_HELP = "Attention, not evidence: how much of the model's attention each page got. Click a page to read it."
+STRIP_EMPTY = "Each bar is a page. Bars grow while an answer is written."
+STRIP_REMOTE = "Not available: the remote server does not report where it looked. Click a page to read it."
+STRIP_PAGE = "Page {label}"
+NOT_READ = "not in context"
+PASSAGES = "Most attended passages"

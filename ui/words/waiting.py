@@ -1,0 +1,15 @@
+"""What waits for the engine, and questions that are refused."""
+
+from __future__ import annotations
+
+FOR_READING = "Waiting until “{title}” is read"
+FOR_ANSWER = "Waiting for an answer about “{title}”"
+FOR_RACE = "Waiting for a race about “{title}”"
+FOR_ENGINE = "Waiting for the engine to start"
+AND_MORE = ", then for {more} more"
+ETA = "about {eta} left"
+NOT_KEPT = "The conversation could not be read or kept ({kind})"
+NOT_KEPT_MORE = ("The question was not asked. Look whether the disk is full, then ask again; if it stays so, start the "
+                 "app again.")
+TEXT_CHANGES = "The text of this document is being taken out anew"
+TEXT_CHANGES_MORE = "Ask again in a moment."
