@@ -33,7 +33,7 @@ def test_the_lines_of_measurements_are_short_but_for_tables() -> None:
 
 def test_readme_opens_with_the_two_commands() -> None:
     start, tests = START_AND_TEST
-    assert start.endswith("app.py\n") and tests.endswith("-m pytest\n")
+    assert start.endswith("app.py\n") and tests.endswith("-m pytest -n 2 --dist loadfile\n")
     assert README.index(tests) < README.index("##")
     assert "n == 2' README.md" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 

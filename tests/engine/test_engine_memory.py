@@ -31,7 +31,7 @@ SPECULATION = SpeculationConfig(budget=128, recent=48, window=32)
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(tmp_path_factory, lengths_given):
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("pair")
     target = write_model(root / "target", layers=3, heads=4, seed=1)

@@ -27,7 +27,7 @@ LAYERS = 3
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(tmp_path_factory, lengths_given):
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("pair")
     target = write_model(root / "target", layers=LAYERS, heads=4, seed=1)

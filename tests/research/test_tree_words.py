@@ -29,7 +29,7 @@ MADE = {"ordinary": {}, "offloaded": {"mode": "offload", "device": "cpu", "resid
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory):
+def engines(tmp_path_factory, lengths_given):
     """in place: with kernels that take what a GPU's take, so that the retrieval cache is an index."""
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("pair")

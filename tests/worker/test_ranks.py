@@ -21,7 +21,7 @@ from triforce_core.worker.client import EngineClient
 from triforce_core.worker.job import Job
 
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off")
-TRIFORCE = SpeculationConfig(verifier="coupled", gamma1=2, gamma2=10, budget=128, recent=48, window=32, quotes="off")
+TRIFORCE = SpeculationConfig(verifier="coupled", gamma1=2, gamma2=5, budget=128, recent=48, window=32, quotes="off")
 REJECTION = replace(TRIFORCE, verifier="rejection", quotes="auto")
 QUESTION = "Who found the lamp?"
 WAYS = [(0.0, PLAIN), (0.0, TRIFORCE), (0.8, PLAIN), (0.8, TRIFORCE), (0.8, REJECTION)]
