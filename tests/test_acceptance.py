@@ -24,7 +24,7 @@ CHARACTERS = 110_000  # about 30,000 tokens; more would not fit the built-in con
 PAGES = 110
 READING = 900_000  # milliseconds: a loaded machine reads slowly
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

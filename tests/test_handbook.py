@@ -96,6 +96,7 @@ QUESTIONS = [  # and words of the sentence that answers
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_built_in_pair_answers_questions_about_it(handbook: Document) -> None:
     from triforce_core.engine.engine import Engine

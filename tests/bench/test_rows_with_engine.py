@@ -25,7 +25,7 @@ SWEEPS = ("budget=64,128", "chunk_size=4,8", "gamma1=1,3", "gamma2=2,8", "window
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def folders(tmp_path_factory: pytest.TempPathFactory, lengths_given: None) -> tuple[Path, Path]:
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("pair")
     return (write_model(root / "target", layers=2, heads=2, seed=1),
