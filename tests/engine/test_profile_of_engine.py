@@ -83,11 +83,11 @@ def test_on_demand_with_lengths_of_ones_own(folders, tmp_path, timed):
     list(engine.open_document(document(140)))
     timed.clear()
     *progress, model = engine.tune((1024, 3000))
-    assert isinstance(model, ModelInfo) and timed == [3000]  # over 1,024 tokens the small model drafts alone
+    assert isinstance(model, ModelInfo) and timed == [1024, 3000]
     hundredths = [event.tokens_done for event in progress]
     assert hundredths == sorted(hundredths) and hundredths[-1] == progress[0].tokens_total == 100
     assert all(event.eta_seconds is not None for event in progress[1:])
-    assert model.drafting.startswith("measured 20") and model.drafting.endswith("at 3,000 tokens")
+    assert model.drafting.startswith("measured 20") and model.drafting.endswith("at 1,024 and 3,000 tokens")
     *_, looked = Engine(engine.config).check()
     assert isinstance(looked, ModelInfo) and looked.drafting == model.drafting
     for beyond in (3841, 9000):  # there is room to draft in behind the longest

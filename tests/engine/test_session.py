@@ -15,6 +15,7 @@ from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.session import Question
 from triforce_core.errors import ConfigError, ContextTooLongError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, TextDelta, Turn
 from triforce_core.kv_cache.full import FullCache
@@ -139,8 +140,8 @@ def test_the_index_holds_the_context_whatever_is_asked(engine):
     lookup = SpeculationConfig(small_model="off", middle_cache="none", ngram="on", quotes="off")
     for question in (None, "Who found the lamp?", None):
         done, _ = answer(engine, lookup, question=question)
-        session = engine._session
-        assert session._text._automaton.text == [*session._context(question, ()), *done.token_ids]
+        session, asked = engine._session, Question(question, (), SamplingParams(), lookup)
+        assert session._parts.text()._automaton.text == [*session._context(asked), *done.token_ids]
 
 
 def test_a_follow_up_finds_what_was_said_before(engine):

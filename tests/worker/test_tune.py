@@ -66,7 +66,7 @@ def test_the_command_and_the_check(config: EngineConfig, tmp_path: Path, capsys:
     assert cli.main(["tune", *named, "--context", "1024", "2600"]) == 0
     told = capsys.readouterr().out.strip()
     assert told.startswith("measured 20")
-    assert told.endswith("at 2,600 tokens")
+    assert told.endswith("at 1,024 and 2,600 tokens")
     assert check() == told
     assert cli.main(["tune", *named, "--context", "70000"]) == 2
     assert "context is 70000" in capsys.readouterr().err
