@@ -62,9 +62,9 @@ def test_more_tabs_than_threads_come_and_go(served, fresh_script) -> None:
     for _ in range(50):
         with Tab(served.url) as tab:
             tab.close()
-    wait_for(lambda: not live_loops(), 10.0)
-    wait_for(lambda: not any(any(queue.active_jobs) for queue in queues()), 10.0)
-    wait_for(lambda: not any(queue.pending_event_ids_session for queue in queues()), 10.0)
+    wait_for(lambda: not live_loops(), 60.0)
+    wait_for(lambda: not any(any(queue.active_jobs) for queue in queues()), 60.0)
+    wait_for(lambda: not any(queue.pending_event_ids_session for queue in queues()), 60.0)
 
 
 def test_answers_leave_nothing_in_the_tab(served, fresh_script, tmp_path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from little_books import wait_for
 from running_app import running
 
-WITHIN = 5.0 * float(os.environ.get("SLOW_MACHINE", "2"))  # seconds to leave in; 1 for a machine that is left alone
+WITHIN = 5.0 * float(os.environ.get("SLOW_MACHINE", "6"))  # seconds to leave in; 1 for a machine that is left alone
 WORDS = ("xylophonist", "marmalade", "quokka")  # of the document, the question and the answer
 HOSTILE = ("![x](http://evil.example/a.png) <img src=http://evil.example/b> [c](http://evil.example/) "
            "<video src=//evil.example/d></video> <style>@import 'http://evil.example/e.css'</style>")
