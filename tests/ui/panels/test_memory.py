@@ -45,7 +45,7 @@ def test_a_tab_that_is_gone_leaves_nothing(served, fresh_script) -> None:
     def reload(times: int) -> None:
         for _ in range(times):
             Tab(served.url).close()
-        wait_for(lambda: not live_loops(), 10.0)  # at once: it is not waited for until something else is drawn
+        wait_for(lambda: not live_loops(), 30.0)  # at once: it is not waited for until something else is drawn
 
     reload(3)
     before = alive()
@@ -62,9 +62,9 @@ def test_more_tabs_than_threads_come_and_go(served, fresh_script) -> None:
     for _ in range(50):
         with Tab(served.url) as tab:
             tab.close()
-    wait_for(lambda: not live_loops(), 10.0)
-    wait_for(lambda: not any(any(queue.active_jobs) for queue in queues()), 10.0)
-    wait_for(lambda: not any(queue.pending_event_ids_session for queue in queues()), 10.0)
+    wait_for(lambda: not live_loops(), 30.0)
+    wait_for(lambda: not any(any(queue.active_jobs) for queue in queues()), 30.0)
+    wait_for(lambda: not any(queue.pending_event_ids_session for queue in queues()), 30.0)
 
 
 def test_answers_leave_nothing_in_the_tab(served, fresh_script, tmp_path) -> None:
@@ -103,7 +103,7 @@ def test_a_browser_that_reloads_leaves_nothing(served, tab) -> None:
     before = alive()
     for _ in range(6):
         reload()
-    wait_for(lambda: live_loops() == 1, 10.0)
+    wait_for(lambda: live_loops() == 1, 30.0)
     more = grown(before)
     assert more["TabView"] <= 1 and more["HTML"] <= 1 and more["SessionState"] <= 1
 
