@@ -19,7 +19,7 @@ METHODS = {"generate, dynamic cache", "generate, static cache", "prompt lookup",
 IDS = tuple(3 + i % 60 for i in range(300))
 
 
-@pytest.fixture(params=["compact", "plain"])
+@pytest.fixture(params=["compact", pytest.param("plain", marks=pytest.mark.exhaustive)])
 def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A tiny random Llama, as int8 with scales or as Hugging Face writes it."""
     from transformers import LlamaConfig, LlamaForCausalLM

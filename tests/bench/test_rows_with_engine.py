@@ -20,8 +20,9 @@ from triforce_core.model import read_config
 
 DIALS = SpeculationConfig(gamma1=2, gamma2=10, budget=128, recent=48, window=32)
 SAMPLING = SamplingParams(max_new_tokens=24, stop_token_ids=())
-SWEEPS = ("budget=64,128", "chunk_size=4,8", "gamma1=1,3", "gamma2=2,8", "window=16,64", "refresh_every=1,3",
-          "temperature=0.5,0.9", "seed=0,5", "ngram=off,on")
+SWEEPS = ("budget=64,128", "gamma2=2,8", "temperature=0.5,0.9", "ngram=off,on", *(
+    pytest.param(sweep, marks=pytest.mark.exhaustive)
+    for sweep in ("chunk_size=4,8", "gamma1=1,3", "window=16,64", "refresh_every=1,3", "seed=0,5")))
 
 
 @pytest.fixture(scope="module")

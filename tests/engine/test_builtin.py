@@ -43,16 +43,16 @@ def tokens(engine, question, speculation: SpeculationConfig, sampling: SamplingP
     return list(engine.ask(question, (), sampling, speculation))[-1]
 
 
-@pytest.mark.parametrize("name", [TEXTS[0], *(pytest.param(name, marks=pytest.mark.exhaustive)
-                                              for name in [*TEXTS[1:], "facts"])])
-def test_greedy_equals_plain_decoding_token_for_token(engine, name):
+@pytest.mark.parametrize(("name", "length"), [(TEXTS[0], 128), *(
+    pytest.param(name, 256, marks=pytest.mark.exhaustive) for name in [*TEXTS, "facts"])])
+def test_greedy_equals_plain_decoding_token_for_token(engine, name, length):
     list(engine.open_document(own_document(name)))
-    sampling = SamplingParams(max_new_tokens=256)
+    sampling = SamplingParams(max_new_tokens=length)
     fast = tokens(engine, None, SpeculationConfig(ngram="off", **DIALS), sampling)
     plain = tokens(engine, None, SpeculationConfig(engine="autoregressive"), sampling)
-    assert fast.token_ids == plain.token_ids and len(fast.token_ids) == 256
-    assert fast.stats.acceptance["retrieval"].accepted > 100  # speculation was really at work
-    assert fast.stats.full_passes < 128
+    assert fast.token_ids == plain.token_ids and len(fast.token_ids) == length
+    assert fast.stats.acceptance["retrieval"].accepted > 100 / 256 * length  # speculation was really at work
+    assert fast.stats.full_passes < length / 2
 
 
 @pytest.mark.parametrize("tiers", [{}, *(
@@ -74,12 +74,12 @@ def test_copying_changes_no_word_and_copies(engine, tiers):
 @pytest.mark.parametrize("temperature", [pytest.param(0.6, marks=pytest.mark.exhaustive), 1.0])
 def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
     list(engine.open_document(own_document(TEXTS[0])))
-    sampling = SamplingParams(temperature=temperature, seed=11, max_new_tokens=96)
+    sampling = SamplingParams(temperature=temperature, seed=11, max_new_tokens=48)
     fast = tokens(engine, None, SpeculationConfig(verifier="coupled", **DIALS), sampling)
     plain = tokens(engine, None, SpeculationConfig(engine="autoregressive", verifier="coupled"), sampling)
     assert fast.token_ids == plain.token_ids
     other = tokens(engine, None, SpeculationConfig(verifier="coupled", **DIALS),
-                   SamplingParams(temperature=temperature, seed=12, max_new_tokens=96))
+                   SamplingParams(temperature=temperature, seed=12, max_new_tokens=48))
     assert other.token_ids != fast.token_ids
 
 

@@ -26,6 +26,7 @@ def test_the_made_document_has_long_sentences(tmp_path: Path) -> None:
     assert all(each.endswith(".") and "; " in each and ". " not in each.replace("e.g. ", "") for each in sentences[:-1])
 
 
+@pytest.mark.exhaustive  # what it measures wants the machine to itself
 @pytest.mark.slow
 @pytest.mark.browser
 def test_with_and_without_a_page(chromium) -> None:
