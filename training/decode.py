@@ -12,7 +12,9 @@ from torch import Tensor
 
 from training.model import Llama
 from training.text import Encoder
-from triforce_core.quotes.sentence_prior import WordIndex
+from triforce_core.quotes.sentence_index import SentenceIndex
+from triforce_core.quotes.sentence_prior import SentencePrior
+from triforce_core.quotes.word_vectors import WordVectors
 
 Cache = list[tuple[Tensor, Tensor]]
 
@@ -21,14 +23,15 @@ class Verbatim:
     """What may stand inside a quotation: sentences of the document, whole and in their order.
 
     A quotation starts where a sentence starts, goes on as the document does, and may close where a sentence ends; there
-    it may also go on into the next sentence of the same line. Where several sentences are possible, `prior` nats for
-    each point of their BM25 score against the question are added, as the application does.
+    it may also go on into the next sentence of the same line. Where several sentences are possible, `prior` times
+    what the sentence prior says of them is added, as the application does.
     """
 
     def __init__(self, ids: Sequence[int], sentences: np.ndarray, encoder: Encoder) -> None:
         self.ids = np.append(np.asarray(ids, np.int64), encoder.newline)
         self.starts, self.prior = sentences[:, 0], 0.0
-        self.words = WordIndex([encoder.decode(list(ids[first:end])) for first, end in sentences.tolist()])
+        texts = [encoder.decode(list(ids[first:end])) for first, end in sentences.tolist()]
+        self.index = SentenceIndex(texts, range(len(texts)), WordVectors.shipped())
         self.ends = np.zeros(len(self.ids) + 1, bool)
         self.ends[sentences[:, 1]] = True
         self.open, self.close = encoder.open_quote, encoder.close_quote
@@ -47,7 +50,7 @@ class Quotation:
     def __init__(self, verbatim: Verbatim, question: str) -> None:
         self.verbatim = verbatim
         self.at: np.ndarray | None = None
-        self.weights = verbatim.prior * verbatim.words.scores(question)  # of the quotations that stand at `at`
+        self.weights = verbatim.prior * SentencePrior.shipped().scores(verbatim.index, question)  # of the quotations that stand at `at`
         self.quoted = False
 
     def allowed(self) -> np.ndarray | None:

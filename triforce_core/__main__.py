@@ -338,6 +338,8 @@ def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges) -> dict
         },
         "chunks": [asdict(chunk) for chunk in in_file(finished.chunks, ranges)],
         "quotes": quotes_as_json(finished.quotes, ranges),
+        "confidence": finished.confidence,
+        "answerable": finished.answerable,
     }
 
 

@@ -385,7 +385,11 @@ class AnswerStats:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer is complete (or stopped). text is the whole answer; token_ids include its stop token if any."""
+    """The answer is complete (or stopped). text is the whole answer; token_ids include its stop token if any.
+
+    confidence: the chance, in [0, 1], that the document answers the question, told by models that only quote;
+    answerable:
+    False where it is so low that the answer says so. Both None where nobody estimated it."""
 
     reason: FinishReason
     text: str
@@ -394,6 +398,8 @@ class Finished:
     chunks: tuple[AttendedChunk, ...] = ()
     page_shares: tuple[float, ...] = ()
     quotes: tuple[QuoteEvent, ...] = ()  # the last one of each quotation
+    confidence: float | None = None
+    answerable: bool | None = None
 
 
 Event = (LoadProgress | MachineInfo | ModelInfo | ModelFound | ModelOffer | PrefillProgress | DocumentOpened

@@ -21,6 +21,7 @@ from ..events import (
 )
 from ..metrics import answer_stats
 from ..prompt.builder import DocumentPrompt, PromptBuilder
+from ..quotes.answering import AnswerPlan
 from ..quotes.matcher import QuoteConstraint
 from ..quotes.report import QuoteReport
 from ..speculation.drafter import Drafter
@@ -45,11 +46,12 @@ class Answer:
     """One answer's events, in order. ``rounds``: told so far."""
 
     def __init__(self, builder: PromptBuilder, document: DocumentPrompt, asked: Prompt, plan: Plan,
-                 attended: AttentionReport, constraint: QuoteConstraint | None, *, details: bool) -> None:
-        """details: rounds tell what they attended."""
+                 attended: AttentionReport, constraint: QuoteConstraint | None, planned: AnswerPlan | None, *,
+                 details: bool) -> None:
+        """planned: what a model that only quotes was given to say. details: rounds tell what they attended."""
         self.rounds: list[RoundEvent] = []
         self._builder, self._document, self._asked, self._plan = builder, document, asked, plan
-        self._attended, self._details = attended, details
+        self._attended, self._planned, self._details = attended, planned, details
         self._decoder = builder.tokenizer.stream_decoder(None if constraint is None else constraint.opening)
         self._report = None if constraint is None else QuoteReport(constraint, partial(builder.quote_places, document))
         self._texts: list[str] = []
@@ -87,7 +89,9 @@ class Answer:
                              verifier=plan.verifier, settings=plan.shown())
         return Finished(reason, "".join(self._texts), tuple(token_ids), stats,
                         self._chunks(self._attended.top(_TOP_CHUNKS)), self._attended.page_shares,
-                        self._report.quotes if self._report is not None else ())
+                        self._report.quotes if self._report is not None else (),
+                        self._planned.confidence if self._planned is not None else None,
+                        self._planned.answerable if self._planned is not None else None)
 
     def _event(self, choice: Selection, step: Step, shown: list[str], drafter: Drafter,
                question_read: float) -> RoundEvent:

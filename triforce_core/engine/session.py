@@ -17,6 +17,7 @@ from ..events import Finished, FinishReason, PrefillProgress, QuoteEvent, RoundE
 from ..kv_cache.full import FullCache
 from ..metrics import generated_tokens
 from ..prompt.builder import DocumentPrompt, PromptBuilder
+from ..quotes.answering import AnswerPlan
 from ..quotes.masks import AnyWords, QuoteMasks
 from ..quotes.matcher import QuoteConstraint
 from ..sampling import Sampler
@@ -74,10 +75,10 @@ class Session:
         plan = self._plan(question.speculation, len(context))
         pipeline = self._pipeline_for(plan)
         reused = self._rewind(context, pipeline.observer.rewind(reused))
-        constraint = self._constraint(question.text, question.speculation)
+        constraint, planned = self._constraint(question)
         attended = AttentionReport(self.prompt.pages, len(self._document), plan.chunk_size, self.loaded.shard)
         answer = Answer(self.builder, self.prompt, Prompt(started, len(context) - reused, reused), plan, attended,
-                        constraint, details=question.sampling.alternatives > 0)
+                        constraint, planned, details=question.sampling.alternatives > 0)
 
         yield from self._prefill(context, pipeline.observer, cancelled)
         read = Moment(self.full.device)  # from here on it is decoding, by every figure
@@ -157,7 +158,7 @@ class Session:
         started, total = perf_counter(), len(self._document)
         yield PrefillProgress(0, total, 0.0, None, "warm-up")
         pipeline = self._pipeline_for(self._plan(speculation, len(context)))
-        constraint = self._constraint("What does it say?", speculation)
+        constraint, _ = self._constraint(Question("What does it say?", (), SamplingParams(), speculation))
         steps = self._warm_up.steps(self, pipeline, self._selector, constraint, context, cancelled)
         for done, step in enumerate(steps, start=1):  # making the tiers, weights and all, was one more
             if cancelled():
@@ -259,10 +260,11 @@ class Session:
             yield from prefill(self.full, wanted[last:], OBSERVED, cancelled)
             self._read = context[: self.full.length]
 
-    def _constraint(self, question: str | None, speculation: SpeculationConfig) -> QuoteConstraint | None:
-        if question is None or speculation.quotes == "off":
-            return None
-        return self.builder.quote_constraint(self.prompt, question, typographic=speculation.quotes == "on")
+    def _constraint(self, question: Question) -> tuple[QuoteConstraint | None, AnswerPlan | None]:
+        if question.text is None or question.speculation.quotes == "off":
+            return None, None
+        return self.builder.quotes(self.prompt, question.text, question.history,
+                                   typographic=question.speculation.quotes == "on")
 
     def _sampler(self, question: Question, constraint: QuoteConstraint | None, answer_start: int) -> Sampler:
         sampling = question.sampling

@@ -20,9 +20,12 @@ import numpy as np
 from ..documents.document import LONGEST_LABEL, Document
 from ..documents.sentences import SentenceRules
 from ..errors import ConfigError
-from ..events import PageSpan, PrefillProgress, QuotePlace
+from ..events import PageSpan, PrefillProgress, QuotePlace, Turn
+from ..quotes.answering import Answering, AnswerPlan
 from ..quotes.matcher import Mark, QuoteConstraint, QuoteIndex, Unit
-from ..quotes.sentence_prior import WordIndex
+from ..quotes.sentence_index import SentenceIndex
+from ..quotes.sentence_prior import SentencePrior
+from ..quotes.word_vectors import WordVectors
 from ..tokenizer import Tokenizer
 from .chat_layout import ChatLayout
 from .layout import Layout
@@ -103,7 +106,7 @@ class Fit:
 class QuoteFormat:
     """How a model writes quotations, from its prompt.json. end_ids, also_open: see quotes.matcher.QuoteConstraint.
 
-    prior: nats for each point of a sentence's BM25 score against the question; 0 leaves the choice to the model."""
+    prior: what the sentence prior counts beside the model's own probabilities; 0 leaves the choice to the model."""
 
     open_id: int
     close_id: int
@@ -139,7 +142,7 @@ class PromptBuilder:
                 float(settings.get("quote_prior", 0.0)),
             )
         self._last: tuple[str, DocumentPrompt] | None = None
-        self._words: tuple[DocumentPrompt, WordIndex] | None = None
+        self._answering: tuple[DocumentPrompt, Answering] | None = None
         self._unquoted: tuple[DocumentPrompt, QuoteIndex] | None = None  # a document but for its own quotation marks
 
     @property
@@ -219,15 +222,46 @@ class PromptBuilder:
         count = sum(end <= max_tokens for end in ends)
         return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0)
 
-    def quote_constraint(self, prompt: DocumentPrompt, question: str,
-                         typographic: bool = False) -> QuoteConstraint | None:
-        """Verbatim quoting for models that quote (prompt.json names the marks); for others None, or where
-        ``typographic`` marks shall count, between them. None also where the vocabulary has no such marks."""
+    def answering(self, prompt: DocumentPrompt) -> Answering:
+        """How questions about the document are answered with its sentences. The last one made is remembered."""
+        if self._answering is None or self._answering[0] is not prompt:
+            quotes = prompt.quotes
+            sentences = [" ".join(self.tokenizer.decode(part.tolist()).split()) for part in quotes.sentences]
+            index = SentenceIndex(sentences, quotes.line_of_sentences, WordVectors.shipped())
+            self._answering = (prompt, Answering(index, SentencePrior.shipped()))
+        return self._answering[1]
+
+    def quotes(self, prompt: DocumentPrompt, question: str, history: Sequence[Turn] = (),
+               typographic: bool = False) -> tuple[QuoteConstraint | None, AnswerPlan | None]:
+        """Verbatim quoting, and what is quoted, for models that quote (prompt.json names the marks); for others no
+        plan,
+        and no constraint, or where ``typographic`` marks shall count, between them. Neither where the vocabulary has no
+        such marks."""
         form = self.quote_format
         if form is None:
-            return self._typographic(prompt) if typographic else None
-        return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, form.unit, form.must_open,
-                               form.end_ids, self._prior(prompt, question) if form.prior else None)
+            return (self._typographic(prompt) if typographic else None), None
+        last = history[-1] if history else Turn("", ())
+        said = last.answer or self.tokenizer.decode(list(last.answer_token_ids))
+        plan = self.answering(prompt).plan(self._normalise(question), self._normalise(last.question), said)
+        prior = form.prior * np.append(plan.scores, 0.0)[prompt.quotes.sentence_of] if form.prior else None  # -1: the 0
+        return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, form.unit, form.must_open, form.end_ids, prior,
+                               script=self._script(prompt, plan, form)), plan
+
+    def _script(self, prompt: DocumentPrompt, plan: AnswerPlan, form: QuoteFormat) -> tuple[int, ...]:
+        """The tokens of what a plan says and quotes, each quotation in a paragraph of its own."""
+        if not plan.words and not plan.spans:
+            return ()
+        apart = [self._line_feed] * 2
+        ids = self.tokenizer.encode(plan.words)
+        for first, last in plan.spans:
+            ids += apart if ids else []
+            ids += [form.open_id, *prompt.quotes.passage(first, last), form.close_id]
+        return (*ids, *form.end_ids[:1])
+
+    @cached_property
+    def _line_feed(self) -> int:
+        """A line's end as a byte: the piece for it ends answers."""
+        return self.tokenizer.token_id("<0x0A>")
 
     def _typographic(self, prompt: DocumentPrompt) -> QuoteConstraint | None:
         """Words between “ and ”. The document's own ones end a passage: what stands between an answer's is one run."""
@@ -248,17 +282,6 @@ class PromptBuilder:
             return None
         return QuoteFormat(single["“"], single["”"], "word", False, also_open=frozenset(single.values()) - {
             single["“"], single["”"]})
-
-    def _prior(self, prompt: DocumentPrompt, question: str) -> np.ndarray | None:
-        """See quotes.matcher.QuoteConstraint; None where no sentence shares a word with the question."""
-        assert self.quote_format is not None
-        if self._words is None or self._words[0] is not prompt:
-            sentences = [self.tokenizer.decode(part.tolist()) for part in prompt.quotes.sentences]
-            self._words = (prompt, WordIndex(sentences))
-        scores = self._words[1].scores(self._normalise(question))
-        if not scores.any():
-            return None
-        return self.quote_format.prior * np.append(scores, 0.0)[prompt.quotes.sentence_of]  # -1: the appended one
 
     def places(self, prompt: DocumentPrompt, start: int, end: int) -> list[tuple[int, int, int]]:
         """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text.

@@ -70,6 +70,16 @@ class QuoteIndex:
         parts = np.split(self.content, np.flatnonzero(self._marks & Mark.SENTENCE_START))[1:]
         return [part[part != GAP] for part in parts]
 
+    def passage(self, first: int, last: int) -> list[int]:
+        """The tokens of sentences first to last, both included."""
+        return [int(token) for part in self.sentences[first : last + 1] for token in part]
+
+    @cached_property
+    def line_of_sentences(self) -> np.ndarray:
+        """The number of the line on which each sentence stands; a line that goes on over a page break is one."""
+        lines = np.cumsum(self.content == GAP)
+        return lines[np.flatnonzero(self._marks & Mark.SENTENCE_START)]
+
     @cached_property
     def sentence_of(self) -> np.ndarray:
         """[len(content)]: the number of the sentence in which each place stands; -1 before the first."""
@@ -123,7 +133,10 @@ class QuoteConstraint:
     also_open: other tokens that write the opening mark, such as one with a space before it.
 
     prior: float [len(index.content)], in nats, how much a quotation that begins at a place is preferred to others; acts
-    on an answer's first quotation only (the second would repeat it)."""
+    on an answer's first quotation only (the second would repeat it).
+
+    script: the tokens with which the answer begins, each the only one allowed; quotations among them are followed as
+    any other is. What comes behind it is up to the rules above."""
 
     index: QuoteIndex
     open_id: int
@@ -133,6 +146,7 @@ class QuoteConstraint:
     end_ids: tuple[int, ...] = ()
     prior: np.ndarray | None = None
     also_open: frozenset[int] = frozenset()
+    script: tuple[int, ...] = ()
 
     @property
     def opening(self) -> frozenset[int]:
@@ -140,7 +154,8 @@ class QuoteConstraint:
 
     def initial(self) -> QuoteState:
         """The state before an answer's first token. A document without any sentence constrains nothing."""
-        return QuoteState(self, "start" if self.must_open and len(self._first_tokens) else "outside")
+        must_open = self.must_open and len(self._first_tokens) > 0 and not self.script
+        return QuoteState(self, "start" if must_open else "outside")
 
     @property
     def _first_tokens(self) -> np.ndarray:
@@ -159,6 +174,7 @@ class QuoteState:
     phase: "start" (the opening mark must come), "outside", "opened" (the mark stands, no token yet), "inside",
     "closed" (only after a quotation, where the rules name end_ids).
     positions: while inside, the places in ``index.content`` where the next token may stand, ascending by start.
+    length: tokens of the open quotation; told: of the whole answer.
     """
 
     rules: QuoteConstraint
@@ -166,22 +182,23 @@ class QuoteState:
     positions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     length: int = 0
     last: tuple[tuple[int, int], ...] = ()
+    told: int = 0
 
     def advance(self, token_id: int) -> QuoteState:
         """The state after one more token. A token that was not allowed leaves the quotation (unconstrained)."""
-        rules = self.rules
+        rules, told = self.rules, self.told + 1
         if self.phase in ("start", "outside", "closed"):
             opens = token_id in rules.opening and len(rules._first_tokens) > 0
-            return QuoteState(rules, "opened", last=self.last) if opens else QuoteState(rules, last=self.last)
+            return QuoteState(rules, "opened" if opens else "outside", last=self.last, told=told)
         if self.phase == "inside" and token_id == rules.close_id:
-            return QuoteState(rules, "closed" if rules.end_ids else "outside", last=self._closed_spans())
+            return QuoteState(rules, "closed" if rules.end_ids else "outside", last=self._closed_spans(), told=told)
         if self.phase == "opened":
             matching = rules.index.starts(rules.unit).of(token_id)
         else:
             matching = self.positions[rules.index.content[self.positions] == token_id]
         if not len(matching):
-            return QuoteState(rules, last=self.last)
-        return QuoteState(rules, "inside", matching + 1, self.length + 1, self.last)
+            return QuoteState(rules, last=self.last, told=told)
+        return QuoteState(rules, "inside", matching + 1, self.length + 1, self.last, told)
 
     def allowed(self) -> np.ndarray | None:
         """Ids that may come next, ascending and never empty; None: everything. The array is shared: do not write."""
@@ -190,6 +207,8 @@ class QuoteState:
     @cached_property
     def _allowed(self) -> np.ndarray | None:
         rules = self.rules
+        if self.told < len(rules.script):
+            return np.array([rules.script[self.told]], np.int64)
         if self.phase == "outside":
             return None
         if self.phase == "start":
@@ -243,7 +262,7 @@ class QuoteState:
         run: list[int] = []
         state = self
         while len(run) < limit:
-            if state.phase == "inside" and len(state.positions) == 1:
+            if state.phase == "inside" and len(state.positions) == 1 and state.told >= len(state.rules.script):
                 state = state._follow(run, limit, stop)
                 if len(run) >= limit or (run and run[-1] in stop):
                     break
@@ -269,7 +288,8 @@ class QuoteState:
                 taken = taken[: number + 1]
                 break
         run += taken
-        return QuoteState(self.rules, "inside", self.positions + len(taken), self.length + len(taken), self.last)
+        return QuoteState(self.rules, "inside", self.positions + len(taken), self.length + len(taken), self.last,
+                          self.told + len(taken))
 
     def spans(self) -> tuple[tuple[int, int], ...]:
         """Context tokens [start, end) that the quotation may stand for: the open one, else the one closed last.

@@ -46,13 +46,13 @@ def completion(run: Run, model: str, text: str, reason: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": text, "refusal": None}
     return _head(run, model, "chat.completion") | {
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
-        "usage": usage(run), "timings": timings(run), "quotes": quotes(run, len(text))}
+        "usage": usage(run), "timings": timings(run), "quotes": quotes(run, len(text)), **run.accumulator.certainty()}
 
 
 def chunk(run: Run, model: str, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
     made = _head(run, model, "chat.completion.chunk") | {
         "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]}
-    return made if reason is None else made | {"timings": timings(run)}
+    return made if reason is None else made | {"timings": timings(run), **run.accumulator.certainty()}
 
 
 def usage_chunk(run: Run, model: str) -> dict[str, Any]:

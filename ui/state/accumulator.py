@@ -191,7 +191,15 @@ class Accumulator:
             "reason": self.finished.reason if self.finished else "",
             "page_shares": [round(share, 6) for share in self.page_shares()],
             "passages": [asdict(chunk) for chunk in chunks],
+            **self.certainty(),
         }
+
+    def certainty(self) -> dict[str, Any]:
+        """confidence and answerable of ``events.Finished``; empty where nobody estimated them."""
+        told = self.finished
+        if told is None or told.answerable is None:
+            return {}
+        return {"confidence": round(told.confidence or 0.0, 4), "answerable": told.answerable}
 
 
 def figures_of(result: dict[str, Any]) -> Figures:

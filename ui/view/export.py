@@ -91,7 +91,8 @@ def to_json(talk: Talk) -> str:
             "question": answer.question, "instructions": answer.result.get("system", ""), "answer": answer.text,
             "error": answer.error,
             "figures": asdict(figures_of(answer.result)), "pages": answer.result.get("page_shares", []),
-            "first_page": answer.result.get("first_page", 1), "quotes": answer.result.get("quotes", [])}
+            "first_page": answer.result.get("first_page", 1), "quotes": answer.result.get("quotes", []),
+            "confidence": answer.result.get("confidence"), "answerable": answer.result.get("answerable")}
             for answer in talk.every],
     }, ensure_ascii=False, indent=1)
 

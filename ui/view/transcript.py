@@ -64,7 +64,7 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
     """One finished exchange with its permanent figures. body: its text as safe HTML (with quotations checked, or token
     by token if it is ``traced``). beside: the answers in its place, if there are several."""
     parts = [f'<div id="answer-{esc(item.id)}">', question(item.question), tools(item, beside),
-             '<div class="tf-answer">']
+             f'<div class="tf-answer{" tf-doubtful" if item.result.get("answerable") is False else ""}">']
     if item.text:
         parts.append(f'<div class="{"tf-by-token" if traced else "tf-prose"}">{body(item)}</div>')
     if item.state == "stopped":

@@ -1,0 +1,216 @@
+"""Scores answers about real documents: ``python -m triforce_core.bench.answers FOLDER``.
+
+FOLDER holds ``docs.json``, ``questions.jsonl`` and ``docs/``: documents in their own formats, and questions with the
+sentences that answer them. Letters and digits alone are compared, as readers keep or drop marks differently. An answer
+is *right* when its first quotation holds one of the sentences or matches a key, *partly* right when it stands on the
+same
+line as one; a summary is right when every key is found in its quotations together. A question that the document does
+not
+answer is right when the answer says so. Beside the model stand BM25 over the same sentences and the sentence prior
+alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config import EngineConfig, SamplingParams, SpeculationConfig
+from ..documents import read_document
+from ..engine.engine import Engine
+from ..errors import ConfigError, TriForceError
+from ..events import DocumentOpened, Finished
+from ..prompt.builder import DocumentPrompt, PromptBuilder
+from ..prompt.typography import ascii_typography
+from ..tokenizer import Tokenizer
+
+_SYSTEMS = ("model", "prior", "bm25")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One line of questions.jsonl. keys: regular expressions; accepted: sentences."""
+
+    document: str
+    kind: str
+    question: str
+    accepted: tuple[str, ...]
+    keys: tuple[re.Pattern[str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What one system said: its quotations in order, and whether it said that the document has no answer."""
+
+    quotations: tuple[str, ...]
+    flagged: bool = False
+    confidence: float | None = None
+
+
+@dataclass
+class Score:
+    """Counts of one type of question."""
+
+    asked: int = 0
+    right: int = 0
+    partly: int = 0
+    flagged: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+def load_questions(folder: Path) -> tuple[list[dict[str, Any]], list[Asked]]:
+    """The documents' records and the questions. Raises ConfigError."""
+    try:
+        documents = json.loads((folder / "docs.json").read_text(encoding="utf-8"))
+        lines = (folder / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+        asked = [Asked(row["doc"], row["type"], row["question"], (*row["gold"], *row["also"]),
+                       tuple(re.compile(key, re.IGNORECASE) for key in row["key"])) for row in map(json.loads, lines)]
+    except (OSError, ValueError, KeyError, TypeError, re.error) as error:
+        raise ConfigError(f"{folder} holds no questions that can be read ({type(error).__name__}: {error})",
+                          allowed="a folder with docs.json, questions.jsonl and docs/") from error
+    return documents, asked
+
+
+def grade(asked: Asked, answered: Answered, lines: Sequence[str]) -> str:
+    """"right", "partly", "wrong" or "flagged". lines: the document's, to tell what stands beside an answer."""
+    if asked.kind == "unanswerable":
+        return "right" if answered.flagged else "wrong"
+    if answered.flagged:
+        return "flagged"
+    if asked.kind == "summary":
+        found = [_matches(key, " ".join(answered.quotations)) for key in asked.keys]
+        return "right" if all(found) else "partly" if any(found) else "wrong"
+    said = answered.quotations[0] if answered.quotations else ""
+    letters = _letters(said)
+    accepted = [_letters(sentence) for sentence in asked.accepted]
+    if any(one and one in letters for one in accepted) or any(_matches(key, said) for key in asked.keys):
+        return "right"
+    beside = any(letters and letters in line and any(one and one in line for one in accepted) for line in lines)
+    return "partly" if beside else "wrong"
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _matches(key: re.Pattern[str], text: str) -> bool:
+    return key.search(text) is not None or key.search(" ".join(ascii_typography(text).split())) is not None
+
+
+def by_words(builder: PromptBuilder, prompt: DocumentPrompt, question: str) -> dict[str, Answered]:
+    """What the sentence prior alone would quote, and BM25 over the same sentences."""
+    answering = builder.answering(prompt)
+    plan = answering.plan(question)
+    index = answering.index
+    spans = plan.spans or ((int(plan.scores.argmax()),) * 2,)
+    quoted = tuple(" ".join(index.sentences[first : last + 1]) for first, last in spans)
+    best = int(np.argmax(index.bm25(question)))
+    return {"prior": Answered(quoted, plan.answerable is False, plan.confidence),
+            "bm25": Answered((index.sentences[best],))}
+
+
+def by_model(engine: Engine, question: str) -> Answered:
+    """What the loaded model answers, as the app asks it."""
+    finished = next(event for event in engine.ask(question, (), SamplingParams(temperature=0.0), SpeculationConfig())
+                    if isinstance(event, Finished))
+    quotations = tuple(finished.text[quote.start : quote.end] for quote in finished.quotes) or (finished.text,)
+    return Answered(quotations, finished.answerable is False, finished.confidence)
+
+
+def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") -> Iterator[dict[str, Any]]:
+    """One record for each question and system, document by document. only: a document's id."""
+    documents, questions = load_questions(folder)
+    engine = Engine(config) if model else None
+    builder = PromptBuilder(Tokenizer(config.model_folder)) if engine is None else None
+    if engine is not None:
+        for _ in engine.load():
+            pass
+        builder = engine.builder
+    assert builder is not None
+    for record in documents:
+        if only and record["id"] != only:
+            continue
+        document = read_document(folder / "docs" / record["file"])
+        if engine is not None:
+            opened = next(step for step in engine.open_document(document) if isinstance(step, DocumentOpened))
+            print(f"{record['id']}: {opened.tokens:,} tokens in {opened.seconds:.0f} s", file=sys.stderr, flush=True)
+        prompt = builder.document(document)
+        lines = [_letters(line) for page in document.pages for line in page.text.split("\n")]
+        for asked in questions:
+            if asked.document != record["id"]:
+                continue
+            started = time.perf_counter()
+            answers = by_words(builder, prompt, asked.question)
+            if engine is not None:
+                answers["model"] = by_model(engine, asked.question)
+            for system, answered in answers.items():
+                yield {"system": system, "document": record["id"], "document_kind": record["kind"], "type": asked.kind,
+                       "question": asked.question, "grade": grade(asked, answered, lines),
+                       "flagged": answered.flagged, "confidence": answered.confidence,
+                       "quotations": list(answered.quotations), "seconds": time.perf_counter() - started}
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """Markdown: of each type and of each kind of document, right / partly / asked by system; flags below."""
+    systems = [system for system in _SYSTEMS if any(record["system"] == system for record in records)]
+    lines = ["| | asked | " + " | ".join(f"{system}: right (partly)" for system in systems) + " |",
+             "| --- | --- |" + " --- |" * len(systems)]
+    answerable = [record for record in records if record["type"] not in ("unanswerable", "summary")]
+    groups = [("type", records), ("document_kind", answerable)]
+    for name, rows in groups:
+        for value in dict.fromkeys(record[name] for record in rows):
+            lines.append(_row(value, [record for record in rows if record[name] == value], systems))
+    lines.append(_row("**answerable**", answerable, systems))
+    for system in systems:
+        own = [record for record in answerable if record["system"] == system]
+        flagged = sum(record["flagged"] for record in own)
+        lines.append(f"\n{system}: {flagged} of {len(own)} answerable questions flagged as unanswered "
+                     f"({flagged / max(1, len(own)):.0%})")
+    return "\n".join(lines)
+
+
+def _row(name: str, records: Sequence[dict[str, Any]], systems: Sequence[str]) -> str:
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for record in records:
+        counts[record["system"]][record["grade"]] += 1
+    asked = max((sum(grades.values()) for grades in counts.values()), default=0)
+    cells = [f"{counts[system]['right']} ({counts[system]['partly']})" for system in systems]
+    return f"| {name} | {asked} | " + " | ".join(cells) + " |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m triforce_core.bench.answers", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="docs.json, questions.jsonl and docs/")
+    parser.add_argument("--model", default="builtin", help="as of app.py (default: the built-in pair)")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--words-only", action="store_true", help="the prior and BM25 alone: no model is loaded")
+    parser.add_argument("--document", default="", metavar="ID", help="this document only")
+    parser.add_argument("--answers", action="store_true", help="print every answer as a JSON line before the table")
+    given = parser.parse_args(arguments)
+    try:
+        records = []
+        for record in measure(given.folder, EngineConfig(model=given.model, device=given.device),
+                              model=not given.words_only, only=given.document):
+            records.append(record)
+            if given.answers:
+                print(json.dumps(record, ensure_ascii=False), flush=True)
+    except TriForceError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(table(records))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

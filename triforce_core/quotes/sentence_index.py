@@ -1,0 +1,237 @@
+"""What is known of every sentence of a document before anything is asked, and how it fits a question: the features of
+the sentence prior (``sentence_prior``). Counting and word vectors; made once per document, in a second or so."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from .line_roles import Role, line_roles
+from .question_words import WORD, Asks, asks, subject_words
+from .word_vectors import Stems, WordVectors, unit
+
+_SATURATION, _LENGTH = 1.2, 0.5  # k1 and b of BM25 (Robertson and Zaragoza 2009, section 3.2)
+_SOFT = 0.3  # words whose vectors are less alike than this have nothing to do with each other
+_SIGNS = tuple(re.compile(pattern) for pattern in (
+    r"\b(?:1[0-9]|20)\d\d\b|\b(?:January|February|March|April|May|June|July|August|September|October|November|December)\b",
+    r"\d",
+    r"[$€£]\s?\d|\b(?:dollars|pounds|euros|cents)\b",
+    r"\d\s?%|\bpercent\b",
+    r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|hundred|thousand|million|dozen|half)\b",
+    r"(?<=[a-z,] )[A-Z][a-z]+ [A-Z][a-z]+|\b(?:Mr|Mrs|Dr|Sir|Prof)\b",
+    r"(?<=[a-z,] )[A-Z][a-zA-Z]+",
+    r"\b(?:because|since|so that|in order to|due to|as a result|therefore|thus|reason|cause[sd]?|otherwise|result(?:s|ed)? in|"
+    r"leads? to|led to|to (?:avoid|prevent|ensure|reduce|protect|allow|help|make))\b",
+    r"\b(?:is|are|was|were) (?:an?|the|one of|any|defined|called|known)\b",
+    r"\b(?:means?|refers? to|defined as|called|known as|i\.e\.|that is|consists? of|denotes?|represents?|term)\b",
+    r"\b(?:must|shall|required?|requires|need to|needs to|have to|has to|mandatory|obligat\w+|MUST|SHALL|REQUIRED)\b",
+    r"\b(?:should|may|can|allowed|permit\w*|prohibit\w*|cannot|not be|SHOULD|MAY|recommend\w*|forbid\w*|unlawful)\b",
+    r"\b(?:in|at|near|from|to) (?:the )?[A-Z][a-z]+",
+    r"\b(?:by|using|through|via|first|then|step)\b",
+    r"\b(?:not|no|never|none|neither|without|fail\w*)\b",
+    r"\b(?:but|however|although|though|despite|instead|rather|while)\b",
+    r"\b(?:day|days|hour|hours|year|years|month|months|minute|minutes|weeks?|decades?)\b",
+    r"^(?:This|These|It|They|That|Those|He|She|Such|However|But|And|Thus|Therefore|In addition|Moreover|For example)\b",
+    r"\?[\"')]*$",
+    r"[.!][\"')\]]*$",
+    r":$",
+))  # fmt: skip
+
+
+class SentenceIndex:
+    """sentences: their texts, in the document's order; lines: the number of the line on which each stands, ascending.
+
+    Lines are paragraphs, headings, rows and items. n: sentences."""
+
+    def __init__(self, sentences: Sequence[str], lines: Sequence[int], vectors: WordVectors) -> None:
+        assert len(sentences) == len(lines)
+        self._vectors, self._stems = vectors, Stems()
+        self.sentences, self.size = list(sentences), len(sentences)
+        self.line_of = np.unique(np.asarray(lines, np.int64), return_inverse=True)[1].reshape(-1)
+        self._line_starts = np.flatnonzero(np.diff(self.line_of, prepend=-1))
+        texts = [" ".join(self.sentences[first:last]) for first, last in
+                 zip(self._line_starts, [*self._line_starts[1:], self.size], strict=True)]
+        self.line_roles = np.array(line_roles(texts), np.int64)
+        self.roles = self.line_roles[self.line_of] if self.size else np.zeros(0, np.int64)
+        self._index_words()
+        self.heading_of = self._headings()
+        self.signs = np.array([[pattern.search(text) is not None for pattern in _SIGNS] for text in self.sentences],
+                              np.float32).reshape(self.size, len(_SIGNS))
+
+    def _index_words(self) -> None:
+        raw = [WORD.findall(sentence.lower()) for sentence in self.sentences]
+        self._spellings = Counter(word for words in raw for word in words)
+        self.vocabulary: dict[str, int] = {}
+        stem, known = self._stems.of, self.vocabulary
+        numbers = [[known.setdefault(stem(word), len(known)) for word in words] for words in raw]
+        self.lengths = np.array([len(words) for words in numbers], np.int64)
+        # A sentence without words has one that is nobody's, so that every one has a stretch of its own.
+        nobody = len(known)
+        self._words = np.array([number for words in numbers for number in (words or [nobody])], np.int64)
+        self._starts = np.concatenate(([0], np.cumsum(np.maximum(self.lengths, 1))[:-1])).astype(np.int64)
+        self._owner = np.repeat(np.arange(self.size), np.maximum(self.lengths, 1))
+        pairs = np.unique(self._owner * (nobody + 1) + self._words)
+        self._held_in = np.bincount(pairs % (nobody + 1), minlength=nobody + 1)  # sentences that hold each word
+        stems = [*known, ""]
+        self._word_vectors, self._rarity = self._vectors.of(stems)
+        weighted = self._word_vectors[self._words] * self._rarity[self._words, None]
+        self.mean_vectors = unit(np.add.reduceat(weighted, self._starts) if self.size else weighted)
+        answers = self._vectors.answers(stems)[self._words]
+        self._answers = unit(np.add.reduceat(answers, self._starts) if self.size else answers)
+
+    def _headings(self) -> np.ndarray:
+        """[n]: the first sentence of the heading above each sentence; -1 before the first heading."""
+        heads = np.where((self.line_roles == Role.HEADING), self._line_starts, -1)
+        above = np.maximum.accumulate(heads) if len(heads) else heads
+        own = above[self.line_of] if self.size else np.zeros(0, np.int64)
+        return np.where(own == np.arange(self.size), -1, own)
+
+    @property
+    def place_in_line(self) -> np.ndarray:
+        """[n]: how many sentences stand before each one on its line."""
+        place: np.ndarray = np.arange(self.size) - self._line_starts[self.line_of]
+        return place
+
+    def first_sentence(self, line: int) -> int:
+        """Of a line, counted from 0."""
+        return int(self._line_starts[line])
+
+    @cached_property
+    def centrality(self) -> np.ndarray:
+        """[n]: how much of the whole document each sentence's words tell, by their mean vectors."""
+        prose = (self.roles == Role.PROSE) | (self.roles == Role.ITEM)
+        middle = self.mean_vectors[prose].mean(0) if prose.any() else np.zeros(self.mean_vectors.shape[1])
+        return self.mean_vectors @ (middle / max(float(np.linalg.norm(middle)), 1e-9))
+
+    def terms(self, question: str) -> list[str]:
+        """The stems of its subject words. A word that neither the document nor English knows is taken for the one of
+        the document's that is spelt most like it."""
+        found = []
+        for word in subject_words(question):
+            stem = self._stems.of(word)
+            if stem not in self.vocabulary and stem not in self._vectors.number and len(word) > 3:
+                alike = difflib.get_close_matches(word, [w for w in self._spellings if abs(len(w) - len(word)) < 3], 1, 0.75)
+                stem = self._stems.of(alike[0]) if alike else stem
+            found.append(stem)
+        return list(dict.fromkeys(found))
+
+    def rarity_of(self, terms: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(sentences that hold each term [terms], how rare the word is in English, in nats [terms])."""
+        held = np.array([self._held_in[self.vocabulary[term]] if term in self.vocabulary else 0 for term in terms])
+        return held, self._vectors.of(list(terms))[1]
+
+    def bm25(self, question: str) -> np.ndarray:
+        """[n] float32: BM25 (Robertson and Zaragoza 2009, section 3.2) of every sentence, the yardstick of this module."""
+        terms = self.terms(question)
+        _, times = self.matches(terms)
+        held, _ = self.rarity_of(terms)
+        return self._inverse(held) @ self._saturated(times)
+
+    def _inverse(self, held: np.ndarray) -> np.ndarray:
+        inverse: np.ndarray = np.log(1 + (self.size - held + 0.5) / (held + 0.5)).astype(np.float32)
+        return inverse
+
+    def _saturated(self, times: np.ndarray) -> np.ndarray:
+        damping = _SATURATION * (1 - _LENGTH + _LENGTH * self.lengths / max(1.0, float(self.lengths.mean())))
+        saturated: np.ndarray = times * (_SATURATION + 1) / (times + damping[None, :])
+        return saturated
+
+    def matches(self, terms: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(alike, times), both [terms, n]: how alike the most similar word of each sentence is to each term, 1 for the
+        term itself; and how often the term stands there."""
+        vectors, _ = self._vectors.of(list(terms))
+        alike = vectors @ self._word_vectors.T
+        numbers = np.array([self.vocabulary.get(term, -1) for term in terms], np.int64)
+        alike[:, -1] = 0.0
+        alike = np.minimum(alike, 0.95)
+        for row, number in enumerate(numbers):
+            if number >= 0:
+                alike[row, number] = 1.0
+        spread = alike[:, self._words]
+        times = np.add.reduceat(self._words[None, :] == numbers[:, None], self._starts, axis=1, dtype=np.float32)
+        return np.maximum.reduceat(spread, self._starts, axis=1), times
+
+    def features(self, question: str, before: str = "") -> np.ndarray:
+        """[n, FEATURES] float32: how each sentence fits the question. before: the question before it, whose words count
+        half, where this one points back to it."""
+        terms = self.terms(question)
+        weights = np.ones(len(terms), np.float32)
+        if before:
+            more = [term for term in self.terms(before) if term not in terms]
+            terms, weights = terms + more, np.concatenate((weights, np.full(len(more), 0.5, np.float32)))
+        held, rarity = self.rarity_of(terms)
+        alike, times = self.matches(terms)
+        inverse = self._inverse(held) * weights
+        overlap = self._overlap(alike, times, inverse, rarity * weights, terms)
+        return np.concatenate((overlap, self.nearness(question, before), self._form(question)), axis=1)
+
+    def nearness(self, question: str, before: str = "") -> np.ndarray:
+        """[n, 8] float32: how near the question's words lie to those that answer it, by the second table of the vectors."""
+        words = [self._stems.of(word) for word in WORD.findall(f"{question} {before}".lower())]
+        near = self._answers @ self._vectors.as_answer(words)
+        line = np.maximum.reduceat(near, self._line_starts)[self.line_of]
+        heading = np.where(self.heading_of >= 0, near[self.heading_of], 0.0)
+        order = np.argsort(np.argsort(-near, kind="stable"), kind="stable")
+        columns = [near, line, _moved(near[None], 1)[0], _moved(near[None], -1)[0], heading, near - near.max(),
+                   (near - near.mean()) / max(float(near.std()), 1e-6), np.log1p(order) / 5]
+        return np.stack(columns, axis=1).astype(np.float32)
+
+    def _overlap(self, alike: np.ndarray, times: np.ndarray, inverse: np.ndarray, rarity: np.ndarray,
+                 terms: Sequence[str]) -> np.ndarray:
+        """What the words of sentence, paragraph, neighbours and heading have to do with the question's."""
+        bm25 = inverse @ self._saturated(times)
+        exact = (alike >= 0.999).astype(np.float32)
+        soft = np.maximum(alike - _SOFT, 0) / (1 - _SOFT)
+        line = np.maximum.reduceat(soft, self._line_starts, axis=1)[:, self.line_of]
+        exact_line = np.maximum.reduceat(exact, self._line_starts, axis=1)[:, self.line_of]
+        previous, following = _moved(soft, 1), _moved(soft, -1)
+        heading = np.where(self.heading_of[None, :] >= 0, soft[:, self.heading_of], 0.0)
+        line_heading = np.where(self.heading_of[None, :] >= 0, line[:, self.heading_of], 0.0)
+        inverse_all, rarity_all = max(float(inverse.sum()), 1e-6), max(float(rarity.sum()), 1e-6)
+        around = np.maximum.reduce((soft, previous, following, heading))
+        asked = self._vectors.of(list(terms))[0] * rarity[:, None]
+        wanted = asked.sum(0) / max(float(np.linalg.norm(asked.sum(0))), 1e-9)
+        near = self.mean_vectors @ wanted
+        line_near = np.maximum.reduceat(near, self._line_starts)[self.line_of]
+        rarest = int(np.argmax(inverse)) if len(inverse) else 0
+        columns = [
+            bm25 / 10, bm25 / inverse_all, inverse @ exact / inverse_all, rarity @ exact / rarity_all,
+            inverse @ soft / inverse_all, rarity @ soft / rarity_all, inverse @ soft / 10,
+            inverse @ line / inverse_all, inverse @ exact_line / inverse_all, rarity @ line / rarity_all,
+            inverse @ previous / inverse_all, inverse @ following / inverse_all,
+            inverse @ heading / inverse_all, inverse @ line_heading / inverse_all, inverse @ around / inverse_all,
+            exact[rarest], soft[rarest], soft.min(0), (soft > 0.35).mean(0), (exact > 0).sum(0) / 5.0,
+            near, line_near, _moved(near[None], 1)[0], _moved(near[None], -1)[0],
+            np.where(self.heading_of >= 0, near[self.heading_of], 0.0),
+            near - near.mean(),
+        ]  # fmt: skip
+        scores = np.stack(columns, axis=1).astype(np.float32)
+        # How far behind the best of the document: what counts is the order, not the level.
+        best = scores[:, [0, 4, 5, 7, 14, 20]]
+        return np.concatenate((scores, best - best.max(0, keepdims=True)), axis=1)
+
+    def _form(self, question: str) -> np.ndarray:
+        """What a sentence looks like, and what kind of answer is wanted."""
+        kind = np.zeros((self.size, len(Asks)), np.float32)
+        kind[:, asks(question)] = 1.0
+        roles = np.eye(len(Role), dtype=np.float32)[self.roles]
+        place = np.arange(self.size) / max(1, self.size - 1)
+        shape = np.stack((np.log1p(self.lengths), (self.lengths < 5), (self.lengths > 60), place, place < 0.05,
+                          self.place_in_line == 0, self.centrality), axis=1).astype(np.float32)
+        words = np.full((self.size, 1), min(len(question.split()), 20) / 10, np.float32)
+        return np.concatenate((shape, words, roles, kind, self.signs), axis=1)
+
+
+def _moved(rows: np.ndarray, by: int) -> np.ndarray:
+    """Columns moved by one place, zeros where none comes from."""
+    moved = np.zeros_like(rows)
+    if by > 0:
+        moved[:, by:] = rows[:, :-by]
+    else:
+        moved[:, :by] = rows[:, -by:]
+    return moved
