@@ -43,7 +43,7 @@ class Document:
     """What was read from a file. warnings: sentences fit to show (pages without text, odd encodings...)."""
 
     title: str
-    kind: str  # "pdf", "txt", "markdown", "html", "docx", "epub"
+    kind: str  # "pdf", "txt", "markdown", "rst", "html", "docx", "epub"
     pages: tuple[Page, ...]
     reader: str  # which reader made it: page maps of two readers never mix
     warnings: tuple[str, ...] = ()

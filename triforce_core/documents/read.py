@@ -26,7 +26,7 @@ from .readers.source import FORMATS
 
 Progress = Callable[[int, int], None]
 _PDF_READERS = ("pypdfium2", "pypdf")
-_KINDS = frozenset({"pdf", "txt", "markdown", "html", "docx", "epub"})
+_KINDS = frozenset({"pdf", "txt", "markdown", "rst", "html", "docx", "epub"})
 _MOST_CRASHES = 3  # pages that may kill a reader before it is given up
 _TICK = 0.05
 _PLACES = threading.BoundedSemaphore(READERS)  # whoever asks in this process: their memory adds up

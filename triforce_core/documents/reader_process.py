@@ -83,10 +83,18 @@ def _reader(kind: str, reader: str) -> Callable[[Source], Raw]:
         from .readers import pdf
 
         return pdf.read_with_pypdf if reader == "pypdf" else pdf.read_with_pdfium
-    if kind in ("txt", "markdown"):
-        from .readers import plain_text
+    if kind == "txt":
+        from .readers.plain_text import read_text
 
-        return plain_text.read_markdown if kind == "markdown" else plain_text.read_text
+        return read_text
+    if kind == "markdown":
+        from .readers.markdown import read_markdown
+
+        return read_markdown
+    if kind == "rst":
+        from .readers.rst import read_rst
+
+        return read_rst
     if kind == "html":
         from .readers.html import read_html
 

@@ -37,7 +37,7 @@ from .database import Database
 from .folders import plainly, write_private
 
 Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
-EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".html", ".htm", ".docx", ".epub")
+EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".docx", ".epub")
 MAX_UPLOAD_BYTES = 500 << 20
 MOST_PARTS = 20  # documents that are read together
 STATES = ("new", "extracting", "locked", "failed", "ready")
