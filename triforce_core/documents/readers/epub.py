@@ -5,17 +5,20 @@ from __future__ import annotations
 import posixpath
 from urllib.parse import unquote, urlsplit
 
-from ...errors import DamagedDocumentError, EncryptedDocumentError
+from ...errors import DamagedDocumentError, EncryptedDocumentError, UnknownFormatError
 from ..sections import first_places, placed, split_sections
 from .archive import GuardedZip, damaged, parse_xml, resolve
 from .epub_contents import contents
-from .html import decode_html, html_text, tidy
+from .html import SCRIPT_LOST, decode_html, html_text
+from .html_notes import Links
+from .html_tree import breaks_off_in_script
 from .source import Heading, Raw, RawPage, Source
+from .unread import Unread
 
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
 _NCX = "application/x-dtbncx+xml"
-_MARKUP = ("application/xhtml+xml", "text/html", "application/xml", "text/x-oeb1-document")
+_HEAD = 4096
 
 
 def read_epub(source: Source) -> Raw:
@@ -23,33 +26,66 @@ def read_epub(source: Source) -> Raw:
     _refuse_drm(archive, source)
     package = _package_name(archive, source)
     title, language, chapters, listing = _spine(archive, package, source)
-    pages: list[RawPage] = []
-    headings: list[Heading] = []
+    book = Raw("epub", "epub-2", title, [], language=language)
     files: dict[str, tuple[int, list[str]]] = {}  # part of the archive -> pages before it, its sections
-    missing: list[str] = []
+    links = Links()
+    lost: list[str] = []
     size = chapter = 0
     for number, name in enumerate(chapters):
         source.at_page(number, len(chapters))
-        if name not in archive.names:
-            missing.append(name)
+        markup = _markup(archive, name, source, book.unread)
+        if markup is None:
+            lost.append(name)
+        if not markup:
             continue
-        markup, _ = decode_html(archive.read(name), source.name)
-        extractor = html_text(markup)
-        sections = split_sections(tidy(extractor.text()))
+        if breaks_off_in_script(markup):
+            book.warnings.append(f"{posixpath.basename(name)[:80]} {SCRIPT_LOST}")
+        page = html_text(markup, links, name)
+        book.unread.add(page.unread)
+        sections = split_sections(page.text())
         if sections:
-            files.setdefault(name, (len(pages), sections))
-            headings += placed(extractor.headings, sections, len(pages))
+            files.setdefault(name, (len(book.pages), sections))
+            book.headings += placed(page.headings, sections, len(book.pages))
         size += sum(map(len, sections))
         source.check_characters(size)
         chapter += bool(sections)
         for part, text in enumerate(sections):
-            pages.append(RawPage(f"{chapter}.{part + 1}" if len(sections) > 1 else str(chapter), text))
-    if missing and not pages:
+            book.pages.append(RawPage(f"{chapter}.{part + 1}" if len(sections) > 1 else str(chapter), text))
+    if lost and not book.pages:
         raise damaged(source, "its chapters are missing")
-    warnings = [f"{len(missing)} chapters named in {source.name} are missing from it."] if missing else []
-    listed = _listed(archive, listing, files, source) if listing in archive.names else []
-    return Raw("epub", "epub", title, pages, warnings=warnings, headings=listed or headings,
-               language=language)
+    if lost:
+        names = ", ".join(posixpath.basename(name)[:60] for name in lost[:5]) + (", ..." if len(lost) > 5 else "")
+        parts = "part of the book is" if len(lost) == 1 else "parts of the book are"
+        book.warnings.append(f"{len(lost)} {parts} missing or damaged and could not be read: {names}.")
+    book.headings = (_listed(archive, listing, files, source) if listing in archive.names else []) or book.headings
+    return book
+
+
+def _markup(archive: GuardedZip, name: str, source: Source, unread: Unread) -> str | None:
+    """Of a part of the book, whatever the book calls its kind; "" for one that is no text, None for one that is lost."""
+    if name not in archive.names:
+        return None
+    try:
+        data = archive.read(name)
+    except DamagedDocumentError:
+        return None
+    head = data[:_HEAD].lower()
+    if not is_markup(head):
+        unread.empty_pages += 1
+        return ""
+    if b"<svg" in head and b"<html" not in head and b"<body" not in head:
+        unread.empty_pages += 1
+        return ""
+    try:
+        return decode_html(data, source.name)[0]
+    except UnknownFormatError:
+        return None
+
+
+def is_markup(head: bytes) -> bool:
+    """Whether a part that begins with these bytes is a page, not a picture or a style sheet."""
+    text = head.decode("utf-16", "ignore") if head[:2] in (b"\xff\xfe", b"\xfe\xff") else head.decode("latin-1")
+    return text.lstrip("ï»¿\ufeff \t\r\n").startswith("<") or "<p" in text or "<body" in text
 
 
 def _listed(
@@ -144,7 +180,7 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
     for key in order:
         reference, media = items.get(key, ("", ""))
         name = _part(folder, reference)
-        if name and media in _MARKUP:
+        if name:
             chapters.append(name)
     source.check_pages(len(chapters))
     if not chapters:
