@@ -110,6 +110,7 @@ class _Cell:
     merge: str = ""  # "restart", "continue": with the cells below or above
 
 
+# large: how far the reading is, in a file that is read as a stream
 class _Body:
     """Collects text; a handler for each element that means something, named after it."""
 
@@ -377,7 +378,8 @@ class _Body:
     def _start_pPrChange(self, _: _Attributes) -> None:  # how it looked before
         self._skip = 1
 
-    _start_rPrChange = _start_sectPrChange = _start_tblPrChange = _start_tcPrChange = _start_trPrChange = _start_pPrChange
+    _start_rPrChange = _start_sectPrChange = _start_pPrChange
+    _start_tblPrChange = _start_tcPrChange = _start_trPrChange = _start_pPrChange
 
     def _start_blip(self, _: _Attributes) -> None:
         self._unread.pictures += 1
@@ -553,7 +555,9 @@ def _notes(archive: GuardedZip, source: Source, body: _Body, links: dict[str, _L
             raw.warnings.append(f"The {kind}s of {source.name} are damaged: some or all of them are missing.")
 
 
-def _around(archive: GuardedZip, source: Source, body: _Body, links: dict[str, _Link], kind: str, raw: Raw) -> list[str]:
+def _around(
+    archive: GuardedZip, source: Source, body: _Body, links: dict[str, _Link], kind: str, raw: Raw
+) -> list[str]:
     """The texts of all page headers or footers, each once; page numbers are none."""
     found: dict[str, str] = {}
     for part in _parts(archive, links, kind):

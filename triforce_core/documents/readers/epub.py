@@ -62,30 +62,20 @@ def read_epub(source: Source) -> Raw:
 
 
 def _markup(archive: GuardedZip, name: str, source: Source, unread: Unread) -> str | None:
-    """Of a part of the book, whatever the book calls its kind; "" for one that is no text, None for one that is lost."""
+    """Of a part of the book, whatever the book calls its kind; "" for a picture, None for a part that is lost."""
     if name not in archive.names:
         return None
     try:
-        data = archive.read(name)
+        markup, _ = decode_html(archive.read(name), source.name)
     except DamagedDocumentError:
         return None
-    head = data[:_HEAD].lower()
-    if not is_markup(head):
-        unread.empty_pages += 1
+    except UnknownFormatError:  # it is not text
+        markup = "<svg"
+    head = markup[:_HEAD].lower()
+    if "<svg" in head and "<html" not in head and "<body" not in head:
+        unread.picture_pages += 1
         return ""
-    if b"<svg" in head and b"<html" not in head and b"<body" not in head:
-        unread.empty_pages += 1
-        return ""
-    try:
-        return decode_html(data, source.name)[0]
-    except UnknownFormatError:
-        return None
-
-
-def is_markup(head: bytes) -> bool:
-    """Whether a part that begins with these bytes is a page, not a picture or a style sheet."""
-    text = head.decode("utf-16", "ignore") if head[:2] in (b"\xff\xfe", b"\xfe\xff") else head.decode("latin-1")
-    return text.lstrip("ï»¿\ufeff \t\r\n").startswith("<") or "<p" in text or "<body" in text
+    return markup
 
 
 def _listed(
@@ -152,7 +142,8 @@ def _package_name(archive: GuardedZip, source: Source) -> str:
 def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str, list[str], str]:
     """The book's title, its language, the names of its chapters in reading order, and of its table of contents ("":
     none)."""
-    items: dict[str, tuple[str, str]] = {}
+    items: dict[str, str] = {}
+    navigations: set[str] = set()
     order: list[str] = []
     said: dict[str, list[str]] = {"title": [], "language": []}  # of each the first
     listings: list[str] = []
@@ -164,8 +155,10 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
         navigation = "nav" in attributes.get("properties", "").split()
         if local == "item" and (navigation or attributes.get("media-type") == _NCX):
             listings.insert(0 if navigation else len(listings), attributes.get("href", ""))
-        if local == "item" and "navigation" not in attributes and not navigation:
-            items[attributes.get("id", "")] = (attributes.get("href", ""), attributes.get("media-type", ""))
+        if local == "item" and navigation:
+            navigations.add(attributes.get("id", ""))
+        elif local == "item":
+            items[attributes.get("id", "")] = attributes.get("href", "")
         elif local == "itemref":
             order.append(attributes.get("idref", ""))
         inside = local if name == f"{_DUBLIN_CORE} {local}" and local in said and not said[local] else ""
@@ -176,12 +169,8 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
 
     parse_xml(archive.read(package), source, start, end, lambda data: said[inside].append(data) if inside else None)
     folder = posixpath.dirname(package)
-    chapters = []
-    for key in order:
-        reference, media = items.get(key, ("", ""))
-        name = _part(folder, reference)
-        if name:
-            chapters.append(name)
+    # What leads nowhere stays in the list, so that it is missed.
+    chapters = [_part(folder, items.get(key, "")) or key for key in order if key not in navigations]
     source.check_pages(len(chapters))
     if not chapters:
         raise damaged(source, "it names no chapters")

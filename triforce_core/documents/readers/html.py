@@ -12,14 +12,17 @@ from justhtml.dom import Node
 from ..sections import placed, split_sections
 from .flow import LINE, PARAGRAPH, Flow
 from .html_notes import Links, classes, find_notes, kinds
-from .tables import Table
 from .html_tree import attribute, below, breaks_off_in_script, parse, text_of, words_in
 from .plain_text import decode_text, numbered
 from .source import Raw, Source
 from .superscripts import raised_text
+from .tables import Table
 from .unread import Unread
 
-_SILENT = frozenset("script style template datalist rp colgroup head frameset noframes annotation annotation-xml".split())
+_SILENT = frozenset(
+    "script style template datalist rp colgroup head frameset noframes annotation annotation-xml".split()
+)
+_DRAWN = frozenset("text image title desc metadata style script".split())  # what is no text of a drawing
 _CONTROLS = frozenset("nav button select noscript textarea".split())
 _OBJECTS = frozenset("img video audio canvas object embed iframe".split())
 _BLOCKS = frozenset(
@@ -35,11 +38,13 @@ _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]{2,30})", 
 SCRIPT_LOST = "breaks off inside a script or style sheet: what stands behind it was not read."
 _ANCHORS = frozenset({"¶", "#", "§", "🔗", "\uf0c1", "link"})
 _ANY_MARK = re.compile(r"[\[(]([\w*†‡§¶]{1,5})[\])][.:]?\s*|(\d{1,3}(?=[.:)]?\s|[^\W\d_])|[*†‡§¶]{1,3})[.:)]?\s*")
+_LEFT_OF_MARK = re.compile(r"\A(?:[\s^↑.:]|\[\s*\]|\(\s*\))+")  # of a note, where its link back stood
 _SMALL = 40  # nodes
 _FORMULAS = {"msup": "^", "msub": "_", "mfrac": "/"}
 _INVISIBLE_OPERATORS = dict.fromkeys(range(0x2061, 0x2065))
 
 
+# large: what came out, and where in the page the walk is
 class HtmlText:
     """What was read from a page: blank lines between paragraphs, a line for each item or row of a table, notes as
     paragraphs "[mark] text"."""
@@ -55,7 +60,7 @@ class HtmlText:
         self._deferred: list[str] = []  # notes that stand inside a paragraph
         self._open_notes: list[str] = []  # the marks of those that are being read
         self._in_heading = 0
-        self._list_begins = self._after_term = False
+        self._list_begins = self._after_term = self._drawing_counted = False
         self._walk(root)
 
     def text(self) -> str:
@@ -100,15 +105,18 @@ class HtmlText:
         if name in _OBJECTS:
             self.unread.pictures += not {attribute(node, "width"), attribute(node, "height")} & {"0", "1"}
             return True
-        if name == "svg":
-            self.unread.pictures += any(inner.name in ("text", "image") for inner in below(node))
-        elif name in _CONTROLS and not (name == "button" and self._in_heading):
+        if node.namespace == "svg" and name in _DRAWN:
+            self.unread.pictures += name in ("text", "image") and not self._drawing_counted
+            self._drawing_counted = self._drawing_counted or name in ("text", "image")
+            return True
+        if name in _CONTROLS and not (name == "button" and self._in_heading):
             self.unread.controls += words_in(node)
             return True
-        return bool(node.attrs) and (self._hidden(node) or self._is_mark(node))
+        return (bool(node.attrs) or name == "dialog") and (self._hidden(node) or self._is_mark(node))
 
     def _hidden(self, node: Node) -> bool:
-        hidden = "hidden" in node.attrs or (node.name == "dialog" and "open" not in node.attrs)
+        names = node.attrs or {}
+        hidden = "hidden" in names or (node.name == "dialog" and "open" not in names)
         if not hidden and _HIDING.search(attribute(node, "style")):
             hidden = True
         if not hidden and attribute(node, "aria-hidden").lower() == "true":
@@ -134,7 +142,8 @@ class HtmlText:
 
     # -- what is read
 
-    def _enter(self, node: Node) -> None:  # noqa: C901  # a branch for each element
+    # large: a branch for each element
+    def _enter(self, node: Node) -> None:  # noqa: C901
         name = node.name
         level = _level(node)
         if name == "html" and not self.language:
@@ -174,13 +183,16 @@ class HtmlText:
             self._flow.keep_close()
         elif name == "br":
             self._flow.line_break()
+        elif name == "svg":
+            self._drawing_counted = False
         elif name in _BLOCKS:
             self._in_heading += name == "summary"
             self._flow.separate(PARAGRAPH)
         elif name in ("q", "rt"):
             self._flow.words("“" if name == "q" else " (")
 
-    def _leave(self, node: Node) -> None:  # noqa: C901  # a branch for each element
+    # large: a branch for each element
+    def _leave(self, node: Node) -> None:
         name = node.name
         level = _level(node)
         if id(node) in self._notes.bodies and name == "dt":
@@ -260,7 +272,7 @@ class HtmlText:
         return raised
 
     def _end_note(self, node: Node, mark: str) -> None:
-        words = self._flows.pop().line().lstrip("^↑ ")
+        words = _LEFT_OF_MARK.sub("", self._flows.pop().line())
         if mark:
             behind = r"\s+" if mark[-1].isalpha() else r"(?:\s+|(?=\D))"
             own = re.match(rf"[\[(]?\s*{re.escape(mark)}\s*(?:[\])]?\s*[.:,)]\s+|[\])]\s*|{behind})", words)
@@ -295,9 +307,6 @@ class HtmlText:
 def _children(node: Node) -> Sequence[Node | str]:
     """What is read of an element's content, in order."""
     children = node.children or ()
-    if node.namespace == "svg" and node.name == "svg":
-        return [inner for inner in children if inner.name == "#text"] + [
-            inner for inner in below(node) if inner.name == "foreignObject"]
     if node.namespace != "math" or node.name not in _FORMULAS:
         return children
     parts = [child for child in children if child.name != "#text"]

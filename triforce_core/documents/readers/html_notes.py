@@ -27,6 +27,7 @@ _NOTE_TYPES = frozenset("doc-footnote doc-endnote footnote endnote rearnote".spl
 _LIST_TYPES = frozenset("doc-endnotes endnotes footnotes rearnotes".split())
 _REFERENCE_TYPES = frozenset({"doc-noteref", "noteref"})
 _BODIES = frozenset("p li div aside dd dt section blockquote".split())
+_WRAPPERS = frozenset("sup span b i em small".split())
 _HEADINGS = frozenset("h1 h2 h3 h4 h5 h6".split())
 _LONGEST = 2_000  # nodes in a note; what is larger is a part of the document
 _MARK_NODES = 12
@@ -63,7 +64,8 @@ class Notes:
 
 def find_notes(root: Node, links: Links, file: str = "") -> Notes:
     """file: what the book calls this page. ``links`` grows."""
-    notes, places = Notes(), {}
+    notes = Notes()
+    places: dict[str, Node] = {}
     waiting: list[tuple[Node, list[int] | None]] = [(root, None)]  # with the number of notes in the list around it
     while waiting:
         node, listed = waiting.pop()
@@ -126,7 +128,7 @@ def _link(node: Node, notes: Notes, links: Links, file: str) -> None:
     notes.references.add(id(node))
     around = [node, *islice(below(node), 1, _MARK_NODES)]
     above = node.parent
-    while above is not None and above.name in ("sup", "span", "b", "i", "em", "small") and len(around) < 2 * _MARK_NODES:
+    while above is not None and above.name in _WRAPPERS and len(around) < 2 * _MARK_NODES:
         around.append(above)
         above = above.parent
     links.origins |= {f"{file}#{key}" for near in around for name in ("id", "name") if (key := attribute(near, name))}

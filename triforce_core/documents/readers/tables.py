@@ -27,7 +27,8 @@ class Table:
         cells = [cell for cell, _, _ in row]
         if not any(cell.pieces for cell in cells):
             return
-        if any(cell.apart or len(cell.text()) > _LONGEST_CELL for cell in cells):
+        apart = any(cell.apart or len(cell.text()) > _LONGEST_CELL for cell in cells)
+        if apart or (len(cells) == 1 and "\n\n" in cells[0].text()):
             flow.apart = True
             for cell in cells:
                 if cell.pieces and not _line_numbers(cell):

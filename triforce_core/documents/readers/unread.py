@@ -14,8 +14,7 @@ class Unread:
     deletions: int = 0  # tracked ones
     hidden: int = 0  # words that the file says are not to be shown
     controls: int = 0  # words of menus, buttons and forms
-    headers: int = 0  # texts of page headers and footers that stand nowhere else
-    empty_pages: int = 0  # pages that are only a picture
+    picture_pages: int = 0  # pages that are only a picture
 
     def add(self, other: Unread) -> None:
         for part in fields(self):
@@ -24,12 +23,11 @@ class Unread:
     def sentences(self) -> list[str]:
         said = (
             (self.pictures, "picture or other object was", "pictures and other objects were", "not read."),
-            (self.empty_pages, "page that is only a picture was", "pages that are only a picture were", "not read."),
+            (self.picture_pages, "page that is only a picture was", "pages that are only a picture were", "not read."),
             (self.comments, "comment was", "comments were", "left out."),
             (self.deletions, "deletion that was tracked was", "deletions that were tracked were", "left out."),
             (self.hidden, "word that the file hides was", "words that the file hides were", "left out."),
             (self.controls, "word of menus, buttons or forms was", "words of menus, buttons and forms were",
              "left out."),
-            (self.headers, "page header or footer was", "page headers and footers were", "left out."),
         )
         return [f"{count:,} {one if count == 1 else many} {what}" for count, one, many, what in said if count]
