@@ -67,6 +67,10 @@ def test_a_script_without_end_is_a_loss_that_is_told(tmp_path: Path) -> None:
     "<p>As told.<sup class=footnote>[<a id=_footnoteref_1 class=footnote href='#_footnotedef_1'>1</a>]</sup> More.</p>"
     "<div id=footnotes><hr><div class=footnote id=_footnotedef_1><a href='#_footnoteref_1'>1</a>. See it.</div></div>",
     "<p>As told.<sup><a href='#n'>1</a></sup> More.</p><p id=n>1. See it.</p>",
+    "<p>As told.<a id=r1 href='#f1' class=fnanchor>[1]</a> More.</p><div class=footnotes><div class=footnote><p>"
+    "<a id=f1 href='#r1' class=label>[1]</a> See</p><p>it.</p></div></div>",
+    "<p>As told.<a epub:type=noteref href='#n'>1</a> More.</p><section epub:type=footnotes><aside epub:type=footnote "
+    "id=n><p>See it.</p></aside></section>",
 ])
 def test_notes_are_paragraphs_of_their_own(tmp_path: Path, markup: str) -> None:
     assert text(tmp_path, markup) == "As told. More.\n\n[1] See it."
@@ -83,6 +87,7 @@ def test_links_that_are_no_notes_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("raised", "tail", "added"), [
     ("30", "is 2", "^30"), ("-3", "10", "^-3"), ("n+1", "x", "^(n+1)"), ("2", "12 km", "^2"), ("2", "(a+b)", "^2"),
+    ("2", "E=mc", "^2"),
     ("st", "the 1", None), ("th", "19", None), ("4", "the whale", ""), ("4", "ends.", ""), ("*", "whale", ""),
     ("TM", "Word", None), ("er", "le 1", None), ("2", "", None), ("1, 2", "told.", ""),
 ])

@@ -77,8 +77,8 @@ def find_notes(root: Node, links: Links, file: str = "") -> Notes:
                     places.setdefault(key, node)
             if node.name == "a":
                 _link(node, notes, links, file)
-            elif listed is None and id(node) not in notes.bodies:
-                listed = _marked(node, notes)
+            elif listed != []:
+                listed = _marked(node, notes, listed)
         if node.name == "li" and listed:
             listed[0] += 1
             notes.bodies.setdefault(id(node), str(listed[0]))
@@ -86,13 +86,18 @@ def find_notes(root: Node, links: Links, file: str = "") -> Notes:
         waiting.extend((child, listed) for child in reversed(node.children or ()))
     for place, mark in links.marks.get(file, {}).items():
         body = _body(places[place]) if place in places else None
+        above = body.parent if body is not None else None
+        for _ in range(4):  # a note may be marked as one further out
+            if above is not None and id(above) in notes.bodies:
+                body = above
+            above = above.parent if above is not None else None
         if body is not None:
             notes.bodies[id(body)] = mark
     return notes
 
 
-def _marked(node: Node, notes: Notes) -> list[int] | None:
-    """Whether the page says that this is a note, or a list of notes: then their count begins here."""
+def _marked(node: Node, notes: Notes, listed: list[int] | None) -> list[int] | None:
+    """Whether the page says that this is a note (an empty list), or a list of notes: then their count begins here."""
     said, named = kinds(node), classes(node)
     note = bool(said & _NOTE_TYPES) or (node.name in _BODIES and bool(named & _NOTE_CLASSES))
     if node.name == "span" and named & _INLINE_CLASSES:
@@ -101,6 +106,8 @@ def _marked(node: Node, notes: Notes) -> list[int] | None:
     if note and not (node.name in ("div", "section") and _has_items(node)):
         notes.bodies[id(node)] = ""
         return []
+    if listed is not None:
+        return listed
     if note or said & _LIST_TYPES or (named & _LIST_CLASSES and node.name not in ("a", "sup", "span")):
         return [0]
     return None

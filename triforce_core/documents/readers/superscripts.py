@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # A number, a bracket, a letter or a unit has a power; a word or the end of a sentence has a note.
-_BASE = re.compile(r"(?:\d|[)\]}]|(?<![^\W\d_])(?:[^\W\d_]|km|cm|mm|nm|ft|sec|kg|yd))\Z")
+_BASE = re.compile(r"(?:\d|[)\]}]|[=+*/×·<>(][^\W\d_]{1,3}|(?<![^\W\d_])(?:[^\W\d_]|km|cm|mm|nm|ft|sec|kg|yd))\Z")
 _ORDINAL = re.compile(r"st|nd|rd|th|d|er|re|e|o|a|me|mes|ère|ème|lle|c|º|ª|tm|sm|\(?r\)?|™|®", re.IGNORECASE)
 _POWER = re.compile(r"[-−–+]?[\w./*·+−-]{1,12}")
 _MARK = re.compile(r"[\[(]?\s*(?:\d{1,4}(?:\s*[,–-]\s*\d{1,4})*|[*†‡§¶]{1,3})\s*[\])]?")
