@@ -71,7 +71,7 @@ def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None
     pages, warnings = finish(raw, name)
     chapters = [dataclasses.astuple(chapter) for chapter in chapters_of(raw.headings, [text for _, text in pages])]
     write_frame(out, {"kind": raw.kind, "reader": raw.reader, "title": raw.title[:2000], "warnings": warnings,
-                      "chapters": chapters, "language": raw.language.strip()[:40]})
+                      "notes": raw.unread.sentences(), "chapters": chapters, "language": raw.language.strip()[:40]})
     for label, text in pages:
         write_frame(out, {"label": label, "text": text})
     write_frame(out, {"done": len(pages)})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...errors import DocumentTooLargeError
 from ..limits import ReadLimits
+from .unread import Unread
 
 FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB"
 
@@ -73,3 +74,4 @@ class Raw:
     warnings: list[str] = field(default_factory=list)
     headings: list[Heading] = field(default_factory=list)
     language: str = ""  # as the file names it
+    unread: Unread = field(default_factory=Unread)
