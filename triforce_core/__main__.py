@@ -136,8 +136,8 @@ def _ask(given: Namespace) -> int:
 
     read = [read_document(file, given.password, progress=say.pages) for file in given.files]
     document = together(read) if len(read) > 1 else read[0]
-    for warning in document.warnings:
-        say.line(warning)
+    for sentence in (*document.warnings, *document.notes):
+        say.line(sentence)
     ranges: Ranges = ((1, len(document.pages)),)
     if given.pages is not None:
         ranges = page_ranges(given.pages, len(document.pages))

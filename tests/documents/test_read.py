@@ -121,7 +121,7 @@ def test_markdown(tmp_path: Path) -> None:
     text = document.pages[0].text
     assert document.title == "On Whales" and document.kind == "markdown"
     assert "A whale is a mammal of the sea. snake_case_name" in text and "- one\n- two code" in text
-    assert "x = 1 # not a heading" in text and "http" not in text and "1 | 2" in text and "---" not in text
+    assert "x = 1  # not a heading" in text and "http" not in text and "1 | 2" in text and "---" not in text
 
 
 def test_html(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from triforce_core.documents import Document, Page
@@ -25,6 +27,8 @@ def test_all_pages_in_order_with_the_documents_as_chapters() -> None:
     assert whole.chapters == (Chapter("Moby Dick", 1, 1, 3), Chapter("Loomings", 2, 1, 2),
                               Chapter("Middlemarch", 1, 4, 5))
     assert whole.warnings == ("Moby Dick: about Moby Dick", "Middlemarch: about Middlemarch")
+    noted = together([replace(first, notes=("3 pictures were not read.",)), book("Middlemarch")])
+    assert noted.notes == ("Moby Dick: 3 pictures were not read.",)
     assert whole.id != together([book("Middlemarch", 2, "i{}"), first]).id
 
 

@@ -63,6 +63,20 @@ def test_pages_cover_the_prompt_exactly(builders: dict[str, PromptBuilder], kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_lines_that_are_set_in_can_be_quoted(builders: dict[str, PromptBuilder], kind: str) -> None:
+    """A sentence begins behind the indentation of its line, and is found again on the page."""
+    page = "    first:\n      Every whale is one.\n\nNobody spoke.\n\n   It ends here."
+    builder = builders[kind]
+    prompt = builder.document(Document("x", "txt", (Page("1", page),), "txt"))
+    starts = np.flatnonzero(prompt.marks & Mark.SENTENCE_START)
+    ends = np.flatnonzero(prompt.marks & Mark.SENTENCE_END)
+    assert len(starts) == len(ends) == 4
+    found = [builder.places(prompt, start, end + 1) for start, end in zip(starts, ends, strict=True)]
+    assert [page[first:last] for ((_, first, last),) in found] == [
+        "first:", "Every whale is one.", "Nobody spoke.", "It ends here."]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_selected_pages_have_the_same_tokens(builders: dict[str, PromptBuilder], kind: str) -> None:
     """A page's tokens do not depend on its neighbours, so that counts per page add up for any range."""
     builder = builders[kind]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-CLEANUP_VERSION = 1
+CLEANUP_VERSION = 2
 
 _LIGATURES = dict(zip("ﬀﬁﬂﬃﬄﬅﬆ", ["ff", "fi", "fl", "ffi", "ffl", "st", "st"], strict=True))
 _SPACES = dict.fromkeys(
@@ -22,11 +22,12 @@ _HYPHENATED = re.compile("\u0002 ?\n?")
 _GARBLED = re.compile("[\ufffd\ue000-\uf8ff\u0000-\u0008\u000e-\u001f]")
 
 
-def clean(text: str) -> tuple[str, int]:
+def clean(text: str, laid_out: bool = False) -> tuple[str, int]:
     """Clean text and the number of hidden characters taken out (zero width, writing direction, tags).
 
     NFC, ligatures spelt out, white space made single spaces and newlines, control characters dropped, U+0002 (PDFium's
-    mark of a hyphenated line end) dropped so that the word is whole again."""
+    mark of a hyphenated line end) dropped so that the word is whole again. laid_out: the blanks inside lines and
+    at their beginning stay."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x02" in text:
         text = _HYPHENATED.sub("", text)
@@ -36,7 +37,7 @@ def clean(text: str) -> tuple[str, int]:
         text = unicodedata.normalize("NFC", text)
     else:
         hidden = 0
-    lines = (_RUNS.sub(" ", line).strip() for line in text.split("\n"))
+    lines = (line.rstrip() if laid_out else _RUNS.sub(" ", line).strip() for line in text.split("\n"))
     return _EMPTY_LINES.sub("\n\n", "\n".join(lines)).strip("\n"), hidden
 
 

@@ -40,15 +40,18 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What was read from a file. warnings: sentences fit to show (pages without text, odd encodings...)."""
+    """What was read from a file. warnings and notes are sentences fit to show: warnings say what may be lost or wrong
+    (pages without text, damaged parts, odd encodings...), notes what was left out as it should be, counted (pictures,
+    comments, hidden text...)."""
 
     title: str
-    kind: str  # "pdf", "txt", "markdown", "html", "docx", "epub"
+    kind: str  # "pdf", "txt", "markdown", "rst", "html", "docx", "epub"
     pages: tuple[Page, ...]
     reader: str  # which reader made it: page maps of two readers never mix
     warnings: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
     language: str = ""  # what the file says that it is written in (BCP 47), such as "de" or "pt-BR"; "": it does not
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", whole_text(self.title))
@@ -78,4 +81,5 @@ class Document:
             if not 1 <= first <= last <= len(self.pages):
                 raise PageRangeError(f"Pages {first}-{last} were asked for", allowed=f"1-{len(self.pages)}")
             pages += self.pages[first - 1 : last]
-        return Document(self.title, self.kind, tuple(pages), self.reader, self.warnings, language=self.language)
+        return Document(self.title, self.kind, tuple(pages), self.reader, self.warnings, language=self.language,
+                        notes=self.notes)

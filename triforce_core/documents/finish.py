@@ -17,7 +17,7 @@ _OCR = "Run `ocrmypdf in.pdf out.pdf`, then open out.pdf."
 
 def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     """(label, text) of every page, and warnings. Raises ScannedDocumentError and EmptyDocumentError."""
-    cleaned = [clean(page.text) for page in raw.pages]
+    cleaned = [clean(page.text, raw.laid_out) for page in raw.pages]
     texts = [text for text, _ in cleaned]
     hidden = sum(count for _, count in cleaned)
     scans = _scans(raw.pages) if raw.lines else []

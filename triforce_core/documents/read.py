@@ -26,7 +26,7 @@ from .readers.source import FORMATS
 
 Progress = Callable[[int, int], None]
 _PDF_READERS = ("pypdfium2", "pypdf")
-_KINDS = frozenset({"pdf", "txt", "markdown", "html", "docx", "epub"})
+_KINDS = frozenset({"pdf", "txt", "markdown", "rst", "html", "docx", "epub"})
 _MOST_CRASHES = 3  # pages that may kill a reader before it is given up
 _TICK = 0.05
 _PLACES = threading.BoundedSemaphore(READERS)  # whoever asks in this process: their memory adds up
@@ -57,7 +57,7 @@ def read_document(
 
     At most ``READERS`` files are read at once; others wait their turn, and their time does not run before it comes.
     progress is called with (pages read, pages in all) from this thread. Nothing is cut: what cannot be read is either
-    named in the document's warnings or ends in an error."""
+    named in the document's warnings, counted in its notes, or ends in an error."""
     path = Path(path)
     limits = limits or ReadLimits()
     size = check_file(path)
@@ -184,7 +184,8 @@ class _Attempt:
                 chapters = tuple(Chapter(str(name), *map(int, place)) for name, *place in heading["chapters"])
                 language = str(heading["language"])
                 return Document(title, self.kind, tuple(pages), str(heading["reader"]), warnings, chapters,
-                                language if _LANGUAGE.fullmatch(language) else "")
+                                language if _LANGUAGE.fullmatch(language) else "",
+                                tuple(str(note) for note in heading["notes"]))
             elif "error" in message:
                 raise _rebuilt(message)
 

@@ -71,7 +71,7 @@ def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None
     pages, warnings = finish(raw, name)
     chapters = [dataclasses.astuple(chapter) for chapter in chapters_of(raw.headings, [text for _, text in pages])]
     write_frame(out, {"kind": raw.kind, "reader": raw.reader, "title": raw.title[:2000], "warnings": warnings,
-                      "chapters": chapters, "language": raw.language.strip()[:40]})
+                      "notes": raw.unread.sentences(), "chapters": chapters, "language": raw.language.strip()[:40]})
     for label, text in pages:
         write_frame(out, {"label": label, "text": text})
     write_frame(out, {"done": len(pages)})
@@ -83,10 +83,18 @@ def _reader(kind: str, reader: str) -> Callable[[Source], Raw]:
         from .readers import pdf
 
         return pdf.read_with_pypdf if reader == "pypdf" else pdf.read_with_pdfium
-    if kind in ("txt", "markdown"):
-        from .readers import plain_text
+    if kind == "txt":
+        from .readers.plain_text import read_text
 
-        return plain_text.read_markdown if kind == "markdown" else plain_text.read_text
+        return read_text
+    if kind == "markdown":
+        from .readers.markdown import read_markdown
+
+        return read_markdown
+    if kind == "rst":
+        from .readers.rst import read_rst
+
+        return read_rst
     if kind == "html":
         from .readers.html import read_html
 

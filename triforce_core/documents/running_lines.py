@@ -56,7 +56,7 @@ def _keys(line: str, page: int) -> set[Key]:
     """What this line may share with its like on other pages: its words, or its words with a number that counts pages.
 
     A bare number also has the key (_BARE, None), so that roman front matter goes where arabic numbers do."""
-    line = line.strip().casefold()
+    line = " ".join(line.split()).casefold()
     if not line or len(line) > _LONGEST:
         return set()
     bare = line.strip("-–—|[]() .")

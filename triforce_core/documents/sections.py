@@ -11,21 +11,30 @@ SECTION = 3_000
 _LONGEST = 2 * SECTION  # a paragraph longer than this is cut at a sentence or a space
 
 
-def split_sections(text: str) -> list[str]:
-    """The text in order, nothing lost but the blank space at the cuts."""
+def split_sections(text: str, titles: Set[str] = frozenset()) -> list[str]:
+    """The text in order, nothing lost but the blank space at the cuts. titles: paragraphs that go with what follows."""
     sections: list[str] = []
     paragraphs: list[str] = []
     size = 0
+
+    def cut() -> None:
+        nonlocal paragraphs, size
+        keep = len(paragraphs)
+        while keep and paragraphs[keep - 1] in titles:
+            keep -= 1
+        keep = keep or len(paragraphs)  # nothing but titles
+        sections.append("\n\n".join(paragraphs[:keep]))
+        paragraphs = paragraphs[keep:]
+        size = sum(len(title) + 2 for title in paragraphs)
+
     for paragraph in text.split("\n\n"):
         for piece in _pieces(paragraph):
             if paragraphs and size + len(piece) > SECTION + SECTION // 2:
-                sections.append("\n\n".join(paragraphs))
-                paragraphs, size = [], 0
+                cut()
             paragraphs.append(piece)
             size += len(piece) + 2
             if size >= SECTION:
-                sections.append("\n\n".join(paragraphs))
-                paragraphs, size = [], 0
+                cut()
     if paragraphs:
         sections.append("\n\n".join(paragraphs))
     return [section for section in sections if section.strip()]
@@ -73,6 +82,6 @@ def _pieces(paragraph: str) -> list[str]:
         if cut <= low:
             cut = paragraph.rfind(" ", low, high)
         cut = cut if cut > low else high
-        pieces.append(paragraph[start:cut].strip())
+        pieces.append(paragraph[start:cut].strip("\n").rstrip())
         start = cut
-    return [*pieces, paragraph[start:].strip()] if pieces else [paragraph]
+    return [*pieces, paragraph[start:].strip("\n").rstrip()] if pieces else [paragraph]

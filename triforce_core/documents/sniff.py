@@ -46,14 +46,15 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 )
 _WRITTEN_AS_TEXT = (b"{\\rtf", b"%!PS")  # their files are text; those of all other signatures are not
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\v\f\r") + b"\x7f"
-_TEXT_KINDS = {".md": "markdown", ".markdown": "markdown", ".mdown": "markdown"} | dict.fromkeys(
-    (".html", ".htm", ".xhtml"), "html"
-)
+_TEXT_KINDS = (
+    dict.fromkeys((".md", ".markdown", ".mdown"), "markdown") | dict.fromkeys((".rst", ".rest"), "rst")
+    | dict.fromkeys((".html", ".htm", ".xhtml"), "html")
+)  # fmt: skip
 _SIGNED = {".pdf": "PDF", ".docx": "DOCX", ".epub": "EPUB"}
 
 
 def sniff(source: Source) -> str:
-    """One of "pdf", "txt", "markdown", "html", "docx", "epub". Raises UnknownFormatError and its like."""
+    """One of "pdf", "txt", "markdown", "rst", "html", "docx", "epub". Raises UnknownFormatError and its like."""
     path, name = source.path, source.name
     with path.open("rb") as file:
         head = file.read(_HEAD)

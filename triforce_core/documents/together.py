@@ -26,11 +26,12 @@ def together(documents: Sequence[Document]) -> Document:
         chapters.append(Chapter(document.title, 1, before + 1, len(pages)))
         chapters += [Chapter(chapter.title, chapter.level + 1, chapter.first + before, chapter.last + before)
                      for chapter in document.chapters if own and chapter.level < MOST_LEVELS]
-    warnings = tuple(f"{name}: {warning}" for document, name in zip(documents, names, strict=True)
-                     for warning in document.warnings)
+    named = list(zip(documents, names, strict=True))
+    warnings = tuple(f"{name}: {warning}" for document, name in named for warning in document.warnings)
+    notes = tuple(f"{name}: {note}" for document, name in named for note in document.notes)
     languages = {document.language for document in documents}
     return Document(" + ".join(document.title for document in documents), KIND, tuple(pages), KIND, warnings,
-                    tuple(chapters), languages.pop() if len(languages) == 1 else "")
+                    tuple(chapters), languages.pop() if len(languages) == 1 else "", notes)
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:

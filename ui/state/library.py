@@ -37,7 +37,7 @@ from .database import Database
 from .folders import plainly, write_private
 
 Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
-EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".html", ".htm", ".docx", ".epub")
+EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".docx", ".epub")
 MAX_UPLOAD_BYTES = 500 << 20
 MOST_PARTS = 20  # documents that are read together
 STATES = ("new", "extracting", "locked", "failed", "ready")
@@ -71,6 +71,7 @@ class Entry:
     language: str = ""  # as of ``languages.kept``
     chosen: str = ""
     parts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def ranges(self) -> Ranges:
@@ -147,7 +148,7 @@ class Library:
                 found = self._database.rows(
                     "select * from documents order by max(coalesce(opened_at, 0), added_at) desc, name")
                 self._cached = [Entry(**(dict(row) | {name: tuple(json.loads(row[name]))
-                                                      for name in ("warnings", "readings", "parts")}))
+                                                      for name in ("warnings", "notes", "readings", "parts")}))
                                 for row in found]
                 self._cached_version = version
             return list(self._cached)
@@ -163,8 +164,9 @@ class Library:
 
     def update(self, key: str, **values: object) -> None:
         """Change columns of one document."""
-        if "warnings" in values:
-            values["warnings"] = json.dumps(values["warnings"])
+        for name in ("warnings", "notes"):
+            if name in values:
+                values[name] = json.dumps(values[name])
         assignments = ", ".join(f"{column} = ?" for column in values)
         self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key), begun=True)
         self.version += 1
@@ -193,7 +195,8 @@ class Library:
     def store(self, key: str, document: Document) -> None:
         """Keep what was read from the file, and mark it ready."""
         content = {"title": document.title, "kind": document.kind, "reader": document.reader,
-                   "warnings": document.warnings, "pages": [[page.label, page.text] for page in document.pages],
+                   "warnings": document.warnings, "notes": document.notes,
+                   "pages": [[page.label, page.text] for page in document.pages],
                    "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language}
         target = self._folder / key / "document.json"
         write_private(target, json.dumps(content))
@@ -211,6 +214,7 @@ class Library:
             self.update(key, chosen="")
         self.update(key, state="ready", error="", title=document.title, kind=document.kind,
                     pages=len(document.pages), characters=document.characters, warnings=list(document.warnings),
+                    notes=list(document.notes),
                     words=sum(len(page.text.split()) for page in document.pages), language=languages.kept(document))
 
     def was_read(self, key: str, ranges: Ranges, opened: DocumentOpened, model: str) -> None:
@@ -285,7 +289,7 @@ class Library:
         except (OSError, ValueError, KeyError):
             return None
         document = Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]),
-                            chapters, content.get("language", ""))
+                            chapters, content.get("language", ""), tuple(content.get("notes", ())))
         self._remember(key, document)
         return document
 

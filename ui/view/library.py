@@ -58,6 +58,7 @@ def about(entry: Entry, saved: int, model: str, now: float, parts: Sequence[Entr
     language = in_words(entry.language)
     if language:
         rows.append((library_words.LANGUAGE, language))
+    rows += [(library_words.NOT_READ if not n else "", note) for n, note in enumerate(entry.notes)]
     if entry.read_with:
         same = entry.read_with == model or not model
         rows.append((library_words.READ_WITH, entry.read_with if same

@@ -26,6 +26,7 @@ PHASES = {
     "too_long": "Longer than the context", "ready": "In context", "resting": "Read before", "closed": "Not read yet",
 }
 ABOUT = "About this document"
+NOT_READ = "Not in the text"
 WORDS = "Words"
 TOKENS = "Tokens"
 READ_WITH = "Read with"

@@ -1,7 +1,10 @@
 """Documents and conversations survive a restart, and names never become paths."""
 
+import json
 import os
+import sqlite3
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,9 @@ from triforce_core import TriForceError
 from ui.state.conversations import Conversations
 from ui.state.database import Database
 from ui.state.library import Library
+from ui.view.library import about
 from ui.words.chat import APP_ENDED
+from ui.words.library import NOT_READ
 
 
 @pytest.fixture
@@ -101,3 +106,34 @@ def test_a_name_that_is_no_text(home: Path) -> None:
     library, _ = opened(home)
     library.add(write_book(home, os.fsdecode(b"lamp\xff.txt")))
     assert [entry.name for entry in library.entries()] == ["lamp\ufffd.txt"]
+
+
+def test_what_was_left_out_is_kept_and_shown(home: Path) -> None:
+    library, _ = opened(home)
+    entry = library.add(write_book(home, "a.txt"))
+    notes = ("3 pictures and other objects were not read.", "1 <b>comment</b> was left out.")
+    library.store(entry.id, replace(make_document(), notes=notes))
+    again, _ = opened(home)
+    document, kept = again.document(entry.id), again.get(entry.id)
+    assert document is not None and kept is not None and document.notes == kept.notes == notes
+    shown = about(kept, 0, "", 0.0)
+    assert NOT_READ in shown and "3 pictures and other objects were not read." in shown and "&lt;b&gt;comment" in shown
+    assert NOT_READ not in about(replace(kept, notes=()), 0, "", 0.0)
+
+
+def test_a_library_from_before_notes_opens(home: Path) -> None:
+    library, _ = opened(home)
+    entry = library.add(write_book(home, "a.txt"))
+    library.store(entry.id, make_document())
+    old = sqlite3.connect(home / "db.sqlite")
+    old.execute("alter table documents drop column notes")
+    old.commit()
+    old.close()
+    stored = home / "library" / entry.id / "document.json"
+    content = json.loads(stored.read_text())
+    del content["notes"]
+    stored.write_text(json.dumps(content))
+    again, _ = opened(home)
+    document, kept = again.document(entry.id), again.get(entry.id)
+    assert document is not None and kept is not None and document.notes == kept.notes == ()
+    assert document.pages == make_document().pages

@@ -38,9 +38,10 @@ class _DirectoryTooLongError(Exception):
     """It says that it has so many bytes."""
 
 
-def open_zip(source: Source) -> zipfile.ZipFile:
-    """Raises DocumentTooLargeError for more parts than any document has, and what ``ZipFile`` raises."""
-    file = _Directory(io.FileIO(source.path))
+def open_zip(source: Source, data: bytes | None = None) -> zipfile.ZipFile:
+    """data: of an archive inside the archive. Raises DocumentTooLargeError for more parts than any document has, and
+    what ``ZipFile`` raises."""
+    file = _Directory(io.FileIO(source.path) if data is None else io.BytesIO(data))  # type: ignore[arg-type]
     file.most = source.limits.zip_entries * _ENTRY_BYTES
     try:
         archive = zipfile.ZipFile(file)
@@ -56,10 +57,11 @@ def open_zip(source: Source) -> zipfile.ZipFile:
 class GuardedZip:
     """A zip file within the limits of ``source``; every violation is an error of its own."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, data: bytes | None = None) -> None:
+        """data: of an archive inside the archive."""
         self._source = source
         try:
-            self._zip = open_zip(source)
+            self._zip = open_zip(source, data)
             entries = self._zip.infolist()
         except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, ValueError, NotImplementedError) as problem:
             raise damaged(source, "its zip directory cannot be read (a cut-off download?)") from problem

@@ -5,17 +5,20 @@ from __future__ import annotations
 import posixpath
 from urllib.parse import unquote, urlsplit
 
-from ...errors import DamagedDocumentError, EncryptedDocumentError
+from ...errors import DamagedDocumentError, EncryptedDocumentError, UnknownFormatError
 from ..sections import first_places, placed, split_sections
 from .archive import GuardedZip, damaged, parse_xml, resolve
 from .epub_contents import contents
-from .html import decode_html, html_text, tidy
+from .html import SCRIPT_LOST, decode_html, html_text
+from .html_notes import Links
+from .html_tree import breaks_off_in_script
 from .source import Heading, Raw, RawPage, Source
+from .unread import Unread
 
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
 _NCX = "application/x-dtbncx+xml"
-_MARKUP = ("application/xhtml+xml", "text/html", "application/xml", "text/x-oeb1-document")
+_HEAD = 4096
 
 
 def read_epub(source: Source) -> Raw:
@@ -23,33 +26,56 @@ def read_epub(source: Source) -> Raw:
     _refuse_drm(archive, source)
     package = _package_name(archive, source)
     title, language, chapters, listing = _spine(archive, package, source)
-    pages: list[RawPage] = []
-    headings: list[Heading] = []
+    book = Raw("epub", "epub-2", title, [], language=language)
     files: dict[str, tuple[int, list[str]]] = {}  # part of the archive -> pages before it, its sections
-    missing: list[str] = []
+    links = Links()
+    lost: list[str] = []
     size = chapter = 0
     for number, name in enumerate(chapters):
         source.at_page(number, len(chapters))
-        if name not in archive.names:
-            missing.append(name)
+        markup = _markup(archive, name, source, book.unread)
+        if markup is None:
+            lost.append(name)
+        if not markup:
             continue
-        markup, _ = decode_html(archive.read(name), source.name)
-        extractor = html_text(markup)
-        sections = split_sections(tidy(extractor.text()))
+        if breaks_off_in_script(markup):
+            book.warnings.append(f"{posixpath.basename(name)[:80]} {SCRIPT_LOST}")
+        page = html_text(markup, links, name)
+        book.unread.add(page.unread)
+        sections = split_sections(page.text())
         if sections:
-            files.setdefault(name, (len(pages), sections))
-            headings += placed(extractor.headings, sections, len(pages))
+            files.setdefault(name, (len(book.pages), sections))
+            book.headings += placed(page.headings, sections, len(book.pages))
         size += sum(map(len, sections))
         source.check_characters(size)
         chapter += bool(sections)
         for part, text in enumerate(sections):
-            pages.append(RawPage(f"{chapter}.{part + 1}" if len(sections) > 1 else str(chapter), text))
-    if missing and not pages:
+            book.pages.append(RawPage(f"{chapter}.{part + 1}" if len(sections) > 1 else str(chapter), text))
+    if lost and not book.pages:
         raise damaged(source, "its chapters are missing")
-    warnings = [f"{len(missing)} chapters named in {source.name} are missing from it."] if missing else []
-    listed = _listed(archive, listing, files, source) if listing in archive.names else []
-    return Raw("epub", "epub", title, pages, warnings=warnings, headings=listed or headings,
-               language=language)
+    if lost:
+        names = ", ".join(posixpath.basename(name)[:60] for name in lost[:5]) + (", ..." if len(lost) > 5 else "")
+        parts = "part of the book is" if len(lost) == 1 else "parts of the book are"
+        book.warnings.append(f"{len(lost)} {parts} missing or damaged and could not be read: {names}.")
+    book.headings = (_listed(archive, listing, files, source) if listing in archive.names else []) or book.headings
+    return book
+
+
+def _markup(archive: GuardedZip, name: str, source: Source, unread: Unread) -> str | None:
+    """Of a part of the book, whatever the book calls its kind; "" for a picture, None for a part that is lost."""
+    if name not in archive.names:
+        return None
+    try:
+        markup, _ = decode_html(archive.read(name), source.name)
+    except DamagedDocumentError:
+        return None
+    except UnknownFormatError:  # it is not text
+        markup = "<svg"
+    head = markup[:_HEAD].lower()
+    if "<svg" in head and "<html" not in head and "<body" not in head:
+        unread.picture_pages += 1
+        return ""
+    return markup
 
 
 def _listed(
@@ -116,7 +142,8 @@ def _package_name(archive: GuardedZip, source: Source) -> str:
 def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str, list[str], str]:
     """The book's title, its language, the names of its chapters in reading order, and of its table of contents ("":
     none)."""
-    items: dict[str, tuple[str, str]] = {}
+    items: dict[str, str] = {}
+    navigations: set[str] = set()
     order: list[str] = []
     said: dict[str, list[str]] = {"title": [], "language": []}  # of each the first
     listings: list[str] = []
@@ -128,8 +155,10 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
         navigation = "nav" in attributes.get("properties", "").split()
         if local == "item" and (navigation or attributes.get("media-type") == _NCX):
             listings.insert(0 if navigation else len(listings), attributes.get("href", ""))
-        if local == "item" and "navigation" not in attributes and not navigation:
-            items[attributes.get("id", "")] = (attributes.get("href", ""), attributes.get("media-type", ""))
+        if local == "item" and navigation:
+            navigations.add(attributes.get("id", ""))
+        elif local == "item":
+            items[attributes.get("id", "")] = attributes.get("href", "")
         elif local == "itemref":
             order.append(attributes.get("idref", ""))
         inside = local if name == f"{_DUBLIN_CORE} {local}" and local in said and not said[local] else ""
@@ -140,12 +169,8 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
 
     parse_xml(archive.read(package), source, start, end, lambda data: said[inside].append(data) if inside else None)
     folder = posixpath.dirname(package)
-    chapters = []
-    for key in order:
-        reference, media = items.get(key, ("", ""))
-        name = _part(folder, reference)
-        if name and media in _MARKUP:
-            chapters.append(name)
+    # What leads nowhere stays in the list, so that it is missed.
+    chapters = [_part(folder, items.get(key, "")) or key for key in order if key not in navigations]
     source.check_pages(len(chapters))
     if not chapters:
         raise damaged(source, "it names no chapters")

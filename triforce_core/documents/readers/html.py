@@ -1,135 +1,340 @@
-"""HTML with the standard library's parser: flat (no recursion), so that nesting cannot hurt."""
+"""HTML: what a reader of the page would see, from the tree that a browser would build. Flat: no recursion, so that
+nesting cannot hurt."""
 
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
+from collections.abc import Sequence
+from itertools import islice
+
+from justhtml.dom import Node
 
 from ..sections import placed, split_sections
+from .flow import LINE, PARAGRAPH, Flow
+from .html_notes import Links, classes, find_notes, kinds
+from .html_tree import attribute, below, breaks_off_in_script, parse, text_of, words_in
 from .plain_text import decode_text, numbered
 from .source import Raw, Source
+from .superscripts import raised_text
+from .tables import Table
+from .unread import Unread
 
-_SKIPPED = frozenset(
-    {"script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "button", "nav"}
+_SILENT = frozenset(
+    "script style template datalist rp colgroup head frameset noframes annotation annotation-xml".split()
 )
-_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_DRAWN = frozenset("text image title desc metadata style script".split())  # what is no text of a drawing
+_CONTROLS = frozenset("nav button select noscript textarea".split())
+_OBJECTS = frozenset("img video audio canvas object embed iframe".split())
 _BLOCKS = frozenset(
-    "p div section article header footer main aside ul ol dl dt dd table caption blockquote figure figcaption form "
-    "fieldset address h1 h2 h3 h4 h5 h6 hr body html pre".split()
+    "p div section article header footer main aside ul ol dl table caption blockquote figure figcaption form fieldset "
+    "address hr body html details summary dialog legend hgroup menu center search".split()
 )
-_LINES = frozenset({"li", "tr", "br"})
-_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_HEADINGS = frozenset("h1 h2 h3 h4 h5 h6".split())
 _MOST_HEADINGS, _LONGEST_HEADING = 20_000, 300
-_IMPLIED_END = frozenset("p li dt dd tr td th option".split())  # the next one of its kind ends it
 _HIDING = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?![.\d])", re.IGNORECASE)
+_PAGE_NUMBERS = frozenset("pagenum pageno page-number pagebreak doc-pagebreak ltx_note_mark".split())
+_LONGEST_ASIDE = 200  # characters of decoration that is hidden from readers aloud
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]{2,30})", re.IGNORECASE)
-_SPACES = re.compile(r"\s+")
+SCRIPT_LOST = "breaks off inside a script or style sheet: what stands behind it was not read."
+_ANCHORS = frozenset({"¶", "#", "§", "🔗", "\uf0c1", "link"})
+_ANY_MARK = re.compile(r"[\[(]([\w*†‡§¶]{1,5})[\])][.:]?\s*|(\d{1,3}(?=[.:)]?\s|[^\W\d_])|[*†‡§¶]{1,3})[.:)]?\s*")
+_LEFT_OF_MARK = re.compile(r"\A(?:[\s^↑.:]|\[\s*\]|\(\s*\))+")  # of a note, where its link back stood
+_SMALL = 40  # nodes
+_FORMULAS = {"msup": "^", "msub": "_", "mfrac": "/"}
+_INVISIBLE_OPERATORS = dict.fromkeys(range(0x2061, 0x2065))
 
 
-class TextExtractor(HTMLParser):
-    """Feeds on markup, collects what a reader would see: blank lines between paragraphs, a line per item or row."""
+# large: what came out, and where in the page the walk is
+class HtmlText:
+    """What was read from a page: blank lines between paragraphs, a line for each item or row of a table, notes as
+    paragraphs "[mark] text"."""
 
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
+    def __init__(self, root: Node, links: Links, file: str = "") -> None:
         self.title, self.language = "", ""
         self.headings: list[tuple[str, int]] = []  # words, level
-        self._out: list[str] = []
-        self._skip = ""  # the tag whose content is being skipped
-        self._skip_depth = 0
-        self._in_title = False
-        self._heading: list[str] | None = None  # words of the one that is being read
-        self._pre = 0
-        self._space = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._skip and tag == self._skip and tag in _IMPLIED_END:
-            self._skip = ""
-        if self._skip:
-            self._skip_depth += tag == self._skip
-            return
-        if tag in _VOID and tag not in _LINES and tag not in _BLOCKS:
-            return
-        names = dict(attrs)
-        if tag in _SKIPPED or (tag not in _VOID and ("hidden" in names or _HIDING.search(names.get("style") or ""))):
-            self._skip, self._skip_depth = tag, 1
-        elif tag == "title":
-            self._in_title = not self.title
-        else:
-            if tag == "html":
-                self.language = names.get("lang") or names.get("xml:lang") or ""
-            self._break(tag)
-            if tag in _HEADINGS:
-                self._heading = []
-            self._pre += tag == "pre"
-            if tag == "li":
-                self._out.append("- ")
-            elif tag in ("td", "th"):
-                self._cell()
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if not self._skip:
-            self._break(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._skip:
-            self._skip_depth -= tag == self._skip
-            if not self._skip_depth:
-                self._skip = ""
-            return
-        if tag == "title":
-            self._in_title = False
-        elif tag in _HEADINGS and self._heading is not None:
-            if len(self.headings) < _MOST_HEADINGS:
-                self.headings.append((" ".join("".join(self._heading).split())[:_LONGEST_HEADING], int(tag[1])))
-            self._heading = None
-        self._pre = max(0, self._pre - (tag == "pre"))
-        if tag not in _LINES:
-            self._break(tag)
-
-    def handle_data(self, data: str) -> None:
-        if self._skip:
-            return
-        if self._in_title:
-            self.title += data[:500]
-            return
-        if self._pre:
-            self._out.append(data)
-            return
-        words = _SPACES.sub(" ", data)
-        if not words.strip():
-            self._space = self._space or bool(words)
-            return
-        ending = self._out[-1][-1:] if self._out else "\n"
-        if (self._space or words[0] == " ") and ending not in ("\n", " ", ""):
-            self._out.append(" ")
-        self._out.append(words.strip())
-        self._space = words[-1] == " "
-        if self._heading is not None and len(self._heading) < _LONGEST_HEADING:
-            self._heading.append(words)
+        self.unread = Unread()
+        self._notes = find_notes(root, links, file)
+        self._flows = [Flow()]
+        self._tables: list[Table] = []
+        self._lists: list[list[int] | None] = []  # of each open one the last number; None: it has none
+        self._deferred: list[str] = []  # notes that stand inside a paragraph
+        self._open_notes: list[str] = []  # the marks of those that are being read
+        self._in_heading = 0
+        self._list_begins = self._after_term = self._drawing_counted = False
+        self._walk(root)
 
     def text(self) -> str:
-        return "".join(self._out)
+        return tidy(self._flows[0].text())
 
-    def _break(self, tag: str) -> None:
-        if tag in _BLOCKS:
-            if self._out and self._out[-1] != "\n\n":
-                self._out.append("\n\n")
-            self._space = False
-        elif tag in _LINES:
-            self._out.append("\n")
-            self._space = False
+    @property
+    def _flow(self) -> Flow:
+        return self._flows[-1]
 
-    def _cell(self) -> None:
-        if self._out and not self._out[-1].endswith("\n"):
-            self._out.append(" | ")
-            self._space = False
+    def _walk(self, root: Node) -> None:
+        waiting: list[tuple[Node | str, bool]] = [(root, True)]  # False: its end
+        while waiting:
+            node, begins = waiting.pop()
+            if isinstance(node, str):
+                self._flow.words(node)
+            elif not begins:
+                self._leave(node)
+            elif node.name == "#text":
+                data = str(node.data)
+                self._flow.words(data if data.isascii() else data.translate(_INVISIBLE_OPERATORS))
+            elif node.name == "sup" and (raised := self._raised(node)) is not None:
+                self._flow.words(raised)
+            elif not self._skipped(node):
+                self._enter(node)
+                waiting.append((node, False))
+                waiting.extend(reversed([(child, True) for child in _children(node)]))
+
+    # -- what is not read
+
+    def _skipped(self, node: Node) -> bool:
+        """Whether nothing beneath this node is part of the text; what is left out is counted."""
+        name = node.name
+        if name in ("#comment", "!doctype"):
+            return True
+        if name == "title" and not self.title and node.namespace != "svg":
+            self.title = (text_of(node, 9) or "")[:500].strip()
+        if name == "head":
+            title = next((inner for inner in node.children or () if inner.name == "title"), None)
+            return title is None or self._skipped(title)
+        if name in _SILENT or name == "title":
+            return True
+        if name in _OBJECTS:
+            self.unread.pictures += not {attribute(node, "width"), attribute(node, "height")} & {"0", "1"}
+            return True
+        if node.namespace == "svg" and name in _DRAWN:
+            self.unread.pictures += name in ("text", "image") and not self._drawing_counted
+            self._drawing_counted = self._drawing_counted or name in ("text", "image")
+            return True
+        if name in _CONTROLS and not (name == "button" and self._in_heading):
+            self.unread.controls += words_in(node)
+            return True
+        return (bool(node.attrs) or name == "dialog") and (self._hidden(node) or self._is_mark(node))
+
+    def _hidden(self, node: Node) -> bool:
+        names = node.attrs or {}
+        hidden = "hidden" in names or (node.name == "dialog" and "open" not in names)
+        if not hidden and _HIDING.search(attribute(node, "style")):
+            hidden = True
+        if not hidden and attribute(node, "aria-hidden").lower() == "true":
+            words = text_of(node, 2_000)
+            hidden = words is not None and len(words) <= _LONGEST_ASIDE
+        if hidden:
+            self.unread.hidden += words_in(node)
+        return hidden
+
+    def _is_mark(self, node: Node) -> bool:
+        """Links to notes and back, numbers of printed pages, marks to copy a heading's address."""
+        if node.name == "a":
+            if id(node) in self._notes.references:
+                self._flow.drop()
+                return True
+            back = id(node) in self._notes.back and self._open_notes != [""]  # there it is all that says the mark
+            words = text_of(node, 12) if back or self._in_heading else None
+            return words is not None and (words.strip() in _ANCHORS or (back and len(words.strip()) <= 20))
+        if (kinds(node) | classes(node)) & _PAGE_NUMBERS:
+            words = text_of(node, 12)
+            return words is not None and len(words) <= 20
+        return False
+
+    # -- what is read
+
+    # large: a branch for each element
+    def _enter(self, node: Node) -> None:  # noqa: C901
+        name = node.name
+        level = _level(node)
+        if name == "html" and not self.language:
+            self.language = attribute(node, "lang") or attribute(node, "xml:lang")
+        if id(node) in self._notes.bodies and name == "dt":
+            self._flow.separate(PARAGRAPH)
+            self._flow.prefix = f"[{self._notes.bodies[id(node)]}] "
+            self._flows.append(Flow())
+        elif id(node) in self._notes.bodies or level:
+            self._flows.append(Flow())
+            self._in_heading += bool(level)
+            if id(node) in self._notes.bodies:
+                self._open_notes.append(self._notes.bodies[id(node)])
+        elif name == "pre":
+            self._flows.append(Flow(raw=True))
+        elif name in ("td", "th") and self._tables:
+            self._flows.append(Flow())
+        elif name == "table":
+            self._flow.separate(PARAGRAPH)
+            self._tables.append(Table())
+        elif name in ("ul", "ol", "menu"):
+            start = attribute(node, "start")
+            first = int(start) if start.isascii() and start.isdigit() and len(start) < 7 else 1
+            self._flow.separate(LINE if self._lists else PARAGRAPH)
+            self._list_begins = not self._lists
+            self._lists.append([first - 1] if name == "ol" else None)
+        elif name == "li":
+            if not self._list_begins and not self._flow.prefix:
+                self._flow.gap = LINE  # items stand close, even if they are paragraphs
+            self._list_begins = False
+            self._flow.prefix = self._item(node)
+        elif name == "dt":
+            self._in_heading += 1
+            self._flow.separate(LINE if self._after_term else PARAGRAPH)
+        elif name == "dd":
+            self._after_term = False
+            self._flow.keep_close()
+        elif name == "br":
+            self._flow.line_break()
+        elif name == "svg":
+            self._drawing_counted = False
+        elif name in _BLOCKS:
+            self._in_heading += name == "summary"
+            self._flow.separate(PARAGRAPH)
+        elif name in ("q", "rt"):
+            self._flow.words("“" if name == "q" else " (")
+
+    # large: a branch for each element
+    def _leave(self, node: Node) -> None:
+        name = node.name
+        level = _level(node)
+        if id(node) in self._notes.bodies and name == "dt":
+            self._flows.pop()
+        elif id(node) in self._notes.bodies:
+            self._in_heading -= bool(level)
+            self._end_note(node, self._open_notes.pop())
+        elif level:
+            self._in_heading -= 1
+            self._end_heading(level)
+        elif name == "pre":
+            code = self._flows.pop().text().strip("\n").rstrip()
+            if code.strip():
+                self._flow.separate(PARAGRAPH)
+                self._flow.put(code.expandtabs(4))
+                self._flow.separate(PARAGRAPH)
+                self._flow.apart = self._flow.apart or "\n" in code
+        elif name in ("td", "th") and self._tables:
+            cell = self._flows.pop()
+            self._tables[-1].add(cell, _span(node, "rowspan"), _span(node, "colspan"))
+        elif name == "tr" and self._tables:
+            self._tables[-1].end_row(self._flow)
+        elif name == "table":
+            self._tables.pop()
+            self._flow.separate(PARAGRAPH)
+            self._flow.apart = self._flow.apart or bool(self._tables)
+        elif name in ("ul", "ol", "menu"):
+            self._lists.pop()
+            self._flow.separate(LINE if self._lists else PARAGRAPH)
+        elif name == "li":
+            self._flow.prefix = ""
+            self._flow.separate(LINE)
+        elif name in ("dt", "dd"):
+            self._after_term = name == "dt"
+            self._in_heading -= name == "dt"
+            self._flow.separate(LINE)
+        elif name in _BLOCKS:
+            self._in_heading -= name == "summary"
+            self._flow.separate(PARAGRAPH)
+            self._put_deferred()
+        elif name in ("q", "rt"):
+            self._flow.gap = 0
+            self._flow.words("”" if name == "q" else ")")
+
+    def _item(self, node: Node) -> str:
+        numbers = self._lists[-1] if self._lists else None
+        if numbers is None:
+            return "- "
+        value = attribute(node, "value")
+        numbers[0] = int(value) if value.isascii() and value.isdigit() and len(value) < 7 else numbers[0] + 1
+        kind = attribute(node.parent, "type") if node.parent is not None else ""
+        if kind in ("a", "A") and 0 < numbers[0] <= 26:
+            return f"{chr(ord(kind) + numbers[0] - 1)}. "
+        return f"{numbers[0]}. "
+
+    def _raised(self, node: Node) -> str | None:
+        """What a raised figure adds: a power ("2^30"), nothing for a note's mark; None: it is read like any text."""
+        text = text_of(node, _SMALL)
+        if text is None:
+            return None
+        marks = [inner for inner in below(node) if id(inner) in self._notes.references]
+        text = text.strip()
+        if marks:
+            linked = "".join(text_of(mark, _SMALL) or "" for mark in marks)
+            if sum(map(str.isalnum, linked)) == sum(map(str.isalnum, text)):
+                self._flow.drop()
+                return ""
+            return None
+        if self._flow.dropped and text and not any(map(str.isalnum, text)):
+            return ""  # the comma between two marks
+        tail = self._flow.tail()
+        if not text or not tail or any(id(inner) in self._notes.back for inner in below(node)):
+            return None
+        raised = raised_text(text, tail)
+        if not raised:
+            self._flow.drop()
+        return raised
+
+    def _end_note(self, node: Node, mark: str) -> None:
+        words = _LEFT_OF_MARK.sub("", self._flows.pop().line())
+        if mark:
+            behind = r"\s+" if mark[-1].isalpha() else r"(?:\s+|(?=\D))"
+            own = re.match(rf"[\[(]?\s*{re.escape(mark)}\s*(?:[\])]?\s*[.:,)]\s+|[\])]\s*|{behind})", words)
+        elif own := _ANY_MARK.match(words):
+            mark = own[1] or own[2]
+        words = words[own.end() :] if own else words
+        if not any(map(str.isalnum, words)):
+            return
+        note = f"[{mark or '*'}] {words}"
+        if node.name in _BLOCKS or node.name in ("li", "p", "table", "dd"):
+            self._flow.paragraph(note)
+        else:
+            self._flow.drop()
+            self._deferred.append(note)
+
+    def _put_deferred(self) -> None:
+        if len(self._flows) == 1 and self._deferred:
+            for note in self._deferred:
+                self._flow.paragraph(note)
+            self._deferred = []
+
+    def _end_heading(self, level: int) -> None:
+        words = self._flows.pop().line().rstrip(" ¶")
+        if not words:
+            return
+        self._flow.paragraph(words)
+        self._flow.apart = True
+        if len(self.headings) < _MOST_HEADINGS:
+            self.headings.append((words[:_LONGEST_HEADING], level))
 
 
-def html_text(markup: str) -> TextExtractor:
-    extractor = TextExtractor()
-    extractor.feed(markup)
-    extractor.close()
-    return extractor
+def _children(node: Node) -> Sequence[Node | str]:
+    """What is read of an element's content, in order."""
+    children = node.children or ()
+    if node.namespace != "math" or node.name not in _FORMULAS:
+        return children
+    parts = [child for child in children if child.name != "#text"]
+    pieces: list[Node | str] = []
+    for number, part in enumerate(parts):
+        several = sum(inner.name != "#text" for inner in islice(part.children or (), 2)) > 1
+        pieces += [_FORMULAS[node.name] if number else "", "(" if several else "", part, ")" if several else ""]
+    return pieces
+
+
+def _level(node: Node) -> int:
+    """Of a heading; 0: it is none."""
+    if node.name in _HEADINGS:
+        return int(node.name[1])
+    if node.attrs and attribute(node, "role") == "heading":
+        level = attribute(node, "aria-level")
+        return int(level) if level in ("1", "2", "3", "4", "5", "6") else 2
+    return 0
+
+
+def _span(node: Node, name: str) -> int:
+    value = attribute(node, name).strip()
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 6 else 1
+
+
+def html_text(markup: str, links: Links | None = None, file: str = "") -> HtmlText:
+    """links, file: of the book whose part this is."""
+    return HtmlText(parse(markup), Links() if links is None else links, file)
 
 
 def decode_html(data: bytes, name: str) -> tuple[str, str]:
@@ -146,13 +351,16 @@ def decode_html(data: bytes, name: str) -> tuple[str, str]:
 def read_html(source: Source) -> Raw:
     markup, warning = decode_html(source.path.read_bytes(), source.name)
     source.check_characters(len(markup))
-    extractor = html_text(markup)
-    sections = split_sections(tidy(extractor.text()))
-    title = extractor.title.strip() or next((words for words, level in extractor.headings if level < 3), "")
-    return Raw("html", "html", title, numbered(sections), warnings=[warning] if warning else [],
-               headings=placed(extractor.headings, sections), language=extractor.language)
+    warnings = [warning] if warning else []
+    if breaks_off_in_script(markup):
+        warnings.append(f"{source.name} {SCRIPT_LOST}")
+    page = html_text(markup)
+    sections = split_sections(page.text())
+    title = page.title or next((words for words, level in page.headings if level < 3), "")
+    return Raw("html", "html-2", title, numbered(sections), warnings=warnings, unread=page.unread,
+               headings=placed(page.headings, sections), language=page.language)
 
 
 def tidy(text: str) -> str:
     """No blanks at line ends, at most one blank line."""
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.strip() for line in text.split("\n"))).strip()
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in text.split("\n"))).strip("\n")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ...errors import DocumentTooLargeError
 from ..limits import ReadLimits
+from .unread import Unread
 
-FORMATS = "PDF, TXT, Markdown, HTML, DOCX, EPUB"
+FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB"
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,16 @@ class Heading:
 
 @dataclass
 class Raw:
-    """A file as extracted. lines: text is hard-wrapped line by line and has running headers (PDF)."""
+    """A file as extracted. lines: text is hard-wrapped line by line and has running headers (PDF). laid_out: blanks in
+    it count (the indentation of code), for the reader took all others away."""
 
     kind: str
     reader: str
     title: str
     pages: list[RawPage]
     lines: bool = False
+    laid_out: bool = False
     warnings: list[str] = field(default_factory=list)
     headings: list[Heading] = field(default_factory=list)
     language: str = ""  # as the file names it
+    unread: Unread = field(default_factory=Unread)

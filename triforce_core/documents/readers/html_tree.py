@@ -1,0 +1,85 @@
+"""Markup -> a tree, as browsers build it (justhtml follows the HTML standard's algorithm, with no recursion).
+
+Two things are mended before: a tag that hides what stands in it but is never closed would hide the rest of the
+document, and XHTML's way to close an empty element means nothing to an HTML parser."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from justhtml import JustHTML
+from justhtml.dom import Node
+
+# What stands in them is not read, or is not taken as markup.
+_HIDING = "nav|button|object|select|noscript|template|iframe|title|textarea|audio|video|canvas|dialog"
+_HIDING_TAG = re.compile(rf"<(/?)({_HIDING})(?=[\s/>])[^<>]*>", re.IGNORECASE)
+_XHTML = re.compile(r"<\?xml|xmlns\s*=\s*[\"']http://www\.w3\.org/1999/xhtml", re.IGNORECASE)
+_SELF_CLOSED = re.compile(r"""<([A-Za-z][\w:.-]*)((?:[^<>"']|"[^"<]*"|'[^'<]*')*?)/>""")
+_CDATA = re.compile(r"<!\[CDATA\[((?:[^\]]|\](?!\]>))*)\]\]>")
+_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_HEAD = 4096
+
+
+def parse(markup: str) -> Node:
+    """The document node."""
+    if _XHTML.search(markup[:_HEAD]):
+        markup = _CDATA.sub(lambda found: html.escape(found[1]), _SELF_CLOSED.sub(_opened_and_closed, markup))
+    return JustHTML(_without_unclosed(markup), sanitize=False, scripting_enabled=False).root
+
+
+def breaks_off_in_script(markup: str) -> bool:
+    """Whether a script or style sheet is never closed: no parser can tell the text behind it from the script."""
+    lower = markup.lower()
+    return any(lower.rfind(f"<{tag}") > lower.rfind(f"</{tag}") for tag in ("script", "style"))
+
+
+def below(node: Node) -> Iterator[Node]:
+    """The node and all beneath it, in document order; flat, so that nesting cannot hurt."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        if found.name != "#text" and found.children:
+            waiting.extend(reversed(found.children))
+
+
+def text_of(node: Node, most: int) -> str | None:
+    """The words of a small part of the tree; None if it has more than ``most`` nodes."""
+    words: list[str] = []
+    for count, found in enumerate(below(node)):
+        if count >= most:
+            return None
+        if found.name == "#text":
+            words.append(str(found.data))
+    return "".join(words)
+
+
+def words_in(node: Node) -> int:
+    return sum(len(str(found.data).split()) for found in below(node)
+               if found.name == "#text" and (found.parent is None or found.parent.name not in ("script", "style")))
+
+
+def attribute(node: Node, name: str) -> str:
+    return (node.attrs.get(name) if node.name != "#text" and node.attrs else None) or ""
+
+
+def _opened_and_closed(found: re.Match[str]) -> str:
+    return found[0] if found[1].lower() in _VOID else f"<{found[1]}{found[2]}></{found[1]}>"
+
+
+def _without_unclosed(markup: str) -> str:
+    """The same without the tags of each kind of which more are opened than closed, and with no endless comment."""
+    end = markup.rfind("-->")
+    if markup.find("<!--", max(end, 0)) >= 0:
+        behind = max(end, 0)
+        markup = markup[:behind] + markup[behind:].replace("<!--", "")
+    opened: Counter[str] = Counter()
+    for found in _HIDING_TAG.finditer(markup):
+        opened[found[2].lower()] += -1 if found[1] else 1
+    unclosed = {tag for tag, count in opened.items() if count > 0}
+    if not unclosed:
+        return markup
+    return _HIDING_TAG.sub(lambda found: "" if found[2].lower() in unclosed else found[0], markup)
