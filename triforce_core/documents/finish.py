@@ -20,7 +20,7 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     cleaned = [clean(page.text) for page in raw.pages]
     texts = [text for text, _ in cleaned]
     hidden = sum(count for _, count in cleaned)
-    scans = _scans(raw.pages) if raw.lines else []
+    scans = _scans(raw.pages) if raw.kind == "pdf" else []
     _refuse_without_text(raw, texts, scans, name)
     for number in scans:
         texts[number] = ""  # a garbled layer is worse than none

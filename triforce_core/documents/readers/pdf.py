@@ -10,7 +10,9 @@ from typing import Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
 from ..cleanup import letters, one_line
-from .pdf_lines import with_paragraph_gaps
+from .pdf_lines import Line, page_lines
+from .pdf_pages import page_texts
+from .pdf_spans import page_spans
 from .source import Heading, Raw, RawPage, Source
 
 FEW_LETTERS = 16  # a page with fewer and a picture is a scan
@@ -62,15 +64,17 @@ def read_with_pdfium(source: Source) -> Raw:
         raise empty(source)
     source.check_pages(count)
     pages: list[RawPage] = []
+    lines: list[list[Line]] = []
     size = 0
     for index in range(count):
         source.at_page(index, count)
         page = RawPage(_label(pdf, index), "", failed=index in source.skip)
         pages.append(page)
+        lines.append([])
         if page.failed:
             continue
         try:
-            page.text, page.picture = _pdfium_text(pdf, index, c)
+            page.text, lines[-1], page.picture = _pdfium_page(pdf, index, c)
         except pdfium.PdfiumError:
             page.failed = True
         size += len(page.text)
@@ -83,7 +87,10 @@ def read_with_pdfium(source: Source) -> Raw:
         title = ""
     source.at_page(count, count)  # so that an outline which kills the reader is left out, like a page
     headings = [] if count in source.skip else _outline(pdf, pdfium)
-    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, lines=True, headings=headings,
+    texts, told = page_texts(lines)
+    for page, text in zip(pages, texts, strict=True):
+        page.text = text if letters(page.text) else page.text
+    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, headings=headings or told,
                language=_language(pdf, c))
 
 
@@ -115,16 +122,18 @@ def _outline(pdf: Any, pdfium: Any) -> list[Heading]:
     return found
 
 
-def _pdfium_text(pdf: Any, index: int, c: Any) -> tuple[str, bool]:
+def _pdfium_page(pdf: Any, index: int, c: Any) -> tuple[str, list[Line], bool]:
+    """The page's text as PDFium has it, its lines as they are read, and whether it is a picture."""
     page = pdf[index]
     try:
         text_page = page.get_textpage()
-        text = with_paragraph_gaps(text_page.get_text_range(), text_page)
+        lines = page_lines(page_spans(text_page, c))
         text_page.close()
+        text = "\n".join(line.text for line in lines)
         picture = False
         if letters(text) < FEW_LETTERS:
             picture = next(iter(page.get_objects(filter=[c.FPDF_PAGEOBJ_IMAGE], max_depth=3)), None) is not None
-        return text, picture
+        return text, lines, picture
     finally:
         page.close()
 
