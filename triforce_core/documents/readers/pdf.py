@@ -10,10 +10,11 @@ from typing import Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
 from ..cleanup import letters, one_line
+from .pdf_damage import Damage, damage
 from .pdf_lines import Line, page_lines
 from .pdf_pages import page_texts
 from .pdf_spans import page_spans
-from .source import Heading, Raw, RawPage, Source
+from .source import Heading, Raw, RawPage, Source, is_are, page_numbers
 
 FEW_LETTERS = 16  # a page with fewer and a picture is a scan
 _NO_TITLE = re.compile(r"untitled|microsoft word|\.(docx?|tex|dvi|pdf|indd|qxd)\b|^\W*$", re.IGNORECASE)
@@ -60,9 +61,14 @@ def read_with_pdfium(source: Source) -> Raw:
         if getattr(problem, "err_code", None) == _PASSWORD_ERROR or "password" in str(problem).lower():
             raise encrypted(source) from problem
         raise damaged(source) from problem
+    source.check_pages(count)
+    found = damage(source.path, count, source.password, c.FPDF_GetSecurityHandlerRevision(pdf) != -1)
+    if found.repaired is not None:
+        pdf = pdfium.PdfDocument(found.repaired)
+        count = len(pdf)
+        source.check_pages(count)
     if count == 0:
         raise empty(source)
-    source.check_pages(count)
     pages: list[RawPage] = []
     lines: list[list[Line]] = []
     size = 0
@@ -90,8 +96,24 @@ def read_with_pdfium(source: Source) -> Raw:
     texts, told = page_texts(lines)
     for page, text in zip(pages, texts, strict=True):
         page.text = text if letters(page.text) else page.text
-    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, headings=headings or told,
+    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, warnings=_damage_told(found, pages),
+               headings=headings or told,
                language=_language(pdf, c))
+
+
+def _damage_told(found: Damage, pages: list[RawPage]) -> list[str]:
+    told = []
+    broken = [number for number in found.broken if number < len(pages) and not pages[number].failed]
+    if broken:
+        told.append(f"{page_numbers(broken)} {is_are(broken)} damaged: some of the text there may be missing or wrong.")
+    blank = [number for number, page in enumerate(pages)
+             if not page.failed and not page.picture and not page.text.strip() and number not in found.broken]
+    if blank and found.texts > sum(bool(page.text.strip()) for page in pages):
+        told.append(f"{page_numbers(blank)} {is_are(blank)} empty, but the file holds text that no page shows: it may be "
+                    "damaged.")
+    if found.elsewhere:
+        told.append("The file is damaged: some of its text may be missing or wrong.")
+    return told
 
 
 def _language(pdf: Any, c: Any) -> str:
