@@ -18,6 +18,7 @@ from typing import Any
 
 _STREAM = re.compile(rb"stream\r?\n")
 _PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
+_PACKED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"h\xde", b"H\x89")
 _END = re.compile(rb"endstream")
 _SHOWS = re.compile(rb"[\])>]\s*T[jJ]\b")
 _LENGTH = re.compile(rb"/Length\s+(\d+)(?!\s+\d+\s+R)")
@@ -119,7 +120,7 @@ def _streams(data: mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
 def _unpacked(head: bytes, body: bytes) -> tuple[bytes, bool]:
     """What a stream holds, and whether it is whole. Filters that are not text's are taken as whole."""
     if b"/Filter" not in head:
-        return body, True
+        return body, body[:2] not in _PACKED  # packed, but its dictionary does not say so any more
     if b"ASCII85Decode" in head:
         try:
             body = base64.a85decode(b"<~" + body.strip().removesuffix(b"~>") + b"~>", adobe=True)

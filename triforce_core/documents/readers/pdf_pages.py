@@ -55,15 +55,22 @@ def page_texts(pages: Sequence[Sequence[Line]]) -> tuple[list[str], list[Heading
     for page, here in zip(found, marks, strict=True):
         for paragraph in page:
             paragraph.text = _marks_out(_joined(paragraph.lines), here | everywhere)
-    vocabulary = Counter[str]()
-    for page in found:
-        for paragraph in page:
-            vocabulary.update(word.lower() for word in _WORD.findall(_BROKEN.sub(" ", paragraph.text)))
-    for page in found:
-        for paragraph in page:
-            paragraph.text = _BROKEN.sub(lambda match: _whole(match, vocabulary), paragraph.text)
-            paragraph.text = paragraph.text.replace(HYPHEN, "-").replace(_BROKEN_AT, "")
+    _make_words_whole([paragraph for page in found for paragraph in page])
     return [_page_text(page) for page in found], _headings(found)
+
+
+def _make_words_whole(paragraphs: Sequence[_Paragraph]) -> None:
+    broken = [paragraph for paragraph in paragraphs if HYPHEN in paragraph.text or _BROKEN_AT in paragraph.text]
+    if not broken:
+        return
+    vocabulary = Counter[str]()
+    apart = set(map(id, broken))
+    for paragraph in paragraphs:
+        text = _BROKEN.sub(" ", paragraph.text) if id(paragraph) in apart else paragraph.text
+        vocabulary.update(_WORD.findall(text.lower()))
+    for paragraph in broken:
+        text = _BROKEN.sub(lambda match: _whole(match, vocabulary), paragraph.text)
+        paragraph.text = text.replace(HYPHEN, "-").replace(_BROKEN_AT, "")
 
 
 def _body_size(pages: Sequence[Sequence[Line]]) -> float:
@@ -97,8 +104,7 @@ def _without_running(pages: Sequence[Sequence[Line]], body: float) -> list[list[
 
 
 def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
-    gaps = [above.base - below.base for above, below in pairwise(lines)
-            if 0 < above.base - below.base < 3 * above.size and abs(above.size - below.size) < 1]
+    measure = _Measure(lines)
     found: list[_Paragraph] = []
     for at, line in enumerate(lines):
         if line.row:
@@ -106,7 +112,7 @@ def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
             continue
         last = found[-1] if found else None
         following = lines[at + 1] if at + 1 < len(lines) else None
-        if last is not None and last.kind == "text" and _continues(last.lines, line, following, lines, gaps):
+        if last is not None and last.kind == "text" and _continues(last.lines, line, following, measure):
             last.lines.append(line)
         else:
             found.append(_Paragraph([line]))
@@ -116,22 +122,45 @@ def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
     return found
 
 
+class _Measure:
+    """How far lines reach to the right and how far apart they stand on one page."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = [line for line in lines if not line.row]
+        self._gaps = [above.base - below.base for above, below in pairwise(lines)
+                      if 0 < above.base - below.base < 3 * above.size and abs(above.size - below.size) < 1]
+        self._rights: dict[tuple[int, int], float] = {}
+        self._usual: dict[int, float] = {}
+
+    def right(self, line: Line) -> float:
+        """Where the longest line ends that is set as ``line`` is and stands above or below it."""
+        key = round(line.left), round(line.size)
+        if key not in self._rights or self._rights[key] < line.right:
+            self._rights[key] = max((other.right for other in self._lines if abs(other.size - line.size) < 1
+                                     and other.left < line.right and other.right > line.left), default=line.right)
+        return self._rights[key]
+
+    def gap(self, size: float) -> float:
+        """The usual one between lines of that size."""
+        key = round(size * 4)
+        if key not in self._usual:
+            near = [gap for gap in self._gaps if gap < 2.2 * size]
+            self._usual[key] = median(near) if near else 1.3 * size
+        return self._usual[key]
+
+
 # large: what tells a paragraph's end, one sign after the other
 def _continues(
-    above: Sequence[Line], line: Line, following: Line | None, page: Sequence[Line], gaps: Sequence[float]
+    above: Sequence[Line], line: Line, following: Line | None, measure: _Measure
 ) -> bool:
-    """Whether a paragraph goes on with ``line``. gaps: between the page's lines."""
+    """Whether a paragraph goes on with ``line``."""
     last, first = above[-1], above[0]
     if last.text.endswith(HYPHEN):
         return True
     if abs(last.size - line.size) > 0.08 * last.size + 0.2 or _ITEM.match(line.text) or line.text[0] == RAISED:
         return False
-    near = [gap for gap in gaps if gap < 2.2 * line.size]
-    usual = median(near) if near else 1.3 * line.size
+    usual, right = measure.gap(line.size), measure.right(last)
     step, em = last.base - line.base, max(line.size, 1.0)
-    right = max((other.right for other in page if abs(other.size - last.size) < 1 and not other.row
-                 and other.left < last.right and other.right > last.left and other.right < last.left + 90 * em),
-                default=last.right)
     word = line.text.split(None, 1)[0]
     full = last.right + (len(word) + 1) * _FULL * em > right - 0.5 * em
     ended = _END.search(_RAISED.sub("", last.text)) is not None
