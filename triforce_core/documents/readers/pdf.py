@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
 from ..cleanup import letters, one_line
+from .pdf_annotations import with_annotations
 from .pdf_damage import Damage, damage
 from .pdf_lines import Line, page_lines
 from .pdf_pages import page_texts
@@ -69,6 +70,8 @@ def read_with_pdfium(source: Source) -> Raw:
         source.check_pages(count)
     if count == 0:
         raise empty(source)
+    if pdf.get_formtype() != c.FORMTYPE_NONE:
+        pdf.init_forms()  # its fields' values are asked for through it
     pages: list[RawPage] = []
     lines: list[list[Line]] = []
     size = 0
@@ -149,7 +152,7 @@ def _pdfium_page(pdf: Any, index: int, c: Any) -> tuple[str, list[Line], bool]:
     page = pdf[index]
     try:
         text_page = page.get_textpage()
-        lines = page_lines(page_spans(text_page, c))
+        lines = with_annotations(page_lines(page_spans(text_page, c)), page, pdf.formenv, c)
         text_page.close()
         text = "\n".join(line.text for line in lines)
         picture = False

@@ -28,7 +28,8 @@ _RAISED = re.compile(f"{RAISED}([^{LOWERED}]*){LOWERED}")
 _NOTE = re.compile(rf"(?:{RAISED}([^{LOWERED}]*){LOWERED}|\[?(\d{{1,3}}|[*†‡§¶]{{1,3}})[\].)]{{0,2}}(?=\s|[A-Z“\"]))\s*")
 _ENDNOTES = re.compile(r"(?:end|foot)?notes|references", re.IGNORECASE)
 _NUMBERED = re.compile(r"\[?(\d{1,3})[\].)]*\s+")
-_BROKEN = re.compile(rf"([^\W_]+(?:['’-][^\W_]+)*)(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?")
+_BROKEN = re.compile(rf"([^\W_]+(?:['’-][^\W_]+)*)(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?(-?)")
+_PREFIXES = frozenset("non self semi quasi well ex".split())
 _BROKEN_AT = "\ue000"  # stands where a line that ends with a hyphen was joined with the next
 _TITLE = "x" * 200  # too long to run
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
@@ -48,6 +49,7 @@ def page_texts(pages: Sequence[Sequence[Line]]) -> tuple[list[str], list[Heading
     body = _body_size(pages)
     kept = _without_running(pages, body)
     found = [_paragraphs(page, body) for page in kept]
+    _whole_over_page_breaks(found)
     _end_notes(found)
     _foot_notes(found, body)
     marks = [{paragraph.mark for paragraph in page if paragraph.kind == "note"} for page in found]
@@ -57,6 +59,20 @@ def page_texts(pages: Sequence[Sequence[Line]]) -> tuple[list[str], list[Heading
             paragraph.text = _marks_out(_joined(paragraph.lines), here | everywhere)
     _make_words_whole([paragraph for page in found for paragraph in page])
     return [_page_text(page) for page in found], _headings(found)
+
+
+def _whole_over_page_breaks(pages: Sequence[Sequence[_Paragraph]]) -> None:
+    """A word that is broken at the foot of a page stands there whole."""
+    for page, after in pairwise(pages):
+        below = after[0].lines[0] if after and after[0].kind == "text" else None
+        body = [paragraph for paragraph in page if paragraph.kind == "text" and not _NOTE.match(paragraph.lines[0].text)]
+        line = body[-1].lines[-1] if body else None
+        if below is None or line is None or abs(line.size - below.size) > 0.5:
+            continue
+        word, _, rest = below.text.partition(" ")
+        if word[:1].islower() and rest and re.search(rf"[^\W\d_](?:{HYPHEN}|-)\Z", line.text):
+            line.text = line.text.rstrip(f"-{HYPHEN}") + HYPHEN + word
+            below.text = rest
 
 
 def _make_words_whole(paragraphs: Sequence[_Paragraph]) -> None:
@@ -195,7 +211,7 @@ def _is_heading(paragraph: _Paragraph, body: float) -> bool:
     if all(line.size > _LARGER * body for line in lines):
         return True
     bold = all(line.bold for line in lines) and lines[0].size > 0.95 * body
-    return bold and not text.rstrip().endswith((".", ",", ";", ":")) or (
+    return (bold and not text.rstrip().endswith((".", ",", ";", ":"))) or (
         bold and re.match(r"(?:[A-Z]|[IVXLC]+|\d+(?:\.\d+)*)\.\s", text) is not None)
 
 
@@ -303,13 +319,17 @@ def _whole(match: re.Match[str], vocabulary: Counter[str]) -> str:
     first, second = match[1], match[2] or ""
     if not second:
         return f"{first}-"
-    joined, hyphenated = f"{first}{second}", f"{first}-{second}"
+    joined, hyphenated = f"{first}{second}{match[3]}", f"{first}-{second}{match[3]}"
+    if match[3]:  # trustee-to-trustee
+        return joined if vocabulary[f"{first}{second}".lower()] else hyphenated
     solid, apart = vocabulary[joined.lower()], vocabulary[hyphenated.lower()]
     if solid or apart:
         return hyphenated if apart > solid else joined
     tail = first.rsplit("-", 1)[-1]
     if "-" in first and vocabulary[f"{tail}{second}".lower()]:
         return joined
+    if first.lower() in _PREFIXES or any(map(str.isupper, first[1:])) != first.isupper():
+        return hyphenated
     if "-" in first or first[-1].isdigit() or second[0].isdigit() or second[0].isupper() != first.isupper():
         return hyphenated
     words = min(len(tail), len(second)) > 2 and vocabulary[tail.lower()] and vocabulary[second.lower()]

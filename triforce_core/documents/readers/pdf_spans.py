@@ -85,7 +85,7 @@ class _Asker:
     def _object_end(self, at: int, last: int) -> int:
         """Where the object of ``at`` ends; it goes no further than ``last``, and neither is white space."""
         own = self._object(at)
-        if self._object(last) == own or self._text[last] == HYPHEN and last > at and self._object(last - 1) == own:
+        if self._object(last) == own or (self._text[last] == HYPHEN and last > at and self._object(last - 1) == own):
             return last + 1
         low, high = at, last
         while high - low > 1:
