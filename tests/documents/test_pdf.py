@@ -76,7 +76,7 @@ def test_marks_of_notes_leave_the_sentence_and_notes_stand_behind_it(tmp_path: P
         raised(pdf, 72, 692, "It weighs 10", "6", " grams on the 1")
         raised(pdf, 72, 678, "It was seen on the 1", "st", " of May in an area of 5 m")
         raised(pdf, 72, 664, "It has an area of 5 m", "2", " and 2")
-        raised(pdf, 72, 650, "There are 2", "30", " of them. The end of it all is here and the sentence runs on over the")
+        raised(pdf, 72, 650, "There are 2", "30", " of them. The end of it is here and the sentence runs on over the")
         pdf.setFont("Times-Roman", 8)
         write(pdf, ["4 The first of all notes. It has two sentences and it goes on and on", "over a second line."],
               y=100, step=10)
@@ -137,7 +137,7 @@ def test_drop_caps_and_running_heads_of_two_sides(tmp_path: Path) -> None:
 
     def page(number: int) -> Callable[[Any], None]:
         def draw(pdf: Any) -> None:
-            pdf.drawString(72, 760, f"{number}   MOBY DICK" if number % 2 else f"THE HARBOUR OF {WORDS[1].upper()}S   {number}")
+            pdf.drawString(72, 760, f"{number}   MOBY DICK" if number % 2 else f"THE HARBOUR OF SAILORS   {number}")
             pdf.setFont("Times-Roman", 33)
             pdf.drawString(72, 698, "T")
             pdf.setFont("Times-Roman", 11)
@@ -159,7 +159,7 @@ def test_headings_are_paragraphs_with_levels(tmp_path: Path) -> None:
                     "all through the night."], y=672)
 
     (text,), _, raw = read(tmp_path, drawn(page))
-    assert text.startswith("Of Whales\n\nTheir Food\n\nA whale eats") and text.endswith("day and all through the night.")
+    assert text.startswith("Of Whales\n\nTheir Food\n\nA whale eats") and text.endswith("and all through the night.")
     assert [(heading.title, heading.level, heading.page) for heading in raw.headings] == [
         ("Of Whales", 1, 0), ("Their Food", 2, 0)]
 
@@ -206,7 +206,8 @@ def test_pages_that_the_tree_hides_are_read(tmp_path: Path) -> None:
     assert texts == whole and len(texts) == 12 and not warnings
 
 
-@pytest.mark.parametrize("options", [{"pageCompression": 0}, {"pageCompression": 1}, {}], ids=["plain", "ascii85", "flate"])
+@pytest.mark.parametrize(
+    "options", [{"pageCompression": 0}, {"pageCompression": 1}, {}], ids=["plain", "ascii85", "flate"])
 def test_text_that_a_flipped_bit_costs_is_never_lost_in_silence(tmp_path: Path, options: dict[str, Any]) -> None:
     data = many_pages(**options) if options else repacked(many_pages())
     texts, warnings, _ = read(tmp_path, data)

@@ -112,8 +112,8 @@ def _damage_told(found: Damage, pages: list[RawPage]) -> list[str]:
     blank = [number for number, page in enumerate(pages)
              if not page.failed and not page.picture and not page.text.strip() and number not in found.broken]
     if blank and found.texts > sum(bool(page.text.strip()) for page in pages):
-        told.append(f"{page_numbers(blank)} {is_are(blank)} empty, but the file holds text that no page shows: it may be "
-                    "damaged.")
+        told.append(f"{page_numbers(blank)} {is_are(blank)} empty, but the file holds text that no page shows: "
+                    "it may be damaged.")
     if found.elsewhere:
         told.append("The file is damaged: some of its text may be missing or wrong.")
     return told

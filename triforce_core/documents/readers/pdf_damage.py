@@ -26,18 +26,20 @@ _LONGEST_DICTIONARY = 4000
 _MOST = 64 << 20  # bytes that one stream may unpack to
 _MOST_IN_ALL = 1 << 30
 _STEP = 1 << 20
-_STRING = re.compile(rb"\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)|<[0-9A-Fa-f\s]*>|<<|>>|/[^\s/<>\[\]()]*|%[^\r\n]*", re.DOTALL)
+_STRING = re.compile(rb"\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)|<[0-9A-Fa-f\s]*>|<<|>>|/[^\s/<>\[\]()]*|%[^\r\n]*",
+                     re.DOTALL)
 _TOKEN = re.compile(rb"[^\s\[\]]+")
 _NUMBER = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)\Z")
 _OPERATORS = frozenset(
-    b"b B b* B* BDC BI BMC BT BX c cm CS cs d d0 d1 Do DP EI EMC ET EX f F f* G g gs h i ID j J K k l m M MP n q Q re RG "
-    b"rg ri s S SC sc SCN scn sh T* Tc Td TD Tf Tj TJ TL Tm Tr Ts Tw Tz v w W W* y ' \" true false null".split())
+    b"b B b* B* BDC BI BMC BT BX c cm CS cs d d0 d1 Do DP EI EMC ET EX f F f* G g gs h i ID j J K k l m M MP n q Q re "
+    b"RG rg ri s S SC sc SCN scn sh T* Tc Td TD Tf Tj TJ TL Tm Tr Ts Tw Tz v w W W* y ' \" true false null".split())
 
 
 @dataclass(frozen=True)
 class Damage:
-    """broken: pages (from 0) that hold a stream which breaks off. elsewhere: some stream is broken, and no page was seen
-    to own it. texts: how many streams there are that write text onto a page; 0 where nobody looked. repaired: the file with all of its pages, where the tree says fewer; None: there is nothing to repair."""
+    """texts: how many streams there are that write text onto a page; 0 where nobody looked. broken: pages (from 0) that
+    hold a stream which breaks off. elsewhere: some stream is broken, and no page was seen to own it. repaired: the file
+    with all of its pages, where the tree says fewer; None: there is nothing to repair."""
 
     texts: int = 0
     broken: tuple[int, ...] = ()
@@ -60,8 +62,8 @@ def damage(path: Path, pages: int, password: str | None, encrypted: bool) -> Dam
 
 
 def _look_through(data: mmap.mmap, encrypted: bool) -> tuple[bool, int, int]:
-    """Whether a stream is broken, how many pages the file holds, replaced ones too, and how many streams of text. An encrypted file's streams
-    cannot be looked into from outside."""
+    """Whether a stream is broken, how many pages the file holds, replaced ones too, and how many streams of text. An
+    encrypted file's streams cannot be looked into from outside."""
     found, size, count, texts, broken = len(_PAGE.findall(data)), 0, 0, 0, False
     if encrypted:
         return False, found, 0

@@ -18,6 +18,7 @@ _SMALL = 0.82  # of the size beside it: a raised mark
 _APART = 2.0  # ems between two pieces of a row that may be cells
 ITEM = re.compile(r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])\Z")
 _STACKED = 1.7  # line heights between the lines of one cell
+_STACKED_BESIDE = 2.7  # ... that stands beside another: it may have several paragraphs
 _SAME = 3.0  # points
 
 
@@ -84,7 +85,9 @@ def _pieces(spans: Sequence[Span]) -> list[Line]:
         if last is not None and span.turn == last.turn and not last.text.endswith(HYPHEN):
             size = max(span.size, last.size)
             step = abs(span.base - last.base)
-            level = step < 0.3 * size or (step < 0.8 * size and min(span.size, last.size) < _SMALL * size)
+            mark = min(span.size, last.size) < _SMALL * size or any(
+                _MARK.match(part.text.strip()) for part in (span, last))
+            level = step < (0.8 if mark else 0.3) * size
             if level and -0.6 * size < span.left - last.right < _APART * size:
                 rows[-1].append(span)
                 continue
@@ -133,7 +136,8 @@ def _groups(pieces: Sequence[Line]) -> list[Cells]:
                 groups[-1].append([piece])
                 continue
             last = cell[-1]
-            below = 0.5 * size < last.base - piece.base < _STACKED * size and abs(last.size - piece.size) < 0.15 * size
+            reach = _STACKED if len(cells) == 1 else _STACKED_BESIDE
+            below = 0.5 * size < last.base - piece.base < reach * size and abs(last.size - piece.size) < 0.15 * size
             inside = len(cells) == 1 or piece.left > max(line.right for line in cells[-2])
             if below and inside and piece.left < last.right + size and piece.right > last.left - size:
                 cell.append(piece)

@@ -25,8 +25,9 @@ _FULL = 0.5  # ems for a character of the word that would not have fitted
 _ITEM = re.compile(r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])\s")
 _END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
 _RAISED = re.compile(f"{RAISED}([^{LOWERED}]*){LOWERED}")
-_NOTE = re.compile(rf"(?:{RAISED}([^{LOWERED}]*){LOWERED}|\[?(\d{{1,3}}|[*†‡§¶]{{1,3}})[\].)]{{0,2}}(?=\s|[A-Z“\"]))\s*")
-_ENDNOTES = re.compile(r"(?:end|foot)?notes|references", re.IGNORECASE)
+_NOTE = re.compile(
+    rf"(?:{RAISED}([^{LOWERED}]*){LOWERED}|\[?(\d{{1,3}}|[*†‡§¶]{{1,3}})[\].)]{{0,2}}(?=\s|[A-Z“\"]))\s*")
+_ENDNOTES = re.compile(r"(?:end|foot)?notes|(references)", re.IGNORECASE)
 _NUMBERED = re.compile(r"\[?(\d{1,3})[\].)]*\s+")
 _BROKEN = re.compile(rf"([^\W_]+(?:['’-][^\W_]+)*)(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?(-?)")
 _PREFIXES = frozenset("non self semi quasi well ex".split())
@@ -65,9 +66,10 @@ def _whole_over_page_breaks(pages: Sequence[Sequence[_Paragraph]]) -> None:
     """A word that is broken at the foot of a page stands there whole."""
     for page, after in pairwise(pages):
         below = after[0].lines[0] if after and after[0].kind == "text" else None
-        body = [paragraph for paragraph in page if paragraph.kind == "text" and not _NOTE.match(paragraph.lines[0].text)]
+        body = [paragraph for paragraph in page
+                if paragraph.kind == "text" and not _NOTE.match(paragraph.lines[0].text)]
         line = body[-1].lines[-1] if body else None
-        if below is None or line is None or abs(line.size - below.size) > 0.5:
+        if below is None or line is None or below.text[0] == RAISED or abs(line.size - below.size) > 0.5:
             continue
         word, _, rest = below.text.partition(" ")
         if word[:1].islower() and rest and re.search(rf"[^\W\d_](?:{HYPHEN}|-)\Z", line.text):
@@ -171,9 +173,11 @@ def _continues(
 ) -> bool:
     """Whether a paragraph goes on with ``line``."""
     last, first = above[-1], above[0]
+    if abs(last.size - line.size) > 0.08 * last.size + 0.2 or line.text[0] == RAISED:
+        return False
     if last.text.endswith(HYPHEN):
         return True
-    if abs(last.size - line.size) > 0.08 * last.size + 0.2 or _ITEM.match(line.text) or line.text[0] == RAISED:
+    if _ITEM.match(line.text):
         return False
     usual, right = measure.gap(line.size), measure.right(last)
     step, em = last.base - line.base, max(line.size, 1.0)
@@ -256,19 +260,20 @@ def _small(paragraph: _Paragraph, body: float) -> bool:
 
 
 def _end_notes(pages: Sequence[list[_Paragraph]]) -> None:
-    """Numbered paragraphs under a heading "Notes" whose numbers count up from 1, and are raised in the text."""
+    """Numbered paragraphs under a heading "Notes" whose numbers count up from 1; under "References" only where
+    the numbers are raised in the text."""
     raised = {mark for page in pages for paragraph in page for line in paragraph.lines for mark in _marks(line.text)}
-    expected = 0
+    expected, listed = 0, False
     last: _Paragraph | None = None
     for page in pages:
         for paragraph in page:
             text = paragraph.lines[0].text
-            if _ENDNOTES.fullmatch(text.strip(" :")):
-                expected = 1
+            if heading := _ENDNOTES.fullmatch(text.strip(" :")):
+                expected, listed = 1, heading[1] is None
                 continue
             match = (_NUMBERED.match(text) or _NOTE.match(text)) if expected else None
             number = (match[1] or match[match.lastindex or 0]) if match else ""
-            if match and number == str(expected) and number in raised:
+            if match and number == str(expected) and (listed or number in raised):
                 paragraph.kind, paragraph.mark, last = "note", number, paragraph
                 paragraph.lines[0].text = text[match.end() :]
                 expected += 1
@@ -305,7 +310,7 @@ def _marks_out(text: str, notes: set[str]) -> str:
         before = _RAISED.sub("", text[max(0, match.start() - 12) : match.start()])
         base = re.search(r"(?:\A|[^\d.,])(?:10|2)\Z", before)
         if not mark[:1].isdigit():
-            return "" if mark[:1] in "*†‡§¶[" or mark in notes else ("" if len(before) > 3 and not mark.isalpha() else f"^{mark}")
+            return "" if mark[:1] in "*†‡§¶[" or mark in notes else f"^{mark}"
         if _POWER.search(before) and (base or mark.strip(",") not in notes):
             return f"^{mark}"
         return "," if mark.endswith(",") else ""
