@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-CLEANUP_VERSION = 1
+CLEANUP_VERSION = 2
 
 _LIGATURES = dict(zip("ﬀﬁﬂﬃﬄﬅﬆ", ["ff", "fi", "fl", "ffi", "ffl", "st", "st"], strict=True))
 _SPACES = dict.fromkeys(
@@ -18,17 +18,17 @@ _HIDDEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _RUNS = re.compile("  +")
 _EMPTY_LINES = re.compile(r"\n{3,}")
-_HYPHENATED = re.compile("\u0002 ?\n?")
+_HYPHENATED = re.compile("[\u0002\ufffe] ?\n?")
 _GARBLED = re.compile("[\ufffd\ue000-\uf8ff\u0000-\u0008\u000e-\u001f]")
 
 
 def clean(text: str) -> tuple[str, int]:
     """Clean text and the number of hidden characters taken out (zero width, writing direction, tags).
 
-    NFC, ligatures spelt out, white space made single spaces and newlines, control characters dropped, U+0002 (PDFium's
-    mark of a hyphenated line end) dropped so that the word is whole again."""
+    NFC, ligatures spelt out, white space made single spaces and newlines, control characters dropped, U+FFFE and U+0002
+    (PDFium's marks of a hyphenated line end, new and old) dropped so that the word is whole again."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if "\x02" in text:
+    if "\x02" in text or "\ufffe" in text:
         text = _HYPHENATED.sub("", text)
     text = text.translate(_CHARACTERS)
     if not text.isascii():

@@ -10,6 +10,7 @@ import base64
 import io
 import mmap
 import re
+import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -125,8 +126,8 @@ def _unpacked(head: bytes, body: bytes) -> tuple[bytes, bool]:
         return body, body[:2] not in _PACKED  # packed, but its dictionary does not say so any more
     if b"ASCII85Decode" in head:
         try:
-            body = base64.a85decode(b"<~" + body.strip().removesuffix(b"~>") + b"~>", adobe=True)
-        except ValueError:
+            body = _ascii85(b"".join(body.split()).removesuffix(b"~>"))
+        except (ValueError, struct.error):
             return b"", False
     if b"/FlateDecode" not in head and b"/Fl" not in head:
         return b"", b"Decode" in head
@@ -144,6 +145,20 @@ def _unpacked(head: bytes, body: bytes) -> tuple[bytes, bool]:
     except zlib.error:
         return b"".join(kept), False
     return b"".join(kept), unpacker.eof or size >= _MOST
+
+
+def _ascii85(body: bytes) -> bytes:
+    """As base64.a85decode, several times as fast. Raises ValueError or struct.error."""
+    if b"z" in body or not body:
+        return base64.a85decode(body)
+    if min(body) < 33 or max(body) > 117:
+        raise ValueError("not ASCII85")
+    missing = -len(body) % 5
+    whole = body + b"u" * missing
+    zero = 33 * (85**4 + 85**3 + 85**2 + 85 + 1)
+    fives = zip(*[iter(whole)] * 5, strict=True)
+    words = [(((a * 85 + b) * 85 + c) * 85 + d) * 85 + e - zero for a, b, c, d, e in fives]
+    return struct.pack(f">{len(words)}I", *words)[: len(words) * 4 - missing]
 
 
 def _sound(content: bytes) -> bool:

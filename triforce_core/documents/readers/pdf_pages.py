@@ -183,7 +183,7 @@ def _continues(
     step, em = last.base - line.base, max(line.size, 1.0)
     word = line.text.split(None, 1)[0]
     full = last.right + (len(word) + 1) * _FULL * em > right - 0.5 * em
-    ended = _END.search(_RAISED.sub("", last.text)) is not None
+    ended = _END.search(_RAISED.sub("", last.text) if LOWERED in last.text else last.text) is not None
     if step <= 0 or step > 3 * max(usual, em):  # the head of the next column, or a line drawn out of order
         return not ended and not (last.bold and line.bold) and (line.text[0].islower() or full) and len(last.text) > 20
     if step > _WIDER * max(usual, 0.9 * em):
@@ -315,6 +315,8 @@ def _marks_out(text: str, notes: set[str]) -> str:
             return f"^{mark}"
         return "," if mark.endswith(",") else ""
 
+    if RAISED not in text:
+        return text
     kept = _RAISED.sub(told, text)
     return re.sub(r" +([.,;:])(?=\s|\Z)", r"\1", kept)
 

@@ -105,12 +105,11 @@ class _Asker:
         """The span, cut where a gap in it is wide."""
         end = first + len(self._text[first:end].rstrip())
         span = self._span(first, end, spaced)
-        words = list(_WORD.finditer(self._text, first, end))
-        if len(words) < 2 or span.turn or (
-            span.right - span.left < _LOOSE * span.size * (end - first) and "  " not in span.text
-        ):
+        tight = span.right - span.left < _LOOSE * span.size * (end - first) and "  " not in span.text
+        if tight or span.turn:
             yield span
             return
+        words = list(_WORD.finditer(self._text, first, end))
         cuts = [first]
         for before, after in pairwise(words):
             gap = self._edge(after.start(), 0) - self._edge(before.end() - 1, 1)
