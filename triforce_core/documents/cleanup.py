@@ -47,5 +47,5 @@ def one_line(text: str, longest: int = 200) -> str:
 
 def letters(raw: str) -> int:
     """Characters that carry text; a garbled layer (mostly private-use or replacement characters) counts as none."""
-    solid = sum(len(word) for word in raw.split())
+    solid = len("".join(raw.split()))
     return 0 if len(_GARBLED.findall(raw)) * 2 > solid else solid

@@ -99,7 +99,7 @@ def read_with_pdfium(source: Source) -> Raw:
     headings = [] if count in source.skip else _outline(pdf, pdfium)
     texts, told = page_texts(lines)
     for page, text in zip(pages, texts, strict=True):
-        page.text = text if letters(page.text) else page.text
+        page.text = text
     reader = f"pypdfium2 {_version(pdfium)}, lines {LINES_VERSION}"
     return Raw("pdf", reader, _title(title), pages, warnings=_damage_told(found, pages),
                headings=headings or told,

@@ -16,7 +16,7 @@ from typing import Any
 
 HYPHEN = "\ufffe"  # PDFium's mark of a hyphen at a line's end, which hides the line break; U+0002 before 2021
 _BREAK = re.compile("\r\n|\r|\n|(?<=\ufffe)")
-_BOLD = re.compile(r"bold|black|heavy|semibold|demi", re.IGNORECASE)
+_BOLD = re.compile(r"bold|black|demi", re.IGNORECASE)
 _LOOSE = 0.62  # a wider set line, in ems per character, may hide the gaps of a table
 _GAP = 2.0  # ems between two words: they may be cells of a table
 _WORD = re.compile(r"\S+")
@@ -150,6 +150,6 @@ class _Asker:
             name = ctypes.create_string_buffer(128)
             if font and hasattr(c, "FPDFFont_GetBaseFontName"):
                 c.FPDFFont_GetBaseFontName(font, name, 128)
-            heavy = bool(font) and c.FPDFFont_GetWeight(font) >= 600
-            self._fonts[key] = heavy or _BOLD.search(name.value.decode("latin-1")) is not None
+            thick = bool(font) and c.FPDFFont_GetWeight(font) >= 600
+            self._fonts[key] = thick or _BOLD.search(name.value.decode("latin-1")) is not None
         return self._fonts[key]
