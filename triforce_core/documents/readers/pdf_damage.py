@@ -19,6 +19,8 @@ from typing import Any
 
 _STREAM = re.compile(rb"stream\r?\n")
 _PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
+_OTHERS = re.compile(
+    rb"/(?:LZW|ASCIIHex|ASCII85|RunLength|CCITTFax|JBIG2|DCT|JPX)Decode|/Crypt|/Filter\s*(?:\d|\[\s*\])")
 _PACKED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"h\xde", b"H\x89")
 _END = re.compile(rb"endstream")
 _SHOWS = re.compile(rb"[\])>]\s*T[jJ]\b")
@@ -130,7 +132,7 @@ def _unpacked(head: bytes, body: bytes) -> tuple[bytes, bool]:
         except (ValueError, struct.error):
             return b"", False
     if b"/FlateDecode" not in head and b"/Fl" not in head:
-        return b"", b"Decode" in head
+        return b"", _OTHERS.search(head) is not None
     if b"/DCTDecode" in head or b"/Crypt" in head:
         return b"", True
     unpacker, kept, size = zlib.decompressobj(), [], 0
