@@ -24,6 +24,7 @@ from triforce_core.prompt.typography import ascii_typography, spelt_letters
         ("cafe\u0301", "café"),
         ("alpha\u0002\r\nbetic", "alphabetic"),
         ("alpha\u0002betic", "alphabetic"),
+        ("alpha\ufffebetic", "alphabetic"),
         ("a\u00a0 b\t\tc  ", "a b c"),
         ("a\r\n\r\n\r\n\r\nb", "a\n\nb"),
         ("soft\u00adhyphen", "softhyphen"),

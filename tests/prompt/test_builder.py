@@ -201,6 +201,21 @@ def test_a_quotation_runs_over_a_page_break_and_leads_back_to_the_pages(builders
     assert DOCUMENT.pages[0].text[place[1] : place[2]] == "He said: “Every whale is a mammal.”"
 
 
+def test_notes_at_the_foot_do_not_part_a_sentence(builders: dict[str, PromptBuilder]) -> None:
+    builder = builders["tagged"]
+    pages = (Page("1", "Before. The sailor knows\n\n[4] A note of ours."), Page("2", "it well. After."))
+    prompt = builder.document(Document("x", "pdf", pages, "pdf"))
+    found = [builder.tokenizer.decode(part.tolist()).strip() for part in prompt.quotes.sentences]
+    assert found == ["Before.", "The sailor knows it well.", "After.", "[4] A note of ours."]
+    state = builder.quote_constraint(prompt, "Which words?").initial()
+    ids = builder.tokenizer.encode(" The sailor knows") + builder.tokenizer.encode(" it well.")
+    for token in [builder.quote_constraint(prompt, "Which words?").open_id, *ids]:
+        assert token in state.allowed()
+        state = state.advance(token)
+    places = builder.places(prompt, *state.spans()[0])
+    assert [pages[index].text[first:last] for index, first, last in places] == ["The sailor knows", "it well."]
+
+
 @pytest.mark.parametrize("kind", ["tagged", "bytes", "llama"])
 def test_places_are_counted_and_never_guessed(builders: dict[str, PromptBuilder], kind: str) -> None:
     """Of three equal sentences (one of them the page's label too) the very one, and nothing where a page's text is not

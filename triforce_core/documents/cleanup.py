@@ -18,18 +18,18 @@ _HIDDEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _RUNS = re.compile("  +")
 _EMPTY_LINES = re.compile(r"\n{3,}")
-_HYPHENATED = re.compile("\u0002 ?\n?")
+_HYPHENATED = re.compile("[\u0002\ufffe] ?\n?")
 _GARBLED = re.compile("[\ufffd\ue000-\uf8ff\u0000-\u0008\u000e-\u001f]")
 
 
 def clean(text: str, laid_out: bool = False) -> tuple[str, int]:
     """Clean text and the number of hidden characters taken out (zero width, writing direction, tags).
 
-    NFC, ligatures spelt out, white space made single spaces and newlines, control characters dropped, U+0002 (PDFium's
-    mark of a hyphenated line end) dropped so that the word is whole again. laid_out: the blanks inside lines and
-    at their beginning stay."""
+    NFC, ligatures spelt out, white space made single spaces and newlines, control characters dropped, U+FFFE and U+0002
+    (PDFium's marks of a hyphenated line end, new and old) dropped so that the word is whole again. laid_out: the blanks
+    inside lines and at their beginning stay."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if "\x02" in text:
+    if "\x02" in text or "\ufffe" in text:
         text = _HYPHENATED.sub("", text)
     text = text.translate(_CHARACTERS)
     if not text.isascii():
@@ -48,5 +48,5 @@ def one_line(text: str, longest: int = 200) -> str:
 
 def letters(raw: str) -> int:
     """Characters that carry text; a garbled layer (mostly private-use or replacement characters) counts as none."""
-    solid = sum(len(word) for word in raw.split())
+    solid = len("".join(raw.split()))
     return 0 if len(_GARBLED.findall(raw)) * 2 > solid else solid

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..errors import EmptyDocumentError, ScannedDocumentError
 from .cleanup import clean, letters, one_line
 from .readers.pdf import FEW_LETTERS
-from .readers.source import Raw, RawPage
+from .readers.source import Raw, RawPage, is_are, page_numbers
 from .reflow import reflow, usual_width
 from .running_lines import strip_running_lines
 from .special import count_special
@@ -20,7 +20,7 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     cleaned = [clean(page.text, raw.laid_out) for page in raw.pages]
     texts = [text for text, _ in cleaned]
     hidden = sum(count for _, count in cleaned)
-    scans = _scans(raw.pages) if raw.lines else []
+    scans = _scans(raw.pages) if raw.kind == "pdf" else []
     _refuse_without_text(raw, texts, scans, name)
     for number in scans:
         texts[number] = ""  # a garbled layer is worse than none
@@ -29,11 +29,11 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     warnings = [one_line(warning, 500) for warning in raw.warnings]
     failed = [number for number, page in enumerate(raw.pages) if page.failed]
     if failed:
-        warnings.append(f"{_pages(failed)} could not be read and {_are(failed)} missing from the text.")
+        warnings.append(f"{page_numbers(failed)} could not be read and {is_are(failed)} missing from the text.")
     shown = [number for number in scans if number not in set(failed)]
     if shown:  # one is enough: nothing is left out silently
         what = "a scanned picture" if len(shown) == 1 else "scanned pictures"
-        warnings.append(f"{_pages(shown)} {_are(shown)} {what} without readable text. {_OCR}")
+        warnings.append(f"{page_numbers(shown)} {is_are(shown)} {what} without readable text. {_OCR}")
     if hidden:
         warnings.append(f"{hidden:,} hidden characters (invisible or changing the direction of writing) were removed.")
     special = sum(map(count_special, texts))
@@ -69,23 +69,6 @@ def _refuse_without_text(raw: Raw, texts: Sequence[str], scans: Sequence[int], n
         return
     if scans:
         raise ScannedDocumentError(
-            f"{name} has no text: {_pages(list(scans)).lower()} {_are(scans)} scanned pictures", remedy=_OCR
+            f"{name} has no text: {page_numbers(list(scans)).lower()} {is_are(scans)} scanned pictures", remedy=_OCR
         )
     raise EmptyDocumentError(f"{name} has no text in it", remedy="Choose another file.")
-
-
-def _pages(numbers: Sequence[int]) -> str:
-    """Pages (counted from 0) in words: "Pages 1-3, 7"."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    words = [f"{first + 1}" if first == last else f"{first + 1}-{last + 1}" for first, last in ranges[:12]]
-    more = f" and {len(ranges) - 12} more ranges" if len(ranges) > 12 else ""
-    return f"{'Page' if len(numbers) == 1 else 'Pages'} {', '.join(words)}{more}"
-
-
-def _are(numbers: Sequence[int]) -> str:
-    return "is" if len(numbers) == 1 else "are"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import signal
@@ -37,6 +38,7 @@ def main() -> None:
     limits = ReadLimits(**request["limits"])
     restrict(limits)
     sign_of_life(limits)
+    gc.set_threshold(200_000)  # hundreds of thousands of small values, hardly a circle among them
     spare = bytearray(8 << 20)  # given back to word the error when memory runs out
     try:
         _answer(request, limits, out)

@@ -21,18 +21,24 @@ _LONGEST = 120
 
 def strip_running_lines(pages: Sequence[Sequence[str]]) -> list[list[str]]:
     """Pages as lists of lines, without their running lines. Empty lines at the edges go with them."""
-    result = [_trimmed(page) for page in pages]
+    return [list(page[first:end]) for page, (first, end) in zip(pages, between_running_lines(pages), strict=True)]
+
+
+def between_running_lines(pages: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+    """Of each page the first line that stays, and the one behind the last."""
+    kept = [_trimmed(page, 0, len(page)) for page in pages]
     for edge in (0, -1):
         for _ in range(_ROUNDS):
-            if not _strip_once(result, edge):
+            if not _strip_once(pages, kept, edge):
                 break
-    return result
+    return kept
 
 
-def _strip_once(pages: list[list[str]], edge: int) -> bool:
+def _strip_once(pages: Sequence[Sequence[str]], kept: list[tuple[int, int]], edge: int) -> bool:
     """Take the outermost line away where it repeats; says whether any was."""
-    filled = [number for number, page in enumerate(pages) if page]
-    keys = {number: _keys(pages[number][edge], number) for number in filled}
+    filled = [number for number, (first, end) in enumerate(kept) if first < end]
+    keys = {number: _keys(pages[number][kept[number][0] if edge == 0 else kept[number][1] - 1], number)
+            for number in filled}
     repeated: set[tuple[Key, int]] = set()
     for side in (0, 1):  # left and right pages
         here = [number for number in filled if number % 2 == side]
@@ -44,10 +50,10 @@ def _strip_once(pages: list[list[str]], edge: int) -> bool:
     numbered = any(key[0] == _BARE and key[1] is not None for key, _ in repeated)
     found = False
     for number in filled:
+        first, end = kept[number]
         running = any((key, number % 2) in repeated and key != (_BARE, None) for key in keys[number])
-        if (running or (numbered and (_BARE, None) in keys[number])) and len(pages[number]) > 1:
-            line = 0 if edge == 0 else len(pages[number]) - 1
-            pages[number] = _trimmed(pages[number][:line] + pages[number][line + 1 :])
+        if (running or (numbered and (_BARE, None) in keys[number])) and end - first > 1:
+            kept[number] = _trimmed(pages[number], first + (edge == 0), end - (edge != 0))
             found = True
     return found
 
@@ -68,11 +74,10 @@ def _keys(line: str, page: int) -> set[Key]:
     return keys | {(pattern, value - page) for value in numbers[:1] + numbers[-1:]}
 
 
-def _trimmed(lines: Sequence[str]) -> list[str]:
+def _trimmed(lines: Sequence[str], first: int, end: int) -> tuple[int, int]:
     """Without empty lines at either end."""
-    first, last = 0, len(lines)
-    while first < last and not lines[first].strip():
+    while first < end and not lines[first].strip():
         first += 1
-    while last > first and not lines[last - 1].strip():
-        last -= 1
-    return list(lines[first:last])
+    while end > first and not lines[end - 1].strip():
+        end -= 1
+    return first, end

@@ -13,6 +13,7 @@ ABBREVIATIONS = frozenset(
     "messrs mme op pp approx ca c esq".split()
 )
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
+NOTE = re.compile(r"\[[^\s\[\]]{1,5}\] ")  # how a line that is a note begins; notes stand behind a page's text
 _ENDED = re.compile(r"[.!?:][\"'”’)\]]*\Z")
 
 

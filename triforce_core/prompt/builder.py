@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
 from ..documents.document import LONGEST_LABEL, Document
-from ..documents.sentences import SentenceRules
+from ..documents.sentences import NOTE, SentenceRules
 from ..errors import ConfigError
 from ..events import PageSpan, PrefillProgress, QuotePlace, Turn
 from ..quotes.answering import Answering, AnswerPlan
@@ -290,7 +291,10 @@ class PromptBuilder:
         page whose text and tokens do not agree letter by letter is left out."""
         found = []
         for index, first, last in prompt.split_by_page(start, end):
-            text = first + np.flatnonzero(prompt.marks[first:last] & Mark.TEXT)
+            marks = prompt.marks[first:last]
+            if not prompt.marks[start] & Mark.NOTE:  # a sentence passes the notes between its two parts by
+                marks = np.where(marks & Mark.NOTE, 0, marks)
+            text = first + np.flatnonzero(marks & Mark.TEXT)
             if not len(text):
                 continue
             behind = prompt.pages[index].end - (self.tail_length if index == len(prompt.pages) - 1 else 0)
@@ -315,10 +319,18 @@ class PromptBuilder:
 def _join_over_page_breaks(
     parts: list[tuple[list[int], np.ndarray]], texts: Sequence[str], rules: SentenceRules
 ) -> None:
-    """Take the borders away where a sentence runs on from the foot of one page to the head of the next."""
-    borders = [(text.strip().rsplit("\n", 1)[-1].strip(), text.strip().split("\n", 1)[0].strip()) for text in texts]
-    for number in range(len(parts) - 1):
-        last, head = np.flatnonzero(parts[number][1] & Mark.TEXT), np.flatnonzero(parts[number + 1][1] & Mark.TEXT)
-        if len(last) and len(head) and rules.runs_on(borders[number][0], borders[number + 1][1]):
-            parts[number][1][last[-1]] &= np.uint8(~(Mark.LINE_END | Mark.SENTENCE_END) & 0xFF)
-            parts[number + 1][1][head[0]] &= np.uint8(~Mark.SENTENCE_START & 0xFF)
+    """Take the borders away where a sentence runs on from the foot of one page to the head of the next. Notes at the
+    foot do not part it: their tokens are marked, so that quotations pass them by."""
+    for number, text in enumerate(texts[:-1]):
+        marks, after = parts[number][1], parts[number + 1][1]
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        notes = sum(1 for _ in takewhile(NOTE.match, reversed(lines)))
+        head = texts[number + 1].strip().split("\n", 1)[0].strip()
+        ends, heads = np.flatnonzero(marks & Mark.LINE_END), np.flatnonzero(after & Mark.TEXT)
+        if notes >= min(len(lines), len(ends)) or not len(heads) or NOTE.match(head):
+            continue
+        if rules.runs_on(lines[-1 - notes], head):
+            last = ends[-1 - notes]
+            marks[last + 1 :][(marks[last + 1 :] & Mark.TEXT) != 0] |= np.uint8(Mark.NOTE)
+            marks[last] &= np.uint8(~(Mark.LINE_END | Mark.SENTENCE_END) & 0xFF)
+            after[heads[0]] &= np.uint8(~Mark.SENTENCE_START & 0xFF)

@@ -31,6 +31,7 @@ class Mark(IntFlag):
     SENTENCE_END = 4  # the last token of a sentence
     WORD_START = 8
     LINE_END = 16  # the last text token before a break; not set where a sentence goes on over a page break
+    NOTE = 32  # of a note that stands between the two parts of such a sentence
 
 
 class QuoteIndex:
@@ -42,6 +43,7 @@ class QuoteIndex:
     def __init__(self, token_ids: np.ndarray, marks: np.ndarray) -> None:
         assert token_ids.shape == marks.shape and token_ids.ndim == 1
         text = np.flatnonzero(marks & Mark.TEXT)
+        text = text[np.argsort(marks[text] & Mark.NOTE, kind="stable")]  # behind all else: a sentence is in one piece
         kinds = marks[text]
         gaps = np.flatnonzero(kinds & Mark.LINE_END) + 1
         if len(text) and (not len(gaps) or gaps[-1] != len(text)):

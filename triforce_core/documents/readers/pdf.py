@@ -10,9 +10,14 @@ from typing import Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
 from ..cleanup import letters, one_line
-from .pdf_lines import with_paragraph_gaps
-from .source import Heading, Raw, RawPage, Source
+from .pdf_annotations import with_annotations
+from .pdf_damage import Damage, damage
+from .pdf_lines import Line, page_lines
+from .pdf_pages import page_texts
+from .pdf_spans import page_spans
+from .source import Heading, Raw, RawPage, Source, is_are, page_numbers
 
+LINES_VERSION = 2  # of what is made of PDFium's characters; raise it when the same file would give other text
 FEW_LETTERS = 16  # a page with fewer and a picture is a scan
 _NO_TITLE = re.compile(r"untitled|microsoft word|\.(docx?|tex|dvi|pdf|indd|qxd)\b|^\W*$", re.IGNORECASE)
 _LONGEST_LANGUAGE = 128  # bytes of UTF-16
@@ -58,19 +63,28 @@ def read_with_pdfium(source: Source) -> Raw:
         if getattr(problem, "err_code", None) == _PASSWORD_ERROR or "password" in str(problem).lower():
             raise encrypted(source) from problem
         raise damaged(source) from problem
+    source.check_pages(count)
+    found = damage(source.path, count, source.password, c.FPDF_GetSecurityHandlerRevision(pdf) != -1)
+    if found.repaired is not None:
+        pdf = pdfium.PdfDocument(found.repaired)
+        count = len(pdf)
+        source.check_pages(count)
     if count == 0:
         raise empty(source)
-    source.check_pages(count)
+    if pdf.get_formtype() != c.FORMTYPE_NONE:
+        pdf.init_forms()  # its fields' values are asked for through it
     pages: list[RawPage] = []
+    lines: list[list[Line]] = []
     size = 0
     for index in range(count):
         source.at_page(index, count)
         page = RawPage(_label(pdf, index), "", failed=index in source.skip)
         pages.append(page)
+        lines.append([])
         if page.failed:
             continue
         try:
-            page.text, page.picture = _pdfium_text(pdf, index, c)
+            page.text, lines[-1], page.picture = _pdfium_page(pdf, index, c)
         except pdfium.PdfiumError:
             page.failed = True
         size += len(page.text)
@@ -83,8 +97,28 @@ def read_with_pdfium(source: Source) -> Raw:
         title = ""
     source.at_page(count, count)  # so that an outline which kills the reader is left out, like a page
     headings = [] if count in source.skip else _outline(pdf, pdfium)
-    return Raw("pdf", f"pypdfium2 {_version(pdfium)}", _title(title), pages, lines=True, headings=headings,
+    texts, told = page_texts(lines)
+    for page, text in zip(pages, texts, strict=True):
+        page.text = text
+    reader = f"pypdfium2 {_version(pdfium)}, lines {LINES_VERSION}"
+    return Raw("pdf", reader, _title(title), pages, warnings=_damage_told(found, pages),
+               headings=headings or told,
                language=_language(pdf, c))
+
+
+def _damage_told(found: Damage, pages: list[RawPage]) -> list[str]:
+    told = []
+    broken = [number for number in found.broken if number < len(pages) and not pages[number].failed]
+    if broken:
+        told.append(f"{page_numbers(broken)} {is_are(broken)} damaged: some of the text there may be missing or wrong.")
+    blank = [number for number, page in enumerate(pages)
+             if not page.failed and not page.picture and not page.text.strip() and number not in found.broken]
+    if blank and found.texts > sum(bool(page.text.strip()) for page in pages):
+        told.append(f"{page_numbers(blank)} {is_are(blank)} empty, but the file holds text that no page shows: "
+                    "it may be damaged.")
+    if found.elsewhere:
+        told.append("The file is damaged: some of its text may be missing or wrong.")
+    return told
 
 
 def _language(pdf: Any, c: Any) -> str:
@@ -115,16 +149,18 @@ def _outline(pdf: Any, pdfium: Any) -> list[Heading]:
     return found
 
 
-def _pdfium_text(pdf: Any, index: int, c: Any) -> tuple[str, bool]:
+def _pdfium_page(pdf: Any, index: int, c: Any) -> tuple[str, list[Line], bool]:
+    """The page's text as PDFium has it, its lines as they are read, and whether it is a picture."""
     page = pdf[index]
     try:
         text_page = page.get_textpage()
-        text = with_paragraph_gaps(text_page.get_text_range(), text_page)
+        lines = with_annotations(page_lines(page_spans(text_page, c)), page, pdf.formenv, c)
         text_page.close()
+        text = "\n".join(line.text for line in lines)
         picture = False
         if letters(text) < FEW_LETTERS:
             picture = next(iter(page.get_objects(filter=[c.FPDF_PAGEOBJ_IMAGE], max_depth=3)), None) is not None
-        return text, picture
+        return text, lines, picture
     finally:
         page.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,3 +75,20 @@ class Raw:
     headings: list[Heading] = field(default_factory=list)
     language: str = ""  # as the file names it
     unread: Unread = field(default_factory=Unread)
+
+
+def page_numbers(numbers: Sequence[int]) -> str:
+    """Pages (counted from 0) in words: "Pages 1-3, 7"."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    words = [f"{first + 1}" if first == last else f"{first + 1}-{last + 1}" for first, last in ranges[:12]]
+    more = f" and {len(ranges) - 12} more ranges" if len(ranges) > 12 else ""
+    return f"{'Page' if len(numbers) == 1 else 'Pages'} {', '.join(words)}{more}"
+
+
+def is_are(numbers: Sequence[int]) -> str:
+    return "is" if len(numbers) == 1 else "are"

@@ -1,0 +1,227 @@
+"""PDF pages by the place of their words: notes, columns, tables, hyphens, forms; and what damage hides is said."""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triforce_core.documents.finish import finish
+from triforce_core.documents.limits import ReadLimits
+from triforce_core.documents.readers.pdf import read_with_pdfium
+from triforce_core.documents.readers.source import Raw, Source
+from triforce_core.errors import DocumentError
+
+canvas = pytest.importorskip("reportlab.pdfgen.canvas")
+WORDS = "whale sailor harbour lantern anchor captain weather island timber compass".split()
+
+
+def drawn(*pages: Callable[[Any], None], **options: Any) -> bytes:
+    out = io.BytesIO()
+    pdf = canvas.Canvas(out, pagesize=(612, 792), invariant=1, **options)
+    for page in pages:
+        pdf.setFont("Times-Roman", 11)
+        page(pdf)
+        pdf.showPage()
+    pdf.save()
+    return out.getvalue()
+
+
+def read(folder: Path, data: bytes) -> tuple[list[str], list[str], Raw]:
+    (folder / "a.pdf").write_bytes(data)
+    raw = read_with_pdfium(Source(folder / "a.pdf", "a.pdf", ReadLimits()))
+    pages, warnings = finish(raw, "a.pdf")
+    return [text for _, text in pages], warnings, raw
+
+
+def write(pdf: Any, lines: list[str], x: float = 72, y: float = 720, step: float = 14) -> None:
+    for number, line in enumerate(lines):
+        pdf.drawString(x, y - step * number, line)
+
+
+def raised(pdf: Any, x: float, y: float, before: str, mark: str, after: str) -> None:
+    pdf.drawString(x, y, before)
+    x += pdf.stringWidth(before, "Times-Roman", 11)
+    pdf.setFont("Times-Roman", 7)
+    pdf.drawString(x, y + 4, mark)
+    x += pdf.stringWidth(mark, "Times-Roman", 7)
+    pdf.setFont("Times-Roman", 11)
+    pdf.drawString(x, y, after)
+
+
+def test_words_broken_at_line_ends_are_whole(tmp_path: Path) -> None:
+    def page(pdf: Any) -> None:
+        write(pdf, [
+            "The cache is must-revalidate and the harbour of the whale is far away from home, says the cap-",
+            "tain of the ship; every cache that he ever saw in his long life at sea was always must-",
+            "revalidate, and the owner of the ship, who was a well-known man of Nantucket, was a well-",
+            "known friend of Ac-",
+        ])
+        write(pdf, ["counts and of other whalers."], y=720 - 56)
+
+    (text,), _, _ = read(tmp_path, drawn(page))
+    assert "says the captain of the ship" in text and "always must-revalidate, and" in text
+    assert "a well-known friend of Accounts and" in text and "\n" not in text
+
+
+def test_marks_of_notes_leave_the_sentence_and_notes_stand_behind_it(tmp_path: Path) -> None:
+    def page(pdf: Any) -> None:
+        write(pdf, ["Every whale that was ever seen from the deck of this ship has been entered into the log."])
+        raised(pdf, 72, 706, "It is set out in RFC 793", "4", " and nowhere else. It weighs 10")
+        raised(pdf, 72, 692, "It weighs 10", "6", " grams on the 1")
+        raised(pdf, 72, 678, "It was seen on the 1", "st", " of May in an area of 5 m")
+        raised(pdf, 72, 664, "It has an area of 5 m", "2", " and 2")
+        raised(pdf, 72, 650, "There are 2", "30", " of them. The end of it is here and the sentence runs on over the")
+        pdf.setFont("Times-Roman", 8)
+        write(pdf, ["4 The first of all notes. It has two sentences and it goes on and on", "over a second line."],
+              y=100, step=10)
+
+    def after(pdf: Any) -> None:
+        write(pdf, ["break of the page, and ends here. Then another sentence follows, as it should be in a text."])
+
+    (text, following), _, _ = read(tmp_path, drawn(page, after))
+    assert "in RFC 793 and nowhere else." in text and "10^6 grams" in text and "the 1st of May" in text
+    assert "5 m^2 and" in text and "2^30 of them" in text
+    body, note = text.split("\n\n[4] ")
+    assert note == "The first of all notes. It has two sentences and it goes on and on over a second line."
+    assert body.endswith("runs on over the") and following.startswith("break of the page")
+
+
+def test_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    left = [" ".join(rng.choices(WORDS, k=6)) for _ in range(30)]
+    right = [" ".join(rng.choices(WORDS, k=6)) for _ in range(30)]
+
+    def row_by_row(pdf: Any) -> None:
+        pdf.setFont("Times-Roman", 18)
+        pdf.drawString(150, 760, "A Title Across Both Columns")
+        pdf.setFont("Times-Roman", 11)
+        for number, (one, two) in enumerate(zip(left, right, strict=True)):
+            pdf.drawString(50, 720 - 14 * number, one)
+            pdf.drawString(330, 720 - 14 * number, two)
+
+    def column_by_column(pdf: Any) -> None:
+        write(pdf, left, 50)
+        write(pdf, right, 330)
+
+    (first, second), _, raw = read(tmp_path, drawn(row_by_row, column_by_column))
+    wanted = " ".join(left + right).split()
+    assert first.startswith("A Title Across Both Columns\n\n") and [h.title for h in raw.headings] == [
+        "A Title Across Both Columns"]
+    assert first.split()[5:] == wanted and second.split() == wanted and " | " not in first + second
+
+
+def test_a_tables_row_is_one_line(tmp_path: Path) -> None:
+    from reportlab.lib.styles import ParagraphStyle
+    from reportlab.platypus import Paragraph, SimpleDocTemplate, Table
+
+    style = ParagraphStyle("x", fontName="Times-Roman", fontSize=9, leading=11)
+    rows = [["Ship", "Length of the hull in metres at the waterline", "Year"], ["Ann", "31.5", "1812"],
+            ["Essex", "26.7 as built, and 27.1 after she was lengthened in the yard", "1799"], ["Pequod", "35", "1840"]]
+    out = io.BytesIO()
+    before = Paragraph("These are the ships that sailed from Nantucket in the year of the great storm. " * 4, style)
+    table = Table([[Paragraph(cell, style) for cell in row] for row in rows], colWidths=[80, 130, 60])
+    SimpleDocTemplate(out, invariant=1).build([before, table, Paragraph("They all came home again. " * 9, style)])
+    (text,), _, _ = read(tmp_path, out.getvalue())
+    assert "\n".join(" | ".join(row) for row in rows) in text
+    assert text.count("|") == 8 and text.startswith("These are") and text.endswith("home again.")
+
+
+def test_drop_caps_and_running_heads_of_two_sides(tmp_path: Path) -> None:
+    rng = random.Random(1)
+
+    def page(number: int) -> Callable[[Any], None]:
+        def draw(pdf: Any) -> None:
+            pdf.drawString(72, 760, f"{number}   MOBY DICK" if number % 2 else f"THE HARBOUR OF SAILORS   {number}")
+            pdf.setFont("Times-Roman", 33)
+            pdf.drawString(72, 698, "T")
+            pdf.setFont("Times-Roman", 11)
+            write(pdf, ["HE whale " + " ".join(rng.choices(WORDS, k=9)), " ".join(rng.choices(WORDS, k=9))], 94)
+        return draw
+
+    texts, _, _ = read(tmp_path, drawn(*map(page, range(1, 9))))
+    assert all(text.startswith("THE whale ") for text in texts)
+    assert not any("MOBY" in text or "HARBOUR" in text for text in texts)
+
+
+def test_headings_are_paragraphs_with_levels(tmp_path: Path) -> None:
+    def page(pdf: Any) -> None:
+        for y, size, font, line in ((720, 18, "Times-Bold", "Of Whales"), (690, 13, "Times-Bold", "Their Food")):
+            pdf.setFont(font, size)
+            pdf.drawString(72, y, line)
+        pdf.setFont("Times-Roman", 11)
+        write(pdf, ["A whale eats a great many small fish and other animals of the sea, day by day and",
+                    "all through the night."], y=672)
+
+    (text,), _, raw = read(tmp_path, drawn(page))
+    assert text.startswith("Of Whales\n\nTheir Food\n\nA whale eats") and text.endswith("and all through the night.")
+    assert [(heading.title, heading.level, heading.page) for heading in raw.headings] == [
+        ("Of Whales", 1, 0), ("Their Food", 2, 0)]
+
+
+def test_filled_fields_and_free_text_are_text(tmp_path: Path) -> None:
+    import pypdf
+    from pypdf.annotations import FreeText
+
+    def page(pdf: Any) -> None:
+        pdf.drawString(72, 700, "Family name:")
+        pdf.acroForm.textfield(name="a", value="Coffin", x=150, y=695, width=200, height=18)
+        pdf.drawString(72, 660, "The captain signs here and nowhere else on this page.")
+
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(drawn(page)))
+    writer.add_annotation(0, FreeText(text="Paid in full.", rect=(300, 300, 400, 330)))
+    out = io.BytesIO()
+    writer.write(out)
+    (text,), _, _ = read(tmp_path, out.getvalue())
+    assert "Family name: Coffin\n" in text and text.endswith("\nPaid in full.")
+
+
+def many_pages(pages: int = 6, **options: Any) -> bytes:
+    rng = random.Random(7)
+
+    def page(pdf: Any) -> None:
+        write(pdf, [" ".join(f"word{rng.randrange(100_000)}" for _ in range(8)) for _ in range(30)])
+
+    return drawn(*[page] * pages, **options)
+
+
+def repacked(data: bytes) -> bytes:
+    import pypdf
+
+    out = io.BytesIO()
+    pypdf.PdfWriter(clone_from=io.BytesIO(data)).write(out)
+    return out.getvalue()
+
+
+def test_pages_that_the_tree_hides_are_read(tmp_path: Path) -> None:
+    data = many_pages(12)
+    assert b"/Count 12" in data
+    texts, _, _ = read(tmp_path, data.replace(b"/Count 12", b"/Count  1"))
+    whole, warnings, _ = read(tmp_path, data)
+    assert texts == whole and len(texts) == 12 and not warnings
+
+
+@pytest.mark.parametrize(
+    "options", [{"pageCompression": 0}, {"pageCompression": 1}, {}], ids=["plain", "ascii85", "flate"])
+def test_text_that_a_flipped_bit_costs_is_never_lost_in_silence(tmp_path: Path, options: dict[str, Any]) -> None:
+    data = many_pages(**options) if options else repacked(many_pages())
+    texts, warnings, _ = read(tmp_path, data)
+    words = set(re.findall(r"word\d+", " ".join(texts)))
+    assert len(words) > 1300 and not warnings
+    rng, lost = random.Random(1), 0
+    for _ in range(40):
+        damaged = bytearray(data)
+        damaged[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        try:
+            texts, warnings, _ = read(tmp_path, bytes(damaged))
+        except DocumentError:  # said as well
+            continue
+        if len(words - set(re.findall(r"word\d+", " ".join(texts)))) > 1:  # one bit may make one word another
+            lost += 1
+            assert warnings
+    assert lost > 3

@@ -1,0 +1,357 @@
+"""Lines of all pages -> their texts: running lines out, paragraphs whole, headings and notes apart.
+
+What no page knows alone is found here: the usual size of type, which line runs, which hyphen belongs to its word."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+from ..running_lines import between_running_lines
+from .pdf_lines import LOWERED, RAISED, Line
+from .pdf_spans import HYPHEN
+from .source import Heading
+
+_WIDER = 1.3  # a gap of that many usual gaps begins a paragraph
+_LARGER = 1.12  # headings are set that much larger than the text ...
+_LONGEST_HEADING = 160  # ... and have no more characters, in so many lines
+_HEADING_LINES = 3
+_SMALLER = 0.94  # notes are set smaller than the text
+_FULL = 0.5  # ems for a character of the word that would not have fitted
+_ITEM = re.compile(r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])\s")
+_END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
+_RAISED = re.compile(f"{RAISED}([^{LOWERED}]*){LOWERED}")
+_NOTE = re.compile(
+    rf"(?:{RAISED}([^{LOWERED}]*){LOWERED}|\[?(\d{{1,3}}|[*†‡§¶]{{1,3}})[\].)]{{0,2}}(?=\s|[A-Z“\"]))\s*")
+_ENDNOTES = re.compile(r"(?:end|foot)?notes|(references)", re.IGNORECASE)
+_NUMBERED = re.compile(r"\[?(\d{1,3})[\].)]*\s+")
+_BROKEN = re.compile(rf"([^\W_]+(?:['’-][^\W_]+)*)(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?(-?)")
+_PREFIXES = frozenset("non self semi quasi well ex".split())
+_BROKEN_AT = "\ue000"  # stands where a line that ends with a hyphen was joined with the next
+_TITLE = "x" * 200  # too long to run
+_WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
+_POWER = re.compile(r"(?:\d|(?:^|[\s(/*·])(?:[a-zA-Z]|[ckm]?m|sec|cm|km|mm))\Z")
+
+
+@dataclass
+class _Paragraph:
+    lines: list[Line]
+    kind: str = "text"  # "heading", "row", "note"
+    mark: str = ""  # of a note
+    text: str = field(default="", init=False)
+
+
+def page_texts(pages: Sequence[Sequence[Line]]) -> tuple[list[str], list[Heading]]:
+    """The text of every page, and the headings that size and weight tell."""
+    body = _body_size(pages)
+    kept = _without_running(pages, body)
+    found = [_paragraphs(page, body) for page in kept]
+    _whole_over_page_breaks(found)
+    _end_notes(found)
+    _foot_notes(found, body)
+    marks = [{paragraph.mark for paragraph in page if paragraph.kind == "note"} for page in found]
+    everywhere = set().union(*marks[-max(1, len(marks) // 2) :]) if marks else set()
+    for page, here in zip(found, marks, strict=True):
+        for paragraph in page:
+            paragraph.text = _marks_out(_joined(paragraph.lines), here | everywhere)
+    _make_words_whole([paragraph for page in found for paragraph in page])
+    return [_page_text(page) for page in found], _headings(found)
+
+
+def _whole_over_page_breaks(pages: Sequence[Sequence[_Paragraph]]) -> None:
+    """A word that is broken at the foot of a page stands there whole."""
+    for page, after in pairwise(pages):
+        below = after[0].lines[0] if after and after[0].kind == "text" else None
+        body = [paragraph for paragraph in page
+                if paragraph.kind == "text" and not _NOTE.match(paragraph.lines[0].text)]
+        line = body[-1].lines[-1] if body else None
+        if below is None or line is None or below.text[0] == RAISED or abs(line.size - below.size) > 0.5:
+            continue
+        word, _, rest = below.text.partition(" ")
+        if word[:1].islower() and rest and re.search(rf"[^\W\d_](?:{HYPHEN}|-)\Z", line.text):
+            line.text = line.text.rstrip(f"-{HYPHEN}") + HYPHEN + word
+            below.text = rest
+
+
+def _make_words_whole(paragraphs: Sequence[_Paragraph]) -> None:
+    broken = [paragraph for paragraph in paragraphs if HYPHEN in paragraph.text or _BROKEN_AT in paragraph.text]
+    if not broken:
+        return
+    vocabulary = Counter[str]()
+    apart = set(map(id, broken))
+    for paragraph in paragraphs:
+        text = _BROKEN.sub(" ", paragraph.text) if id(paragraph) in apart else paragraph.text
+        vocabulary.update(_WORD.findall(text.lower()))
+    for paragraph in broken:
+        text = _BROKEN.sub(lambda match: _whole(match, vocabulary), paragraph.text)
+        paragraph.text = text.replace(HYPHEN, "-").replace(_BROKEN_AT, "")
+
+
+def _body_size(pages: Sequence[Sequence[Line]]) -> float:
+    sizes = Counter[float]()
+    for page in pages:
+        for line in page:
+            sizes[round(line.size * 2) / 2] += len(line.text)
+    return sizes.most_common(1)[0][0] if sizes else 0.0
+
+
+def _without_running(pages: Sequence[Sequence[Line]], body: float) -> list[list[Line]]:
+    """Running lines are looked for from the top and from the foot, whatever the order in the file. What is set larger
+    than the text is a title, even where its words run on the other pages."""
+    levels: list[list[list[Line]]] = []
+    for page in pages:
+        rows: list[list[Line]] = []
+        for line in sorted(page, key=lambda line: -line.base):
+            if rows and abs(rows[-1][0].base - line.base) < 2:
+                rows[-1].append(line)
+            else:
+                rows.append([line])
+        levels.append(rows)
+    texts = [[_TITLE if all(line.size > _LARGER * body for line in row)
+              else " ".join(line.text for line in sorted(row, key=lambda line: line.left)) for row in rows]
+             for rows in levels]
+    kept = []
+    for page, rows, (first, end) in zip(pages, levels, between_running_lines(texts), strict=True):
+        running = {id(line) for row in (*rows[:first], *rows[end:]) for line in row}
+        kept.append([line for line in page if id(line) not in running and line.text.strip()])
+    return kept
+
+
+def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
+    measure = _Measure(lines)
+    found: list[_Paragraph] = []
+    for at, line in enumerate(lines):
+        if line.row:
+            found.append(_Paragraph([line], "row"))
+            continue
+        last = found[-1] if found else None
+        following = lines[at + 1] if at + 1 < len(lines) else None
+        if last is not None and last.kind == "text" and _continues(last.lines, line, following, measure):
+            last.lines.append(line)
+        else:
+            found.append(_Paragraph([line]))
+    for paragraph in found:
+        if _is_heading(paragraph, body):
+            paragraph.kind = "heading"
+    return found
+
+
+class _Measure:
+    """How far lines reach to the right and how far apart they stand on one page."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = [line for line in lines if not line.row]
+        self._gaps = [above.base - below.base for above, below in pairwise(lines)
+                      if 0 < above.base - below.base < 3 * above.size and abs(above.size - below.size) < 1]
+        self._rights: dict[tuple[int, int], float] = {}
+        self._usual: dict[int, float] = {}
+
+    def right(self, line: Line) -> float:
+        """Where the longest line ends that is set as ``line`` is and stands above or below it."""
+        key = round(line.left), round(line.size)
+        if key not in self._rights or self._rights[key] < line.right:
+            self._rights[key] = max((other.right for other in self._lines if abs(other.size - line.size) < 1
+                                     and other.left < line.right and other.right > line.left), default=line.right)
+        return self._rights[key]
+
+    def gap(self, size: float) -> float:
+        """The usual one between lines of that size."""
+        key = round(size * 4)
+        if key not in self._usual:
+            near = [gap for gap in self._gaps if gap < 2.2 * size]
+            self._usual[key] = median(near) if near else 1.3 * size
+        return self._usual[key]
+
+
+# large: what tells a paragraph's end, one sign after the other
+def _continues(
+    above: Sequence[Line], line: Line, following: Line | None, measure: _Measure
+) -> bool:
+    """Whether a paragraph goes on with ``line``."""
+    last, first = above[-1], above[0]
+    if abs(last.size - line.size) > 0.08 * last.size + 0.2 or line.text[0] == RAISED:
+        return False
+    if last.text.endswith(HYPHEN):
+        return True
+    if _ITEM.match(line.text):
+        return False
+    usual, right = measure.gap(line.size), measure.right(last)
+    step, em = last.base - line.base, max(line.size, 1.0)
+    word = line.text.split(None, 1)[0]
+    full = last.right + (len(word) + 1) * _FULL * em > right - 0.5 * em
+    ended = _END.search(_RAISED.sub("", last.text) if LOWERED in last.text else last.text) is not None
+    if step <= 0 or step > 3 * max(usual, em):  # the head of the next column, or a line drawn out of order
+        return not ended and not (last.bold and line.bold) and (line.text[0].islower() or full) and len(last.text) > 20
+    if step > _WIDER * max(usual, 0.9 * em):
+        return False
+    if last.bold != line.bold and (last.bold and not full):
+        return False
+    centred = abs(last.left + last.right - line.left - line.right) < 4 and abs(last.left - line.left) > 2
+    if centred and first.left > 0:
+        return not ended or not full
+    item = _ITEM.match(first.text) is not None
+    if len(above) == 1 and item:
+        return full or line.left > first.left + 0.5 * em
+    indent = line.left - last.left
+    if indent > 0.5 * em and not item:
+        hanging = following is not None and abs(following.left - line.left) < 1.5 and not ended
+        return hanging and full
+    if item and line.left < above[1].left - 0.5 * em if len(above) > 1 else False:
+        return False
+    return full or (not ended and line.text[0].islower())
+
+
+def _is_heading(paragraph: _Paragraph, body: float) -> bool:
+    lines = paragraph.lines
+    text = "".join(line.text for line in lines)
+    if paragraph.kind != "text" or len(text) > _LONGEST_HEADING or len(lines) > _HEADING_LINES:
+        return False
+    if sum(map(str.isalpha, text)) < 3 or _RAISED.match(text):
+        return False
+    if all(line.size > _LARGER * body for line in lines):
+        return True
+    bold = all(line.bold for line in lines) and lines[0].size > 0.95 * body
+    return (bold and not text.rstrip().endswith((".", ",", ";", ":"))) or (
+        bold and re.match(r"(?:[A-Z]|[IVXLC]+|\d+(?:\.\d+)*)\.\s", text) is not None)
+
+
+def _headings(pages: Sequence[Sequence[_Paragraph]]) -> list[Heading]:
+    """Larger type is a higher level."""
+    found = [(paragraph, number) for number, page in enumerate(pages) for paragraph in page
+             if paragraph.kind == "heading"]
+    sizes = sorted({round(paragraph.lines[0].size) for paragraph, _ in found}, reverse=True)
+    return [Heading(paragraph.text, sizes.index(round(paragraph.lines[0].size)) + 1, number)
+            for paragraph, number in found]
+
+
+def _foot_notes(pages: Sequence[list[_Paragraph]], body: float) -> None:
+    """Paragraphs of smaller type at the foot that begin with a mark, and what of a note runs on to the next page."""
+    open_note: _Paragraph | None = None
+    for page in pages:
+        marks = {mark for paragraph in page for line in paragraph.lines
+                 for mark in _marks(line.text[1:] if line.text[0] == RAISED else line.text)}
+        foot = len(page)
+        while foot and page[foot - 1].kind in ("text", "row") and _small(page[foot - 1], body):
+            foot -= 1
+        notes: list[_Paragraph] = []
+        for paragraph in page[foot:]:
+            match = _NOTE.match(paragraph.lines[0].text)
+            if match and (match[1] is not None or match[2] in marks):
+                notes.append(paragraph)
+                paragraph.kind, paragraph.mark = "note", (match[1] or match[2]).strip("[] ,")
+                paragraph.lines[0].text = paragraph.lines[0].text[match.end() :]
+            elif notes:
+                notes[-1].lines += paragraph.lines
+                paragraph.lines = []
+            elif open_note is not None and not _END.search(_RAISED.sub("", open_note.lines[-1].text)):
+                open_note.lines += paragraph.lines
+                paragraph.lines = []
+        page[:] = [paragraph for paragraph in page if paragraph.lines]
+        open_note = notes[-1] if notes else None
+
+
+def _small(paragraph: _Paragraph, body: float) -> bool:
+    return all(line.size < _SMALLER * body for line in paragraph.lines) or (
+        paragraph.lines[0].text[0] == RAISED and all(line.size < 1.02 * body for line in paragraph.lines))
+
+
+def _end_notes(pages: Sequence[list[_Paragraph]]) -> None:
+    """Numbered paragraphs under a heading "Notes" whose numbers count up from 1; under "References" only where
+    the numbers are raised in the text."""
+    raised = {mark for page in pages for paragraph in page for line in paragraph.lines for mark in _marks(line.text)}
+    expected, listed = 0, False
+    last: _Paragraph | None = None
+    for page in pages:
+        for paragraph in page:
+            text = paragraph.lines[0].text
+            if heading := _ENDNOTES.fullmatch(text.strip(" :")):
+                expected, listed = 1, heading[1] is None
+                continue
+            match = (_NUMBERED.match(text) or _NOTE.match(text)) if expected else None
+            number = (match[1] or match[match.lastindex or 0]) if match else ""
+            if match and number == str(expected) and (listed or number in raised):
+                paragraph.kind, paragraph.mark, last = "note", number, paragraph
+                paragraph.lines[0].text = text[match.end() :]
+                expected += 1
+            elif last is not None and paragraph.kind == "text" and last.lines[0].size == paragraph.lines[0].size and (
+                    not _END.search(last.lines[-1].text)):
+                last.lines += paragraph.lines
+                paragraph.lines = []
+            else:
+                last = None
+        page[:] = [paragraph for paragraph in page if paragraph.lines]
+
+
+def _marks(text: str) -> list[str]:
+    return [part for found in _RAISED.findall(text) for part in re.split(r"[,\s]+", found.strip("[]"))]
+
+
+def _joined(lines: Sequence[Line]) -> str:
+    text = lines[0].text
+    for line in lines[1:]:
+        if text.endswith(HYPHEN):
+            text += line.text
+        elif re.search(r"[^\W_]-\Z", text) and line.text[0].isalpha():
+            text += _BROKEN_AT + line.text
+        else:
+            text += line.text if text.endswith(("—", "--")) else f" {line.text}"
+    return text
+
+
+def _marks_out(text: str, notes: set[str]) -> str:
+    """Without the marks of notes; a raised number that is none stays as a power: 2^30."""
+
+    def told(match: re.Match[str]) -> str:
+        mark = match[1]
+        before = _RAISED.sub("", text[max(0, match.start() - 12) : match.start()])
+        base = re.search(r"(?:\A|[^\d.,])(?:10|2)\Z", before)
+        if not mark[:1].isdigit():
+            return "" if mark[:1] in "*†‡§¶[" or mark in notes else f"^{mark}"
+        if _POWER.search(before) and (base or mark.strip(",") not in notes):
+            return f"^{mark}"
+        return "," if mark.endswith(",") else ""
+
+    if RAISED not in text:
+        return text
+    kept = _RAISED.sub(told, text)
+    return re.sub(r" +([.,;:])(?=\s|\Z)", r"\1", kept)
+
+
+def _whole(match: re.Match[str], vocabulary: Counter[str]) -> str:
+    """A word broken at a line's end, with its hyphen only where the document's own words say that it has one."""
+    first, second = match[1], match[2] or ""
+    if not second:
+        return f"{first}-"
+    joined, hyphenated = f"{first}{second}{match[3]}", f"{first}-{second}{match[3]}"
+    if match[3]:  # trustee-to-trustee
+        return joined if vocabulary[f"{first}{second}".lower()] else hyphenated
+    solid, apart = vocabulary[joined.lower()], vocabulary[hyphenated.lower()]
+    if solid or apart:
+        return hyphenated if apart > solid else joined
+    tail = first.rsplit("-", 1)[-1]
+    if "-" in first and vocabulary[f"{tail}{second}".lower()]:
+        return joined
+    if first.lower() in _PREFIXES or any(map(str.isupper, first[1:])) != first.isupper():
+        return hyphenated
+    if "-" in first or first[-1].isdigit() or second[0].isdigit() or second[0].isupper() != first.isupper():
+        return hyphenated
+    words = min(len(tail), len(second)) > 2 and vocabulary[tail.lower()] and vocabulary[second.lower()]
+    return hyphenated if words else joined
+
+
+def _page_text(page: Sequence[_Paragraph]) -> str:
+    """Notes come last. Items of a list and rows of a table stand close together."""
+    body = [paragraph for paragraph in page if paragraph.kind != "note"]
+    text = ""
+    close = False
+    for paragraph in body:
+        item = paragraph.kind == "row" or (paragraph.kind == "text" and _ITEM.match(paragraph.text) is not None)
+        text += ("\n" if item and close else "\n\n") + " ".join(paragraph.text.split())
+        close = item
+    notes = (f"\n\n[{paragraph.mark}] " + " ".join(paragraph.text.split()) for paragraph in page
+             if paragraph.kind == "note")
+    return (text + "".join(notes)).strip("\n")
