@@ -88,7 +88,7 @@ def test_code_keeps_its_indentation_through_the_reader(tmp_path: Path) -> None:
 def test_long_runs_of_marks_are_read_in_time(run: str) -> None:
     begin = time.perf_counter()
     text_of(f"{run * (30_000 // len(run))}\n\nThe end.")
-    assert time.perf_counter() - begin < 8  # two seconds on a quiet machine
+    assert time.perf_counter() - begin < 60  # two on a quiet machine; what grows with the square takes minutes
 
 
 @pytest.mark.parametrize("marks", ["> " * 500, "- " * 500, "> - " * 300])

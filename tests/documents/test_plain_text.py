@@ -186,11 +186,11 @@ def test_what_is_no_heading(line: str) -> None:
 def test_long_runs_are_read_in_time(run: str) -> None:
     begin = time.perf_counter()
     text_of(f"{run * (30_000 // len(run))} b-\nc\n\n[1] The end.")
-    assert time.perf_counter() - begin < 8  # two seconds on a quiet machine
+    assert time.perf_counter() - begin < 60  # one or two on a quiet machine; the square takes minutes
 
 
 def test_a_book_is_read_in_time() -> None:
     text = "\n\n".join(wrapped(f"{number}. {SENTENCES}") for number in range(10_000))
     begin = time.perf_counter()
     text_of(text)
-    assert time.perf_counter() - begin < 8 and len(text) > 2_000_000
+    assert time.perf_counter() - begin < 60 and len(text) > 2_000_000

@@ -77,6 +77,6 @@ def test_what_docutils_cannot_read_is_read_as_text(tmp_path: Path, markup: str) 
     begin = time.perf_counter()
     document = read_document(tmp_path / "a.rst")
     text = "\n".join(page.text for page in document.pages)
-    assert "Before." in text and "After." in text and time.perf_counter() - begin < 20
+    assert "Before." in text and "After." in text and time.perf_counter() - begin < 60
     assert document.warnings == ("The markup of this file could not be understood: it was read as plain text.",)
     assert markup.count("word") == text.count("word")

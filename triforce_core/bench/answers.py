@@ -27,6 +27,7 @@ import numpy as np
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents import read_document
+from ..engine.checkpoints import BUILTIN_FOLDER
 from ..engine.engine import Engine
 from ..errors import ConfigError, TriForceError
 from ..events import DocumentOpened, Finished
@@ -131,11 +132,11 @@ def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") 
     """One record for each question and system, document by document. only: a document's id."""
     documents, questions = load_questions(folder)
     engine = Engine(config) if model else None
-    builder = PromptBuilder(Tokenizer(config.model_folder)) if engine is None else None
+    builder = PromptBuilder(Tokenizer(BUILTIN_FOLDER)) if engine is None else None
     if engine is not None:
         for _ in engine.load():
             pass
-        builder = engine.builder
+        builder = engine.builder()
     assert builder is not None
     for record in documents:
         if only and record["id"] != only:

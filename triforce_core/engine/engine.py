@@ -138,7 +138,7 @@ class Engine:
                 ) -> DocumentFit:
         """How many tokens the document takes, page by page, and how many fit into the context and into memory now.
         heard: told meanwhile how far the count is. Raises NotEnoughMemoryError."""
-        page_tokens = tuple(self._need_builder().tokens_of_pages(document, heard))
+        page_tokens = tuple(self.builder().tokens_of_pages(document, heard))
         loaded = self._need_loaded()
         context = loaded.planner.plan(None, self._held).context
         return DocumentFit(sum(page_tokens), _without_conversation(context), page_tokens,
@@ -151,7 +151,7 @@ class Engine:
         yield from self._within_memory("reading", self._open(document))
 
     def _open(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
-        builder, loaded = self._need_builder(), self._need_loaded()
+        builder, loaded = self.builder(), self._need_loaded()
         self._cancel.clear()
         started = perf_counter()
         prompt = builder.document(document)
@@ -296,7 +296,7 @@ class Engine:
         assert self._loaded is not None, "load first"
         return self._loaded
 
-    def _need_builder(self) -> PromptBuilder:
+    def builder(self) -> PromptBuilder:
         assert self._builder is not None, "load first"
         return self._builder
 
