@@ -10,8 +10,9 @@ from importlib.util import find_spec
 import pytest
 
 # What no GPU test needs: a machine with a GPU may do without. The names that imports ask for.
-MAY_BE_MISSING = {"PIL", "fpdf", "gradio", "httpx", "markdown_it", "matplotlib", "openai", "platformdirs", "playwright",
-                  "pypdf", "pypdfium2", "reportlab", "zstandard"}
+MAY_BE_MISSING = {"PIL", "fastapi", "fpdf", "gradio", "h11", "httpx", "jinja2", "markdown_it", "matplotlib", "openai",
+                  "platformdirs", "playwright", "pyarrow", "pypdf", "pypdfium2", "reportlab", "starlette", "uvicorn",
+                  "zstandard"}
 
 # Where several workers share the cores, an engine's threads only wait for each other; before anything imports torch,
 # and for the processes that tests start. Alone, tests run with as many threads as users do.
