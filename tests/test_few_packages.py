@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-THERE = {"filelock", "huggingface_hub", "numpy", "packaging", "pip", "pluggy", "psutil", "pytest", "safetensors", "sentencepiece",
-         "setuptools", "tokenizers", "torch", "transformers", "triton"}
+THERE = {"filelock", "huggingface_hub", "numpy", "packaging", "pip", "pluggy", "psutil", "pytest", "safetensors",
+         "sentencepiece", "setuptools", "tokenizers", "torch", "transformers", "triton"}
 # Whatever else is installed, imported from this project, is as if it were not.
 HIDES = f"""
 import ast, importlib.util, sys
