@@ -18,7 +18,7 @@ from triforce_core.engine.engine import Engine
 from triforce_core.errors import NotEnoughMemoryError
 from triforce_core.model import read_config
 
-DIALS = SpeculationConfig(gamma1=2, gamma2=10, budget=128, recent=48, window=32)
+SETTINGS = SpeculationConfig(gamma1=2, gamma2=10, budget=128, recent=48, window=32)
 SAMPLING = SamplingParams(max_new_tokens=24, stop_token_ids=())
 SWEEPS = ("budget=64,128", "gamma2=2,8", "temperature=0.5,0.9", "ngram=off,on", *(
     pytest.param(sweep, marks=pytest.mark.exhaustive)
@@ -46,7 +46,7 @@ def run(engine: Engine, rows: list[Row]) -> DocumentResult:
 
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_a_row_says_what_it_would_say_alone(folders: tuple[Path, Path], sweep: str) -> None:
-    rows = make_rows(SAMPLING, replace(DIALS, verifier="coupled"), [parse_sweep(sweep)])
+    rows = make_rows(SAMPLING, replace(SETTINGS, verifier="coupled"), [parse_sweep(sweep)])
     together = run(open_engine(folders), rows)
     assert all(pair.identical for pairs in together.pairs for pair in pairs)
     alone = run(open_engine(folders), rows[-1:])
@@ -57,7 +57,7 @@ def test_a_row_says_what_it_would_say_alone(folders: tuple[Path, Path], sweep: s
 
 
 def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
-    rows = make_rows(replace(SAMPLING, temperature=0.7), DIALS, variants=ABLATION)
+    rows = make_rows(replace(SAMPLING, temperature=0.7), SETTINGS, variants=ABLATION)
     engine = open_engine(folders)
     result = run(engine, rows)
     *_, info = engine.load()
@@ -71,7 +71,7 @@ def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
 
 
 def test_a_row_that_does_not_fit_is_left_out_and_the_others_are_measured(folders: tuple[Path, Path]) -> None:
-    rows, engine, told = make_rows(SAMPLING, DIALS, [parse_sweep("gamma1=1,2,3")]), open_engine(folders), []
+    rows, engine, told = make_rows(SAMPLING, SETTINGS, [parse_sweep("gamma1=1,2,3")]), open_engine(folders), []
     ask = engine.ask
 
     def tight(question, history, sampling, speculation):

@@ -7,8 +7,10 @@ import random
 import pytest
 
 from triforce_core.draft_length.acceptance import Acceptance, Prior
+from triforce_core.draft_length.calibration import Calibration
 from triforce_core.draft_length.controller import Candidates, Controller, RoundSeen, Selection
 from triforce_core.draft_length.costs import Costs, Curve, Drift
+from triforce_core.draft_length.selector import ERROR_RATES
 
 LENGTHS = (2, 4, 6, 8, 12, 16, 24)
 FLAT = Curve(((1, 20.0), (33, 24.0)))
@@ -200,3 +202,44 @@ def test_costs_between_and_beyond_what_was_measured():
     for now in (2.0, 90.0, 2.0):
         drift.note(now, 1.0)
     assert drift.factor == 2.0
+
+
+def test_without_forced_runs_the_short_way_expects_what_the_long_one_does():
+    """Odds next to none take the long way."""
+    without, nearly = (Controller(World(0.8, 0.6).costs, Candidates((2,), LENGTHS, True, True, 63),
+                                  Acceptance(Prior(0.8, 0.6, runs, 10.0)), clocks=False) for runs in (0.0, 1e-12))
+    for made in (without, nearly):
+        made.acceptance.learn(8, [False] * 10, 6, 5, 4)  # drafts overshoot
+    survivals = without.acceptance.survivals(40)
+    for gamma2 in (2, 5, 24):
+        assert without._expected(gamma2, survivals) == pytest.approx(nearly._expected(gamma2, survivals))
+
+
+def test_while_it_rests_no_round_asks_what_would_be_best(monkeypatch):
+    """The host's figures would keep the device waiting. What the next try drafts may be seen in the round before it."""
+    world, asked = World(0.05, 0.05, seed=2), []
+    made = controller(world)
+    best = Controller._best
+    monkeypatch.setattr(Controller, "_best", lambda self: asked.append(1) or best(self))
+    resting = waited = 0
+    for _ in range(200):
+        asked.clear()
+        choice = made.next()
+        quiet = not asked
+        made.learn(world.round(choice)[2])
+        resting += choice.gamma2 == 0
+        waited += choice.gamma2 == 0 and not quiet
+        assert not quiet or (choice.gamma2 == 0 and not choice.observed)
+    assert resting > 100 and waited < resting / 4
+
+
+def test_a_dear_step_between_quotations_has_to_pay():
+    """Three in four tokens are the document's. Cheap steps go on to the longest draft, as before; dear ones end."""
+    for small, ends in ((1.0, False), (16.0, True)):
+        world = World(0.6, 0.5, small=small)
+        made = Controller(world.costs, Candidates((2,), LENGTHS, True, True), Acceptance(Prior(0.6, 0.5, 0.3, 20.0)),
+                          clocks=False, calibration=Calibration(ERROR_RATES[1]))
+        choice = made.next()
+        assert choice.gamma2 and (choice.keep_going is not None) == ends
+        if choice.keep_going is not None:
+            assert not choice.keep_going([0.2, 0.2, 0.2], 3, 0)

@@ -14,7 +14,7 @@ from triforce_core.draft_length.costs import Costs, Curve, Drift
 from triforce_core.engine.engine import Engine
 from triforce_core.events import Finished, RoundEvent
 
-DIALS = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "pace": "on", "ngram": "off"}
+SETTINGS = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "pace": "on", "ngram": "off"}
 # A verdict that costs as much as drafting a hundred tokens: long drafts are worth a try even of random weights.
 DEAR = Costs(100.0, Curve(((1, 100.0), (64, 101.0))), {gamma1: 1.0 for gamma1 in range(9)})
 # One that costs no more than a few drafted tokens.
@@ -40,7 +40,7 @@ def engine(folders):
 
 def answer(running, tokens=48, temperature=0.0, seed=0, **settings) -> tuple[Finished, list[RoundEvent]]:
     sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=tokens, stop_token_ids=())
-    wanted = SpeculationConfig(**{**DIALS, **settings})
+    wanted = SpeculationConfig(**{**SETTINGS, **settings})
     if wanted.engine == "triforce":  # costs are measured between answers
         list(running.ask("Who found the lamp?", (), replace(sampling, max_new_tokens=1), wanted))
         list(running.prepare())

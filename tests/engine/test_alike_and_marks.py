@@ -14,7 +14,7 @@ from triforce_core.engine import pipeline, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import RoundEvent
 
-DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "ngram": "off", "quotes": "off"}
+SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10, "ngram": "off", "quotes": "off"}
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def engine(tmp_path, lengths_given):
 
 def answer(engine, question="Who found the lamp?", tokens=100, **settings):
     sampling = SamplingParams(temperature=0.8, seed=3, max_new_tokens=tokens, stop_token_ids=())
-    speculation = SpeculationConfig(verifier="coupled", **{**DIALS, **settings})
+    speculation = SpeculationConfig(verifier="coupled", **{**SETTINGS, **settings})
     return list(engine.ask(question, (), sampling, speculation))
 
 

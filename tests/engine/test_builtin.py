@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["docs/handbook/08-three-tiers.md", "training/README.md", "assets/builtin/MODEL_CARD.md",
          "triforce_core/engine/session.py"]
 # Lengths are given: in so short a context a busy machine may find that drafting does not pay.
-DIALS = {"budget": 256, "recent": 96, "gamma1": 2, "gamma2": 10}
+SETTINGS = {"budget": 256, "recent": 96, "gamma1": 2, "gamma2": 10}
 
 
 def own_document(name: str) -> Document:
@@ -48,7 +48,7 @@ def tokens(engine, question, speculation: SpeculationConfig, sampling: SamplingP
 def test_greedy_equals_plain_decoding_token_for_token(engine, name, length):
     list(engine.open_document(own_document(name)))
     sampling = SamplingParams(max_new_tokens=length)
-    fast = tokens(engine, None, SpeculationConfig(ngram="off", **DIALS), sampling)
+    fast = tokens(engine, None, SpeculationConfig(ngram="off", **SETTINGS), sampling)
     plain = tokens(engine, None, SpeculationConfig(engine="autoregressive"), sampling)
     assert fast.token_ids == plain.token_ids and len(fast.token_ids) == length
     assert fast.stats.acceptance["retrieval"].accepted > 100 / 256 * length  # speculation was really at work
@@ -64,7 +64,7 @@ def test_copying_changes_no_word_and_copies(engine, tiers):
                      for day in range(1, 29))
     list(engine.open_document(Document("log", "txt", (Page("1", rows),), "test")))
     sampling = SamplingParams(max_new_tokens=160)
-    fast = tokens(engine, None, SpeculationConfig(ngram="on", **tiers, **DIALS), sampling)
+    fast = tokens(engine, None, SpeculationConfig(ngram="on", **tiers, **SETTINGS), sampling)
     plain = tokens(engine, None, SpeculationConfig(engine="autoregressive"), sampling)
     assert fast.token_ids == plain.token_ids
     assert fast.stats.acceptance["n-gram"].accepted > 40 and "copied" in fast.stats.why
@@ -75,10 +75,10 @@ def test_copying_changes_no_word_and_copies(engine, tiers):
 def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
     list(engine.open_document(own_document(TEXTS[0])))
     sampling = SamplingParams(temperature=temperature, seed=11, max_new_tokens=48)
-    fast = tokens(engine, None, SpeculationConfig(verifier="coupled", **DIALS), sampling)
+    fast = tokens(engine, None, SpeculationConfig(verifier="coupled", **SETTINGS), sampling)
     plain = tokens(engine, None, SpeculationConfig(engine="autoregressive", verifier="coupled"), sampling)
     assert fast.token_ids == plain.token_ids
-    other = tokens(engine, None, SpeculationConfig(verifier="coupled", **DIALS),
+    other = tokens(engine, None, SpeculationConfig(verifier="coupled", **SETTINGS),
                    SamplingParams(temperature=temperature, seed=12, max_new_tokens=48))
     assert other.token_ids != fast.token_ids
 
@@ -89,7 +89,7 @@ def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
 def test_trees_of_the_shipped_pair_change_no_word(engine, grown, temperature):
     list(engine.open_document(own_document(TEXTS[0])))
     sampling = SamplingParams(temperature=temperature, seed=11, max_new_tokens=32)
-    fast = tokens(engine, None, SpeculationConfig(verifier="coupled", **grown, **DIALS), sampling)
+    fast = tokens(engine, None, SpeculationConfig(verifier="coupled", **grown, **SETTINGS), sampling)
     plain = tokens(engine, None, SpeculationConfig(engine="autoregressive", verifier="coupled"), sampling)
     assert fast.token_ids == plain.token_ids and len(fast.token_ids) == 32
     assert sum(count.accepted for count in fast.stats.ranks) > 8 and fast.stats.full_passes < 24
@@ -102,7 +102,7 @@ def test_an_answer_is_a_quotation_of_the_document(engine):
     words = " ".join(page.text for page in doc.pages)
     for question in ("Who repaired the violin?", "What did Clara paint?", "zzz?"):
         for temperature in (0.0, 1.5):
-            done = tokens(engine, question, SpeculationConfig(**DIALS),
+            done = tokens(engine, question, SpeculationConfig(**SETTINGS),
                           SamplingParams(temperature=temperature, max_new_tokens=200))
             assert done.text.startswith("“") and done.text.rstrip().endswith("”")
             for quotation in done.text.split("“")[1:]:
@@ -130,7 +130,7 @@ def test_where_quotations_stand_is_told_alike_however_they_were_drafted(engine, 
     assert any(quote.closed for quote in done.quotes)
     for drafting in ({}, {"ngram": "straight"}, {"tree": "sequoia"}, {"tree": "specinfer"},
                      {"small_model": "off", "middle_cache": "none", "ngram": "on"}):
-        fast, finished = answer(**drafting, **DIALS)
+        fast, finished = answer(**drafting, **SETTINGS)
         assert fast == plain and finished.text == done.text, drafting
         assert finished.stats.full_passes < done.stats.full_passes
     assert not any(quote.occurrences for quote in answer(quotes="off")[0])
@@ -164,5 +164,6 @@ def test_the_exported_pair_answers_as_the_built_in_one(engine, exported):
     answers = []
     for each in (engine, other):
         list(each.open_document(document(sentences=120)))
-        answers.append(tokens(each, "Who repaired the violin?", SpeculationConfig(**DIALS), SamplingParams()).token_ids)
+        done = tokens(each, "Who repaired the violin?", SpeculationConfig(**SETTINGS), SamplingParams())
+        answers.append(done.token_ids)
     assert answers[0] == answers[1]

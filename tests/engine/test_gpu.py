@@ -28,8 +28,8 @@ from triforce_core.research.tree_runner import TreeRunner
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
 # Lengths are given: random weights agree so seldom that drafting would soon be left alone.
-DIALS = {"gamma1": 2, "gamma2": 10, "budget": 128, "recent": 48, "window": 32}
-TRIFORCE = SpeculationConfig(verifier="coupled", **DIALS)
+SETTINGS = {"gamma1": 2, "gamma2": 10, "budget": 128, "recent": 48, "window": 32}
+TRIFORCE = SpeculationConfig(verifier="coupled", **SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, 
             for model in (engine._loaded.target, engine._loaded.draft):
                 model.kernels = replace(model.kernels, device_lengths=lengths)
         list(engine.open_document(document()))
-        speculation = SpeculationConfig(**{**DIALS, "verifier": "coupled", **tiers})
+        speculation = SpeculationConfig(**{**SETTINGS, "verifier": "coupled", **tiers})
         sampling = SamplingParams(temperature=0.7, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
         *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
@@ -182,7 +182,7 @@ def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, 
 
 
 # Where the document's words are looked up the host leads.
-GROWN = {**DIALS, "gamma1": "auto", "gamma2": "auto", "tree": "sequoia", "quotes": "off"}
+GROWN = {**SETTINGS, "gamma1": "auto", "gamma2": "auto", "tree": "sequoia", "quotes": "off"}
 TREES = [{"tree_tier": "draft", "tree_size": 7}, {"tree_tier": "middle", "tree_size": 70, "tree_depth": 5},
          {"middle_cache": "none", "tree_size": 15}, {"tree_tier": "middle", "tree_size": 31, "tree_depth": 12},
          {"tree": "specinfer", "tree_tier": "draft", "tree_size": 8},
@@ -301,7 +301,7 @@ def test_by_chance_the_same_seed_gives_the_same_words(folders):
     engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1])))
     list(engine.load())
     list(engine.open_document(document()))
-    speculation = SpeculationConfig(**DIALS)
+    speculation = SpeculationConfig(**SETTINGS)
     sampling = SamplingParams(temperature=0.8, top_p=0.9, seed=1, max_new_tokens=64, stop_token_ids=())
     words = [list(engine.ask("Who found the lamp?", (), sampling, speculation))[-1].token_ids for _ in range(2)]
     other = replace(sampling, seed=2)

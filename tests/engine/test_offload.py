@@ -20,9 +20,9 @@ from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, Turn
 from triforce_core.kv_cache.offloaded import OffloadedCache
 
-DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10}
+SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10}
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
-TRIFORCE = SpeculationConfig(verifier="coupled", **DIALS)
+TRIFORCE = SpeculationConfig(verifier="coupled", **SETTINGS)
 LAYERS = 3
 
 
@@ -72,14 +72,14 @@ def test_same_words_as_the_ordinary_cache(folders, ordinary, resident, temperatu
 
 @pytest.mark.parametrize(("gamma2", "every"), [(1, 1), (24, 1), (48, 3)])
 def test_dials_change_the_speed_never_the_words(ordinary, offloaded, gamma2, every):
-    dials = SpeculationConfig(**{**DIALS, "verifier": "coupled", "gamma2": gamma2, "refresh_every": every})
+    dials = SpeculationConfig(**{**SETTINGS, "verifier": "coupled", "gamma2": gamma2, "refresh_every": every})
     expected, _ = answer(ordinary, PLAIN, temperature=0.8)
     assert answer(offloaded, dials, temperature=0.8)[0].token_ids == expected.token_ids
 
 
 def test_it_drafts_and_attends_as_the_ordinary_one(ordinary, offloaded):
     """The same chunks are chosen as layers stream by: as many drafts are accepted, the same pages light up."""
-    dials = SpeculationConfig(verifier="coupled", **DIALS)
+    dials = SpeculationConfig(verifier="coupled", **SETTINGS)
     expected, _ = answer(ordinary, dials, temperature=0.7, tokens=64)
     found, _ = answer(offloaded, dials, temperature=0.7, tokens=64)
     assert found.stats.acceptance["retrieval"].accepted > 0
@@ -155,7 +155,7 @@ def test_opening_another_document_frees_the_first_ones_cache_at_once(folders):
 
 def test_chunk_means_are_refused(offloaded):
     with pytest.raises(ConfigError, match="host memory"):
-        answer(offloaded, SpeculationConfig(refresh="chunk-means", **DIALS))
+        answer(offloaded, SpeculationConfig(refresh="chunk-means", **SETTINGS))
     assert answer(offloaded, TRIFORCE)[0].token_ids
 
 

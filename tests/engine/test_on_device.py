@@ -20,7 +20,7 @@ from triforce_core.events import DocumentOpened, Finished, PrefillProgress, Roun
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.model.graphs import PassGraphs
 
-DIALS = {"ngram": "off", "budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5, "quotes": "off"}
+SETTINGS = {"ngram": "off", "budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5, "quotes": "off"}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkey
             monkeypatch.setattr(IndexedRetrievalCache, name, lambda self, *given, _own=own, _name=name: (
                 calls.append((_name, self.full.num_staged > 0)), _own(self, *given))[1])
         calls.clear()
-        done[ahead], rounds = answer(engines[0], SpeculationConfig(verifier="coupled", **DIALS), tokens=60,
+        done[ahead], rounds = answer(engines[0], SpeculationConfig(verifier="coupled", **SETTINGS), tokens=60,
                                      temperature=0.8, seed=3)
         if ahead:
             assert calls.count(("choose", True)) == len(rounds) > 5 and ("sync", False) in calls
@@ -107,7 +107,7 @@ def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkey
 def test_the_same_rounds(engines, tiers, sampling):
     found = []
     for engine in engines:
-        done, rounds = answer(engine, SpeculationConfig(**{**DIALS, "verifier": "coupled", **tiers}), **sampling)
+        done, rounds = answer(engine, SpeculationConfig(**{**SETTINGS, "verifier": "coupled", **tiers}), **sampling)
         found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.sources, r.passes) for r in rounds]))
         assert all(set(r.milliseconds) <= {"draft", "retrieval", "streaming", "verify", "select", "other"}
                    for r in rounds)
@@ -122,7 +122,7 @@ def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monk
     measured = []
     monkeypatch.setattr(selector, "measure_costs", lambda *given: (
         measured.append(given[-2].masks is not None), Costs(100.0, Curve(((1, 100.0), (64, 101.0))), {2: 1.0}))[1])
-    wanted = {**DIALS, "gamma2": "auto", "window": 33}  # other tiers than those that are known
+    wanted = {**SETTINGS, "gamma2": "auto", "window": 33}  # other tiers than those that are known
     for quotes in ("on", "off", "on", "off"):
         answer(engines[0], SpeculationConfig(pace="on", **{**wanted, "quotes": quotes}), tokens=8)
     assert measured == [True, True, False, False], "greedy choices and others"
@@ -132,7 +132,7 @@ def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monk
 def test_chains_that_the_device_leads_are_chosen_too(engines, monkeypatch, best, steps):
     monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(100.0, Curve(((1, 100.0), (64, 101.0))), steps))
     monkeypatch.setattr(Drift, "note", lambda *_: None)
-    wanted = {name: value for name, value in DIALS.items() if not name.startswith("gamma")}
+    wanted = {name: value for name, value in SETTINGS.items() if not name.startswith("gamma")}
     wanted["window"] = 28 + best  # other tiers for each case: what was measured for the ones before is theirs
     plain, _ = answer(engines[0], SpeculationConfig(engine="autoregressive", quotes="off"), tokens=60)
     done, rounds = answer(engines[0], SpeculationConfig(pace="on", **wanted), tokens=60)
@@ -143,7 +143,7 @@ def test_chains_that_the_device_leads_are_chosen_too(engines, monkeypatch, best,
 
 
 def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
-    short = {**DIALS, "gamma2": 4}
+    short = {**SETTINGS, "gamma2": 4}
     done, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **{**short, "ngram": "on"}), tokens=120)
     assert not isinstance(engines[0]._session._pipeline.drafter, GraphRunner)
     plain, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **short), tokens=120)
@@ -158,7 +158,7 @@ def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
 @pytest.mark.usefixtures("chosen_after_the_verdict")
 def test_where_the_device_leads_copies_go_straight_or_not_at_all(engines):
     """Round by round the same on the host and on the device, also after rounds in which its tiers did nothing."""
-    speculation = SpeculationConfig(verifier="coupled", **{**DIALS, "gamma2": 4, "ngram": "straight"})
+    speculation = SpeculationConfig(verifier="coupled", **{**SETTINGS, "gamma2": 4, "ngram": "straight"})
     found = [answer(engine, speculation, tokens=400) for engine in engines]
     assert found[0][0].token_ids == found[1][0].token_ids
     assert {"n-gram", "retrieval", "draft"} == set(found[0][0].stats.acceptance)
@@ -182,7 +182,7 @@ def test_the_small_model_reads_while_the_document_is_opened(engines, monkeypatch
 
 
 def test_by_chance_the_seed_decides_and_tiers_are_at_work(engines):
-    speculation = SpeculationConfig(**DIALS)
+    speculation = SpeculationConfig(**SETTINGS)
     first, _ = answer(engines[0], speculation, temperature=0.8, seed=1)
     again, _ = answer(engines[0], speculation, temperature=0.8, seed=1)
     other, _ = answer(engines[0], speculation, temperature=0.8, seed=2)
@@ -191,7 +191,7 @@ def test_by_chance_the_seed_decides_and_tiers_are_at_work(engines):
 
 
 def test_quoting_is_led_by_the_host_on_the_same_caches(engines):
-    speculation = SpeculationConfig(verifier="coupled", **{**DIALS, "quotes": "on"})
+    speculation = SpeculationConfig(verifier="coupled", **{**SETTINGS, "quotes": "on"})
     quoting = [answer(engine, speculation, temperature=0.6)[0].token_ids for engine in engines]
     assert quoting[0] == quoting[1]
     plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="on")

@@ -16,7 +16,7 @@ from triforce_core.draft_length import selector
 from triforce_core.draft_length.costs import Costs, Curve
 from triforce_core.engine import build, session, warm_up
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.pipeline import Pipeline
+from triforce_core.engine.pipeline import COPY_LENGTHS, Pipeline
 from triforce_core.events import Finished, PrefillProgress, RoundEvent
 from triforce_core.model.graphs import PassGraphs
 
@@ -169,3 +169,19 @@ def test_an_answer_that_nothing_was_measured_for_has_the_usual_lengths(prepared,
     monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(1.0, Curve(((1, 1.0),)), {1: 1.0}))
     _, rounds = answer(engine, window=40, quotes="off", ngram="off")
     assert {event.gamma2 for event in rounds} == {engine._session._pipeline.plan.lengths.gamma2}
+
+
+def test_copies_are_ready_for_rounds_that_are_observed_and_for_those_that_are_not(prepared, monkeypatch):
+    """Where drafts rest, copies are made all the same, and nobody observes the pass."""
+    engine, _ = prepared
+    asked = []
+    pipeline = engine._session._pipeline
+    monkeypatch.setattr(pipeline._target, "prepare", lambda cache, rows, observer=None, **_: asked.append(
+        (rows, observer is not None)))
+    plan = replace(pipeline.plan, direct=True, lengths=replace(pipeline.plan.lengths, may_rest=True))
+    monkeypatch.setattr(pipeline, "plan", plan)
+    for step in pipeline.preparations([1] * 600, [], quoting=False):
+        if getattr(step, "func", None) is pipeline._target.prepare:
+            step()
+    for copied in COPY_LENGTHS:
+        assert {(copied + 1, True), (copied + 1, False)} <= set(asked)

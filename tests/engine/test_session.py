@@ -26,9 +26,9 @@ from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
 
 # Lengths are given: random weights agree so seldom that drafting would soon be left alone.
-DIALS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
+SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
-TRIFORCE = SpeculationConfig(verifier="coupled", **DIALS)
+TRIFORCE = SpeculationConfig(verifier="coupled", **SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def answer(engine, speculation, *, question="Who found the lamp?", history=(), t
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
 def test_same_words_with_and_without_speculation(engine, temperature, quotes):
     for seed in range(2):
-        fast, _ = answer(engine, SpeculationConfig(verifier="coupled", quotes=quotes, **DIALS),
+        fast, _ = answer(engine, SpeculationConfig(verifier="coupled", quotes=quotes, **SETTINGS),
                          temperature=temperature, seed=seed)
         plain, _ = answer(engine, SpeculationConfig(engine="autoregressive", verifier="coupled", quotes=quotes),
                           temperature=temperature, seed=seed)
@@ -75,13 +75,13 @@ def test_same_words_with_and_without_speculation(engine, temperature, quotes):
 
 @pytest.mark.parametrize(("gamma1", "gamma2", "every"), [(0, 4, 1), (1, 1, 1), (3, 12, 4)])
 def test_dials_change_the_speed_never_the_words(engine, gamma1, gamma2, every):
-    dials = SpeculationConfig(**{**DIALS, "verifier": "coupled", "gamma1": gamma1, "gamma2": gamma2,
+    dials = SpeculationConfig(**{**SETTINGS, "verifier": "coupled", "gamma1": gamma1, "gamma2": gamma2,
                                  "refresh_every": every, "chunk_size": 4})
     assert answer(engine, dials, temperature=0.8)[0].token_ids == answer(engine, PLAIN, temperature=0.8)[0].token_ids
 
 
 def test_chunks_may_be_chosen_by_means_instead(engine):
-    dials = SpeculationConfig(verifier="coupled", refresh="chunk-means", refresh_every=2, **DIALS)
+    dials = SpeculationConfig(verifier="coupled", refresh="chunk-means", refresh_every=2, **SETTINGS)
     fast, _ = answer(engine, dials, temperature=0.8)
     assert fast.stats.acceptance["retrieval"].accepted > 0
     assert fast.token_ids == answer(engine, PLAIN, temperature=0.8)[0].token_ids
@@ -111,7 +111,7 @@ def test_chunks_may_be_chosen_by_means_instead(engine):
     ({"ngram": "straight", "middle_cache": "streaming"}, {"n-gram", "streaming", "draft"}),
     ({"ngram": "straight", "middle_cache": "none", "small_model": "off"}, {"n-gram"})])
 def test_tiers_can_be_left_out_for_comparison_and_the_words_stay(engine, tiers, at_work):
-    dials = SpeculationConfig(verifier="coupled", quotes="off", **{"ngram": "off", **tiers}, **DIALS)
+    dials = SpeculationConfig(verifier="coupled", quotes="off", **{"ngram": "off", **tiers}, **SETTINGS)
     tokens = 80 if "n-gram" in at_work else 40  # until something is there to copy
     done, events = answer(engine, dials, temperature=0.8, tokens=tokens)
     assert set(done.stats.acceptance) == at_work
@@ -128,7 +128,7 @@ def test_tiers_can_be_left_out_for_comparison_and_the_words_stay(engine, tiers, 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("ngram", ["on", "straight"])
 def test_ngrams_change_no_word(engine, tiers, quotes, temperature, ngram):
-    speculation = SpeculationConfig(verifier="coupled", quotes=quotes, ngram=ngram, **tiers, **DIALS)
+    speculation = SpeculationConfig(verifier="coupled", quotes=quotes, ngram=ngram, **tiers, **SETTINGS)
     plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes=quotes)
     for question in ("Who found the lamp?", None):
         fast, _ = answer(engine, speculation, question=question, temperature=temperature, tokens=40)
@@ -157,7 +157,7 @@ def test_a_follow_up_finds_what_was_said_before(engine):
 
 
 def test_passes_of_each_tier_are_counted(engine):
-    dials = SpeculationConfig(**{**DIALS, "gamma2": 6, "verifier": "coupled", "quotes": "off"})
+    dials = SpeculationConfig(**{**SETTINGS, "gamma2": 6, "verifier": "coupled", "quotes": "off"})
     _, events = answer(engine, dials)
     passes = [event.passes for event in events if isinstance(event, RoundEvent)]
     drafted = sum(made["draft"] for made in passes)
@@ -185,7 +185,7 @@ def test_a_streaming_middle_tier_that_holds_everything_is_always_right(folders):
 
 
 def test_tiers_are_really_at_work(engine):
-    done, events = answer(engine, SpeculationConfig(**DIALS), temperature=0.7, tokens=64)
+    done, events = answer(engine, SpeculationConfig(**SETTINGS), temperature=0.7, tokens=64)
     stats = done.stats
     assert stats.acceptance["retrieval"].tested > 0 and stats.acceptance["draft"].tested > 0
     assert sum(stats.tokens_by_origin.values()) == stats.generated_tokens == len(done.token_ids) == 64
@@ -320,7 +320,7 @@ def test_an_empty_question_is_an_error_and_the_answer_ends_where_the_context_doe
     list(small.load())
     list(small.open_document(document(sentences=58)))
     for more in ({}, {"quotes": "on"}, {"ngram": "on"}, {"ngram": "on", "small_model": "off", "middle_cache": "none"}):
-        done, _ = answer(small, SpeculationConfig(verifier="coupled", **more, **DIALS), tokens=3000,
+        done, _ = answer(small, SpeculationConfig(verifier="coupled", **more, **SETTINGS), tokens=3000,
                          question="Who found the lamp? " * 25)  # which leaves room for few rounds
         assert done.reason == "context"  # though drafts may be longer than what is left
         assert done.stats.reused_tokens + done.stats.prompt_tokens + len(done.token_ids) == 1000

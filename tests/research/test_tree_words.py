@@ -23,7 +23,7 @@ from triforce_core.research.device_tree import DeviceTree
 from triforce_core.research.settings import TreeSettings
 from triforce_core.research.tree_runner import TreeRunner
 
-DIALS = {"budget": 128, "recent": 48, "window": 32}
+SETTINGS = {"budget": 128, "recent": 48, "window": 32}
 MADE = {"ordinary": {}, "offloaded": {"mode": "offload", "device": "cpu", "resident_layers": 1}, "in place": {},
         "all offloaded": {"mode": "offload", "device": "cpu", "resident_layers": 0}}
 
@@ -51,7 +51,7 @@ def engines(tmp_path_factory, lengths_given):
 
 def answer(led, *, tokens=40, temperature=0.0, **settings) -> tuple[Finished, list[RoundEvent]]:
     sampling = SamplingParams(temperature=temperature, seed=5, max_new_tokens=tokens, stop_token_ids=())
-    speculation = SpeculationConfig(**{"verifier": "coupled", **DIALS, **settings})
+    speculation = SpeculationConfig(**{"verifier": "coupled", **SETTINGS, **settings})
     *events, done = led.ask("Who found the lamp?", (), sampling, speculation)
     return done, [event for event in events if isinstance(event, RoundEvent)]
 

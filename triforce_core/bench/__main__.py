@@ -38,7 +38,8 @@ called modelled.
   its ablations    --ablation                            TriForce; no hierarchy (retrieval drafts alone: sweep gamma2);
                                                          StreamingLLM's cache instead of retrieval; small model alone;
                                                          prompt lookup (n-grams alone, no model)
-  its table 1      --policies [--workload needle]        what the middle tier attends, by budget and temperature
+  its table 1      --policies [--workload needle]        what the intermediate verifier attends, by budget and
+                                                         temperature
   drafters         --combinations                        all of them, the planner's choice among them
                    --combinations --workload all         on five workloads, with the geometric mean over TriForce as it
                                                          was; --only "planner's choice;TriForce" for these rows alone
@@ -110,7 +111,7 @@ def _parser() -> flags.Parser:
     rows.add_argument("--combinations", action="store_true",
                       help="a row for every way of combining drafters, at temperatures 0, 0.6 and 1")
     rows.add_argument("--policies", action="store_true",
-                      help="a row for every cache of the middle tier, budget (256 to 4096) and temperature")
+                      help="a row for every cache of the intermediate verifier, budget (256 to 4096) and temperature")
     rows.add_argument("--only", metavar="NAME;...", help="of such rows, those with these names")
     rows.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows")
     rows.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), metavar="SHAPE",

@@ -2,6 +2,8 @@
 
 A long answer forgives a slow start, a short one does not. Each question is answered by plain decoding and by the
 default settings, in turns, in a process that has only opened the document: nothing is warmed up, no answer is left out.
+With --repeats all of it is asked so many times over, from the first question to the last, and of each answer the run
+with the median rate counts: single runs of plain decoding differ by some percent.
 An answer's rate is its tokens over the time from the end of reading the question to its last token. Time that no figure
 of the engine contains is measured from outside, and told.
 """
@@ -92,22 +94,32 @@ def answer(engine: Engine | EngineClient, question: str, sampling: SamplingParam
 
 
 def measure(engine: Engine | EngineClient, questions: Sequence[str], count: int, sampling: SamplingParams,
-            least: int) -> list[Pair]:
-    """The first ``count`` pairs of which both answers have ``least`` tokens or more."""
-    pairs: list[Pair] = []
-    for number, question in enumerate(questions):
-        kinds = (PLAIN, FAST) if number % 2 else (FAST, PLAIN)
-        found = {kind: answer(engine, question, sampling, kind) for kind in kinds}
-        pair = Pair(question, sampling.temperature, found[PLAIN], found[FAST])
-        if min(pair.plain.tokens, pair.fast.tokens) < least:
-            continue
-        pairs.append(pair)
+            least: int, repeats: int = 1) -> list[Pair]:
+    """The first ``count`` pairs of which both answers have ``least`` tokens or more, each the middle of its repeats."""
+    runs: dict[str, dict[Kind, list[Timed]]] = {}
+    for repeat in range(repeats):
+        for number, question in enumerate(runs or questions):
+            kinds = (PLAIN, FAST) if (number + repeat) % 2 else (FAST, PLAIN)
+            found = {kind: answer(engine, question, sampling, kind) for kind in kinds}
+            if not repeat and min(one.tokens for one in found.values()) < least:
+                continue
+            for kind, one in found.items():
+                runs.setdefault(question, {PLAIN: [], FAST: []})[kind].append(one)
+            if not repeat and len(runs) == count:
+                break
+    pairs = [Pair(question, sampling.temperature, _middle(run[PLAIN]), _middle(run[FAST]))
+             for question, run in runs.items()]
+    for pair in pairs:
         print(f"T {pair.temperature:g}  {pair.plain.tokens:3} and {pair.fast.tokens:3} tokens  "
               f"{pair.plain.rate:6.1f} and {pair.fast.rate:6.1f} t/s  {pair.speedup:5.2f}x  first token "
-              f"{pair.later * 1e3:+6.1f} ms  unaccounted {pair.fast.unaccounted * 1e3:5.1f} ms  {question}", flush=True)
-        if len(pairs) == count:
-            break
+              f"{pair.later * 1e3:+6.1f} ms  unaccounted {pair.fast.unaccounted * 1e3:5.1f} ms  {pair.question}",
+              flush=True)
     return pairs
+
+
+def _middle(runs: Sequence[Timed]) -> Timed:
+    """Of one answer's repeats the one with the (lower) median rate."""
+    return sorted(runs, key=lambda run: run.rate)[(len(runs) - 1) // 2]
 
 
 def summary(pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -128,6 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--answers", type=int, default=20, metavar="N", help="for each temperature (default: 20)")
     parser.add_argument("--least-tokens", type=int, default=10, metavar="N", help="of an answer that counts")
     parser.add_argument("--new-tokens", type=int, default=80, metavar="N", help="per answer, at most (default: 80)")
+    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="of every answer (default: 1)")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.6], metavar="T")
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P")
     parser.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), metavar="SHAPE")
@@ -161,7 +174,8 @@ def _bench(given: Any) -> dict[str, Any]:
     pairs: list[Pair] = []
     for temperature in given.temperatures:
         sampling = SamplingParams(temperature=temperature, top_p=given.top_p, seed=1, max_new_tokens=given.new_tokens)
-        pairs += (new := measure(engine, questions, given.answers, sampling, given.least_tokens))
+        pairs += (new := measure(engine, questions, given.answers, sampling, given.least_tokens,
+                                given.repeats))
         rows.append({"temperature": temperature, **summary(new)})
         print(json.dumps(rows[-1]), flush=True)
     return {"model": model.name, "device": model.device, "context_tokens": given.context, "rows": rows,

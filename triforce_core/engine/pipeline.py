@@ -174,8 +174,10 @@ class Pipeline(PlainPipeline):
         steps: list[Callable[[], object]] = [
             partial(self._target.prepare, self._full.cache, drafted + 1, observer, tree=parts.drafts_trees)
             for drafted in self._draft_lengths() for observer in observers]
-        steps += [partial(self._target.prepare, self._full.cache, copied + 1, self.observer)
-                  for copied in (COPY_LENGTHS if plan.direct else ())]
+        # Copies are made in rounds that draft nothing else, too, which may be observed or not.
+        steps += [partial(self._target.prepare, self._full.cache, copied + 1, observer)
+                  for copied in (COPY_LENGTHS if plan.direct else ())
+                  for observer in (self.observer, *([None] if plan.lengths.may_rest else []))]
         models = [on for on in (parts.draft, parts.reviewer or parts.newest) if on is not None]
         if quoting:
             # A pass that streams its cache takes about as long as compiling does.

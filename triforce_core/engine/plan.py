@@ -171,7 +171,7 @@ class Plan:
         middle = f"{self.middle_cache} {self.budget}, {self.recent} newest, chunks of {self.chunk_size} by " \
                  f"{self.refresh} every {self.refresh_every}, weights {self.retrieval_weights}"
         compared = f"; {self.comparison.why or self.comparison.shown()}" if self.comparison is not None else ""
-        return f"{small}; {middle if self.has_intermediate else 'no middle tier'}{compared}"
+        return f"{small}; {middle if self.has_intermediate else 'no intermediate verifier'}{compared}"
 
     def shown(self) -> dict[str, int | str]:
         """As figures and words. Keys are kept: benchmarks and other programs read them."""
@@ -300,7 +300,7 @@ def _why(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: Com
     elif lookup != "off":
         why = f"no model drafts: what stood in the text before is copied, all of {context} verify"
     else:
-        off = "there is no middle tier" if wanted.middle_cache == "none" else "the context is short"
+        off = "there is no intermediate verifier" if wanted.middle_cache == "none" else "the context is short"
         why = f"off: {off} and {'the draft model is off' if at.has_draft else 'there is no draft model'}"
     if copied != "same":
         why += f"; the {budget} through a copy of the weights in {copied}"

@@ -42,7 +42,7 @@ class TreeSettings:
         if tier == "auto":  # a verification over a link is worth many guesses, and only the better tier has them
             tier = "middle" if middle and (offloaded or not small) else "draft"
         if not (middle if tier == "middle" else small):
-            who = "no small model" if tier == "draft" else "no middle tier"
+            who = "no small model" if tier == "draft" else "no intermediate verifier"
             return cls(why=f"no trees: there is {who} to grow them")
         alone = tier == "middle" or not middle
         size, depth = (64, 32) if offloaded and alone else (16, 10) if tier == "middle" else (8, 4)

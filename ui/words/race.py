@@ -16,7 +16,7 @@ REMOTE_MORE = "A remote server decodes in one way only. Start without --engine r
 THIRD = (("No third lane", ""), ("Without copied text", "ngram=off"),
               ("Copied text only", "ngram=on, small_model=off"),
               ("Small model only", "middle_cache=none, ngram=off"),
-              ("Middle tier on the newest tokens (StreamingLLM)", "middle_cache=streaming"),
+              ("Intermediate verifier on the newest tokens (StreamingLLM)", "middle_cache=streaming"),
               ("Short drafts: 4 tokens per full pass", "gamma2=4"))
 THIRD_LABEL = "Third lane"
 THIRD_HELP = "Choose one, or type any dials: gamma2=6, budget=512, ngram=off"
