@@ -50,7 +50,8 @@ class Quotation:
     def __init__(self, verbatim: Verbatim, question: str) -> None:
         self.verbatim = verbatim
         self.at: np.ndarray | None = None
-        self.weights = verbatim.prior * SentencePrior.shipped().scores(verbatim.index, question)  # of the quotations that stand at `at`
+        # Of the quotations that stand at `at`.
+        self.weights = verbatim.prior * SentencePrior.shipped().scores(verbatim.index, question)
         self.quoted = False
 
     def allowed(self) -> np.ndarray | None:

@@ -113,7 +113,7 @@ def by_words(builder: PromptBuilder, prompt: DocumentPrompt, question: str) -> d
     answering = builder.answering(prompt)
     plan = answering.plan(question)
     index = answering.index
-    spans = plan.spans or ((int(plan.scores.argmax()),) * 2,)
+    spans = plan.spans or plan.choices[:1]
     quoted = tuple(" ".join(index.sentences[first : last + 1]) for first, last in spans)
     best = int(np.argmax(index.bm25(question)))
     return {"prior": Answered(quoted, plan.answerable is False, plan.confidence),

@@ -12,6 +12,9 @@ ABBREVIATIONS = frozenset(
     "mr mrs ms dr st no vs jr sr prof gen col capt lt rev hon vol fig ch cf e.g i.e viz sgt maj mt ft co inc ltd al "
     "messrs mme op pp approx ca c esq".split()
 )
+LONGEST = 80  # words: more is no quotation
+_WORD = re.compile(r"\S+")
+_CLAUSE = re.compile(r"[;:,]\s")
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 NOTE = re.compile(r"\[[^\s\[\]]{1,5}\] ")  # how a line that is a note begins; notes stand behind a page's text
 _ENDED = re.compile(r"[.!?:][\"'”’)\]]*\Z")
@@ -33,18 +36,16 @@ class SentenceRules:
         )
 
     def spans(self, line: str) -> Iterator[tuple[int, int]]:
-        """(start, end) of each sentence of one line, in characters; an initial or an abbreviation ends none."""
+        """(start, end) of each sentence of one line, in characters; an initial or an abbreviation ends none. One of
+        more
+        than LONGEST words is cut where a clause ends."""
         start = 0
         for found in self.pattern.finditer(line):
             if line[found.start()] == "." and self._goes_on(line[start : found.start()]):
                 continue
-            end = len(line[: found.end()].rstrip())
-            if end > start:
-                yield start, end
+            yield from _clauses(line, start, len(line[: found.end()].rstrip()))
             start = found.end()
-        end = len(line.rstrip())
-        if end > start:
-            yield start, end
+        yield from _clauses(line, start, len(line.rstrip()))
 
     def _goes_on(self, before: str) -> bool:
         """Whether the dot after this text belongs to its last word."""
@@ -60,3 +61,19 @@ class SentenceRules:
         if not last_line or not next_line or _ENDED.search(last_line):
             return False
         return next_line[0].islower() or (len(last_line) > 60 and next_line[0].isalnum())
+
+
+def _clauses(line: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """One sentence, or its parts of at most LONGEST words each: up to the last semicolon or colon that leaves half of
+    that, else the last comma, else between two words."""
+    while end > start:
+        words = [word.span() for word in _WORD.finditer(line, start, end)]
+        if len(words) <= LONGEST:
+            yield start, end
+            return
+        middle, last = words[LONGEST // 2][0], words[LONGEST - 1][1]
+        ends = [found.start() + 1 for found in _CLAUSE.finditer(line, middle, last)]
+        strong = [at for at in ends if line[at - 1] != ","]
+        cut = (strong or ends or [last])[-1]
+        yield start, cut
+        start = next(word[0] for word in words if word[0] >= cut)

@@ -53,7 +53,8 @@ class Answer:
         self._builder, self._document, self._asked, self._plan = builder, document, asked, plan
         self._attended, self._planned, self._details = attended, planned, details
         self._decoder = builder.tokenizer.stream_decoder(None if constraint is None else constraint.opening)
-        self._report = None if constraint is None else QuoteReport(constraint, partial(builder.quote_places, document))
+        self._report = None if constraint is None else QuoteReport(constraint.counted_in_whole(),
+                                                                   partial(builder.quote_places, document))
         self._texts: list[str] = []
 
     def add(self, choice: Selection, step: Step, drafter: Drafter,

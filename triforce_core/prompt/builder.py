@@ -244,9 +244,12 @@ class PromptBuilder:
         last = history[-1] if history else Turn("", ())
         said = last.answer or self.tokenizer.decode(list(last.answer_token_ids))
         plan = self.answering(prompt).plan(self._normalise(question), self._normalise(last.question), said)
-        prior = form.prior * np.append(plan.scores, 0.0)[prompt.quotes.sentence_of] if form.prior else None  # -1: the 0
-        return QuoteConstraint(prompt.quotes, form.open_id, form.close_id, form.unit, form.must_open, form.end_ids, prior,
-                               script=self._script(prompt, plan, form)), plan
+        whole, index, prior = prompt.quotes, prompt.quotes, None
+        if plan.choices:
+            index = whole.passages(plan.choices)
+            prior = form.prior * np.append(np.array(plan.weights), 0.0)[index.sentence_of]
+        return QuoteConstraint(index, form.open_id, form.close_id, form.unit, form.must_open, form.end_ids, prior,
+                               script=self._script(prompt, plan, form), whole=whole), plan
 
     def _script(self, prompt: DocumentPrompt, plan: AnswerPlan, form: QuoteFormat) -> tuple[int, ...]:
         """The tokens of what a plan says and quotes, each quotation in a paragraph of its own."""

@@ -14,7 +14,7 @@ from .question_words import points_back
 from .request_kind import RequestKind, request_kind
 from .sentence_index import SentenceIndex
 from .sentence_prior import SentencePrior
-from .summary import chosen, quotable, scope_of, summary_features, with_lead_in
+from .summary import LONGEST_QUOTATION, chosen, finished, quotable, scope_of, summary_features, with_lead_in
 
 NOT_FOUND = "I found no sentence that clearly answers this. Closest:"
 _OWN_WORDS = {
@@ -26,23 +26,26 @@ _OWN_WORDS = {
     RequestKind.LANGUAGE: "I only understand English. To ask in another language, load a chat model under Models.",
     RequestKind.OUTSIDE: "I only know what this document says. For other questions, load a chat model under Models.",
 }
-THRESHOLD = 0.3  # confidence below which the answer says that it found none; see docs/measurements.md
-_DIGEST, _CLOSEST, _AROUND = 4, 3, 2  # sentences of a digest, beside "no sentence", around the last quotation
+THRESHOLD = 0.33  # confidence below which the answer says that it found none; see docs/measurements.md
+_DIGEST, _CLOSEST, _AROUND = 5, 3, 2  # sentences of a digest, beside "no sentence", around the last quotation
+_CHOICES = 8  # passages that the model chooses from
+_NEAR = 1.5  # nats behind the best: a neighbour that is quoted with it
 _FAR = 6.0  # nats behind the best: no part of a list
 _QUOTED = re.compile("“([^”]*)”")
 
 
 @dataclass(frozen=True, eq=False)
 class AnswerPlan:
-    """scores: nats [sentences], how a quotation is preferred to others. words: what the answer begins with. spans: the
-    (first, last) sentences to quote then, in order; none: the model chooses one, or nothing is quoted if there are
-    words.
+    """words: what the answer begins with. spans: the (first, last) sentences to quote then, in order. choices:
+    passages,
+    none overlapping another, of which the model quotes one instead; weights: nats [choices], how each is preferred.
     confidence: the chance that the document answers; answerable: False where it is too low; None: no such question."""
 
     kind: RequestKind
-    scores: np.ndarray
     words: str = ""
     spans: tuple[tuple[int, int], ...] = ()
+    choices: tuple[tuple[int, int], ...] = ()
+    weights: tuple[float, ...] = ()
     confidence: float | None = None
     answerable: bool | None = None
 
@@ -55,30 +58,54 @@ class Answering:
 
     def plan(self, question: str, before: str = "", said: str = "") -> AnswerPlan:
         """before: the question before this one; said: the answer to it."""
-        kind, index = request_kind(question), self.index
-        if kind is RequestKind.MORE and not self._around(said):
+        kind, around = request_kind(question), self._around(said)
+        if (kind is RequestKind.MORE and not around) or (kind is RequestKind.LANGUAGE and self._speaks(question)):
             kind = RequestKind.SENTENCE
-        if kind is RequestKind.LANGUAGE and self._speaks(question):
-            kind = RequestKind.SENTENCE
-        if not index.size or kind in _OWN_WORDS:
-            return AnswerPlan(kind, np.zeros(index.size, np.float32), _OWN_WORDS.get(kind, ""))
+        if not self.index.size or kind in _OWN_WORDS:
+            return AnswerPlan(kind, _OWN_WORDS.get(kind, ""))
         if kind is RequestKind.MORE:
-            return AnswerPlan(kind, np.zeros(index.size, np.float32), spans=self._around(said))
-        before = before if points_back(question) else ""
-        scores = self._prior.scores(index, question, before)
+            return AnswerPlan(kind, spans=around)
         if kind is RequestKind.SUMMARY:
-            return AnswerPlan(kind, scores, spans=self._digest(question))
-        confidence = self._prior.confidence(index, question, scores, before)
+            return AnswerPlan(kind, spans=self._digest(question))
+        before = before if points_back(question) else ""
+        scores = self._prior.scores(self.index, question, before)
+        confidence = self._prior.confidence(self.index, question, scores, before)
+        choices = self._passages(scores)
         if confidence < THRESHOLD:
-            closest = np.argsort(-scores, kind="stable")[:_CLOSEST].tolist()
-            return AnswerPlan(kind, scores, NOT_FOUND, tuple(with_lead_in(index, closest)), confidence, False)
-        spans = self._several(question, scores) if kind is RequestKind.SEVERAL else ()
-        return AnswerPlan(kind, scores, spans=spans, confidence=confidence, answerable=True)
+            return AnswerPlan(kind, NOT_FOUND, choices[:_CLOSEST], confidence=confidence, answerable=False)
+        if kind is RequestKind.SEVERAL:
+            return AnswerPlan(kind, spans=self._several(question, scores), confidence=confidence, answerable=True)
+        weights = tuple(float(scores[first : last + 1].max()) for first, last in choices)
+        return AnswerPlan(kind, choices=choices, weights=weights, confidence=confidence, answerable=True)
+
+    def _passages(self, scores: np.ndarray) -> tuple[tuple[int, int], ...]:
+        """The best passages, best first: a sentence, with the one before where it leans on that, or else with a
+        neighbour that the prior likes nearly as much: often one names the thing and the other tells."""
+        taken: list[tuple[int, int]] = []
+        free = np.ones(self.index.size + 1, bool)  # the last: for looking one place behind the end
+        for best in np.argsort(-scores, kind="stable")[: 4 * _CHOICES].tolist():
+            if not free[best]:
+                continue
+            (first, last), line = with_lead_in(self.index, [best])[0], self.index.line_of[best]
+            beside = [at for at in (best - 1, best + 1) if first == last and 0 <= at < self.index.size and free[at]
+                      and self.index.line_of[at] == line and scores[at] > scores[best] - _NEAR
+                      and self.index.lengths[at] + self.index.lengths[best] <= LONGEST_QUOTATION]
+            if beside:
+                other = max(beside, key=lambda at: float(scores[at]))
+                first, last = min(best, other), max(best, other)
+            if not free[first : last + 1].all():
+                first = last = best
+            free[first : last + 1] = False
+            taken.append((first, last))
+            if len(taken) == _CHOICES:
+                break
+        return tuple(taken)
 
     def _digest(self, question: str) -> tuple[tuple[int, int], ...]:
         scope = scope_of(self.index, question)
         scores = self._prior.summary(summary_features(self.index, scope))
-        return tuple(with_lead_in(self.index, chosen(self.index, scores, quotable(self.index) & scope, _DIGEST)))
+        allowed = quotable(self.index) & finished(self.index) & scope
+        return tuple(with_lead_in(self.index, chosen(self.index, scores, allowed, _DIGEST)))
 
     def _several(self, question: str, scores: np.ndarray) -> tuple[tuple[int, int], ...]:
         """The best that do not repeat each other, within the section that the question names, if it names one."""

@@ -49,6 +49,12 @@ def line_roles(lines: Sequence[str]) -> list[Role]:
     return roles
 
 
+def _titled(words: Sequence[str]) -> bool:
+    """Whether all but small words begin with a capital: "Review and Takedowns"."""
+    return bool(words) and words[0][0].isupper() and all(not word[0].islower() or len(word) < 5 for word in words)
+
+
+# large: a list of kinds, tried in order
 def _role(line: str) -> Role:
     if _LEADERS.search(line):
         return Role.CONTENTS
@@ -58,6 +64,8 @@ def _role(line: str) -> Role:
         return Role.ROW
     words = line.split()
     short = len(words) <= LONGEST_HEADING
+    if short and _NUMBERED.match(line) and line[-1] in ".:" and _titled(words[1:]):
+        return Role.HEADING
     if _ITEM.match(line) and not _CODE.search(line[:-1]):
         return Role.ITEM
     if _CODE.search(line) and not (len(words) > 5 and _ENDED.search(line) and not _CODE.search(line[:-1])):
@@ -67,8 +75,6 @@ def _role(line: str) -> Role:
     if short and _PAGE_NUMBER.search(line) and len(words) > 1 and not _ITEM.match(line):
         return Role.CONTENTS
     if short and not _ENDED.search(line) and (line[0].isupper() or _NUMBERED.match(line) or line[0].isdigit()):
-        return Role.HEADING
-    if short and _NUMBERED.match(line) and line.istitle():
         return Role.HEADING
     if len(words) < 60 and len(_REFERENCE.findall(line)) >= 2:
         return Role.NOTE

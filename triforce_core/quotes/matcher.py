@@ -12,7 +12,7 @@ a ``QuoteState`` is the array of places in that list where the next token of the
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import cached_property
 from typing import Literal
@@ -51,6 +51,29 @@ class QuoteIndex:
         self.content = np.insert(token_ids[text].astype(np.int32), gaps, GAP)
         self.places = np.insert(text.astype(np.int32), gaps, GAP)  # where in the context each stands
         self._marks = np.insert(kinds.astype(np.uint8), gaps, 0)
+
+    def passages(self, spans: Sequence[tuple[int, int]]) -> QuoteIndex:
+        """An index of these passages alone, each of sentences first to last; a quotation is one of them, whole. spans:
+        none overlaps another."""
+        chosen = [self._stretch(first, last) for first, last in spans]
+        made = object.__new__(QuoteIndex)
+        lengths = np.array([len(stretch) for stretch in chosen], np.int64)
+        gaps = np.cumsum(lengths)
+        inside = np.concatenate([*chosen, np.empty(0, np.int64)])
+        marks = self._marks[inside] & np.uint8(~(Mark.SENTENCE_START | Mark.SENTENCE_END) & 0xFF)
+        marks[gaps - lengths] |= np.uint8(Mark.SENTENCE_START)
+        made.content = np.insert(self.content[inside], gaps, GAP)
+        made.places = np.insert(self.places[inside], gaps, GAP)
+        made._marks = np.insert(marks, gaps, 0)
+        return made
+
+    def _stretch(self, first: int, last: int) -> np.ndarray:
+        """Places in ``content`` of sentences first to last, without the gaps between them."""
+        starts = np.flatnonzero(self._marks & Mark.SENTENCE_START)
+        end = starts[last + 1] if last + 1 < len(starts) else len(self.content)
+        stretch = np.arange(starts[first], end)
+        kept: np.ndarray = stretch[self.content[stretch] != GAP]
+        return kept
 
     @cached_property
     def sentence_ends(self) -> np.ndarray:
@@ -138,7 +161,9 @@ class QuoteConstraint:
     on an answer's first quotation only (the second would repeat it).
 
     script: the tokens with which the answer begins, each the only one allowed; quotations among them are followed as
-    any other is. What comes behind it is up to the rules above."""
+    any other is. What comes behind it is up to the rules above.
+
+    whole: where ``index`` holds a few passages only, the document that occurrences are counted in."""
 
     index: QuoteIndex
     open_id: int
@@ -149,6 +174,11 @@ class QuoteConstraint:
     prior: np.ndarray | None = None
     also_open: frozenset[int] = frozenset()
     script: tuple[int, ...] = ()
+    whole: QuoteIndex | None = None
+
+    def counted_in_whole(self) -> QuoteConstraint:
+        """The same rules over all of the document, to follow an answer by."""
+        return self if self.whole is None else replace(self, index=self.whole, prior=None, whole=None)
 
     @property
     def opening(self) -> frozenset[int]:

@@ -27,7 +27,7 @@ class Asks(IntEnum):
 _ASKS = (
     (Asks.WHY, r"\bwhy\b|\bhow come\b|\breasons?\b|\bwhat (?:makes|made|led|caused|prompted)\b|\bcauses?\b|\bpurpose\b|"
                r"\bwhat(?:'s| is| was| are) the (?:point|idea|use|downside|harm|matter|problem)\b|\bwhat .*\bfor\?*$"),
-    (Asks.NUMBER, r"\bhow (?:many|much|long|often|far|old|fast|big|large|high|tall|deep|heavy|soon|late|early)\b|"
+    (Asks.NUMBER, r"\bhow (?:many|much|long|often|far|old|fast|big|large|high|tall|deep|soon|late|early)\b|"
                   r"\b(?:number|amount|percentage?|share|rate|cost|price|size|limit|cap|total|population) of\b|"
                   r"\bwhat (?:percentage?|share|number|amount|rate|age|size|sum|fraction)\b|\b(?:cost|price|salary)\b"),
     (Asks.WHEN, r"\bwhen\b|\bwhat (?:year|date|day|month|time)\b|\b(?:which|in what) year\b|\bdate of\b|\bsince when\b|"
@@ -35,10 +35,13 @@ _ASKS = (
     (Asks.WHO, r"\bwho(?:m|se|'s)?\b|\b(?:which|what) (?:person|company|agency|people|author|president|king|group)\b|"
                r"\bname of the (?:person|man|woman|author)\b"),
     (Asks.WHERE, r"\bwhere\b|\b(?:which|what) (?:place|city|country|state|town|section|directory|folder|file)\b"),
-    (Asks.DEFINITION, r"\bdefin|\bmean(?:s|t|ing)?\b|\bwhat(?:'s| is| are| was| were|s) (?:an? |the )?(?:term )?[\w'\"“-]+"
+    (Asks.DEFINITION, r"\bdefin|\bmean(?:s|t|ing)?\b|\bwhat(?:'s| is| are| was| were|s) (?:an? |the )?(?:term "
+                      r")?[\w'\"“-]+"
                       r"(?: [\w'\"”-]+){0,3}\s*\?*$|\bstands? for\b|\bcalled\b|\bknown as\b|\bexplain\b|\brefers?\b"),
-    (Asks.REQUIREMENT, r"\b(?:must|shall|should|may|can|could|allowed|permitted|required?|requirements?|need|needs|have to|"
-                       r"has to|supposed|forbidden|prohibited|legal|mandatory|ok|okay|able|free to|obliged|minimum|maximum)\b"),
+    (Asks.REQUIREMENT, r"\b(?:must|shall|should|may|can|could|allowed|permitted|required?|requirements?|need|needs|"
+                       r"have to|"
+                       r"has to|supposed|forbidden|prohibited|legal|mandatory|ok|okay|able|free to|obliged|minimum|"
+                       r"maximum)\b"),
     (Asks.HOW, r"\bhow\b|\bway to\b|\bsteps?\b|\bmethod\b"),
     (Asks.WHICH, r"\bwhich\b"),
     (Asks.YES_NO, r"^(?:and |but |so )?(?:is|are|was|were|do|does|did|has|have|had|will|would)\b"),
@@ -57,7 +60,8 @@ REQUEST = frozenset(
     write written yes you your kind sort type exactly actually anything something someone anyone there's it's can't
     don't doesn't didn't isn't wasn't won't author section according table""".split()
 )
-_POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he|him|his|she|her|there|then|one|ones)\b")
+_POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he|him|his|she|her|there|then|one|"
+                          r"ones)\b")
 
 
 def asks(question: str) -> Asks:
@@ -67,7 +71,8 @@ def asks(question: str) -> Asks:
 
 
 def subject_words(question: str) -> list[str]:
-    """Its words but for those that speak of the request, lower case, in order, each once; all of them if none is left."""
+    """Its words but for those that speak of the request, lower case, in order, each once; all of them if none is "
+      "left."""
     words = list(dict.fromkeys(WORD.findall(question.lower().replace("’", "'"))))
     return [word for word in words if word not in REQUEST] or words
 

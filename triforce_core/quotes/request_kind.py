@@ -34,7 +34,7 @@ _SOCIAL = r"""(?:(?:ok(?:ay)?|great|perfect|cool|nice|awesome|wow|well|hm+|oh|ah
      are you)(?: today)?|
     test(?:ing)?|one moment|got it|that(?:'s| is) all|merry christmas|so much|a lot|very much|for now|there|again|
     mate|tomorrow|
-    and|you|that|the|help(?:s|ed|ful)?|it|i'm back|[0-9]+)[\s,.!?'’…-]*)+"""
+    and|you|that|the|helps|helped|helpful|it|i'm back|[0-9]+)[\s,.!?'’…-]*)+"""
 _MORE = r"""(?:and )?(?:tell me |say |show me |give me )?(?:(?:a bit |some )?more(?: details?| about (?:that|this|it))?|
     go on|continue|what else|anything else|(?:is )?that all|keep going|
     (?:the )?(?:context|surroundings?)(?: of (?:that|this|the quote|it))?|
@@ -142,14 +142,20 @@ _PART = tuple((kind, _compiled(pattern)) for kind, pattern in (
     (RequestKind.ABOUT_APP, _ABOUT_APP), (RequestKind.OUTSIDE, _OUTSIDE), (RequestKind.SUMMARY, _SUMMARY),
     (RequestKind.TASK, _TASK), (RequestKind.SEVERAL, _SEVERAL)))
 _ENGLISH = frozenset(
-    "the of and to in is are was were what who when where why how which does do did for on with that this it by from at an "
+    "the of and to in is are was were what who when where why how which does do did for on with that this it by "
+    "from at an "
     "as be can should must a about not or has have had if there any me my you i tell many much will say said".split())
 _FOREIGN = frozenset(
-    "der das und ist nicht ein eine einen für mit von wie warum wann wer welche welcher welches sind wird werden über auf dem "
-    "den des zu im le les des est une un dans pour qui que quoi quel quelle quels comment pourquoi où quand avec sur ce cette "
-    "el los las una por qué cómo cuándo dónde quién cuál para con del es está son il lo gli che cosa perché come quando dove "
-    "chi della di da het een van wat hoe waarom wanneer wie zijn het o os as um uma porque quem onde não em do da dos på och "
-    "att som är vad hur varför när och jest nie co jak dlaczego kiedy kto gdzie worum geht es dieses dokument bitte auf deutsch".split())
+    "der das und ist nicht ein eine einen für mit von wie warum wann wer welche welcher welches sind wird werden "
+    "über auf dem "
+    "den des zu im le les des est une un dans pour qui que quoi quel quelle quels comment pourquoi où quand avec "
+    "sur ce cette "
+    "el los las una por qué cómo cuándo dónde quién cuál para con del es está son il lo gli che cosa perché come "
+    "quando dove "
+    "chi della di da het een van wat hoe waarom wanneer wie zijn het o os as um uma porque quem onde não em do da "
+    "dos på och "
+    "att som är vad hur varför när och jest nie co jak dlaczego kiedy kto gdzie worum geht es dieses dokument bitte "
+    "auf deutsch".split())
 
 
 def request_kind(text: str) -> RequestKind:

@@ -25,7 +25,8 @@ _SIGNS = tuple(re.compile(pattern) for pattern in (
     r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|hundred|thousand|million|dozen|half)\b",
     r"(?<=[a-z,] )[A-Z][a-z]+ [A-Z][a-z]+|\b(?:Mr|Mrs|Dr|Sir|Prof)\b",
     r"(?<=[a-z,] )[A-Z][a-zA-Z]+",
-    r"\b(?:because|since|so that|in order to|due to|as a result|therefore|thus|reason|cause[sd]?|otherwise|result(?:s|ed)? in|"
+    r"\b(?:because|since|so that|in order to|due to|as a result|therefore|thus|reason|cause[sd]?|otherwise|"
+    r"result(?:s|ed)? in|"
     r"leads? to|led to|to (?:avoid|prevent|ensure|reduce|protect|allow|help|make))\b",
     r"\b(?:is|are|was|were) (?:an?|the|one of|any|defined|called|known)\b",
     r"\b(?:means?|refers? to|defined as|called|known as|i\.e\.|that is|consists? of|denotes?|represents?|term)\b",
@@ -115,7 +116,8 @@ class SentenceIndex:
         for word in subject_words(question):
             stem = self._stems.of(word)
             if stem not in self.vocabulary and stem not in self._vectors.number and len(word) > 3:
-                alike = difflib.get_close_matches(word, [w for w in self._spellings if abs(len(w) - len(word)) < 3], 1, 0.75)
+                near = [known for known in self._spellings if abs(len(known) - len(word)) < 3]
+                alike = difflib.get_close_matches(word, near, 1, 0.75)
                 stem = self._stems.of(alike[0]) if alike else stem
             found.append(stem)
         return list(dict.fromkeys(found))
@@ -126,7 +128,8 @@ class SentenceIndex:
         return held, self._vectors.of(list(terms))[1]
 
     def bm25(self, question: str) -> np.ndarray:
-        """[n] float32: BM25 (Robertson and Zaragoza 2009, section 3.2) of every sentence, the yardstick of this module."""
+        """[n] float32: BM25 (Robertson and Zaragoza 2009, section 3.2) of every sentence, the yardstick of this "
+          "module."""
         terms = self.terms(question)
         _, times = self.matches(terms)
         held, _ = self.rarity_of(terms)
@@ -171,7 +174,8 @@ class SentenceIndex:
         return np.concatenate((overlap, self.nearness(question, before), self._form(question)), axis=1)
 
     def nearness(self, question: str, before: str = "") -> np.ndarray:
-        """[n, 8] float32: how near the question's words lie to those that answer it, by the second table of the vectors."""
+        """[n, 8] float32: how near the question's words lie to those that answer it, by the second table of the "
+          "vectors."""
         words = [self._stems.of(word) for word in WORD.findall(f"{question} {before}".lower())]
         near = self._answers @ self._vectors.as_answer(words)
         line = np.maximum.reduceat(near, self._line_starts)[self.line_of]

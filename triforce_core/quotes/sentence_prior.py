@@ -19,7 +19,8 @@ _FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "prior.npz"
 _NEVER, _SELDOM, _LESS = -30.0, -2.0, -0.7
 _OF_ROLE = {Role.HEADING: _NEVER, Role.CONTENTS: _NEVER, Role.NOTE: _SELDOM, Role.CODE: _SELDOM, Role.ROW: _LESS}
 _ASKED_FOR = {
-    Role.CODE: frozenset("code command commands function example pragma option flag grammar rule syntax line snippet script "
+    Role.CODE: frozenset("code command commands function example pragma option flag grammar rule syntax line "
+                         "snippet script "
                          "config setting".split()),
     Role.ROW: frozenset("table row column list according appendix chart figure total number".split()),
     Role.NOTE: frozenset("note notes footnote footnotes endnote reference references source sources cited".split()),
@@ -120,5 +121,6 @@ def answer_features(index: SentenceIndex, question: str, scores: np.ndarray, bef
         weights @ alike[:, best], weights @ (alike[:, best] > 0.99), weights @ alike[:, near].max(1),
         weights @ (alike[:, near].max(1) > 0.99), weights @ everywhere, weights @ (everywhere > 0.99), everywhere.min(),
         alike[:, best].min(), alike[rarest, best], everywhere[rarest], float(everywhere[rarest] > 0.99),
-        alike[rarest, near].max(), near_answer[best], near_answer[best] - near_answer.max(), len(terms) / 8, float(np.log1p(index.size)) / 8, *kind, *index.signs[best],
+        alike[rarest, near].max(), near_answer[best], near_answer[best] - near_answer.max(), len(terms) / 8,
+        float(np.log1p(index.size)) / 8, *kind, *index.signs[best],
     ], np.float32)  # fmt: skip

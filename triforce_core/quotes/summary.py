@@ -14,22 +14,35 @@ import numpy as np
 from .line_roles import Role
 from .sentence_index import SentenceIndex
 
-_NAMES = (r"(?:report|paper|document|chapter|book|article|guide|handbook|manual|proposal|essay|speech|page|post|section|PEP|RFC|"
+_NAMES = (r"(?:report|paper|document|chapter|book|article|guide|handbook|manual|proposal|essay|speech|page|post|"
+          r"section|PEP|RFC|"
           r"specification|standard|memo|opinion|case|appeal|agreement|contract|study|work|text|module|policy|tutorial)")
-_OF_ITSELF = re.compile(rf"\b(?:[Tt]his|[Tt]he present|[Oo]ur) {_NAMES}\b|\b[Ww]e (?:propose|present|describe|show|introduce|"
+_OF_ITSELF = re.compile(rf"\b(?:[Tt]his|[Tt]he present|[Oo]ur) {_NAMES}\b|\b[Ww]e (?:propose|present|describe|show|"
+                        rf"introduce|"
                         r"examine|discuss|argue|conclude|hold|affirm|review)\b|\b[Ii]n this " + _NAMES)
-_DOES = re.compile(r"\b(?:describes?|propos\w+|defin\w+|discuss\w*|examin\w+|outlin\w+|provid\w+|explain\w*|introduc\w+|cover\w*|"
+_DOES = re.compile(r"\b(?:describes?|propos\w+|defin\w+|discuss\w*|examin\w+|outlin\w+|provid\w+|explain\w*|"
+                   r"introduc\w+|cover\w*|"
                    r"overview|purpose|goal|aim|allows?|specif\w+|presents?|explor\w+|summar\w+|focus\w*)\b")
-_STRONG = re.compile(r"\b(?:important|key|main|most|must|should|need|first|conclu\w+|therefore|overall|in short|new|major|because|"
+_STRONG = re.compile(r"\b(?:important|key|main|most|must|should|need|first|conclu\w+|therefore|overall|in short|new|"
+                     r"major|because|"
                      r"goal|principle|result|finding|recommend\w*|significant\w*|critical|essential)\b", re.IGNORECASE)
-_OPENING = re.compile(r"\b(?:summary|abstract|introduction|overview|purpose|background|preface|about|objectives?|motivation)\b",
+_OPENING = re.compile(r"\b(?:summary|abstract|introduction|overview|purpose|background|preface|about|objectives?|"
+                      r"motivation)\b",
                       re.IGNORECASE)
-_CLOSING = re.compile(r"\b(?:conclusions?|conclusion|closing|key (?:points|concepts|takeaways)|results|findings)\b", re.IGNORECASE)
-_LEANS = re.compile(r"(?:This|These|It|They|That|Those|He|She|Such|However|But|And|Thus|Therefore|Moreover|For example|Then|So|"
+_CLOSING = re.compile(r"\b(?:conclusions?|conclusion|closing|key (?:points|concepts|takeaways)|results|"
+                      r"findings)\b", re.IGNORECASE)
+_LEANS = re.compile(r"(?:This|These|It|They|That|Those|He|She|Such|However|But|And|Thus|Therefore|Moreover|For "
+                    r"example|Then|So|"
                     r"In addition|Also|Another|Here|There)\b")
+_IMPRINT = re.compile(r"\be-?books?\b|project gutenberg|\bcopyright|all rights reserved|\bisbn\b|©|if you are not "
+                      r"located|"
+                      r"\A(?:title|authors?|product type|publication date|published|version|status|credits?)\b.{0,20}:",
+                      re.IGNORECASE)
+_ENDED = re.compile(r"[.!?][\"')\]]*\Z")
 _STARTS = (3, 10, 30)
 _ALIKE = 0.5  # how much being like one already taken counts against a sentence
 FEATURES = 26
+LONGEST_QUOTATION = 80  # words
 
 
 def scope_of(index: SentenceIndex, question: str) -> np.ndarray:
@@ -89,16 +102,23 @@ def chosen(index: SentenceIndex, scores: np.ndarray, allowed: np.ndarray, count:
         taken.append(best)
         alike = index.mean_vectors @ index.mean_vectors[best]
         spread = max(float(np.std(scores[allowed])), 1e-6)
-        left = np.where(np.isfinite(left), np.minimum(left, scores - _ALIKE * spread * 4 * np.maximum(alike - 0.6, 0)), left)
+        less = scores - _ALIKE * spread * 4 * np.maximum(alike - 0.6, 0)
+        left = np.where(np.isfinite(left), np.minimum(left, less), left)
         left[best] = -np.inf
         left[alike > 0.97] = -np.inf
     return sorted(taken)
 
 
-def quotable(index: SentenceIndex, least: int = 4, most: int = 80) -> np.ndarray:
-    """bool [n]: what may stand in a list of quotations."""
+def quotable(index: SentenceIndex) -> np.ndarray:
+    """bool [n]: what may stand in a list of quotations: text of some words, but no imprint."""
     good = (index.roles == Role.PROSE) | (index.roles == Role.ITEM)
-    return good & (index.lengths >= least) & (index.lengths <= most)
+    good &= np.array([_IMPRINT.search(sentence) is None for sentence in index.sentences], bool)
+    return good & (index.lengths >= 4) & (index.lengths <= LONGEST_QUOTATION)
+
+
+def finished(index: SentenceIndex) -> np.ndarray:
+    """bool [n]: whether a sentence ends as one, which titles do not."""
+    return np.array([_ENDED.search(sentence) is not None for sentence in index.sentences], bool)
 
 
 def leans_back(sentence: str) -> bool:
@@ -112,6 +132,6 @@ def with_lead_in(index: SentenceIndex, sentences: Sequence[int]) -> list[tuple[i
     for number in sentences:
         before = number - 1
         leans = before >= 0 and index.line_of[before] == index.line_of[number] and leans_back(index.sentences[number])
-        room = leans and index.lengths[before] + index.lengths[number] <= 80
+        room = leans and index.lengths[before] + index.lengths[number] <= LONGEST_QUOTATION
         spans.append((before if room else number, number))
     return spans
