@@ -47,19 +47,28 @@ def normalise(text: str) -> str:
     return _SPACES.sub(" ", _RESERVED.sub(r"< \1", text))
 
 
-def read_records(path: Path) -> list[dict]:
-    """The records of a `.jsonl.zst` file."""
+def each_record(path: Path) -> Iterator[dict]:
+    """The records of a `.jsonl.zst` file, one after the other."""
     try:
         import zstandard
 
         with path.open("rb") as packed:
             reader = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(packed)
-            return [json.loads(line) for line in io.TextIOWrapper(reader, "utf8") if line.strip()]
+            for line in io.TextIOWrapper(reader, "utf8"):
+                if line.strip():
+                    yield json.loads(line)
     except ImportError:
         import pyarrow
 
         data = pyarrow.CompressedInputStream(pyarrow.OSFile(str(path), "rb"), "zstd").read()
-        return [json.loads(line) for line in data.decode("utf8").split("\n") if line.strip()]
+        for line in data.decode("utf8").split("\n"):
+            if line.strip():
+                yield json.loads(line)
+
+
+def read_records(path: Path) -> list[dict]:
+    """All records of a `.jsonl.zst` file."""
+    return list(each_record(path))
 
 
 def sentence_spans(line: str) -> list[tuple[int, int]]:

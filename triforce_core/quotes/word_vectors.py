@@ -31,7 +31,12 @@ class WordVectors:
     @lru_cache(maxsize=1)
     def shipped(cls) -> WordVectors:
         """Those in ``assets/words``."""
-        with np.load(_FILE) as stored:
+        return cls.load(_FILE)
+
+    @classmethod
+    def load(cls, file: Path) -> WordVectors:
+        """Those that ``training/words.py`` wrote: both tables as int8, each row with a scale of its own."""
+        with np.load(file) as stored:
             words = bytes(stored["words"]).decode().split("\n")
             vectors = stored["vectors"].astype(np.float32)
             answer = stored["answer"].astype(np.float32) * stored["answer_scale"].astype(np.float32)[:, None]

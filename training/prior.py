@@ -1,0 +1,97 @@
+"""Makes the sentence prior: `python -m training.prior --corpus DIR --questions DIR --work DIR --out FILE`.
+
+WORK is that of `training.words`, whose vectors-0.npz and vectors-1.npz stand there: a document is indexed with the
+vectors that were fitted on the other half. FILE holds three networks over what `triforce_core.quotes` knows:
+
+1. `sentence` (`training.sentence_network`): how well a sentence answers; its examples stay in WORK/candidates.npz.
+2. `unanswered` (`training.confidence`): whether none does; its examples, with the scores of 1, in WORK/confidence.npz.
+3. `summary` (`training.digests`): which sentences tell what the whole is about.
+
+A tenth of the documents with natural questions (a fifth of those with digests) is in no training and is reported.
+Delete WORK/candidates.npz and WORK/confidence.npz when features change; a trial (`--limit`) has a folder of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing as mp
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from training import confidence, digests, sentence_network
+from training.networks import stored
+from training.question_sets import AskedDocument, article_documents, held_out, left_out, natural_documents
+
+Arrays = dict[str, np.ndarray]
+
+
+def gather(file: Path, documents: Sequence[AskedDocument], make: Callable[[AskedDocument], Arrays],
+           workers: int) -> Arrays:
+    """The arrays that `make` gives for each document, end to end, from a file if an earlier run left it."""
+    if not file.exists():
+        started = time.time()
+        parts: list[Arrays] = []
+        # Spawned: a fork of a process that has used torch's threads may hang.
+        with mp.get_context("spawn").Pool(workers) as pool:
+            for number, part in enumerate(pool.imap(make, documents), 1):
+                parts += [part] if part else []
+                if number % 200 == 0:
+                    print(f"  {number} of {len(documents)} documents, {time.time() - started:.0f} s", flush=True)
+        unfinished = file.with_suffix(".part.npz")
+        np.savez(unfinished, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        unfinished.rename(file)
+    with np.load(file) as kept:
+        return {name: kept[name] for name in kept.files}
+
+
+def make(options: argparse.Namespace) -> None:
+    """All steps."""
+    started = time.time()
+    torch.set_num_threads(1)  # such small networks: more threads would wait for each other
+    work = options.work / f"limit-{options.limit}" if options.limit else options.work
+    without = left_out(options.left_out)
+    natural = natural_documents(options.corpus, options.questions, without, options.limit)
+    documents = [*natural, *article_documents(options.corpus, without, options.limit)]
+    unseen = held_out(document.name for document in natural)
+    print(f"{len(natural)} documents with {sum(len(document.queries) for document in natural)} natural questions, "
+          f"{len(unseen)} of them held out; {len(documents) - len(natural)} articles", flush=True)
+
+    examples = gather(work / "candidates.npz", documents, partial(sentence_network.candidates, work=work),
+                      options.workers)
+    sentence = sentence_network.fit(examples, unseen)
+    del examples
+    rows = gather(work / "confidence.npz", documents, partial(confidence.rows, work=work, sentence=sentence),
+                  options.workers)
+    unanswered = confidence.fit(rows, unseen, options.seed)
+    summed = digests.digest_documents(options.corpus, options.questions, without, options.limit)
+    summary = digests.fit([one for document in summed for one in digests.digests(document, work)], options.seed)
+
+    arrays: Arrays = {}
+    for name, network in (("sentence", sentence), ("unanswered", unanswered), ("summary", summary)):
+        arrays |= stored(name, network)
+    np.savez_compressed(options.out, **arrays)
+    print(f"{options.out}: {options.out.stat().st_size / 1e3:.0f} kB, {time.time() - started:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--questions", type=Path, required=True, help="folder of the natural questions")
+    parser.add_argument("--left-out", type=Path, help="docs.json of a test set that names documents not to train on")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="assets/words/prior.npz is the one that ships")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that make features")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")
+    make(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The network that scores sentences as answers: listwise, the right sentence against others of its document."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.networks import Layers, descend, merged, standard
+from training.question_sets import ARTICLE, AskedDocument, Query, fold_of
+from triforce_core.quotes.question_words import points_back
+from triforce_core.quotes.sentence_index import SentenceIndex
+from triforce_core.quotes.sentence_prior import Network
+from triforce_core.quotes.word_vectors import WordVectors
+
+CANDIDATES = 64  # sentences of a document that stand for all of it
+HARD_NATURAL, HARD_ARTICLE = 48, 32  # of them those that look most like an answer; the rest is drawn
+MOST_OF_ARTICLE = 250  # questions, so that a long article does not outweigh the others
+# Columns of `SentenceIndex.features` that find them, and their weights: how much of the question's words (each by how
+# rare it is in the document, then in English) the sentence holds, and its line; and how near their mean vectors are.
+HARD_BY = {4: 1.0, 5: 1.0, 7: 0.5, 20: 1.0}
+NATURAL_WEIGHT = 2.0  # of a natural question against a written one
+HIDDEN, DROPPED, BATCH, EPOCHS = (64, 32), 0.1, 128, 14
+HIGHEST_RATE = 5e-3
+SEEDS = 4  # networks whose mean is the prior
+
+
+@lru_cache(maxsize=2)
+def _vectors(file: Path) -> WordVectors:
+    return WordVectors.load(file)
+
+
+def index_of(document: AskedDocument, work: Path) -> SentenceIndex:
+    """Its index, with the word vectors that were fitted on the other half of the documents."""
+    vectors = _vectors(work / f"vectors-{1 - fold_of(document.name)}.npz")
+    return SentenceIndex(document.sentences, document.lines, vectors)
+
+
+def before_of(query: Query) -> str:
+    """The question before, where this one needs it, as `Answering` decides."""
+    return query.before if points_back(query.text) else ""
+
+
+def picked(features: np.ndarray, golds: tuple[int, ...], hard: int, chance: Random) -> list[int]:
+    """Up to CANDIDATES sentences, the golds first."""
+    size = len(features)
+    alike = sum(weight * features[:, column] for column, weight in HARD_BY.items())
+    hardest = np.argsort(-alike, kind="stable")[:hard].tolist()
+    drawn = chance.sample(range(size), min(size, CANDIDATES))
+    return list(dict.fromkeys([*golds, *hardest, *drawn]))[:CANDIDATES]
+
+
+def candidates(document: AskedDocument, work: Path) -> dict[str, np.ndarray]:
+    """Of each question with an answer: features [n, CANDIDATES, features] float16, golds bool and here bool (whether
+    there is such a candidate) [n, CANDIDATES], kinds and names [n]. Nothing if there is no such question."""
+    chance, natural = document.chance(), document.natural
+    queries = [query for query in document.queries if query.golds]
+    if not natural:
+        queries = chance.sample(queries, min(len(queries), MOST_OF_ARTICLE))
+    if not queries:
+        return {}
+    index = index_of(document, work)
+    features: list[np.ndarray] = []
+    golds, here = np.zeros((2, len(queries), CANDIDATES), bool)
+    for row, query in enumerate(queries):
+        fits = index.features(query.text, before_of(query))
+        kept = picked(fits, query.golds, HARD_NATURAL if natural else HARD_ARTICLE, chance)
+        features.append(np.zeros((CANDIDATES, fits.shape[1]), np.float16))
+        features[row][: len(kept)] = fits[kept]
+        golds[row, : len(kept)] = np.isin(kept, query.golds)
+        here[row, : len(kept)] = True
+    return {"features": np.stack(features), "golds": golds, "here": here,
+            "kinds": np.array([query.kind for query in queries]), "names": np.full(len(queries), document.name)}
+
+
+def fit(data: dict[str, np.ndarray], unseen: set[str]) -> Network:
+    """The mean of SEEDS networks, fitted on all questions but those of unseen documents."""
+    learnt = ~np.isin(data["names"], sorted(unseen))
+    features, golds, here = (torch.from_numpy(data[name][learnt]) for name in ("features", "golds", "here"))
+    weights = torch.from_numpy(np.where(data["kinds"][learnt] == ARTICLE, 1.0, NATURAL_WEIGHT).astype(np.float32))
+    mean, std = standard(features[::9][here[::9]].numpy())
+    networks = []
+    for seed in range(SEEDS):
+        started = time.time()
+        torch.manual_seed(seed)
+        net = Layers(mean, std, HIDDEN, DROPPED)
+
+        def loss(rows: Tensor, net: Layers = net) -> Tensor:
+            shares = net(features[rows].float()).masked_fill(~here[rows], -1e9).log_softmax(-1)
+            right = shares.masked_fill(~golds[rows], -1e9).logsumexp(-1)
+            return -(right * weights[rows]).sum() / weights[rows].sum()
+
+        optimiser = torch.optim.AdamW(net.parameters(), weight_decay=1e-3)
+        rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, HIGHEST_RATE, epochs=EPOCHS,
+                                                    steps_per_epoch=-(-len(features) // BATCH))
+        last = descend(net, len(features), BATCH, EPOCHS, loss, optimiser, rates)
+        networks.append(net.network())
+        print(f"  sentence network {seed}: loss {last:.3f}, {time.time() - started:.0f} s", flush=True)
+    return merged(networks)
