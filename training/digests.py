@@ -14,14 +14,14 @@ from training.question_sets import AskedDocument, Places, Query, by_document, he
 from training.sentence_network import index_of
 from triforce_core.quotes.sentence_index import SentenceIndex
 from triforce_core.quotes.sentence_prior import Network
-from triforce_core.quotes.summary import chosen, quotable, scope_of, summary_features
+from triforce_core.quotes.summary import chosen, finished, quotable, scope_of, summary_features
 
 WHOLE, SECTION = "whole", "section"
 KINDS = ("about", "main-points")
 LONGEST_TEXT = 250_000  # characters
 EVERY = 5  # document is held out: there are few
 STEPS, RATE, DECAY = 150, 0.03, 1e-3
-QUOTED = 4  # sentences of a digest
+QUOTED = 5  # sentences of a digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def digests(document: AskedDocument, work: Path) -> list[Digest]:
     found = []
     for query in document.queries:
         scope = scope_of(index, query.text) if query.kind == SECTION else np.ones(index.size, bool)
-        allowed = quotable(index) & scope
+        allowed = quotable(index) & finished(index) & scope
         if query.kind == WHOLE or not scope.all():
             found.append(Digest(document.name, index, summary_features(index, scope), allowed, list(query.golds)))
     return found

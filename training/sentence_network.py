@@ -24,8 +24,8 @@ MOST_OF_ARTICLE = 250  # questions, so that a long article does not outweigh the
 # Columns of `SentenceIndex.features` that find them, and their weights: how much of the question's words (each by how
 # rare it is in the document, then in English) the sentence holds, and its line; and how near their mean vectors are.
 HARD_BY = {4: 1.0, 5: 1.0, 7: 0.5, 20: 1.0}
-NATURAL_WEIGHT = 2.0  # of a natural question against a written one
-HIDDEN, DROPPED, BATCH, EPOCHS = (64, 32), 0.1, 128, 14
+NATURAL_WEIGHT = 3.0  # of a natural question against a written one
+HIDDEN, DROPPED, BATCH, EPOCHS = (64, 32), 0.1, 128, 7
 HIGHEST_RATE = 5e-3
 SEEDS = 4  # networks whose mean is the prior
 

@@ -71,8 +71,8 @@ def asks(question: str) -> Asks:
 
 
 def subject_words(question: str) -> list[str]:
-    """Its words but for those that speak of the request, lower case, in order, each once; all of them if none is "
-      "left."""
+    """Its words but for those that speak of the request, lower case, in order, each once; all of them if none is
+    left."""
     words = list(dict.fromkeys(WORD.findall(question.lower().replace("’", "'"))))
     return [word for word in words if word not in REQUEST] or words
 

@@ -44,6 +44,7 @@ _SIGNS = tuple(re.compile(pattern) for pattern in (
 ))  # fmt: skip
 
 
+# large: what is known of each sentence, each made once
 class SentenceIndex:
     """sentences: their texts, in the document's order; lines: the number of the line on which each stands, ascending.
 
@@ -120,7 +121,7 @@ class SentenceIndex:
                 alike = difflib.get_close_matches(word, near, 1, 0.75)
                 stem = self._stems.of(alike[0]) if alike else stem
             found.append(stem)
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(found)) or [""]  # no word: one that stands nowhere
 
     def rarity_of(self, terms: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(sentences that hold each term [terms], how rare the word is in English, in nats [terms])."""
@@ -128,8 +129,8 @@ class SentenceIndex:
         return held, self._vectors.of(list(terms))[1]
 
     def bm25(self, question: str) -> np.ndarray:
-        """[n] float32: BM25 (Robertson and Zaragoza 2009, section 3.2) of every sentence, the yardstick of this "
-          "module."""
+        """[n] float32: BM25 (Robertson and Zaragoza 2009, section 3.2) of every sentence, the yardstick of this
+        module."""
         terms = self.terms(question)
         _, times = self.matches(terms)
         held, _ = self.rarity_of(terms)
@@ -174,8 +175,8 @@ class SentenceIndex:
         return np.concatenate((overlap, self.nearness(question, before), self._form(question)), axis=1)
 
     def nearness(self, question: str, before: str = "") -> np.ndarray:
-        """[n, 8] float32: how near the question's words lie to those that answer it, by the second table of the "
-          "vectors."""
+        """[n, 8] float32: how near the question's words lie to those that answer it, by the second table of the
+        vectors."""
         words = [self._stems.of(word) for word in WORD.findall(f"{question} {before}".lower())]
         near = self._answers @ self._vectors.as_answer(words)
         line = np.maximum.reduceat(near, self._line_starts)[self.line_of]
