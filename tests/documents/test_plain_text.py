@@ -194,3 +194,9 @@ def test_a_book_is_read_in_time() -> None:
     begin = time.perf_counter()
     text_of(text)
     assert time.perf_counter() - begin < 60 and len(text) > 2_000_000
+
+
+def test_a_form_feed_begins_a_page(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\f".join(f"Page {number} stands here." for number in range(1, 4)))
+    assert [page.text for page in read_document(tmp_path / "a.txt").pages] == [
+        f"Page {number} stands here." for number in range(1, 4)]

@@ -92,7 +92,7 @@ def test_the_words_at_the_places_are_the_words_quoted(builder: PromptBuilder, se
     prompt = builder.document(small_document(chance))
     rules = builder.quotes(prompt, "Who came?", typographic=True)[0]
     assert rules is not None and rules.must_open == (builder.quote_format is not None)
-    rules = replace(rules, unit=unit)
+    rules = replace(rules.counted_in_whole(), unit=unit, script=())
     own_marks = [token for token in set(prompt.token_ids.tolist()) if {*"“”"} & {*builder.tokenizer.decode([token])}]
     answer = some_answer(rules, chance)
     decoder = builder.tokenizer.stream_decoder()
@@ -147,7 +147,7 @@ def check_letters(quote: QuoteEvent, text: str, prompt: DocumentPrompt) -> None:
 
 def test_an_answer_cut_inside_a_quotation_is_told_as_far_as_it_goes(builder: PromptBuilder) -> None:
     prompt = builder.document(Document("d", "txt", (Page("1", "So it was. One day came. One day went."),), "t"))
-    rules = builder.quotes(prompt, "What?", typographic=True)[0]
+    rules = replace(builder.quotes(prompt, "What?", typographic=True)[0].counted_in_whole(), script=())
     assert rules is not None and (builder.quote_format or builder.quotes(prompt, "What?")[0] is None)
     words = builder.tokenizer.encode(" One day")
     report = QuoteReport(rules, partial(builder.quote_places, prompt))

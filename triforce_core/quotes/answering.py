@@ -34,7 +34,7 @@ _FAR = 6.0  # nats behind the best: no part of a list
 _QUOTED = re.compile("“([^”]*)”")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class AnswerPlan:
     """words: what the answer begins with. spans: the (first, last) sentences to quote then, in order. choices:
     passages,
