@@ -50,7 +50,7 @@ class SentenceIndex:
 
     Lines are paragraphs, headings, rows and items. n: sentences."""
 
-    def __init__(self, sentences: Sequence[str], lines: Sequence[int], vectors: WordVectors) -> None:
+    def __init__(self, sentences: Sequence[str], lines: Sequence[int] | np.ndarray, vectors: WordVectors) -> None:
         assert len(sentences) == len(lines)
         self._vectors, self._stems = vectors, Stems()
         self.sentences, self.size = list(sentences), len(sentences)
