@@ -135,7 +135,9 @@ def test_the_json_object(small: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert stats["acceptance"] == {"draft": {"tested": 16, "accepted": 12}}
     assert answer["chunks"] == [{"page": 1, "label": "i", "start": 8, "end": 16, "share": 0.25, "text": "some words"}]
     assert answer["quotes"] == [{"number": 0, "start": 0, "end": 9, "closed": True, "count": 3, "occurrences": [
-        {"start": 14, "end": 23, "places": [{"page": 1, "label": "i", "start": 14, "end": 23}]}]}]
+        {"start": 14, "end": 23, "places": [{"page": 1, "label": "i", "start": 14, "end": 23}]}],
+        "before": "", "after": ""}]
+    assert answer["confidence"] is None and answer["answerable"] is None  # nobody estimated them
 
 
 def test_pages_of_quotations_count_in_the_file(book: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,3 +188,12 @@ def test_where_asked_for_other_models_quote_word_for_word_too(tmp_path: Path, te
             plain.text[quote.start : quote.end].split())
     fast = answer("on", budget=128, recent=48, window=32, gamma1=2, gamma2=6)
     assert fast.token_ids == plain.token_ids and fast.quotes == plain.quotes
+
+
+def test_a_closed_quotation_is_told_with_the_sentences_around_it() -> None:
+    builder = PromptBuilder(Tokenizer(BUILTIN))
+    prompt = builder.document(Document("d", "txt", (Page("1", "One came. Two went. Three stayed.\nFour slept."),), "t"))
+    starts = np.flatnonzero(prompt.marks & Mark.SENTENCE_START).tolist()
+    ends = (np.flatnonzero(prompt.marks & Mark.SENTENCE_END) + 1).tolist()
+    around = [builder.sentences_around(prompt, *span) for span in zip(starts, ends, strict=True)]
+    assert around == [("", "Two went."), ("One came.", "Three stayed."), ("Two went.", ""), ("", "")]

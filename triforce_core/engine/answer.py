@@ -54,7 +54,8 @@ class Answer:
         self._attended, self._planned, self._details = attended, planned, details
         self._decoder = builder.tokenizer.stream_decoder(None if constraint is None else constraint.opening)
         self._report = None if constraint is None else QuoteReport(constraint.counted_in_whole(),
-                                                                   partial(builder.quote_places, document))
+                                                                   partial(builder.quote_places, document),
+                                                                   partial(builder.sentences_around, document))
         self._texts: list[str] = []
 
     def add(self, choice: Selection, step: Step, drafter: Drafter,

@@ -308,6 +308,11 @@ class PromptBuilder:
                 found.append((index, sources[at], sources[at + len(words) - 1] + 1))
         return found
 
+    def sentences_around(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[str, str]:
+        """The sentences before and after context tokens [start, end), of the same line."""
+        before, after = prompt.quotes.around(start, end)
+        return self.tokenizer.decode(before).strip(), self.tokenizer.decode(after).strip()
+
     def quote_places(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[QuotePlace, ...]:
         """``places``, with the pages' labels."""
         return tuple(QuotePlace(index + 1, prompt.pages[index].label, first, last)

@@ -14,9 +14,11 @@ class QuoteReport:
     """Tells where an answer's quotations stand. All of it follows from the answer's tokens, so it is the same however
     they were drafted."""
 
-    def __init__(self, constraint: QuoteConstraint, places: Callable[[int, int], tuple[QuotePlace, ...]]) -> None:
-        """places: where tokens [start, end) of the context stand in the document."""
-        self._state, self._places = constraint.initial(), places
+    def __init__(self, constraint: QuoteConstraint, places: Callable[[int, int], tuple[QuotePlace, ...]],
+                 around: Callable[[int, int], tuple[str, str]] = lambda start, end: ("", "")) -> None:
+        """places: where tokens [start, end) of the context stand in the document; around: the sentences before and
+        after them."""
+        self._state, self._places, self._around = constraint.initial(), places, around
         self._length = self._start = 0  # characters of the answer; those before the quotation
         self._number = -1
         self._single = False  # the quotation that is open has been told of
@@ -48,6 +50,7 @@ class QuoteReport:
 
     def _tell(self, spans: Sequence[tuple[int, int]], end: int, closed: bool) -> QuoteEvent:
         told = QuoteEvent(self._number, self._start, end, closed, len(spans),
-                          tuple(QuoteOccurrence(*span, self._places(*span)) for span in spans[:_TOLD]))
+                          tuple(QuoteOccurrence(*span, self._places(*span)) for span in spans[:_TOLD]),
+                          *(self._around(*spans[0]) if closed and spans else ("", "")))
         self._newest[self._number] = told
         return told

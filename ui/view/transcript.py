@@ -67,6 +67,7 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
              f'<div class="tf-answer{" tf-doubtful" if item.result.get("answerable") is False else ""}">']
     if item.text:
         parts.append(f'<div class="{"tf-by-token" if traced else "tf-prose"}">{body(item)}</div>')
+        parts.append("" if traced else in_context(item.text, item.result.get("quotes", ())))
     if item.state == "stopped":
         parts.append(f'<p class="tf-ended">{esc(chat_words.STOPPED if item.text else chat_words.STOPPED_EMPTY)}</p>')
     elif item.result.get("reason") in chat_words.ENDED_BECAUSE:
@@ -88,6 +89,16 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
                        f"{esc(chat_words.COPY)}</button></div>")
     parts.append("</div></div>")
     return "".join(parts)
+
+
+def in_context(text: str, quotes: Sequence[Mapping[str, Any]]) -> str:
+    """Each quotation between the sentences around it, folded away; "" where none has any."""
+    told = [quote for quote in quotes if quote["closed"] and (quote.get("before") or quote.get("after"))]
+    if not told:
+        return ""
+    parts = "".join(f'<p>{esc(quote.get("before", ""))} <b>{esc(text[quote["start"] : quote["end"]])}</b> '
+                    f'{esc(quote.get("after", ""))}</p>' for quote in told)
+    return f'<details class="tf-context"><summary>{esc(chat_words.IN_CONTEXT)}</summary>{parts}</details>'
 
 
 def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain, traced: str | None = None,

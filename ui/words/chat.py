@@ -30,6 +30,7 @@ COPIED = "Copied"
 START_HERE = "Ask anything about it"
 START_MORE = ("The answer is written from the whole text, and the strip shows which pages the model leaned on. "
               "Press Race to see the same answer with and without speculation.")
+IN_CONTEXT = "In context"  # the sentences around a quotation
 CITED_PAGE = "p. {label}"
 QUOTING = "quoting p. {label}"
 QUOTE_EXACT = "these words stand there"

@@ -1,0 +1,22 @@
+"""Finished answers: doubt is shown, and quotations can be read in their context."""
+
+from __future__ import annotations
+
+from ui.state.conversations import Answer
+from ui.view import transcript
+
+QUOTE = {"number": 0, "start": 1, "end": 10, "closed": True, "count": 1, "occurrences": [],
+         "before": "It <was> dark.", "after": "He left."}
+
+
+def test_an_answer_that_found_nothing_looks_doubtful() -> None:
+    sure, doubtful = (Answer("a", "c", 0.0, "Who?", "“He came.”", (), "done", "", {"answerable": told})
+                      for told in (True, False))
+    assert "tf-doubtful" in transcript.answer(doubtful) and "tf-doubtful" not in transcript.answer(sure)
+
+
+def test_neighbours_of_a_quotation_are_folded_away_and_escaped() -> None:
+    shown = transcript.in_context("“He came.”", [QUOTE])
+    assert "It &lt;was&gt; dark." in shown and "He left." in shown and "<details" in shown
+    assert transcript.in_context("“He came.”", [{**QUOTE, "before": "", "after": ""}]) == ""
+    assert transcript.in_context("“He came.”", [{**QUOTE, "closed": False}]) == ""
