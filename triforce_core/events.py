@@ -330,8 +330,8 @@ class QuoteEvent:
     number: of the answer's quotations, from 0; a later event of the same number replaces it. start, end: characters of
     the answer, without the marks. closed: the closing mark stands; before that, a quotation is told of once, when a
     single place is left for it (as far as it was written by then), and where the answer ends inside it. occurrences:
-    the first ones, in the document's order; count: how many there are. before, after: the sentences around the first, of
-    a quotation that is closed; "" where there is none on the same line.
+    the first ones, in the document's order; count: how many there are. before, after: the sentences around the first
+    one, of a quotation that is closed; "" where there is none on the same line.
     """
 
     number: int
