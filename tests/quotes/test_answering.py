@@ -99,3 +99,16 @@ def test_choices_never_overlap_and_are_no_longer_than_a_quotation_may_be() -> No
 def test_the_same_question_has_the_same_plan() -> None:
     one, other = answering().plan("Who counted?"), answering().plan("Who counted?")
     assert one == other
+
+
+@pytest.mark.parametrize("question", ["é?", "½?", "42", "a", "the", "who " * 400, "漢字", "(((", "-- --"])
+def test_odd_questions_have_a_plan(question: str) -> None:
+    plan = answering().plan(question, "Who counted the ships?", "“It was")
+    assert plan.words or plan.spans or plan.choices
+
+
+@pytest.mark.parametrize("sentences", [["Ships."], ["..."], ["12", "13"], ["Contents ...... 12"]])
+def test_documents_of_hardly_anything(sentences: list[str]) -> None:
+    small = Answering(SentenceIndex(sentences, range(len(sentences)), WordVectors.shipped()), SentencePrior.shipped())
+    for question in ("Who counted the ships?", "What is this about?", "list the ships", "thanks", "go on"):
+        small.plan(question, "Who?", "“Ships.”")

@@ -56,8 +56,8 @@ class SentenceIndex:
         self.sentences, self.size = list(sentences), len(sentences)
         self.line_of = np.unique(np.asarray(lines, np.int64), return_inverse=True)[1].reshape(-1)
         self._line_starts = np.flatnonzero(np.diff(self.line_of, prepend=-1))
-        texts = [" ".join(self.sentences[first:last]) for first, last in
-                 zip(self._line_starts, [*self._line_starts[1:], self.size], strict=True)]
+        ends = [*self._line_starts[1:], self.size][: len(self._line_starts)]  # none of a document without sentences
+        texts = [" ".join(self.sentences[first:last]) for first, last in zip(self._line_starts, ends, strict=True)]
         self.line_roles = np.array(line_roles(texts), np.int64)
         self.roles = self.line_roles[self.line_of] if self.size else np.zeros(0, np.int64)
         self._index_words()
