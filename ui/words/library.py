@@ -4,6 +4,8 @@ from __future__ import annotations
 
 DROP_HERE = "Drop documents here, or click"
 DROP_HELP = "PDF, text, Markdown, HTML,\nWord or EPUB"
+DROP_ANYWHERE = "Drop it anywhere to add it to the library"
+DROP_OTHER = "Not added: {names}. Documents are PDF, text, Markdown, HTML, Word or EPUB files."
 LIBRARY_EMPTY = "No documents yet. Drop one above."
 DELETE = "Delete"
 DELETE_SURE = "Really delete?"
