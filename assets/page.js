@@ -43,6 +43,11 @@
     if (replay) play(document.querySelector('[data-race]'));
     const picture = event.target.closest('[data-picture]');
     if (picture) savePicture(picture.dataset.picture);
+    const tab = event.target.closest('[data-tab]');
+    if (tab) {
+      byId(`tab-${tab.dataset.tab}-button`)?.click();
+      byId('tabs').scrollIntoView({ block: 'start' });
+    }
     const pane = event.target.closest('[data-pane]');
     if (pane) showPane(pane.dataset.pane);
     if (event.target.closest('[data-action="open"], [data-action="conversation"], [data-action="new-conversation"], '

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -16,6 +17,7 @@ from ..view import provenance, transcript
 from ..view.charts import esc
 from ..view.citations import Citations
 from ..view.live_answer import inside
+from ..view.page_choice import scope
 from ..view.painter import Panel
 from ..view.starters import starters
 from ..view.welcome import begin, welcome
@@ -71,7 +73,10 @@ def panels(services: Services) -> list[Panel]:
         answers = conversations.answers(view.conversation) if view.conversation else []
         document = services.library.document(view.document)
         if not answers:
-            return begin(starters(document) if document else ()) if askable(view) else ""
+            entry = services.library.get(view.document)
+            if entry is None or not askable(view):
+                return ""
+            return begin(scope(entry), starters(document.pick(entry.ranges)) if document else ())
 
         def body(answer: Answer) -> str:
             if answer.id != view.traced:
@@ -109,10 +114,22 @@ def panels(services: Services) -> list[Panel]:
     return [
         Panel("transcript", lambda view: (
             view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
+            asked_about(services, view),
             view.document is None and services.library.version), draw_transcript),
         Panel("live", live_key, draw_live),
         Panel("stop", stop_state, draw_stop),
+        Panel("question", partial(asked_about, services), lambda view: gr.update(
+            placeholder=asked_about(services, view), label=asked_about(services, view))),
     ]
+
+
+def asked_about(services: Services, view: TabView) -> str:
+    """What the question line asks for."""
+    entry = services.library.get(view.document)
+    if entry is None:
+        return chat_words.ASK_PLACEHOLDER
+    later = services.phase(entry) == "too_long"
+    return chat_words.ASK_LATER if later else chat_words.ASK_ABOUT.format(scope=scope(entry))
 
 
 def wire(services: Services, tabs: Tabs, chat: Chat, race: Race, tab_bar: gr.Tabs) -> None:

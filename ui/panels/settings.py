@@ -12,7 +12,9 @@ from triforce_core import TriForceError
 
 from ..state.services import Services
 from ..state.settings import Settings, from_form
+from ..state.tab_view import TabView
 from ..view.charts import esc
+from ..view.painter import Panel
 from ..view.transcript import card
 from ..words import presets as preset_words
 from ..words import settings as settings_words
@@ -76,6 +78,21 @@ def build(settings: Settings) -> SettingsForm:
                              min_width=130)
             reset = gr.Button(settings_words.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
     return SettingsForm({name: fields[name] for name in ORDER}, presets, save, reset, result)
+
+
+def panels(services: Services) -> list[Panel]:
+    def ratio(view: TabView) -> int | None:
+        """Words that 100 tokens of the open document make."""
+        entry = services.library.get(view.document)
+        measured = services.collection.words_per_token(entry) if entry else None
+        return round(100 * measured) if measured else None
+
+    def draw(view: TabView) -> dict[str, Any]:
+        words = ratio(view)
+        return gr.update(info=settings_words.LONGEST_MEASURED.format(words=words) if words
+                         else settings_words.SETTINGS["max_new_tokens"][1])
+
+    return [Panel("longest", ratio, draw, 0.5)]
 
 
 def keep(services: Services, values: tuple[Any, ...]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 CHAT = "Chat"
-ASK_PLACEHOLDER = "Ask about the whole document"
+ASK_PLACEHOLDER = "Ask about a document"
+ASK_ABOUT = "Ask about {scope}"
+ASK_LATER = "Choose the pages to read first"
 SEND = "Ask"
 STOP = "Stop"
 KEYS = "Enter asks · Shift+Enter new line · Esc stops · ? all keys"
@@ -27,8 +29,7 @@ ENGINE_HUNG = "The engine did not stop when it was told to, so it was ended. The
 UNEXPECTED = "Something inside went wrong ({kind}). The app is still running; try again, or see the log."
 COPY = "Copy"
 COPIED = "Copied"
-START_HERE = "Ask anything about it"
-START_MORE = ("The answer is written from the whole text, and the strip shows which pages the model leaned on. "
+START_MORE = ("The answer is written from {scope}, and the strip shows which pages the model looked at. "
               "Press Race to see the same answer with and without speculation.")
 CITED_PAGE = "p. {label}"
 QUOTING = "quoting p. {label}"

@@ -19,6 +19,7 @@ NOT_ADDED = "Not added"
 SAMPLE_NAME = "The TriForce Chat handbook.pdf"
 PAGES_OF = "{pages} pages"
 PAGE_ONE = "1 page"
+PAGES_READ = "{chosen} of {pages} pages"
 PHASES = {
     "extracting": "Taking the text out", "locked": "Needs its password", "failed": "Could not be read",
     "waiting": "Waiting for the engine", "loading": "Starting the engine",

@@ -13,13 +13,14 @@ A_WHOLE_NUMBER = "a whole number"
 A_NUMBER = "a number"
 NOTHING = "empty"
 ANSWERS_GROUP = "Answers"
+LONGEST_MEASURED = "In tokens. In the open document 100 tokens are {words} words."
 SPECULATION_GROUP = "Speculation"
 SPECULATION_GROUP_HELP = "None of these changes what the model would say: only how fast it says it."
 ENGINE_GROUP = "Engine"
 SETTINGS = {  # name -> label, help
     "temperature": ("Temperature", "0 always takes the likeliest word. Higher is more varied."),
     "top_p": ("Top-p", "Draw only from the likeliest words that together reach this probability. 1 keeps all."),
-    "max_new_tokens": ("Longest answer", "In tokens; a token is about three quarters of a word."),
+    "max_new_tokens": ("Longest answer", "In tokens, which are words or pieces of words."),
     "seed": ("Seed", "The same seed, question and settings give the same answer."),
     "engine": ("Decoding", "Automatic uses TriForce where a draft is possible. Plain is one token per pass."),
     "gamma1": ("Draft length (gamma 1)", "Tokens the small model drafts at a time, 0 to 64, or auto."),

@@ -30,6 +30,7 @@ from ui.view import library as library_view
 from ui.view import number_format as figures
 from ui.view import page_choice as page_choice_view
 from ui.view import race as race_view
+from ui.view import welcome as welcome_view
 from ui.view.passages import Passage, passages
 from ui.words import document_head as head_words
 from ui.words import engine as engine_words
@@ -179,18 +180,39 @@ def test_the_engine_panel_says_how_it_drafts() -> None:
 def test_reopened_says_both_times() -> None:
     opened = DocumentOpened("d", 4213, (), 0.8, 41.0, True, 32_768)
     assert "read in 41 s, reopened in 0.8 s" in head_view.in_context(ENTRY, opened)
-    assert "pages 2 to 4 of 6" in head_view.in_context(replace(ENTRY, chosen="2-4"), opened)
-    assert "pages 1, 3 to 4 of 6" in head_view.in_context(replace(ENTRY, chosen="1, 3-4"), opened)
+    assert "pages 2–4 of 6" in head_view.in_context(replace(ENTRY, chosen="2-4"), opened)
+    assert "pages 1, 3–4 of 6" in head_view.in_context(replace(ENTRY, chosen="1, 3-4"), opened)
 
 
 def test_too_long_says_how_long_and_how_much_fits() -> None:
     fit = DocumentFit(600, 350, (100,) * 6)
     words = page_choice_view.words(ENTRY, fit)
-    assert "600 tokens" in words and "350 fit" in words and choice_words.TOO_LONG_TITLE in words
-    assert "Pages 1 to 2, 4: 300 tokens. Fits (86 %)." in page_choice_view.range_words(ENTRY, fit, "4,1-2")
+    assert "600 tokens" in words and "can read 350" in words and "About 2 of your 6 pages fit" in words
+    assert "other chapters" not in words and "other chapters" in page_choice_view.words(ENTRY, fit, True)
+    assert 'data-tab="models"' in words and "data-tab" not in page_choice_view.words(ENTRY, replace(fit, tokens=300))
+    assert "Pages 1–2, 4: 300 tokens. Fits (86 %)." in page_choice_view.range_words(ENTRY, fit, "4,1-2")
     assert "50 too many" in page_choice_view.range_words(ENTRY, fit, "1-4")
     for bad in ("0-3", "3-2", "1-7", "1.5", "", "x", "<img>"):
         assert "tf-bad" in page_choice_view.range_words(ENTRY, fit, bad)
+
+
+def test_a_part_is_never_called_the_whole() -> None:
+    assert page_choice_view.scope(ENTRY) == choice_words.WHOLE
+    assert page_choice_view.scope(replace(ENTRY, chosen="2-4")) == "pages 2–4"
+    many = replace(ENTRY, pages=20, chosen="1-2, 4, 6, 8-11")
+    assert page_choice_view.scope(many) == "8 of 20 pages"
+    begun = welcome_view.begin(page_choice_view.scope(many))
+    assert "8 of 20 pages" in begun and "whole" not in begun
+    assert "8 of 20 pages" in library_view.document_item(many, "ready", True)
+    assert "20 pages" in library_view.document_item(replace(many, chosen=""), "ready", True)
+
+
+def test_only_what_fits_can_be_read() -> None:
+    fit = DocumentFit(600, 350, (100,) * 6)
+    fits = {typed: page_choice_view.readable(ENTRY, fit, typed) for typed in ("1-3", "1-4", "x", "", "1-7")}
+    assert fits == {"1-3": True, "1-4": False, "x": False, "": False, "1-7": False}
+    assert page_choice_view.readable(ENTRY, replace(fit, estimated=True), "1-4")  # nobody knows yet
+    assert page_choice_view.readable(ENTRY, None, "1-4")
 
 
 def lane(tokens: list[int], text: str) -> Accumulator:
@@ -236,8 +258,8 @@ def test_engine_panel_shows_memory() -> None:
 
 def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
     fit = DocumentFit(5000, 4000, (2500, 2500))
-    assert choice_words.TOO_LONG_TITLE in page_choice_view.words(ENTRY, fit)
-    assert choice_words.TOO_LARGE_TITLE in page_choice_view.words(ENTRY, replace(fit, limited_by="memory"))
+    assert "the model can read 4,000" in page_choice_view.words(ENTRY, fit)
+    assert "the memory that is free holds 4,000" in page_choice_view.words(ENTRY, replace(fit, limited_by="memory"))
 
 
 def test_engine_panel_says_why() -> None:
