@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from ..state.conversations import Answer
+from ..state.race import plain_rate
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
@@ -85,14 +86,32 @@ def panels(services: Services) -> list[Panel]:
             kept = conversations.trace(answer.id) or Trace()
             return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), document)
 
-        versions = conversations.versions(view.conversation or "")
-        return transcript.transcript(answers, body, view.traced, versions)
+        versions, raced = conversations.versions(view.conversation or ""), conversations.race(view.document)
+        return transcript.transcript(answers, body, view.traced, versions,
+                                     lambda answer: plain_rate(raced, answer.question, answer.result))
+
+    def raced(view: TabView) -> str | None:
+        """The race that has ended last: what it measured stands under an answer."""
+        run = services.runs.race_of(view.document)
+        return run.id if run and run.ended else None
 
     def shown_trace(view: TabView) -> str | None:
         """Not that of the answer being written: the others need not be drawn again for it."""
         run = services.running(view)
         return None if run and run.id == view.traced else view.traced
 
+    return [
+        Panel("transcript", lambda view: (
+            view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
+            asked_about(services, view), raced(view),
+            view.document is None and services.library.version), draw_transcript),
+        Panel("question", partial(asked_about, services), lambda view: gr.update(
+            placeholder=asked_about(services, view), label=asked_about(services, view))),
+        *_live_panels(services),
+    ]
+
+
+def _live_panels(services: Services) -> list[Panel]:
     def live_key(view: TabView) -> object:
         run = services.running(view)
         return run and (run.id, run.id == view.traced)
@@ -111,16 +130,7 @@ def panels(services: Services) -> list[Panel]:
         return gr.update(visible=shown, interactive=not stopping,
                          value=chat_words.STOPPING if stopping else chat_words.STOP)
 
-    return [
-        Panel("transcript", lambda view: (
-            view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
-            asked_about(services, view),
-            view.document is None and services.library.version), draw_transcript),
-        Panel("live", live_key, draw_live),
-        Panel("stop", stop_state, draw_stop),
-        Panel("question", partial(asked_about, services), lambda view: gr.update(
-            placeholder=asked_about(services, view), label=asked_about(services, view))),
-    ]
+    return [Panel("live", live_key, draw_live), Panel("stop", stop_state, draw_stop)]
 
 
 def asked_about(services: Services, view: TabView) -> str:

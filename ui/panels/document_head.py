@@ -16,6 +16,7 @@ from ..view.painter import Panel
 from ..view.transcript import button, card
 from ..view.wait_line import wait_line
 from ..words import document_head as head_words
+from ..words import engine as engine_words
 from ..words import page as page_words
 from ..words import storage as storage_words
 from ..words import together as together_words
@@ -78,12 +79,14 @@ def panels(services: Services) -> list[Panel]:
         early = view.notice and view.notice[1] == together_words.NEW_TALK and phase(view)[1] == "too_long"
         return None if early else view.notice
 
-    def told(view: TabView) -> tuple[tuple[str, str, str] | None, str]:
-        return notice(view), services.conversations.problem
+    def told(view: TabView) -> tuple[tuple[str, str, str] | None, str, str]:
+        broken = queue.problem if queue.state == "failed" else ""
+        return notice(view), services.conversations.problem, broken
 
     def draw_notice(view: TabView) -> str:
-        shown, problem = told(view)
+        shown, problem, broken = told(view)
         lasting = card("error", storage_words.DISK_TITLE, problem) if problem else ""
+        lasting += card("error", engine_words.ENGINE_FAILED, broken) if broken else ""
         if shown is None:
             return lasting
         return lasting + card(*shown, action=button(page_words.DISMISS, "dismiss", css="tf-quiet"))

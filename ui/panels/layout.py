@@ -78,7 +78,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                         form = settings.build(services.settings)
             with gr.Column(elem_id="side", scale=0, min_width=200):
                 page_open, page_turned = reader.build()
-                figures, strip, engine, history = side.build()
+                figures, strip, history = side.build()
 
         outputs = {
             "documents": documents, "head": head_html, "notice": notice, "locked": locked.column,
@@ -87,7 +87,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             "range_text": chosen.budget, "read_pages": chosen.read,
             "transcript": talk.transcript, "live": talk.live, "stop": talk.stop,
             "question": talk.question, "figures": figures, "strip": strip,
-            "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
+            "page_open": page_open, "engine": form.engine, "race_board": lanes.board, "race_stop": lanes.stop,
             "history": history, "models_board": models_form.board, "memory": memory, "talk_bar": named.bar,
             "renaming": named.renaming, "new_title": named.title, "editing": talk.editing,
             "instructing": told.box, "instructions_about": told.about, "instructions": told.words,

@@ -1,4 +1,4 @@
-"""Right, below the page view: the strip of the document, figures of the answer, the engine."""
+"""Right, below the page view: the strip of the document, figures of the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ..state.trace import Trace
 from ..view import charts, charts_over_time
 from ..view.charts import esc
 from ..view.document_strip import pages_read, strip_section
-from ..view.engine_status import engine_section
 from ..view.painter import Panel
 from ..view.passages import passages
 from ..words import figures as figure_words
@@ -25,13 +24,13 @@ from . import html
 MOST_ANSWERS = 50  # of a document's history
 
 
-def build() -> tuple[gr.HTML, gr.HTML, gr.HTML, gr.HTML]:
+def build() -> tuple[gr.HTML, gr.HTML, gr.HTML]:
     strip = html("strip", clicks=True)
-    return html("figures"), strip, html("engine"), html("history")
+    return html("figures"), strip, html("history")
 
 
 def panels(services: Services) -> list[Panel]:
-    return [*_figure_panels(services), _strip_panel(services), _engine_panel(services)]
+    return [*_figure_panels(services), _strip_panel(services)]
 
 
 def _shown(services: Services, view: TabView) -> tuple[Any, ...]:
@@ -111,14 +110,3 @@ def _strip_panel(services: Services) -> Panel:
 
     return Panel("strip", lambda view: (_shown_key(services, view), view.page, library.version), draw, 0.4,
                  partial(_written, services))
-
-
-def _engine_panel(services: Services) -> Panel:
-    queue, runs = services.queue, services.runs
-
-    def draw(view: TabView) -> str:
-        return engine_section(queue.state, queue.model, queue.load_progress, queue.problem, queue.status, queue.waiting,
-                              bool(runs.active() or queue.prefills))
-
-    return Panel("engine", lambda view: (queue.state, queue.model, queue.problem, len(runs.active())), draw, 0.5,
-                 lambda view: (queue.version, queue.waiting))

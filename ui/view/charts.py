@@ -113,23 +113,33 @@ def figures_card(figures: Figures, title: str) -> str:
     return "".join(parts)
 
 
-def figures_line(figures: Figures) -> str:
-    """The permanent line below an answer: the same figures in one row, the rest behind a click."""
-    items = [f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(figure_words.RATE)}" if figures.tokens_per_second
-             else "",
-             f"{esc(figure_words.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
+def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
+    """The permanent line below an answer: its speed, and how soon it began; the other figures behind a click.
+
+    plain: tokens per second that plain decoding was measured to write on the same question; 0: nobody measured."""
+    rate = figures.tokens_per_second
+    quiet = [(f"{fmt.rate(rate)} {figure_words.RATE}", figure_words.SPEED_HELP)] if rate else []
+    if rate and plain:
+        quiet.append((figure_words.TIMES_PLAIN.format(factor=rate / plain),
+                      figure_words.TIMES_PLAIN_HELP.format(rate=fmt.rate(plain))))
+    quiet.append((fmt.seconds(figures.time_to_first_token), figure_words.FIRST_TOKEN_HELP))
+    row = ", ".join(f'<span class="tf-nowrap" title="{esc(why)}">{esc(what)}</span>' for what, why in quiet)
+    items = [f"{esc(figure_words.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
              f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(figure_words.PER_PASS_SHORT)}" if figures.full_passes
              else "",
-             f"<b>{fmt.count(figures.tokens)}</b> {esc(figure_words.TOKENS_SHORT)}"]
+             f"<b>{fmt.count(figures.tokens)}</b> {esc(figure_words.TOKENS_SHORT)}",
+             esc(figure_words.ANSWERED_BY.format(model=model)) if model else ""]
+    facts = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)
     accepted = [f'<span class="tf-nowrap"><i class="{tier_class(tier)}"></i>{esc(tier_name(tier))} '
                 f"<b>{fmt.percent(good, tested)}</b> ({fmt.count(good)}/{fmt.count(tested)})</span>"
                 for tier, (tested, good) in figures.acceptance.items()]
-    row = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)
     more = (f'<div class="tf-line-accept">{esc(figure_words.ACCEPTED)} {" · ".join(accepted)}</div>' if accepted
             else "")
     bar = f'<div class="tf-line-bar">{tier_bar(figures.origins)}</div>' if figures.origins else ""
     return (f'<details class="tf-line"><summary><span class="tf-line-row">{row}</span>'
-            f'<span class="tf-line-badge">{speculation_badge(figures)}</span></summary>{more}{bar}</details>')
+            f'<span class="tf-line-more">{esc(figure_words.DETAILS)}</span></summary>'
+            f'<div class="tf-line-facts">{facts}</div><div class="tf-spec">{speculation_badge(figures)}</div>'
+            f"{more}{bar}</details>")
 
 
 def intensity(share: float, top: float) -> float:

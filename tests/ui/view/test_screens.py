@@ -81,6 +81,27 @@ def test_figures_line_has_every_figure() -> None:
         assert text in line
 
 
+def test_the_line_under_an_answer_is_quiet() -> None:
+    def quiet(line: str) -> str:
+        return re.sub(r"<[^>]+>", "", line[line.index("<summary>") : line.index("</summary>")])
+
+    assert quiet(charts.figures_line(FIGURES)) == "52 tok/s, 0.8 sDetails"
+    assert quiet(charts.figures_line(FIGURES, 17.0)) == "52 tok/s, 3.1× plain, 0.8 sDetails"
+    assert "<img" not in charts.figures_line(FIGURES, model=EVIL)
+
+
+def test_times_plain_is_said_only_where_it_was_measured() -> None:
+    result = {"model": "m", "ranges": [[1, 36]]}
+    kept = {"question": "How many?", "model": "m", "ranges": [[1, 36]],
+            "lanes": [{"figures": {"tokens_per_second": 17.0}}]}
+    assert race.plain_rate(kept, "How many?", result) == 17.0
+    assert race.plain_rate(kept, "How few?", result) == race.plain_rate(None, "How many?", result) == 0.0
+    assert race.plain_rate(kept | {"model": "n"}, "How many?", result) == 0.0
+    assert race.plain_rate(kept | {"ranges": [[1, 57]]}, "How many?", result) == 0.0
+    del kept["ranges"]  # an older version kept it
+    assert race.plain_rate(kept, "How many?", result) == 0.0
+
+
 def test_the_link_is_shown_while_something_streams() -> None:
     assert "PCIe" not in charts.figures_card(FIGURES, "x")
     assert "PCIe: 54.2 GB/s" in charts.figures_card(replace(FIGURES, streamed_bytes_per_second=54.2e9), "x")
