@@ -46,7 +46,7 @@ def build() -> Choice:
         with gr.Row():
             read = gr.Button(choice_words.READ, variant="primary", elem_id="read-pages", size="md", scale=0,
                              min_width=150)
-            leave = gr.Button(page_words.KEEP_AS_IS, elem_id="leave-pages", size="md", scale=0, min_width=90)
+            leave = gr.Button(page_words.CANCEL, elem_id="leave-pages", size="md", scale=0, min_width=90)
     return Choice(text, chapters, wanted, room, read, leave)
 
 

@@ -62,8 +62,8 @@ def head() -> str:
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
     words = json.dumps({"copy": chat_words.COPY, "copied": chat_words.COPIED, "page": strip_words.STRIP_PAGE,
-                        "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES,
-                                  "page": chat_words.CITED_PAGE},
+                        "pageOf": strip_words.STRIP_PAGE_OF,
+                        "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES},
                         "pageEmpty": reader_words.PAGE_EMPTY, "pageBroken": reader_words.PAGE_BROKEN,
                         "findBroken": reader_words.FIND_BROKEN,
                         "drop": {"here": library_words.DROP_ANYWHERE, "other": library_words.DROP_OTHER}})

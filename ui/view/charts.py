@@ -10,6 +10,7 @@ from ..state.accumulator import Figures
 from ..words import figures as figure_words
 from ..words import strip as strip_words
 from . import number_format as fmt
+from . import page_names
 
 PARTS = 8
 TIERS = ("quote", "n-gram", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
@@ -166,7 +167,7 @@ def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1
         index = number - first_page
         share = shares[index] if 0 <= index < len(shares) else 0.0
         outside = number not in inside
-        title = strip_words.STRIP_PAGE.format(label=label) + (
+        title = page_names.long(label) + (
             f" · {strip_words.NOT_READ}" if outside else f" · {share * 100:.1f} %" if shares else "")
         css = " tf-out" if outside else ""
         css += " tf-selected" if number == selected else ""

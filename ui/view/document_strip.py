@@ -9,7 +9,7 @@ from triforce_core import Document, merge_ranges
 
 from ..state.library import Ranges
 from ..words import strip as strip_words
-from . import charts
+from . import charts, page_names
 from .charts import esc
 from .citations import spot
 from .passages import Passage, shown
@@ -26,7 +26,7 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
     found = [
         f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
         f'data-spot="{spot([passage.place])}">'
-        f"<b>{esc(strip_words.STRIP_PAGE.format(label=passage.label))}</b> "
+        f"<b>{esc(page_names.long(passage.label))}</b> "
         f'<span class="tf-muted">{passage.share * 100:.1f} %</span> {esc(shown(passage.text))}</button></li>'
         for passage in attended]
     if found:

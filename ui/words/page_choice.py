@@ -4,7 +4,7 @@ from __future__ import annotations
 
 PART_FITS = "About {fitting} of your {pages} fit"
 CHOOSE_PAGES_FIRST = "Not all of the document fits. Choose the pages to read above, then ask again."
-IN_CONTEXT = "{tokens} tokens in context: {chosen} of {pages}"
+IN_CONTEXT = "Only {chosen} of {pages}, {tokens} tokens"
 TOO_LONG = "The document has {tokens} tokens; the model can read {most} beside questions and answers."
 TOO_LARGE = "The document has {tokens} tokens; the memory that is free holds {most}."
 CHOICES = "Nothing is left out without you: read the pages below, write others, or load a model with a larger context."

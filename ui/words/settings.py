@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 SETTINGS_TAB = "Settings"
-SETTINGS_KEPT = "Settings are kept. They apply from the next question on."
-SETTINGS_ENGINE = "Settings are kept. The engine restarts with them; documents come back from their saved readings."
+SETTINGS_KEPT = "Saved. The settings apply from the next question on."
+SETTINGS_ENGINE = "Saved. The engine restarts with the settings; documents come back from their saved readings."
 SETTINGS_BAD = "Not changed"
-SETTINGS_SAVE = "Keep settings"
-SETTINGS_RESET = "Back to defaults"
+SETTINGS_SAVE = "Save"
+SETTINGS_RESET = "Restore defaults"
 OR_AUTO = "or 'auto'"
 A_WHOLE_NUMBER = "a whole number"
 A_NUMBER = "a number"
@@ -33,7 +33,7 @@ SETTINGS = {  # name -> label, help
     "details": ("Token details", "Keep each token's probability and the likeliest others, for 'Who wrote it'."),
     "quotes": ("Exact quotes", "Text between quotation marks is held to what the document says, word for word."),
     "mode": ("Where it runs", "Automatic takes the GPU if there is one, and the host's memory for what is too large."),
-    "dtype": ("Numbers", "Exact computes in float32: identical words with and without speculation, but slower."),
+    "dtype": ("Number format", "Exact computes in float32: identical words with and without speculation, but slower."),
 }
 CHOICES = {
     "engine": (("Automatic", "auto"), ("TriForce", "triforce"), ("Plain", "autoregressive")),

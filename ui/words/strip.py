@@ -7,5 +7,6 @@ STRIP_HELP = "Attention, not evidence: how much of the model's attention each pa
 STRIP_EMPTY = "Each bar is a page. Bars grow while an answer is written."
 STRIP_REMOTE = "Not available: the remote server does not report where it looked. Click a page to read it."
 STRIP_PAGE = "Page {label}"
+STRIP_PAGE_OF = "{title}, page {label}"  # of one of several documents
 NOT_READ = "not in context"
 PASSAGES = "Most attended passages"

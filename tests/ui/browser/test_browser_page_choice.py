@@ -118,18 +118,18 @@ def test_several_documents_together(served, tab, scripted) -> None:
     tab.wait_for_selector(f"#head .tf-title:has-text('{second.stem} + {first.stem}')")
     tab.wait_for_selector("#head .tf-dot-ok")
     tab.wait_for_selector("#pick h2", state="detached")
-    assert tab.locator("#head .tf-budget-bar span").count() == 4 and "every one of 13 pages" in tab.inner_text("#head")
+    assert tab.locator("#head .tf-budget-bar span").count() == 4 and "All 13 pages" in tab.inner_text("#head")
     assert tab.locator("#transcript .tf-question").count() == 0  # a conversation of its own
     scripted.answer = (f'It was "counted 201 ships before the storm" [p. {first.stem}, 2], '
                        'not "counted no ships at all".')
     ask(tab, "How many ships?")
     answered(tab)
     chips = tab.locator("#transcript .tf-cite")
-    assert chips.all_inner_texts() == [f"p. {first.stem}, 2", f"p. {second.stem}, 2"]
+    assert chips.all_inner_texts() == [f"{first.stem}, p. 2", f"{second.stem}, p. 2"]
     assert tab.locator("#transcript .tf-uncited").count() == 1
     chips.nth(0).click()  # of the PDF: its picture, the words marked
     tab.wait_for_selector("#page mark.tf-box")
-    assert tab.inner_text("#page-label") == f"Page {first.stem}, 2" and tab.input_value("#page-number") == "7"
+    assert tab.inner_text("#page-label") == f"{first.stem}, page 2" and tab.input_value("#page-number") == "7"
     tab.wait_for_function("document.querySelector('#page img')?.naturalWidth > 9")
     chips.nth(1).click()  # of the text
     tab.wait_for_selector("#page .tf-page-text mark")

@@ -22,7 +22,7 @@ from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
 from ui.state.jobs import Prefill
 from ui.state.runs import Run
-from ui.view import charts, transcript
+from ui.view import charts, page_names, transcript
 from ui.view import document_head as head_view
 from ui.view import document_strip as document_strip_view
 from ui.view import engine_status as engine_status_view
@@ -36,6 +36,7 @@ from ui.words import document_head as head_words
 from ui.words import engine as engine_words
 from ui.words import figures as figure_words
 from ui.words import library as library_words
+from ui.words import page as page_words
 from ui.words import page_choice as choice_words
 from ui.words import race as race_words
 
@@ -102,6 +103,11 @@ def test_times_plain_is_said_only_where_it_was_measured() -> None:
     assert race.plain_rate(kept, "How many?", result) == 0.0
 
 
+def test_pages_of_several_documents_are_named_behind_the_title() -> None:
+    assert page_names.short("iv") == "p. iv" and page_names.long("iv") == "Page iv"
+    assert page_names.short("A, B, 85") == "A, B, p. 85" and page_names.long("A, B, 85") == "A, B, page 85"
+
+
 def test_the_link_is_shown_while_something_streams() -> None:
     assert "PCIe" not in charts.figures_card(FIGURES, "x")
     assert "PCIe: 54.2 GB/s" in charts.figures_card(replace(FIGURES, streamed_bytes_per_second=54.2e9), "x")
@@ -159,7 +165,7 @@ def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
 def test_reading_says_tokens_rate_and_time_left() -> None:
     prefill = Prefill("d", "read", PrefillProgress(12_000, 31_204, 740.2, 26.0))
     html = head_view.head(ENTRY, "read", prefill=prefill)
-    for text in ("12,000", "31,204", "740 tokens/s", "26 s left", head_words.CANCEL):
+    for text in ("12,000", "31,204", "740 tokens/s", "26 s left", page_words.CANCEL):
         assert text in html
     prefill.cancelled.set()
     assert head_words.CANCELLING in head_view.head(ENTRY, "read", prefill=prefill)
@@ -190,12 +196,11 @@ def test_measuring_the_machine_says_how_far_and_how_long() -> None:
 def test_the_engine_panel_says_how_it_drafts() -> None:
     model = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1, drafting="measured long ago")
     status = EngineStatus("idle", model, 1, 1, 0, None, facts=EngineFacts("cpu", "why", 1, 2, drafting="10 at a time"))
-    assert "<dt>Drafts</dt><dd>10 at a time</dd>" in engine_status_view.engine_section("ready", model, None, "", status,
-                                                                                       0, False)
-    assert "<dt>Drafts</dt><dd>measured long ago</dd>" in engine_status_view.engine_section("ready", model, None, "",
-                                                                                            None, 0, False)
+    section = engine_status_view.engine_section
+    assert "<dt>Drafting</dt><dd>10 at a time</dd>" in section("ready", model, None, "", status, 0, False)
+    assert "<dt>Drafting</dt><dd>measured long ago</dd>" in section("ready", model, None, "", None, 0, False)
     silent = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1)
-    assert "Drafts" not in engine_status_view.engine_section("ready", silent, None, "", None, 0, False)
+    assert "Drafting" not in engine_status_view.engine_section("ready", silent, None, "", None, 0, False)
 
 
 def test_reopened_says_both_times() -> None:
@@ -253,7 +258,7 @@ def test_race_verdicts() -> None:
     assert "bfloat16" in html and "<mark>b c</mark>" in html and "<mark>x</mark>" in html
     exact = race.compare([lane([1], "a"), lane([2], "b")], replace(model, dtype="float32"))
     assert exact["difference"]["why"] == race_words.DIFFERS_EXACT
-    for speedup, words in ((2.0, "2.00 times as fast"), (0.7, "Speculation lost"), (1.01, "No difference"),
+    for speedup, words in ((2.0, "2.00 times as fast"), (0.7, "Speculation lost"), (1.01, "No real difference"),
                            (None, "Too short")):
         assert words in race_view.verdict(same | {"speedup": speedup})
 
