@@ -92,6 +92,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             "renaming": named.renaming, "new_title": named.title, "editing": talk.editing,
             "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
             "keep_instructions": told.keep, "longest": form.fields["max_new_tokens"],
+            **{f"preset_{name}": button for name, button in form.presets.items()},
         }
         _draw(services, tabs, page, memory, outputs)
         page.load(lambda: settings.values(services.settings), None, list(form.fields.values()), queue=False, **PRIVATE)

@@ -74,11 +74,13 @@ def build(settings: Settings) -> SettingsForm:
             with gr.Row(elem_classes="tf-fields"):
                 for name in names:
                     fields[name] = field(name, getattr(settings, name))
-        engine, result = html("engine"), html("settings-result")
-        with gr.Row(elem_id="settings-buttons"):
-            save = gr.Button(settings_words.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
-                             min_width=130)
-            reset = gr.Button(settings_words.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
+        engine = html("engine")
+        with gr.Column(elem_id="settings-foot"):  # always in sight: what was saved is said where the hand is
+            result = html("settings-result")
+            with gr.Row(elem_id="settings-buttons"):
+                save = gr.Button(settings_words.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
+                                 min_width=130)
+                reset = gr.Button(settings_words.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
     return SettingsForm({name: fields[name] for name in ORDER}, presets, save, reset, result, engine)
 
 
@@ -94,7 +96,20 @@ def panels(services: Services) -> list[Panel]:
         return gr.update(info=settings_words.LONGEST_MEASURED.format(words=words) if words
                          else settings_words.SETTINGS["max_new_tokens"][1])
 
-    return [Panel("longest", ratio, draw, 0.5), _engine_panel(services)]
+    return [Panel("longest", ratio, draw, 0.5), _engine_panel(services),
+            *(_preset_panel(services, name) for name in preset_words.PRESETS)]
+
+
+def _preset_panel(services: Services, name: str) -> Panel:
+    def active(view: TabView) -> bool:
+        return services.settings == services.settings.preset(name)
+
+    def draw(view: TabView) -> dict[str, Any]:
+        label = preset_words.PRESETS[name][0]
+        return gr.update(value=preset_words.ACTIVE.format(name=label) if active(view) else label,
+                         variant="primary" if active(view) else "secondary")
+
+    return Panel(f"preset_{name}", active, draw)
 
 
 def _engine_panel(services: Services) -> Panel:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 PART_FITS = "About {fitting} of your {pages} fit"
-CHOOSE_PAGES_FIRST = "Not all of the document fits. Choose the pages to read above, then ask again."
+NOT_ALL_FITS = "Not all of the document fits"
+CHOOSE_PAGES_ABOVE = "Choose the pages to read above, then ask again."
+CHOOSE_PAGES_FIRST = f"{NOT_ALL_FITS}. {CHOOSE_PAGES_ABOVE}"
 IN_CONTEXT = "Only {chosen} of {pages}, {tokens} tokens"
 TOO_LONG = "The document has {tokens} tokens; the model can read {most} beside questions and answers."
 TOO_LARGE = "The document has {tokens} tokens; the memory that is free holds {most}."

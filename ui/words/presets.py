@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 TITLE = "Presets"
+ACTIVE = "✓ {name}"
 KEPT = "{name}: saved. It applies from the next question on; single settings can be changed below."
 PRESETS = {  # name -> label, help
     "precise": ("Precise", "Always the likeliest word. The same question has the same answer."),
