@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
 
 from ..state.accumulator import Figures
@@ -148,33 +148,44 @@ def intensity(share: float, top: float) -> float:
     return sqrt(share / top) if top > 0 and share > 0 else 0.0
 
 
+def above(shares: Sequence[float], usual: Sequence[float]) -> Sequence[float]:
+    """What of each share is more than usual; where ``usual`` is not known, all of it."""
+    return [max(0.0, share - each) for share, each in zip(shares, usual, strict=True)] if usual else shares
+
+
 def part_colour(part: int) -> str:
     """The class of a document's colour among several, from 0; style sheets tell PARTS of them apart."""
     return f"tf-part-{part % PARTS + 1}"
 
 
 def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
-          read: Sequence[tuple[int, int]] | None = None, parts: Sequence[int] = ()) -> str:
+          read: Sequence[tuple[int, int]] | None = None, parts: Sequence[int] = (), usual: Sequence[float] = (),
+          cited: Collection[int] = ()) -> str:
     """The whole document, page by page. shares[0] belongs to page ``first_page``; pages in none of the ranges ``read``
-    are hollow. parts: pages of each of several documents, told apart by colour.
+    are hollow. parts: pages of each of several documents, told apart by colour. usual: shares that every answer has;
+    a bar shows what is above them. cited: pages that the answer quotes, outlined.
 
     The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
-    top = max(shares, default=0.0)
+    heights = above(shares, usual)
+    top = max(heights, default=0.0)
     inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
     cells = []
     part_of = [part for part, pages in enumerate(parts) for _ in range(pages)]
     for number, label in enumerate(labels, start=1):
         index = number - first_page
         share = shares[index] if 0 <= index < len(shares) else 0.0
+        height = heights[index] if 0 <= index < len(heights) else 0.0
         outside = number not in inside
         title = page_names.long(label) + (
             f" · {strip_words.NOT_READ}" if outside else f" · {share * 100:.1f} %" if shares else "")
+        title += f" · {strip_words.CITED}" if number in cited else ""
         css = " tf-out" if outside else ""
+        css += " tf-cited" if number in cited else ""
         css += " tf-selected" if number == selected else ""
         css += f" {part_colour(part_of[number - 1])}" if part_of else ""
         stop = "0" if number == (selected or 1) else "-1"
         cells.append(f'<button type="button" class="tf-page{css}" data-action="page" data-page="{number}" '
-                     f'tabindex="{stop}" style="--i:{intensity(share, top):.3f}" title="{esc(title)}" '
+                     f'tabindex="{stop}" style="--i:{intensity(height, top):.3f}" title="{esc(title)}" '
                      f'aria-label="{esc(title)}"></button>')
     density = "tf-few" if len(labels) <= 30 else "tf-many" if len(labels) > 240 else ""
     return f'<div class="tf-strip {density}" role="group" aria-label="{esc(strip_words.STRIP)}">{"".join(cells)}</div>'

@@ -132,6 +132,29 @@ def test_strip_maps_shares_to_pages() -> None:
     assert re.search(r'tf-selected" data-action="page" data-page="4"', html)
 
 
+def test_bars_show_what_is_above_the_usual() -> None:
+    def result(*shares: float, **more: object) -> dict:
+        return {"page_shares": list(shares), "first_page": 1, "ranges": [[1, 3]], "model": "m"} | more
+
+    shown, others = result(0.1, 0.3, 0.6), [result(0.2, 0.1, 0.7), result(0.2, 0.1, 0.7)]
+    usual = document_strip_view.usual_shares(shown["page_shares"], shown, others)
+    assert usual == pytest.approx((0.2, 0.1, 0.7))
+    html = charts.strip(["1", "2", "3"], shown["page_shares"], usual=usual, cited={2})
+    assert re.findall(r"--i:([\d.]+)", html) == ["0.000", "1.000", "0.000"]  # not the last page, which is always tall
+    assert "Page 3 · 60.0 %" in html and re.findall(r'tf-cited" data-action="page" data-page="(\d)"', html) == ["2"]
+    for few in (others[:1], [*others[:1], result(0.2, 0.1, 0.7, model="n")], [result(0.5, 0.5), result(0.5, 0.5)],
+                [result(0.11, 0.29, 0.6)] * 2):
+        assert document_strip_view.usual_shares(shown["page_shares"], shown, few) == ()
+    quote = {"closed": True, "occurrences": [{"places": [{"page": 2}, {"page": 3}]}]}
+    assert document_strip_view.cited_pages({"quotes": [quote, quote | {"closed": False}]}) == {2, 3}
+
+
+def test_a_fragment_is_no_passage() -> None:
+    document = Document("t", "txt", (Page("1", "See line 1,234,567. 1,234,567,890. The keeper slept well."),), "test")
+    chunks = [{"page": 1, "share": 0.9, "text": "1,234,567,890."}, {"page": 1, "share": 0.1, "text": "keeper slept"}]
+    assert [passage.text for passage in passages(chunks, document)] == ["The keeper slept well."]
+
+
 def test_a_page_without_attention_is_empty_not_missing() -> None:
     assert charts.strip(["i", "ii"], ()).count("<button") == 2
     assert charts.intensity(0.0, 0.0) == 0.0
