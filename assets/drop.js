@@ -41,6 +41,22 @@
     field.dispatchEvent(new Event('change', { bubbles: true }));
   }
 
+  // Its button is called by what is shown on it (style.css), not by Gradio's words, which are shown to nobody.
+  function name() {
+    const button = document.querySelector('#upload .upload-container');
+    if (!button || button.ariaLabel === TF_WORDS.drop.label) return;
+    button.ariaLabel = TF_WORDS.drop.label;
+    const texts = document.createTreeWalker(button, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.data = '';
+  }
+  function watch() {
+    const upload = document.getElementById('upload');
+    if (!upload) { setTimeout(watch, 100); return; }
+    new MutationObserver(name).observe(upload, { childList: true, subtree: true });
+    name();
+  }
+  if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', watch); else watch();
+
   addEventListener('dragstart', () => { inside = true; }, true);
   addEventListener('dragend', () => { inside = false; }, true);
   for (const kind of ['dragenter', 'dragover']) {

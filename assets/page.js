@@ -120,6 +120,11 @@
     const box = byId('chat-scroll');
     if (!box) { setTimeout(watchChat, 100); return; }
     box.addEventListener('scroll', () => { pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80; });
+    let wide = box.clientWidth;
+    new ResizeObserver(() => {  // the page view opened beside it: what was at the end stays there
+      if (box.clientWidth !== wide && pinned) box.scrollTop = box.scrollHeight;
+      wide = box.clientWidth;
+    }).observe(box);
     const grows = record => {  // what is told of a token under the mouse is no news
       const where = record.target.nodeType === Node.TEXT_NODE ? record.target.parentElement : record.target;
       return !where?.closest('.tf-trace');

@@ -66,7 +66,8 @@ def head() -> str:
                         "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES},
                         "pageEmpty": reader_words.PAGE_EMPTY, "pageBroken": reader_words.PAGE_BROKEN,
                         "findBroken": reader_words.FIND_BROKEN,
-                        "drop": {"here": library_words.DROP_ANYWHERE, "other": library_words.DROP_OTHER}})
+                        "drop": {"label": f"{library_words.DROP_HERE} {library_words.DROP_HELP}".replace("\n", " "),
+                                 "here": library_words.DROP_ANYWHERE, "other": library_words.DROP_OTHER}})
     # talks.js hears keys first: Escape that closes a box does not also stop the answer.
     scripts = ("talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js", "drop.js")
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)

@@ -85,3 +85,19 @@ def test_a_narrow_page_says_what_it_shows(served, tab) -> None:
     tab.click(".tf-panes [data-pane=library]")
     tab.wait_for_selector(".tf-panes [data-pane=library][aria-pressed=true]")
     tab.wait_for_selector("#documents", state="visible")
+
+
+def test_the_end_of_the_chat_stays_in_sight_when_a_page_opens(served, tab, scripted) -> None:
+    upload(served, tab)
+    scripted.answer = " ".join(["The keeper counted the ships before the storm reached the harbour."] * 12)
+    scripted.triforce_tokens_per_second = 1e6
+    for number in (1, 2):
+        ask(tab, f"How many ships on day {number}?")
+        answered(tab, number)
+    wide = tab.evaluate("document.getElementById('chat-scroll').clientWidth")
+    tab.click("#strip .tf-page >> nth=2")
+    tab.wait_for_function(f"document.getElementById('chat-scroll').clientWidth < {wide} - 20")
+    tab.wait_for_function("""() => {
+      const box = document.getElementById('chat-scroll');
+      return box.scrollHeight - box.scrollTop - box.clientHeight < 5;
+    }""", timeout=3000)
