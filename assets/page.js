@@ -119,8 +119,10 @@
   function watchChat() {
     const box = byId('chat-scroll');
     if (!box) { setTimeout(watchChat, 100); return; }
-    box.addEventListener('scroll', () => { pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80; });
     let wide = box.clientWidth;
+    box.addEventListener('scroll', () => {  // a person's; what a new width does to the lines is none
+      if (box.clientWidth === wide) pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+    });
     new ResizeObserver(() => {  // the page view opened beside it: what was at the end stays there
       if (box.clientWidth !== wide && pinned) box.scrollTop = box.scrollHeight;
       wide = box.clientWidth;
