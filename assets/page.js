@@ -4,6 +4,7 @@
   'use strict';
   const byId = id => document.getElementById(id);
   const shown = element => element && element.offsetParent !== null;
+  let pinned = true, shownAnswer = '';  // the chat stays at its end; the answer whose tokens were asked for
 
   // -- keys ---------------------------------------------------------------------------------------------------------
   document.addEventListener('keydown', event => {
@@ -43,6 +44,14 @@
     if (replay) play(document.querySelector('[data-race]'));
     const picture = event.target.closest('[data-picture]');
     if (picture) savePicture(picture.dataset.picture);
+    const tab = event.target.closest('[data-tab]');
+    if (tab) {
+      byId(`tab-${tab.dataset.tab}-button`)?.click();
+      byId('tabs').scrollIntoView({ block: 'start' });
+    }
+    const trace = event.target.closest('#transcript [data-action="trace"][aria-pressed="false"]');
+    if (trace) shownAnswer = trace.dataset.answer;  // its colours are where the eye goes, not what stands below them
+    if (event.target.closest('#send')) pinned = true;
     const pane = event.target.closest('[data-pane]');
     if (pane) showPane(pane.dataset.pane);
     if (event.target.closest('[data-action="open"], [data-action="conversation"], [data-action="new-conversation"], '
@@ -69,10 +78,30 @@
     image.src = address;
   }
 
+  // What a person would write: “words” (p. 17, p. 18 and 8 more places), not the labels of buttons in a row.
+  function wordsOf(source) {
+    const copy = source.cloneNode(true), chip = '.tf-cite, .tf-cite-more, .tf-uncited';
+    for (const first of [...copy.querySelectorAll(chip)]) {
+      if (!copy.contains(first)) continue;  // said with the one before it
+      let said = first.textContent.replace(/\s*≈$/, '');
+      while (first.nextSibling?.matches?.(chip)) {
+        const next = first.nextSibling;
+        said += (next.matches('.tf-cite-more') ? ' ' : ', ') + next.textContent.replace(/\s*≈$/, '');
+        next.remove();
+      }
+      first.replaceWith(` (${said})`);
+    }
+    copy.style.cssText = 'position: fixed; left: -9999px; width: 600px';  // lines break only in what is laid out
+    document.body.append(copy);
+    const words = copy.innerText;
+    copy.remove();
+    return words;
+  }
+
   async function copyFrom(button) {
     const source = button.dataset.copy === 'code' ? button.parentElement.querySelector('code')
       : button.closest('.tf-answer').querySelector('.tf-prose, .tf-tokens');
-    const text = source ? source.innerText : '';
+    const text = source ? wordsOf(source) : '';
     try {
       await navigator.clipboard.writeText(text);
     } catch {
@@ -87,16 +116,28 @@
   }
 
   // -- staying at the end of the chat, unless the person scrolled up --------------------------------------------------
-  let pinned = true;
   function watchChat() {
     const box = byId('chat-scroll');
     if (!box) { setTimeout(watchChat, 100); return; }
-    box.addEventListener('scroll', () => { pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80; });
+    let wide = box.clientWidth;
+    box.addEventListener('scroll', () => {  // a person's; what a new width does to the lines is none
+      if (box.clientWidth === wide) pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+    });
+    new ResizeObserver(() => {  // the page view opened beside it: what was at the end stays there
+      if (box.clientWidth !== wide && pinned) box.scrollTop = box.scrollHeight;
+      wide = box.clientWidth;
+    }).observe(box);
     const grows = record => {  // what is told of a token under the mouse is no news
       const where = record.target.nodeType === Node.TEXT_NODE ? record.target.parentElement : record.target;
       return !where?.closest('.tf-trace');
     };
-    new MutationObserver(records => { if (pinned && records.some(grows)) box.scrollTop = box.scrollHeight; })
+    new MutationObserver(records => {
+      const answer = shownAnswer ? byId(`answer-${shownAnswer}`) : null;
+      if (answer?.querySelector('.tf-by-token')) {
+        shownAnswer = '';
+        answer.scrollIntoView({ block: 'start' });
+      } else if (pinned && records.some(grows)) box.scrollTop = box.scrollHeight;
+    })
       .observe(box, { childList: true, subtree: true, characterData: true });
   }
 
@@ -164,6 +205,10 @@
     }
   });
 
-  document.addEventListener('DOMContentLoaded', () => { showPane('center'); watchChat(); });
-  if (document.readyState !== 'loading') { showPane('center'); watchChat(); }
+  function begin() {
+    if (!document.querySelector('.tf-panes button')) { setTimeout(begin, 50); return; }  // Gradio draws it later
+    showPane(document.body.dataset.pane);
+  }
+  const start = () => { document.body.dataset.pane ??= 'center'; begin(); watchChat(); };
+  if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', start); else start();
 })();

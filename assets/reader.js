@@ -13,6 +13,11 @@
   const open = { document: '', pages: 0, picture: false, page: 0, spot: '', serial: '' };
   let zoom = 0, asked = 0, hits = [], hit = -1, searched = '';
   const part = css => byId('page')?.querySelector(css);
+  const name = label => {  // "Moby Dick, 85" of several documents
+    const at = label.lastIndexOf(', ');
+    return at < 0 ? TF_WORDS.page.replace('{label}', label)
+      : TF_WORDS.pageOf.replace('{title}', label.slice(0, at)).replace('{label}', label.slice(at + 2));
+  };
   const address = (page, what) => `pages/${open.document}/${page}/${what}`;
 
   // -- what Python opens ----------------------------------------------------------------------------------------------
@@ -73,7 +78,7 @@
 
   function draw(data) {
     const sheet = part('.tf-sheet'), box = part('.tf-sheets');
-    byId('page-label').textContent = TF_WORDS.page.replace('{label}', data.label);
+    byId('page-label').textContent = name(data.label);
     byId('page-label').classList.toggle('tf-long', data.label.length > 12);  // of several documents
     sheet.className = data.pieces ? 'tf-sheet tf-set' : 'tf-sheet tf-page-text';
     sheet.style.aspectRatio = data.pieces ? `1 / ${data.ratio}` : '';

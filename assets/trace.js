@@ -58,7 +58,7 @@
       button.type = 'button';
       button.className = 'tf-passage';
       Object.assign(button.dataset, { action: 'page', page: number, spot });
-      page.textContent = TF_WORDS.trace.page.replace('{label}', label);
+      page.textContent = label;
       much.className = 'tf-muted';
       much.textContent = percent(share);
       button.append(page, ' ', much, ' ', text);
@@ -89,7 +89,7 @@
       button.className = 'tf-cite';
       button.dataset.action = 'page';
       button.dataset.page = number;
-      button.textContent = `${words.page.replace('{label}', data.labels[number - 1] ?? number)} ${percent(share)}`;
+      button.textContent = `${data.labels[number - 1] ?? number} ${percent(share)}`;
       return button;
     });
     const rows = [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from ..state.conversations import Answer
+from ..state.race import plain_rate
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
@@ -16,6 +18,7 @@ from ..view import provenance, transcript
 from ..view.charts import esc
 from ..view.citations import Citations
 from ..view.live_answer import inside
+from ..view.page_choice import scope
 from ..view.painter import Panel
 from ..view.starters import starters
 from ..view.welcome import begin, welcome
@@ -71,7 +74,10 @@ def panels(services: Services) -> list[Panel]:
         answers = conversations.answers(view.conversation) if view.conversation else []
         document = services.library.document(view.document)
         if not answers:
-            return begin(starters(document) if document else ()) if askable(view) else ""
+            entry = services.library.get(view.document)
+            if entry is None or not askable(view):
+                return ""
+            return begin(scope(entry), starters(document.pick(entry.ranges)) if document else ())
 
         def body(answer: Answer) -> str:
             if answer.id != view.traced:
@@ -80,14 +86,32 @@ def panels(services: Services) -> list[Panel]:
             kept = conversations.trace(answer.id) or Trace()
             return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), document)
 
-        versions = conversations.versions(view.conversation or "")
-        return transcript.transcript(answers, body, view.traced, versions)
+        versions, raced = conversations.versions(view.conversation or ""), conversations.race(view.document)
+        return transcript.transcript(answers, body, view.traced, versions,
+                                     lambda answer: plain_rate(raced, answer.question, answer.result))
+
+    def raced(view: TabView) -> str | None:
+        """The race that has ended last: what it measured stands under an answer."""
+        run = services.runs.race_of(view.document)
+        return run.id if run and run.ended else None
 
     def shown_trace(view: TabView) -> str | None:
         """Not that of the answer being written: the others need not be drawn again for it."""
         run = services.running(view)
         return None if run and run.id == view.traced else view.traced
 
+    return [
+        Panel("transcript", lambda view: (
+            view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
+            asked_about(services, view), raced(view),
+            view.document is None and services.library.version), draw_transcript),
+        Panel("question", partial(asked_about, services), lambda view: gr.update(
+            placeholder=asked_about(services, view), label=asked_about(services, view))),
+        *_live_panels(services),
+    ]
+
+
+def _live_panels(services: Services) -> list[Panel]:
     def live_key(view: TabView) -> object:
         run = services.running(view)
         return run and (run.id, run.id == view.traced)
@@ -106,13 +130,16 @@ def panels(services: Services) -> list[Panel]:
         return gr.update(visible=shown, interactive=not stopping,
                          value=chat_words.STOPPING if stopping else chat_words.STOP)
 
-    return [
-        Panel("transcript", lambda view: (
-            view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
-            view.document is None and services.library.version), draw_transcript),
-        Panel("live", live_key, draw_live),
-        Panel("stop", stop_state, draw_stop),
-    ]
+    return [Panel("live", live_key, draw_live), Panel("stop", stop_state, draw_stop)]
+
+
+def asked_about(services: Services, view: TabView) -> str:
+    """What the question line asks for."""
+    entry = services.library.get(view.document)
+    if entry is None:
+        return chat_words.ASK_PLACEHOLDER
+    later = services.phase(entry) == "too_long"
+    return chat_words.ASK_LATER if later else chat_words.ASK_ABOUT.format(scope=scope(entry))
 
 
 def wire(services: Services, tabs: Tabs, chat: Chat, race: Race, tab_bar: gr.Tabs) -> None:

@@ -42,7 +42,7 @@ def build() -> Talks:
                                scale=3, min_width=140)
             save = gr.Button(conversation_words.RENAME, variant="primary", elem_id="save-title", size="md", scale=0,
                              min_width=96)
-            leave = gr.Button(page_words.KEEP_AS_IS, elem_id="leave-title", size="md", scale=0, min_width=90)
+            leave = gr.Button(page_words.CANCEL, elem_id="leave-title", size="md", scale=0, min_width=90)
     return Talks(bar, renaming, title, save, leave, gr.JSON(visible="hidden", elem_id="parcel"))
 
 

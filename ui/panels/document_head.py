@@ -15,7 +15,9 @@ from ..view.document_head import head
 from ..view.painter import Panel
 from ..view.transcript import button, card
 from ..view.wait_line import wait_line
+from ..words import chat as chat_words
 from ..words import document_head as head_words
+from ..words import engine as engine_words
 from ..words import page as page_words
 from ..words import storage as storage_words
 from ..words import together as together_words
@@ -74,16 +76,20 @@ def panels(services: Services) -> list[Panel]:
                     weighing=services.collection.of(entry) if entry and alone(view) else None)
 
     def notice(view: TabView) -> tuple[str, str, str] | None:
-        """That several documents are read together is not said so long as they are too much for it."""
+        """That several documents are read together is not said so long as they are too much for it; that an answer is
+        still being written, no longer than it is."""
         early = view.notice and view.notice[1] == together_words.NEW_TALK and phase(view)[1] == "too_long"
-        return None if early else view.notice
+        over = view.notice and view.notice[1] == chat_words.ONE_AT_A_TIME and services.active_run(view) is None
+        return None if early or over else view.notice
 
-    def told(view: TabView) -> tuple[tuple[str, str, str] | None, str]:
-        return notice(view), services.conversations.problem
+    def told(view: TabView) -> tuple[tuple[str, str, str] | None, str, str]:
+        broken = queue.problem if queue.state == "failed" else ""
+        return notice(view), services.conversations.problem, broken
 
     def draw_notice(view: TabView) -> str:
-        shown, problem = told(view)
+        shown, problem, broken = told(view)
         lasting = card("error", storage_words.DISK_TITLE, problem) if problem else ""
+        lasting += card("error", engine_words.ENGINE_FAILED, broken) if broken else ""
         if shown is None:
             return lasting
         return lasting + card(*shown, action=button(page_words.DISMISS, "dismiss", css="tf-quiet"))

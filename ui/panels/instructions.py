@@ -38,7 +38,7 @@ def build() -> Instructions:
             keep = gr.Button(conversation_words.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions",
                              size="md",
                              scale=0, min_width=96)
-            leave = gr.Button(page_words.KEEP_AS_IS, elem_id="leave-instructions", size="md", scale=0, min_width=90)
+            leave = gr.Button(page_words.CANCEL, elem_id="leave-instructions", size="md", scale=0, min_width=90)
     return Instructions(box, about, words, keep, leave)
 
 

@@ -78,19 +78,21 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                         form = settings.build(services.settings)
             with gr.Column(elem_id="side", scale=0, min_width=200):
                 page_open, page_turned = reader.build()
-                figures, strip, engine, history = side.build()
+                figures, strip, history = side.build()
 
         outputs = {
             "documents": documents, "head": head_html, "notice": notice, "locked": locked.column,
             "locked_text": locked.text, "choice_text": chosen.text,
             "pick": picked, "pick_budget": picked_budget, "chapters": chosen.chapters, "pages_wanted": chosen.pages,
-            "range_text": chosen.budget,
-            "transcript": talk.transcript, "live": talk.live, "stop": talk.stop, "figures": figures, "strip": strip,
-            "page_open": page_open, "engine": engine, "race_board": lanes.board, "race_stop": lanes.stop,
+            "range_text": chosen.budget, "read_pages": chosen.read,
+            "transcript": talk.transcript, "live": talk.live, "stop": talk.stop,
+            "question": talk.question, "figures": figures, "strip": strip,
+            "page_open": page_open, "engine": form.engine, "race_board": lanes.board, "race_stop": lanes.stop,
             "history": history, "models_board": models_form.board, "memory": memory, "talk_bar": named.bar,
             "renaming": named.renaming, "new_title": named.title, "editing": talk.editing,
             "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
-            "keep_instructions": told.keep,
+            "keep_instructions": told.keep, "longest": form.fields["max_new_tokens"],
+            **{f"preset_{name}": button for name, button in form.presets.items()},
         }
         _draw(services, tabs, page, memory, outputs)
         page.load(lambda: settings.values(services.settings), None, list(form.fields.values()), queue=False, **PRIVATE)
@@ -114,7 +116,7 @@ def _draw(services: Services, tabs: Tabs, page: gr.Blocks, memory: gr.BrowserSta
           outputs: dict[str, gr.blocks.Block]) -> None:
     """Every tab has its loop from its load on, or from when it is looked at again. outputs: of each panel."""
     parts = (library, document_head, chat, side, reader, race, models, conversations, page_choice, together,
-             instructions)
+             instructions, settings)
     panels = [*(panel for part in parts for panel in part.panels(services)), _memory(services)]
     assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
     asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")

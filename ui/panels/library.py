@@ -67,4 +67,5 @@ def wire(services: Services, tabs: Tabs, upload: gr.File, sought: gr.Textbox, up
 
     added = upload.upload(add, [upload], None, queue=False, **PRIVATE)
     added.then(lambda: None, None, [upload], queue=False, **PRIVATE)
-    sought.input(search, [sought], None, queue=False, trigger_mode="always_last", **PRIVATE)  # in the order of typing
+    # Not ``input``: Gradio keeps that of an emptied line to itself. The last is sent, in the order of typing.
+    sought.change(search, [sought], None, queue=False, trigger_mode="always_last", **PRIVATE)

@@ -17,7 +17,7 @@ from ..state.library import Entry
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..view.page_choice import listed, range_words, words
+from ..view.page_choice import listed, range_words, readable, words
 from ..view.painter import Panel
 from ..words import page as page_words
 from ..words import page_choice as choice_words
@@ -46,7 +46,7 @@ def build() -> Choice:
         with gr.Row():
             read = gr.Button(choice_words.READ, variant="primary", elem_id="read-pages", size="md", scale=0,
                              min_width=150)
-            leave = gr.Button(page_words.KEEP_AS_IS, elem_id="leave-pages", size="md", scale=0, min_width=90)
+            leave = gr.Button(page_words.CANCEL, elem_id="leave-pages", size="md", scale=0, min_width=90)
     return Choice(text, chapters, wanted, room, read, leave)
 
 
@@ -65,7 +65,8 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_words(view: TabView) -> str:
         shown = choosing(view)
-        return words(*shown) if shown else ""
+        document = library.document(shown[0].id) if shown else None
+        return words(*shown, bool(document and document.chapters)) if shown else ""
 
     def draw_chapters(view: TabView) -> str:
         shown = choosing(view)
@@ -84,6 +85,10 @@ def panels(services: Services) -> list[Panel]:
         split = partial(services.collection.split, entry, fit) if entry.parts and fit else None
         return range_words(entry, fit, typed(view, entry), context, split)
 
+    def draw_read(view: TabView) -> dict[str, Any]:
+        shown = choosing(view)
+        return gr.update(interactive=shown is None or readable(*shown, typed(view, shown[0])))
+
     def key(view: TabView) -> tuple[object, ...]:
         shown = choosing(view)
         return view.document, shown is not None, shown is not None and shown[1]
@@ -93,6 +98,7 @@ def panels(services: Services) -> list[Panel]:
         Panel("chapters", key, draw_chapters),
         Panel("pages_wanted", lambda view: (view.document, is_open(view)), draw_pages),
         Panel("range_text", lambda view: (key(view), view.choosing), draw_budget),
+        Panel("read_pages", lambda view: (key(view), view.choosing), draw_read),
     ]
 
 
@@ -104,7 +110,9 @@ def wire(services: Services, tabs: Tabs, chosen: Choice) -> None:
 
     def read(pages: str, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
-        safely(view, lambda: services.choose_pages(view, pages))
+        entry = services.choosing(view)
+        if entry and readable(entry, services.collection.fit(entry), pages):  # Enter passes the button by
+            safely(view, lambda: services.choose_pages(view, pages))
 
     def leave(request: gr.Request) -> None:
         view = tabs.get(request.session_hash)

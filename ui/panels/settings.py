@@ -12,7 +12,10 @@ from triforce_core import TriForceError
 
 from ..state.services import Services
 from ..state.settings import Settings, from_form
+from ..state.tab_view import TabView
 from ..view.charts import esc
+from ..view.engine_status import engine_section
+from ..view.painter import Panel
 from ..view.transcript import card
 from ..words import presets as preset_words
 from ..words import settings as settings_words
@@ -36,6 +39,7 @@ class SettingsForm:
     save: gr.Button
     reset: gr.Button
     result: gr.HTML
+    engine: gr.HTML
 
 
 def field(name: str, value: Any) -> gr.components.Component:
@@ -70,12 +74,53 @@ def build(settings: Settings) -> SettingsForm:
             with gr.Row(elem_classes="tf-fields"):
                 for name in names:
                     fields[name] = field(name, getattr(settings, name))
-        result = html("settings-result")
-        with gr.Row(elem_id="settings-buttons"):
-            save = gr.Button(settings_words.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
-                             min_width=130)
-            reset = gr.Button(settings_words.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
-    return SettingsForm({name: fields[name] for name in ORDER}, presets, save, reset, result)
+        engine = html("engine")
+        with gr.Column(elem_id="settings-foot"):  # always in sight: what was saved is said where the hand is
+            result = html("settings-result")
+            with gr.Row(elem_id="settings-buttons"):
+                save = gr.Button(settings_words.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
+                                 min_width=130)
+                reset = gr.Button(settings_words.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
+    return SettingsForm({name: fields[name] for name in ORDER}, presets, save, reset, result, engine)
+
+
+def panels(services: Services) -> list[Panel]:
+    def ratio(view: TabView) -> int | None:
+        """Words that 100 tokens of the open document make."""
+        entry = services.library.get(view.document)
+        measured = services.collection.words_per_token(entry) if entry else None
+        return round(100 * measured) if measured else None
+
+    def draw(view: TabView) -> dict[str, Any]:
+        words = ratio(view)
+        return gr.update(info=settings_words.LONGEST_MEASURED.format(words=words) if words
+                         else settings_words.SETTINGS["max_new_tokens"][1])
+
+    return [Panel("longest", ratio, draw, 0.5), _engine_panel(services),
+            *(_preset_panel(services, name) for name in preset_words.PRESETS)]
+
+
+def _preset_panel(services: Services, name: str) -> Panel:
+    def active(view: TabView) -> bool:
+        return services.settings == services.settings.preset(name)
+
+    def draw(view: TabView) -> dict[str, Any]:
+        label = preset_words.PRESETS[name][0]
+        return gr.update(value=preset_words.ACTIVE.format(name=label) if active(view) else label,
+                         variant="primary" if active(view) else "secondary")
+
+    return Panel(f"preset_{name}", active, draw)
+
+
+def _engine_panel(services: Services) -> Panel:
+    queue, runs = services.queue, services.runs
+
+    def draw(view: TabView) -> str:
+        return engine_section(queue.state, queue.model, queue.load_progress, queue.problem, queue.status, queue.waiting,
+                              bool(runs.active() or queue.prefills))
+
+    return Panel("engine", lambda view: (queue.state, queue.model, queue.problem, len(runs.active())), draw, 0.5,
+                 lambda view: (queue.version, queue.waiting))
 
 
 def keep(services: Services, values: tuple[Any, ...]) -> str:

@@ -1,7 +1,8 @@
-"""Right, below the page view: the strip of the document, figures of the answer, the engine."""
+"""Right, below the page view: the strip of the document, figures of the answer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,23 +16,23 @@ from ..state.tab_view import TabView
 from ..state.trace import Trace
 from ..view import charts, charts_over_time
 from ..view.charts import esc
-from ..view.document_strip import pages_read, strip_section
-from ..view.engine_status import engine_section
+from ..view.document_strip import cited_pages, pages_read, strip_section, usual_shares
 from ..view.painter import Panel
 from ..view.passages import passages
 from ..words import figures as figure_words
 from . import html
 
 MOST_ANSWERS = 50  # of a document's history
+MOST_USUAL = 12  # of which the usual attention is the mean
 
 
-def build() -> tuple[gr.HTML, gr.HTML, gr.HTML, gr.HTML]:
+def build() -> tuple[gr.HTML, gr.HTML, gr.HTML]:
     strip = html("strip", clicks=True)
-    return html("figures"), strip, html("engine"), html("history")
+    return html("figures"), strip, html("history")
 
 
 def panels(services: Services) -> list[Panel]:
-    return [*_figure_panels(services), _strip_panel(services), _engine_panel(services)]
+    return [*_figure_panels(services), _strip_panel(services)]
 
 
 def _shown(services: Services, view: TabView) -> tuple[Any, ...]:
@@ -105,20 +106,21 @@ def _strip_panel(services: Services) -> Panel:
         if document is None or entry is None:
             return ""
         _, shares, chunks, first_page, read, _ = _shown(services, view)
+        usual, cited = beside(view, shares)
         return strip_section(document, shares, passages(chunks, document), first_page=first_page, selected=view.page,
                              read=read or entry.ranges, reported=not services.sends_to,
-                             parts=[part.pages for part in library.parts(entry)] if entry.parts else ())
+                             parts=[part.pages for part in library.parts(entry)] if entry.parts else (),
+                             usual=usual, cited=cited)
+
+    def beside(view: TabView, shares: Sequence[float]) -> tuple[tuple[float, ...], frozenset[int]]:
+        """What answers usually attend, and the pages that the shown answer quotes; not of one being written."""
+        answers = services.conversations.answers(view.conversation) if view.conversation else []
+        if services.running(view) or not answers:
+            return (), frozenset()
+        last = answers[-1]
+        others = [other.result for other in services.conversations.recent(view.document or "", MOST_USUAL)
+                  if other.id != last.id and other.question != last.question]
+        return usual_shares(shares, last.result, others), cited_pages(last.result)
 
     return Panel("strip", lambda view: (_shown_key(services, view), view.page, library.version), draw, 0.4,
                  partial(_written, services))
-
-
-def _engine_panel(services: Services) -> Panel:
-    queue, runs = services.queue, services.runs
-
-    def draw(view: TabView) -> str:
-        return engine_section(queue.state, queue.model, queue.load_progress, queue.problem, queue.status, queue.waiting,
-                              bool(runs.active() or queue.prefills))
-
-    return Panel("engine", lambda view: (queue.state, queue.model, queue.problem, len(runs.active())), draw, 0.5,
-                 lambda view: (queue.version, queue.waiting))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from triforce_core import DocumentFit, TriForceError
 
 from ..words import together as together_words
-from .context_budget import Part, answer_room
+from .context_budget import Part, answer_room, fitting_pages
 from .engine_queue import EngineQueue
 from .library import Entry, Library, Ranges
 from .wait_estimates import LETTERS_A_TOKEN
@@ -63,17 +63,16 @@ class DocumentCollection:
         fit = self.fit(entry)
         if fit is None or fit.fits or entry.chosen:
             return entry.ranges
-        total, last = 0, 0
         whole = [sum(part.pages for part in self._library.parts(entry)[: n + 1]) for n in range(len(entry.parts))]
         fitting = [pages for pages in whole if sum(fit.page_tokens[:pages]) <= fit.max_tokens]
         if fitting:  # of several documents, those that fit whole
             return ((1, fitting[-1]),)
-        for tokens in fit.page_tokens:
-            total += tokens
-            if total > fit.max_tokens - 64:
-                break
-            last += 1
-        return ((1, max(1, last)),)
+        return ((1, max(1, fitting_pages(fit))),)
+
+    def words_per_token(self, entry: Entry) -> float | None:
+        """Measured on the document with the loaded model; None where nobody counted both."""
+        tokens = self._counted(entry)
+        return entry.words / tokens if tokens and entry.words else None
 
     def split(self, entry: Entry, fit: DocumentFit, ranges: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
         """Title and tokens of each of its documents, of the pages in ``ranges``."""

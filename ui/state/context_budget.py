@@ -16,6 +16,20 @@ class Part:
     estimated: bool = False
 
 
+SLACK = 64  # tokens: where a page ends is not where the context does
+
+
+def fitting_pages(fit: DocumentFit) -> int:
+    """How many pages fit, taken from the start."""
+    total, last = 0, 0
+    for tokens in fit.page_tokens:
+        total += tokens
+        if total > fit.max_tokens - SLACK:
+            break
+        last += 1
+    return last
+
+
 def answer_room(fit: DocumentFit, context: int) -> int:
     """Tokens kept for questions and answers; 0 where memory is the limit or the context is not known."""
     return max(0, context - fit.max_tokens) if fit.limited_by == "context" else 0

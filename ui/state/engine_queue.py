@@ -214,7 +214,8 @@ class EngineQueue(EngineHolder):
                     run.accumulators.append(Accumulator(run.ranges))
                 self._write_lane(run, request, lane, keep)
             if run.race:
-                run.outcome = race.compare(run.accumulators, self.model, [name for name, _ in request.lanes])
+                run.outcome = race.compare(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
+                    "ranges": run.ranges}
         except Stopped:
             state = "stopped"
         except TooLong as error:

@@ -17,6 +17,7 @@ from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import document_head as head_words
 from ..words import library as library_words
+from ..words import page_choice as choice_words
 from ..words import race as race_words
 from ..words import waiting as waiting_words
 from . import race
@@ -49,6 +50,8 @@ class Questions:
         entry = self._ready(view)
         if not question:
             return None
+        if (entry.id, entry.ranges) in self._queue.too_long:
+            raise Refusal(choice_words.NOT_ALL_FITS, remedy=choice_words.CHOOSE_PAGES_ABOVE)
         with self._lock, _database_told():
             self._one_at_a_time(view)
             self._instructions.check(view)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from itertools import zip_longest
 from typing import Any
@@ -59,6 +59,16 @@ def compare(answers: Sequence[Accumulator], model: ModelInfo | None,
         "dtype": model.dtype if model else "",
         "device": model.device if model else "",
     }
+
+
+def plain_rate(kept: Mapping[str, Any] | None, question: str, result: Mapping[str, Any]) -> float:
+    """Tokens per second of plain decoding in a document's last race, where it ran on an answer's question, pages and
+    model; 0 where it did not. result: the answer's."""
+    if kept is None or kept["question"] != question or kept["model"] != result.get("model"):
+        return 0.0
+    if "ranges" not in kept or [*map(list, kept["ranges"])] != [*map(list, result.get("ranges", ()))]:
+        return 0.0
+    return float(kept["lanes"][0]["figures"]["tokens_per_second"])
 
 
 def round_cost(answer: Accumulator) -> dict[str, float]:

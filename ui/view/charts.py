@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
 
 from ..state.accumulator import Figures
 from ..words import figures as figure_words
 from ..words import strip as strip_words
 from . import number_format as fmt
+from . import page_names
 
 PARTS = 8
 TIERS = ("quote", "n-gram", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
@@ -113,28 +114,43 @@ def figures_card(figures: Figures, title: str) -> str:
     return "".join(parts)
 
 
-def figures_line(figures: Figures) -> str:
-    """The permanent line below an answer: the same figures in one row, the rest behind a click."""
-    items = [f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(figure_words.RATE)}" if figures.tokens_per_second
-             else "",
-             f"{esc(figure_words.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
+def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
+    """The permanent line below an answer: its speed, and how soon it began; the other figures behind a click.
+
+    plain: tokens per second that plain decoding was measured to write on the same question; 0: nobody measured."""
+    rate = figures.tokens_per_second
+    quiet = [(f"{fmt.rate(rate)} {figure_words.RATE}", figure_words.SPEED_HELP)] if rate else []
+    if rate and plain:
+        quiet.append((figure_words.TIMES_PLAIN.format(factor=rate / plain),
+                      figure_words.TIMES_PLAIN_HELP.format(rate=fmt.rate(plain))))
+    quiet.append((fmt.seconds(figures.time_to_first_token), figure_words.FIRST_TOKEN_HELP))
+    row = ", ".join(f'<span class="tf-nowrap" title="{esc(why)}">{esc(what)}</span>' for what, why in quiet)
+    items = [f"{esc(figure_words.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
              f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(figure_words.PER_PASS_SHORT)}" if figures.full_passes
              else "",
-             f"<b>{fmt.count(figures.tokens)}</b> {esc(figure_words.TOKENS_SHORT)}"]
+             f"<b>{fmt.count(figures.tokens)}</b> {esc(figure_words.TOKENS_SHORT)}",
+             esc(figure_words.ANSWERED_BY.format(model=model)) if model else ""]
+    facts = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)
     accepted = [f'<span class="tf-nowrap"><i class="{tier_class(tier)}"></i>{esc(tier_name(tier))} '
                 f"<b>{fmt.percent(good, tested)}</b> ({fmt.count(good)}/{fmt.count(tested)})</span>"
                 for tier, (tested, good) in figures.acceptance.items()]
-    row = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)
     more = (f'<div class="tf-line-accept">{esc(figure_words.ACCEPTED)} {" · ".join(accepted)}</div>' if accepted
             else "")
     bar = f'<div class="tf-line-bar">{tier_bar(figures.origins)}</div>' if figures.origins else ""
     return (f'<details class="tf-line"><summary><span class="tf-line-row">{row}</span>'
-            f'<span class="tf-line-badge">{speculation_badge(figures)}</span></summary>{more}{bar}</details>')
+            f'<span class="tf-line-more">{esc(figure_words.DETAILS)}</span></summary>'
+            f'<div class="tf-line-facts">{facts}</div><div class="tf-spec">{speculation_badge(figures)}</div>'
+            f"{more}{bar}</details>")
 
 
 def intensity(share: float, top: float) -> float:
     """Height of a page in the strip: square root, so that small shares stay visible beside one large."""
     return sqrt(share / top) if top > 0 and share > 0 else 0.0
+
+
+def above(shares: Sequence[float], usual: Sequence[float]) -> Sequence[float]:
+    """What of each share is more than usual; where ``usual`` is not known, all of it."""
+    return [max(0.0, share - each) for share, each in zip(shares, usual, strict=True)] if usual else shares
 
 
 def part_colour(part: int) -> str:
@@ -143,27 +159,33 @@ def part_colour(part: int) -> str:
 
 
 def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
-          read: Sequence[tuple[int, int]] | None = None, parts: Sequence[int] = ()) -> str:
+          read: Sequence[tuple[int, int]] | None = None, parts: Sequence[int] = (), usual: Sequence[float] = (),
+          cited: Collection[int] = ()) -> str:
     """The whole document, page by page. shares[0] belongs to page ``first_page``; pages in none of the ranges ``read``
-    are hollow. parts: pages of each of several documents, told apart by colour.
+    are hollow. parts: pages of each of several documents, told apart by colour. usual: shares that every answer has;
+    a bar shows what is above them. cited: pages that the answer quotes, outlined.
 
     The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
-    top = max(shares, default=0.0)
+    heights = above(shares, usual)
+    top = max(heights, default=0.0)
     inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
     cells = []
     part_of = [part for part, pages in enumerate(parts) for _ in range(pages)]
     for number, label in enumerate(labels, start=1):
         index = number - first_page
         share = shares[index] if 0 <= index < len(shares) else 0.0
+        height = heights[index] if 0 <= index < len(heights) else 0.0
         outside = number not in inside
-        title = strip_words.STRIP_PAGE.format(label=label) + (
+        title = page_names.long(label) + (
             f" · {strip_words.NOT_READ}" if outside else f" · {share * 100:.1f} %" if shares else "")
+        title += f" · {strip_words.CITED}" if number in cited else ""
         css = " tf-out" if outside else ""
+        css += " tf-cited" if number in cited else ""
         css += " tf-selected" if number == selected else ""
         css += f" {part_colour(part_of[number - 1])}" if part_of else ""
         stop = "0" if number == (selected or 1) else "-1"
         cells.append(f'<button type="button" class="tf-page{css}" data-action="page" data-page="{number}" '
-                     f'tabindex="{stop}" style="--i:{intensity(share, top):.3f}" title="{esc(title)}" '
+                     f'tabindex="{stop}" style="--i:{intensity(height, top):.3f}" title="{esc(title)}" '
                      f'aria-label="{esc(title)}"></button>')
     density = "tf-few" if len(labels) <= 30 else "tf-many" if len(labels) > 240 else ""
     return f'<div class="tf-strip {density}" role="group" aria-label="{esc(strip_words.STRIP)}">{"".join(cells)}</div>'

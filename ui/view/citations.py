@@ -17,7 +17,7 @@ from triforce_core import Document
 
 from ..state.quotes import KEPT_DOCUMENTS, LEAST, MOST, Found, Place, QuoteFinder, QuoteFinders, normal
 from ..words import chat as chat_words
-from . import markdown
+from . import markdown, page_names
 
 SHOWN = 3  # occurrences of one quotation that get a chip
 _KEPT_ANSWERS = 400
@@ -55,7 +55,7 @@ def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
     made = []
     for occurrence in sorted(found.occurrences, key=lambda places: labels[places[0].page - 1] != named)[:SHOWN]:
         page = occurrence[0].page
-        label = chat_words.CITED_PAGE.format(label=labels[page - 1])
+        label = page_names.short(labels[page - 1])
         how = (chat_words.QUOTE_EXACT if found.share == 1
                else chat_words.QUOTE_PARTLY.format(percent=int(found.share * 100)))
         title = f"{label}: {how}"

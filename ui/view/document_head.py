@@ -10,6 +10,7 @@ from ..state.jobs import Prefill
 from ..state.library import Entry
 from ..words import document_head as head_words
 from ..words import library as library_words
+from ..words import page as page_words
 from ..words import page_choice as choice_words
 from ..words import storage as storage_words
 from ..words import together as together_words
@@ -48,7 +49,7 @@ def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") ->
 
 
 def progress(text: str, fraction: float, figures: str, cancelling: bool) -> str:
-    cancel = button(head_words.CANCELLING if cancelling else head_words.CANCEL, "cancel-reading", css="tf-quiet")
+    cancel = button(head_words.CANCELLING if cancelling else page_words.CANCEL, "cancel-reading", css="tf-quiet")
     if cancelling:
         cancel = cancel.replace("<button ", "<button disabled ")
     return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'

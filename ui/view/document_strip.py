@@ -2,36 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from triforce_core import Document, merge_ranges
 
 from ..state.library import Ranges
 from ..words import strip as strip_words
-from . import charts
+from . import charts, page_names
 from .charts import esc
 from .citations import spot
 from .passages import Passage, shown
 
+LEAST_OTHERS = 2  # answers that make a mean
+LEAST_ABOVE = 0.1  # of the largest share: less is noise
+
 
 def strip_section(document: Document, shares: Sequence[float], attended: Sequence[Passage], *, first_page: int,
                   selected: int | None, read: Ranges, reported: bool = True,
-                  parts: Sequence[int] = ()) -> str:
-    """The strip, what it means, and the passages that got most of the attention. reported: whether the engine can."""
+                  parts: Sequence[int] = (), usual: Sequence[float] = (), cited: Collection[int] = ()) -> str:
+    """The strip, what it means, and the passages that got most of the attention. reported: whether the engine can.
+    usual, cited: as of ``charts.strip``."""
     labels = [page.label for page in document.pages]
-    drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read, parts=parts)
-    note = strip_words.STRIP_HELP if shares else strip_words.STRIP_EMPTY if reported else strip_words.STRIP_REMOTE
+    drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read, parts=parts, usual=usual,
+                         cited=cited)
+    note = strip_words.STRIP_EMPTY if reported else strip_words.STRIP_REMOTE
+    if shares:
+        note = strip_words.STRIP_ABOVE if usual else strip_words.STRIP_HELP
     lines = [f'<h3 class="tf-h">{esc(strip_words.STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']
     found = [
         f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
         f'data-spot="{spot([passage.place])}">'
-        f"<b>{esc(strip_words.STRIP_PAGE.format(label=passage.label))}</b> "
+        f"<b>{esc(page_names.long(passage.label))}</b> "
         f'<span class="tf-muted">{passage.share * 100:.1f} %</span> {esc(shown(passage.text))}</button></li>'
         for passage in attended]
     if found:
         lines.append(f'<h4 class="tf-h4">{esc(strip_words.PASSAGES)}</h4><ul class="tf-passages">{"".join(found)}</ul>')
     return "".join(lines)
+
+
+def usual_shares(shares: Sequence[float], result: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
+                 ) -> tuple[float, ...]:
+    """The mean over other answers from the same pages by the same model: what any question draws to a page, such as to
+    the last. () where there are fewer than LEAST_OTHERS, or where next to nothing of ``shares`` is above it."""
+    like = [other["page_shares"] for other in others if len(other.get("page_shares", ())) == len(shares) and all(
+        other.get(name) == result.get(name) for name in ("first_page", "ranges", "model"))]
+    if len(like) < LEAST_OTHERS or not shares:
+        return ()
+    usual = tuple(sum(column) / len(like) for column in zip(*like, strict=True))
+    return usual if max(charts.above(shares, usual)) > LEAST_ABOVE * max(shares) else ()
+
+
+def cited_pages(result: Mapping[str, Any]) -> frozenset[int]:
+    """Pages on which the answer's quotations stand, as decoding told of them."""
+    return frozenset(place["page"] for quote in result.get("quotes", ()) if quote["closed"]
+                     for occurrence in quote["occurrences"] for place in occurrence["places"])
 
 
 def pages_read(result: dict[str, Any]) -> Ranges:

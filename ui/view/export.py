@@ -22,7 +22,7 @@ from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import figures as figure_words
 from ..words import page as page_words
-from . import markdown
+from . import markdown, page_names
 from . import number_format as fmt
 
 KINDS = {"md": "text/markdown", "json": "application/json", "html": "text/html"}
@@ -142,7 +142,7 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
 def _quotation(text: str, quote: Mapping[str, Any]) -> str:
     """The beginning of a quotation and the pages on which it stands, as decoding told them."""
     words = textwrap.shorten(text[quote["start"] : quote["end"]], 60, placeholder="…")
-    labels = dict.fromkeys(chat_words.CITED_PAGE.format(label=place["label"]) for occurrence in quote["occurrences"]
+    labels = dict.fromkeys(page_names.short(place["label"]) for occurrence in quote["occurrences"]
                            for place in occurrence["places"])
     more = quote["count"] - len(quote["occurrences"])
     listed = [*labels, *([chat_words.QUOTE_MORE.format(more=more)] if more else [])]

@@ -21,6 +21,14 @@ def pages(number: int) -> str:
     return library_words.PAGE_ONE if number == 1 else library_words.PAGES_OF.format(pages=fmt.count(number))
 
 
+def pages_read(entry: Entry) -> str:
+    """How many pages there are, or, where only some are read, how many of them."""
+    if not entry.chosen:
+        return pages(entry.pages)
+    chosen = sum(last - first + 1 for first, last in entry.ranges)
+    return library_words.PAGES_READ.format(chosen=fmt.count(chosen), pages=fmt.count(entry.pages))
+
+
 def delete_button(what: str, key: str, description: str) -> str:
     return (f'<button type="button" class="tf-delete" title="{esc(description)}" '
             f'data-action="delete-{what}" data-{what}="{esc(key)}" '
@@ -90,7 +98,7 @@ def room_line(room: SnapshotSpace) -> str:
 def document_item(entry: Entry, phase: str, current: bool) -> str:
     """One document: cover, title, size, where it stands."""
     facts = [together_words.COUNT.format(count=len(entry.parts))] if entry.parts else []
-    facts += [pages(entry.pages)] if entry.pages else []
+    facts += [pages_read(entry)] if entry.pages else []
     facts.append(fmt.count(entry.tokens) + " " + figure_words.TOKENS if entry.tokens else fmt.size(entry.bytes))
     title = entry.title or entry.name
     return (f'<li class="tf-doc{" tf-current" if current else ""}">'

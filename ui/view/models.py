@@ -5,8 +5,8 @@ from __future__ import annotations
 from triforce_core import DraftChoice, ModelFound, ModelInfo, ModelOffer
 
 from ..state.models import FETCH, Models
-from ..words import document_head as head_words
 from ..words import models as model_words
+from ..words import page as page_words
 from . import charts
 from . import number_format as fmt
 from .charts import esc
@@ -87,7 +87,7 @@ def board(models: Models, now: str, model: ModelInfo | None, problem: str, unuse
         share = models.progress.fraction if models.progress else None
         text = models.progress.stage if models.progress else words
         bar = charts.meter(share or 0.0, "tf-meter-big", text) if models.errand == FETCH else ""
-        cancel = button(head_words.CANCEL, "cancel-models", css="tf-quiet")
+        cancel = button(page_words.CANCEL, "cancel-models", css="tf-quiet")
         parts.append(f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'
                      f"{cancel}</div>{bar}</div>")
     elif models.offer:

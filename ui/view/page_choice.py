@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from triforce_core import Chapter, Document, DocumentFit, TriForceError, page_ranges, ranges_text
 
 from ..state.collection import Weighing
-from ..state.context_budget import Part, answer_room
+from ..state.context_budget import Part, answer_room, fitting_pages
 from ..state.library import Entry, Ranges
 from ..words import page_choice as choice_words
 from ..words import together as together_words
@@ -16,6 +16,7 @@ from . import number_format as fmt
 from .charts import esc
 from .library import pages
 
+MOST_NAMED = 3  # ranges of pages in one phrase
 Split = Callable[[Ranges], Sequence[tuple[str, int]]]
 
 
@@ -26,15 +27,33 @@ def which(ranges: Ranges) -> str:
     return choice_words.WHICH.format(ranges=ranges_text(ranges).replace("-", choice_words.TO))
 
 
-def words(entry: Entry, fit: DocumentFit | None) -> str:
+def scope(entry: Entry) -> str:
+    """What answers are written from, in words: 'the whole document', 'pages 1–36'."""
+    if entry.chosen and len(entry.ranges) > MOST_NAMED:
+        chosen = sum(last - first + 1 for first, last in entry.ranges)
+        return choice_words.SOME.format(chosen=fmt.count(chosen), pages=pages(entry.pages))
+    if entry.chosen:
+        return which(entry.ranges)
+    return choice_words.SEVERAL.format(count=len(entry.parts)) if entry.parts else choice_words.WHOLE
+
+
+def words(entry: Entry, fit: DocumentFit | None, chapters: bool = False) -> str:
+    """What fits, and what can be done where not all does. chapters: whether there are any to tick."""
+    larger = ""
     if fit is None:
         title, text = choice_words.TITLE, choice_words.UNKNOWN.format(pages=pages(entry.pages))
+    elif fit.fits:
+        title, text = choice_words.TITLE, choice_words.FITS
     else:
-        too_much = choice_words.TOO_LARGE_TITLE if fit.limited_by == "memory" else choice_words.TOO_LONG_TITLE
-        title = choice_words.TITLE if fit.fits else too_much
-        text = (choice_words.FITS if fit.fits else choice_words.TOO_LONG).format(
-            tokens=fmt.tokens(fit.tokens, fit.estimated), pages=pages(entry.pages), most=fmt.count(fit.max_tokens))
-    return f"<h2>{esc(title)}</h2><p>{esc(text)}</p>"
+        title = choice_words.PART_FITS.format(fitting=fmt.count(fitting_pages(fit)), pages=pages(entry.pages))
+        text = choice_words.TOO_LARGE if fit.limited_by == "memory" else choice_words.TOO_LONG
+        text += " " + (choice_words.CHOICES_CHAPTERS if chapters else choice_words.CHOICES)
+        larger = (f'<button type="button" class="tf-btn tf-quiet" data-tab="models">{esc(choice_words.LARGER)}'
+                  "</button>")
+    if fit is not None:
+        text = text.format(tokens=fmt.tokens(fit.tokens, fit.estimated), pages=pages(entry.pages),
+                           most=fmt.count(fit.max_tokens))
+    return f"<h2>{esc(title)}</h2><p>{esc(text)} {larger}</p>"
 
 
 def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int = 0,
@@ -47,7 +66,7 @@ def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int 
         return f'<p class="tf-bad">{esc(choice_words.BAD.format(pages=entry.pages))}</p>'
     if fit is None:
         return ""
-    tokens = sum(sum(fit.page_tokens[first - 1 : last]) for first, last in ranges)
+    tokens = _tokens(fit, ranges)
     chosen = which(ranges).capitalize()
     if tokens > fit.max_tokens:
         good, text = False, choice_words.CHOSEN_TOO_LONG.format(
@@ -61,6 +80,19 @@ def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int 
     if split:
         text += "".join(" " + together_words.DROP_ONE.format(title=part.title) for part in weighing.enough[:1])
     return f'{drawn}<p class="{"tf-good" if good else "tf-bad"}">{esc(text)}</p>'
+
+
+def readable(entry: Entry, fit: DocumentFit | None, typed: str) -> bool:
+    """Whether the pages typed so far are some, and are not known to be too many."""
+    try:
+        ranges = page_ranges(typed, entry.pages)
+    except TriForceError:
+        return False
+    return fit is None or fit.estimated or _tokens(fit, ranges) <= fit.max_tokens
+
+
+def _tokens(fit: DocumentFit, ranges: Ranges) -> int:
+    return sum(sum(fit.page_tokens[first - 1 : last]) for first, last in ranges)
 
 
 def listed(document: Document, fit: DocumentFit | None, typed: str) -> str:

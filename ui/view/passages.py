@@ -17,6 +17,7 @@ from triforce_core import Document
 
 from ..state.quotes import Place
 
+LEAST_WORDS = 3  # of a sentence: "95." is none
 LONGEST = 220  # characters shown of one sentence
 _END = re.compile(r"[.!?…][\"'”’)\]]*\s|\n\s*\n")
 
@@ -42,11 +43,15 @@ def passages(chunks: Sequence[Mapping[str, Any]], document: Document, most: int 
     for chunk in chunks:
         found = [(number, *place) for number in _meant(chunk.get("page"), document)
                  if (place := sentence(document.pages[number - 1].text, str(chunk.get("text", ""))))]
-        if len(found) == 1:
+        if len(found) == 1 and _is_sentence(document, *found[0]):
             shares[found[0]] = shares.get(found[0], 0.0) + float(chunk.get("share", 0.0))
     ranked = sorted(shares.items(), key=lambda item: -item[1])[:most]
     return [Passage(number, document.pages[number - 1].label, share, document.pages[number - 1].text[start:end], start)
             for (number, start, end), share in ranked]
+
+
+def _is_sentence(document: Document, page: int, start: int, end: int) -> bool:
+    return len(document.pages[page - 1].text[start:end].split()) >= LEAST_WORDS
 
 
 def _meant(page: object, document: Document) -> Sequence[int]:

@@ -14,7 +14,7 @@ from ..state.trace import Trace
 from ..words import figures as figure_words
 from ..words import provenance as provenance_words
 from ..words import strip as strip_words
-from . import charts
+from . import charts, page_names
 from . import number_format as fmt
 from .charts import esc
 from .citations import spot
@@ -48,7 +48,7 @@ def drawn(trace: Trace, text: str, first_page: int, document: Document | None) -
         for tier in (*charts.TIERS, *sorted(seen - set(charts.TIERS))) if tier in seen)
     data = {"tokens": [token[1:] for token in trace.tokens if token[0]], "first": first_page,
             "rounds": [round_[:5] for round_ in trace.rounds], **_attended(trace, document),
-            "labels": [page.label for page in (document.pages if document else ())],
+            "labels": [page_names.short(page.label) for page in (document.pages if document else ())],
             "tiers": {tier: charts.tier_name(tier) for tier in seen}}
     chosen = "".join(
         f'<label><input type="radio" name="tf-reach" value="{value}"{" checked" if value == "round" else ""}> '
@@ -71,7 +71,7 @@ def _attended(trace: Trace, document: Document | None) -> dict[str, Any]:
     for _, _, _, _, _, *chunks in trace.rounds:
         found = passages(chunks[0], document) if chunks and document else []
         seen.append([[known.setdefault(replace(one, share=0.0), len(known)), one.share] for one in found])
-    listed = [[one.number, one.label, shown(one.text), spot([one.place])] for one in known]
+    listed = [[one.number, page_names.short(one.label), shown(one.text), spot([one.place])] for one in known]
     return {"passages": listed, "seen": seen}
 
 

@@ -57,4 +57,4 @@ def chosen(weighing: Weighing) -> str:
     read = button(together_words.READ_TOGETHER, "read-together", css="tf-primary")
     if len(weighing.parts) < 2:
         read = read.replace("<button ", "<button disabled ")
-    return f'{drawn}<div class="tf-dialog-row">{fits}{read}{button(page_words.KEEP_AS_IS, "leave-together")}</div>'
+    return f'{drawn}<div class="tf-dialog-row">{fits}{read}{button(page_words.CANCEL, "leave-together")}</div>'

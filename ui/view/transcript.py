@@ -60,9 +60,10 @@ def tools(item: Answer, beside: Sequence[str]) -> str:
 
 
 def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = False,
-           beside: Sequence[str] = ()) -> str:
+           beside: Sequence[str] = (), plain_rate: float = 0.0) -> str:
     """One finished exchange with its permanent figures. body: its text as safe HTML (with quotations checked, or token
-    by token if it is ``traced``). beside: the answers in its place, if there are several."""
+    by token if it is ``traced``). beside: the answers in its place, if there are several. plain_rate: as of
+    ``charts.figures_line``."""
     parts = [f'<div id="answer-{esc(item.id)}">', question(item.question), tools(item, beside),
              f'<div class="tf-answer{" tf-doubtful" if item.result.get("answerable") is False else ""}">']
     if item.text:
@@ -81,9 +82,7 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
     if not figures.tokens:
         parts.append(f'<div class="tf-foot"><span class="tf-line"></span>{again}</div>')
     else:
-        by = item.result.get("model")
-        parts.append('<div class="tf-foot">' + charts.figures_line(figures)
-                     + (f'<span class="tf-by">{esc(chat_words.ANSWERED_BY.format(model=by))}</span>' if by else "")
+        parts.append('<div class="tf-foot">' + charts.figures_line(figures, plain_rate, item.result.get("model", ""))
                      + trace_button(item.id, traced) + again
                      + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(chat_words.COPY)}">'
                        f"{esc(chat_words.COPY)}</button></div>")
@@ -102,10 +101,11 @@ def in_context(text: str, quotes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain, traced: str | None = None,
-               versions: Mapping[str, Sequence[str]] | None = None) -> str:
+               versions: Mapping[str, Sequence[str]] | None = None,
+               plain_rate: Callable[[Answer], float] = lambda item: 0.0) -> str:
     """All finished exchanges of a conversation. traced: the answer shown token by token. versions: as of
-    ``Conversations.versions``."""
-    return "".join(answer(item, body, item.id == traced, (versions or {}).get(item.id, ()))
+    ``Conversations.versions``. plain_rate: of each, as of ``charts.figures_line``."""
+    return "".join(answer(item, body, item.id == traced, (versions or {}).get(item.id, ()), plain_rate(item))
                    for item in answers if item.state != "running")
 
 

@@ -17,8 +17,8 @@ def welcome(sample: str | None, sends_to: str = "") -> str:
     return f'<div class="tf-welcome"><h1>{esc(head_words.WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
 
 
-def begin(questions: Sequence[str] = ()) -> str:
-    """A document is open and nothing has been asked. questions: to begin with."""
+def begin(scope: str, questions: Sequence[str] = ()) -> str:
+    """A document is open and nothing has been asked. scope: what is read of it. questions: to begin with."""
     listed = "".join(button(words, "ask", question=words) for words in questions)
-    return (f'<div class="tf-welcome tf-small"><h2>{esc(chat_words.START_HERE)}</h2>'
-            f'<p>{esc(chat_words.START_MORE)}</p><div class="tf-starters">{listed}</div></div>')
+    return (f'<div class="tf-welcome tf-small"><h2>{esc(chat_words.ASK_ABOUT.format(scope=scope))}</h2>'
+            f'<p>{esc(chat_words.START_MORE.format(scope=scope))}</p><div class="tf-starters">{listed}</div></div>')

@@ -5,6 +5,6 @@ from __future__ import annotations
 APP = "TriForce Chat"
 TAGLINE = "Whole documents, exact words, faster"
 SENDS_TO = "Text leaves this machine: documents and questions are sent to {url}"
-KEEP_AS_IS = "Leave it"
+CANCEL = "Cancel"
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
 DISMISS = "Dismiss"

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-TOO_LONG_TITLE = "This document is longer than the context"
-TOO_LARGE_TITLE = "This document needs more memory than is free"
-CHOOSE_PAGES_FIRST = "The document is longer than the context. Choose the pages to read above, then ask again."
-IN_CONTEXT = "{tokens} tokens in context: {chosen} of {pages}"
-TOO_LONG = ("It has {tokens} tokens on {pages}; {most} fit beside questions and answers. Nothing is cut without you: "
-            "choose what to read.")
+PART_FITS = "About {fitting} of your {pages} fit"
+NOT_ALL_FITS = "Not all of the document fits"
+CHOOSE_PAGES_ABOVE = "Choose the pages to read above, then ask again."
+CHOOSE_PAGES_FIRST = f"{NOT_ALL_FITS}. {CHOOSE_PAGES_ABOVE}"
+IN_CONTEXT = "Only {chosen} of {pages}, {tokens} tokens"
+TOO_LONG = "The document has {tokens} tokens; the model can read {most} beside questions and answers."
+TOO_LARGE = "The document has {tokens} tokens; the memory that is free holds {most}."
+CHOICES = "Nothing is left out without you: read the pages below, write others, or load a model with a larger context."
+CHOICES_CHAPTERS = ("Nothing is left out without you: read the pages below, tick other chapters, or load a model "
+                    "with a larger context.")
+LARGER = "Look for a larger model"
+WHOLE = "the whole document"
+SEVERAL = "all {count} documents"
+SOME = "{chosen} of {pages}"
 TITLE = "What should be read?"
 FITS = "The document has {tokens} tokens on {pages}; {most} fit."
 UNKNOWN = "The document has {pages}."
 WHICH_ONE = "page {page}"
 WHICH = "pages {ranges}"
-TO = " to "
+TO = "–"
 PAGES = "Pages"
 PAGES_HELP = "Such as 1-12, 40"
 READ = "Read these pages"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 TITLE = "Presets"
-KEPT = "{name}: kept. It applies from the next question on; single settings can be changed below."
+ACTIVE = "✓ {name}"
+KEPT = "{name}: saved. It applies from the next question on; single settings can be changed below."
 PRESETS = {  # name -> label, help
     "precise": ("Precise", "Always the likeliest word. The same question has the same answer."),
     "balanced": ("Balanced", "Some variety, close to the text. Asking again gives another answer."),

@@ -7,9 +7,9 @@ TRACE_OFF = "Plain text"
 TRACE_UNKNOWN = "This answer's tokens were not recorded."
 TRACE_TOKENS = "The answer token by token; arrow keys move"
 TRACE_HINT = "Point at a token, or move with the arrow keys: who wrote it, how sure the model was, and where it looked."
-TRACE_ATTENTION = "Strip shows the attention of"
+TRACE_ATTENTION = "The strip shows the attention of"
 TRACE_REACH = (("round", "the token's round"), ("sentence", "its sentence"), ("answer", "the answer"))
-TRACE_PASSAGES = "In the rounds of what is pointed at. Attention, not evidence."
+TRACE_PASSAGES = "Attention, not evidence."
 TRACE_WORDS = {"token": "Token", "chance": "Probability", "round": "Round", "attended": "Attended",
                "unknown": "not recorded (see Settings, Token details)", "unmeasured": "not measured in this round"}
 ROUND = "Round"

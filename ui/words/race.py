@@ -4,8 +4,8 @@ from __future__ import annotations
 
 RACE = "Race"
 TITLE = "The same question, with and without TriForce"
-HELP = ("One after the other, from the same cached document and the same seed; then both are replayed side by "
-             "side as fast as they were written.")
+HELP = ("One after the other, from the same cached document and the same seed; then both are replayed side by side, "
+        "each as fast as it was written.")
 QUESTION = "Question"
 START = "Start the race"
 NEEDS_QUESTION = "What should they race on?"
@@ -19,8 +19,8 @@ THIRD = (("No third lane", ""), ("Without copied text", "ngram=off"),
               ("Intermediate verifier on the newest tokens (StreamingLLM)", "middle_cache=streaming"),
               ("Short drafts: 4 tokens per full pass", "gamma2=4"))
 THIRD_LABEL = "Third lane"
-THIRD_HELP = "Choose one, or type any dials: gamma2=6, budget=512, ngram=off"
-THIRD_BAD = "{part} is no dial of a third lane"
+THIRD_HELP = "Choose one, or type settings: gamma2=6, budget=512, ngram=off"
+THIRD_BAD = "{part} is not a setting of a third lane"
 TIMES = "{factor:.2f} times plain decoding's speed"
 LINE = "{name}: {speed} · {per_pass:.2f} tokens per full pass · {same}"
 SHARE = "Share"
@@ -35,7 +35,7 @@ SLOWER_WHY = ("Its drafts cost more than they saved here ({per_pass:.1f} tokens 
                    "short documents, where one full pass is cheap, and where drafts are seldom accepted.")
 SLOWER_COSTS = ("A round took {rest:.0f} ms of drafting and {verify:.0f} ms of full pass; plain decoding took "
                      "{plain:.0f} ms a token. It pays from {need:.1f} tokens per full pass on.")
-EVEN = "No difference worth the name: {factor:.2f} times plain decoding's speed"
+EVEN = "No real difference: {factor:.2f} times plain decoding's speed"
 UNMEASURED = "Too short to measure a speed: ask for a longer answer"
 SAME = "Same words: yes"
 SAME_MORE = "{tokens} tokens, identical one by one."

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 SETTINGS_TAB = "Settings"
-SETTINGS_KEPT = "Settings are kept. They apply from the next question on."
-SETTINGS_ENGINE = "Settings are kept. The engine restarts with them; documents come back from their saved readings."
+SETTINGS_KEPT = "Saved. The settings apply from the next question on."
+SETTINGS_ENGINE = "Saved. The engine restarts with the settings; documents come back from their saved readings."
 SETTINGS_BAD = "Not changed"
-SETTINGS_SAVE = "Keep settings"
-SETTINGS_RESET = "Back to defaults"
+SETTINGS_SAVE = "Save"
+SETTINGS_RESET = "Restore defaults"
 OR_AUTO = "or 'auto'"
 A_WHOLE_NUMBER = "a whole number"
 A_NUMBER = "a number"
 NOTHING = "empty"
 ANSWERS_GROUP = "Answers"
+LONGEST_MEASURED = "In tokens. In the open document 100 tokens are {words} words."
 SPECULATION_GROUP = "Speculation"
 SPECULATION_GROUP_HELP = "None of these changes what the model would say: only how fast it says it."
 ENGINE_GROUP = "Engine"
 SETTINGS = {  # name -> label, help
     "temperature": ("Temperature", "0 always takes the likeliest word. Higher is more varied."),
     "top_p": ("Top-p", "Draw only from the likeliest words that together reach this probability. 1 keeps all."),
-    "max_new_tokens": ("Longest answer", "In tokens; a token is about three quarters of a word."),
+    "max_new_tokens": ("Longest answer", "In tokens, which are words or pieces of words."),
     "seed": ("Seed", "The same seed, question and settings give the same answer."),
     "engine": ("Decoding", "Automatic uses TriForce where a draft is possible. Plain is one token per pass."),
     "gamma1": ("Draft length (gamma 1)", "Tokens the small model drafts at a time, 0 to 64, or auto."),
@@ -32,7 +33,7 @@ SETTINGS = {  # name -> label, help
     "details": ("Token details", "Keep each token's probability and the likeliest others, for 'Who wrote it'."),
     "quotes": ("Exact quotes", "Text between quotation marks is held to what the document says, word for word."),
     "mode": ("Where it runs", "Automatic takes the GPU if there is one, and the host's memory for what is too large."),
-    "dtype": ("Numbers", "Exact computes in float32: identical words with and without speculation, but slower."),
+    "dtype": ("Number format", "Exact computes in float32: identical words with and without speculation, but slower."),
 }
 CHOICES = {
     "engine": (("Automatic", "auto"), ("TriForce", "triforce"), ("Plain", "autoregressive")),

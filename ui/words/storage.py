@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-DISK_FULL = "The disk is full: nothing more can be kept in {folder}"
+DISK_FULL = "The disk is full: nothing more can be saved in {folder}"
 DISK_FULL_REMEDY = "Free some space on it, or start the app with --data-dir on another disk."
 NOT_WRITABLE = "{path} cannot be used ({why})"
 NOT_WRITABLE_REMEDY = "Allow this user to read and write there, or start the app with another --data-dir."
@@ -16,7 +16,7 @@ SET_ASIDE = ("It was set aside as {path}; nothing in it was deleted. The app beg
 IN_USE = "The data folder {folder} is in use by the TriForce Chat at {url}"
 IN_USE_STARTING = "The data folder {folder} is in use by another TriForce Chat, which is only just starting"
 IN_USE_REMEDY = "Use that one, or start another with a --data-dir of its own."
-DISK_TITLE = "The disk takes nothing more"
+DISK_TITLE = "The disk is full"
 NOT_SAVED = "{why} Until then this page alone holds what was written last: it is saved as soon as that is possible."
 SAVED_LAST = "{why} The last answer took the room that was kept for it; until then no question can be asked."
 CUT_SHORT = ("This answer was not kept to its end: the app stopped, or the disk was full, while it was being written. "

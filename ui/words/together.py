@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 TOGETHER = "Read several together"
-TOGETHER_HELP = "Ask about several documents at once: all of them whole in the context"
+TOGETHER_HELP = "Ask about several documents at once; each is read in full"
 ADD_MORE = "Add documents"
 PICK_TITLE = "Which documents should be read together?"
-PICK_HELP = ("All of those ticked go into the context, whole, in the order of ticking. A new conversation begins "
-             "with them; earlier ones stay with their documents.")
+PICK_HELP = ("Every document that you tick is read in full, in the order in which you tick them. A new conversation "
+             "begins; earlier ones stay with their documents.")
 PICK = "Documents"
 READ_TOGETHER = "Read these together"
 TOO_FEW = "Tick at least two documents, and at most {most}."
 PART_MISSING = "The text of one of these documents is not there yet. Open it alone first."
-NOT_READY = "not yet taken in"
+NOT_READY = "not read"
 COUNT = "{count} documents"
 OVER_BY = "{over} tokens too many."
 DROP_ONE = "Without “{title}” it would fit."

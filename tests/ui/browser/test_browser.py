@@ -33,8 +33,12 @@ def test_upload_ask_stream_and_look_at_a_page(served, tab) -> None:
     assert tab.input_value("#question textarea") == ""
     answered(tab)
     assert tab.inner_text("#live").strip() == ""
-    line = tab.inner_text("#transcript .tf-foot")
-    for text in ("tok/s", figure_words.PER_PASS_SHORT, figure_words.SPECULATION_ON):
+    line = tab.inner_text("#transcript .tf-line summary")
+    assert re.fullmatch(r"[\d.,]+ tok/s, [\d.]+ s\s+Details.*", line, re.DOTALL)  # nobody has measured plain decoding
+    assert not tab.is_visible("#transcript .tf-badge")
+    tab.click("#transcript .tf-line summary")
+    line = tab.inner_text("#transcript .tf-line")
+    for text in (figure_words.PER_PASS_SHORT, figure_words.SPECULATION_ON, "Model: Scripted target"):
         assert text in line
     tab.wait_for_selector(f"#figures:has-text('{figure_words.LAST_ANSWER}')")
     highest = "Math.max(...[...document.querySelectorAll('.tf-page')].map(c => +c.style.getPropertyValue('--i'))) == 1"
@@ -158,6 +162,13 @@ def test_race(served, tab) -> None:
     tab.wait_for_selector("#same-words")
     assert race_words.SAME in tab.inner_text("#same-words")
     assert re.search(r"TriForce was \d\.\d\d times as fast", tab.inner_text(".tf-speedup"))
+    tab.click("#tab-chat-button")
+    for number, question in enumerate(("How many ships?", "And another?"), 1):
+        ask(tab, question)
+        answered(tab, number)
+    lines = tab.locator("#transcript .tf-line summary").all_inner_texts()
+    assert re.search(r"tok/s, \d\.\d× plain, ", lines[0]) and "plain" not in lines[1]  # measured on the first alone
+    tab.click("#tab-race-button")
     clocks = tab.locator(".tf-lane-clock")
     tab.wait_for_function("document.querySelectorAll('.tf-lane.tf-done').length === 2")
     assert float(clocks.nth(0).inner_text().split()[0]) > float(clocks.nth(1).inner_text().split()[0])

@@ -11,7 +11,6 @@ from little_books import write_chapters
 from page_steps import PAGES, answered, ask, upload
 
 from ui.words import library as library_words
-from ui.words import page_choice as choice_words
 
 pytestmark = pytest.mark.browser
 OUTLINE = (("Before the storm", 0, 2), ("Its ships", 1, 3), ("The storm", 0, 5), ("After it", 0, 7))
@@ -49,12 +48,12 @@ def test_chapters_and_pages_keep_step(served, tab) -> None:
     tab.wait_for_selector("#range-text .tf-bad")
     assert tab.evaluate(TICKS) == "0000"
     tab.fill(PAGES, "2-5")
-    tab.wait_for_selector("#range-text .tf-good:has-text('Pages 2 to 5')")
+    tab.wait_for_selector("#range-text .tf-good:has-text('Pages 2–5')")
     assert tab.evaluate(TICKS) == "1100"
     tab.click("[data-chapters=none]")
     tab.wait_for_selector("#range-text .tf-bad")
     tab.click("[data-chapters=all]")
-    tab.wait_for_selector("#range-text .tf-good:has-text('Pages 1 to 8')")
+    tab.wait_for_selector("#range-text .tf-good:has-text('Pages 1–8')")
     sizes = tab.locator("#chapters .tf-chapter-size").all_inner_texts()
     assert len(sizes) == 4 and all(size.endswith("tokens") for size in sizes)
 
@@ -73,9 +72,9 @@ def test_chapters_by_keyboard_are_read_and_asked_about(served, tab) -> None:
     tab.wait_for_function(f"{TICKS} === '-101'")
     tab.keyboard.press("Tab")
     assert tab.input_value(PAGES) == "3-5, 7-8"
-    tab.wait_for_selector("#range-text .tf-good:has-text('Pages 3 to 5, 7 to 8')")
+    tab.wait_for_selector("#range-text .tf-good:has-text('Pages 3–5, 7–8')")
     tab.keyboard.press("Enter")
-    tab.wait_for_selector("#head:has-text('pages 3 to 5, 7 to 8 of 8')")
+    tab.wait_for_selector("#head:has-text('pages 3–5, 7–8 of 8')")
     tab.wait_for_selector("#choice", state="hidden")
     ask(tab, "How many ships?")
     answered(tab)
@@ -85,7 +84,7 @@ def test_chapters_by_keyboard_are_read_and_asked_about(served, tab) -> None:
     assert [bool(height) for height in tab.evaluate(heights)] == [number in (3, 4, 5, 7, 8) for number in range(1, 9)]
     assert tab.locator(".tf-page.tf-out").count() == 3
     tab.reload()
-    tab.wait_for_selector("#head:has-text('pages 3 to 5, 7 to 8 of 8')")
+    tab.wait_for_selector("#head:has-text('pages 3–5, 7–8 of 8')")
 
 
 def test_several_documents_together(served, tab, scripted) -> None:
@@ -119,18 +118,18 @@ def test_several_documents_together(served, tab, scripted) -> None:
     tab.wait_for_selector(f"#head .tf-title:has-text('{second.stem} + {first.stem}')")
     tab.wait_for_selector("#head .tf-dot-ok")
     tab.wait_for_selector("#pick h2", state="detached")
-    assert tab.locator("#head .tf-budget-bar span").count() == 4 and "every one of 13 pages" in tab.inner_text("#head")
+    assert tab.locator("#head .tf-budget-bar span").count() == 4 and "All 13 pages" in tab.inner_text("#head")
     assert tab.locator("#transcript .tf-question").count() == 0  # a conversation of its own
     scripted.answer = (f'It was "counted 201 ships before the storm" [p. {first.stem}, 2], '
                        'not "counted no ships at all".')
     ask(tab, "How many ships?")
     answered(tab)
     chips = tab.locator("#transcript .tf-cite")
-    assert chips.all_inner_texts() == [f"p. {first.stem}, 2", f"p. {second.stem}, 2"]
+    assert chips.all_inner_texts() == [f"{first.stem}, p. 2", f"{second.stem}, p. 2"]
     assert tab.locator("#transcript .tf-uncited").count() == 1
     chips.nth(0).click()  # of the PDF: its picture, the words marked
     tab.wait_for_selector("#page mark.tf-box")
-    assert tab.inner_text("#page-label") == f"Page {first.stem}, 2" and tab.input_value("#page-number") == "7"
+    assert tab.inner_text("#page-label") == f"{first.stem}, page 2" and tab.input_value("#page-number") == "7"
     tab.wait_for_function("document.querySelector('#page img')?.naturalWidth > 9")
     chips.nth(1).click()  # of the text
     tab.wait_for_selector("#page .tf-page-text mark")
@@ -152,13 +151,13 @@ def test_too_much_together_says_what_to_leave_out(served, tab, scripted, monkeyp
     tab.click("#together-button")
     tab.check(f"#pick label:has-text('{long.stem}') input")
     tab.click("#pick-budget [data-action=read-together]:not([disabled])")
-    tab.wait_for_selector(f"#choice:has-text('{choice_words.TOO_LONG_TITLE}')")
+    tab.wait_for_selector("#choice:has-text('of your 16 pages fit')")
     tab.fill(PAGES, "1-16")
     tab.wait_for_selector(f"#range-text .tf-bad:has-text('Without “{short.stem}” it would fit')")
     tab.click(f"#chapters label:has-text('{long.stem}') input")
     tab.wait_for_selector("#range-text .tf-good")
     tab.click("#read-pages")
-    tab.wait_for_selector("#head:has-text('pages 1 to 4 of 16')")
+    tab.wait_for_selector("#head:has-text('pages 1–4 of 16')")
     assert tab.locator(".tf-page.tf-out").count() == 12
 
 

@@ -10,6 +10,7 @@ import pytest
 from little_books import PASSWORD, make_document, write_book, write_pdf
 from page_steps import PAGES, answered, ask, upload
 
+from ui.words import chat as chat_words
 from ui.words import document_head as head_words
 from ui.words import page_choice as choice_words
 from ui.words import reader as reader_words
@@ -39,17 +40,31 @@ def test_too_long_is_a_choice(served, tab, scripted, monkeypatch) -> None:
     path = write_book(served.folder, f"{uuid.uuid4().hex[:8]}.txt", 12)
     path.write_text(f"{path.stem} " + path.read_text())
     tab.set_input_files("#upload input[type=file]", str(path))
-    tab.wait_for_selector(f"#choice:has-text('{choice_words.TOO_LONG_TITLE}')")
-    assert "fit beside questions" in tab.inner_text("#choice")
+    tab.wait_for_selector("#choice h2:has-text('of your 12 pages fit')")
     first, last = map(int, tab.input_value(PAGES).split("-"))
     assert first == 1 and 1 < last < 12
+    assert tab.inner_text("#choice h2") == choice_words.PART_FITS.format(fitting=last, pages="12 pages")
+    assert tab.get_attribute("#question textarea", "placeholder") == chat_words.ASK_LATER
+    tab.click("#choice [data-tab=models]")
+    tab.wait_for_selector("#models-help", state="visible")
+    tab.click("#tab-chat-button")
     tab.fill(PAGES, "1-12")
     tab.wait_for_selector("#range-text .tf-bad:has-text('too many')")
+    tab.wait_for_selector("#read-pages[disabled]")
+    tab.press(PAGES, "Enter")  # no way round it
+    tab.fill(PAGES, "1-x")
+    tab.wait_for_selector("#range-text .tf-bad:has-text('Write pages')")
+    assert tab.is_disabled("#read-pages")
     tab.fill(PAGES, "5-7")
     tab.wait_for_selector("#range-text .tf-good")
-    tab.click("#read-pages")
-    tab.wait_for_selector("#head:has-text('pages 5 to 7 of 12')")
+    tab.fill("#question textarea", "typed before")
+    tab.click("#read-pages:not([disabled])")
+    tab.wait_for_selector("#head:has-text('pages 5–7 of 12')")
     tab.wait_for_function("document.querySelectorAll('.tf-page.tf-out').length === 9")
+    tab.wait_for_selector("#transcript:has-text('Ask about pages 5–7')")
+    assert "whole" not in tab.inner_text("#transcript") and "3 of 12 pages" in tab.inner_text("#documents")
+    assert tab.input_value("#question textarea") == "typed before"
+    tab.wait_for_selector("#question textarea[placeholder='Ask about pages 5–7']")
 
 
 def test_password(served, tab) -> None:

@@ -101,7 +101,7 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     html = citations.Citations(services.finders).render(script.answer, services.library.document(view.document),
                                                         view.document)
     chips = [part.split(">")[1].split("<")[0] for part in html.split('class="tf-cite"')[1:]]
-    assert chips == ["p. Lighthouse, 2", "p. Harbour letters, 2"] and 'data-page="7"' in html
+    assert chips == ["Lighthouse, p. 2", "Harbour letters, p. 2"] and 'data-page="7"' in html
     *_, content = exported(services, view.conversation, "md")
     assert "Harbour letters + Lighthouse" in content
     together.begin(services, view)
@@ -166,7 +166,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     assert services.choosing(view) == entry
     view.notice = ("info", together_words.NEW_TALK, "")
     (card,) = [panel for panel in head.panels(services) if panel.name == "notice"]
-    assert card.key(view) == (None, "") and card.draw(view) == ""  # nothing is read together yet
+    assert card.key(view) == (None, "", "") and card.draw(view) == ""  # nothing is read together yet
     together.begin(services, view)
     assert services.choosing(view) is None  # one box at a time: Escape closes what was opened last
     view.picking = None

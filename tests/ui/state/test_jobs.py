@@ -201,7 +201,7 @@ def test_a_database_error_refuses_the_question_and_blocks_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(Conversations, broken, fails)
-        with pytest.raises(TriForceError, match="could not be read or kept") as refused:
+        with pytest.raises(TriForceError, match="could not be read or saved") as refused:
             services.ask(view, "Second?")
     assert refused.value.remedy == waiting_words.NOT_KEPT_MORE and not services.runs.active()
     run = services.ask(view, "Second?")

@@ -52,11 +52,11 @@ def test_what_is_not_clear_is_not_guessed(text: str) -> None:
 
 def test_the_files_word_comes_first_and_a_doubt_is_told() -> None:
     german = book(TEXTS["de"], "de-AT")
-    assert in_words(languages.kept(german)) == "German, says the file"
+    assert in_words(languages.kept(german)) == "German (stated in the file)"
     wrong = book(TEXTS["de"], "en")
-    assert in_words(languages.kept(wrong)) == "English, says the file; by its words probably German"
+    assert in_words(languages.kept(wrong)) == "English (stated in the file), but by its words probably German"
     assert in_words(languages.kept(book(TEXTS["de"]))) == "probably German"
-    assert in_words(languages.kept(book("Kala.", "fo"))) == "fo, says the file", "a tag without a name stays"
+    assert in_words(languages.kept(book("Kala.", "fo"))) == "fo (stated in the file)", "a tag without a name stays"
 
 
 def test_the_card_and_the_library_keep_it(services: Services, tmp_path: Path) -> None:
@@ -67,6 +67,6 @@ def test_the_card_and_the_library_keep_it(services: Services, tmp_path: Path) ->
     again = Library(services.database, services.folders.library)
     assert again.document(entry.id).language == "en" and again.get(entry.id).language == "en~de"
     html = library_view.about(again.get(entry.id), 0, "", 0.0)
-    assert "<dt>Language</dt><dd>English, says the file; by its words probably German</dd>" in html
+    assert "<dt>Language</dt><dd>English (stated in the file), but by its words probably German</dd>" in html
     services.library.store(entry.id, make_document(1, words=10))
     assert "Language" not in library_view.about(services.library.get(entry.id), 0, "", 0.0)

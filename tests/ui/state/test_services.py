@@ -147,9 +147,9 @@ def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: Eng
     fit = services.queue.fits[entry.id]
     ((first, last),) = services.collection.suggestion(entry)
     assert sum(fit.page_tokens[first - 1 : last]) <= fit.max_tokens < fit.tokens
-    run = services.ask(view, "Anything?")
-    finish(run)
-    assert run.error == choice_words.CHOOSE_PAGES_FIRST
+    with pytest.raises(TriForceError, match=choice_words.NOT_ALL_FITS):  # at once: no conversation begins with it
+        services.ask(view, "Anything?")
+    assert view.conversation is None and services.conversations.of(entry.id) == []
     with pytest.raises(TriForceError):
         services.choose_pages(view, "3-99")
     services.choose_pages(view, "3-4")

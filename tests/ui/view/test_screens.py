@@ -22,7 +22,7 @@ from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
 from ui.state.jobs import Prefill
 from ui.state.runs import Run
-from ui.view import charts, transcript
+from ui.view import charts, page_names, transcript
 from ui.view import document_head as head_view
 from ui.view import document_strip as document_strip_view
 from ui.view import engine_status as engine_status_view
@@ -30,11 +30,13 @@ from ui.view import library as library_view
 from ui.view import number_format as figures
 from ui.view import page_choice as page_choice_view
 from ui.view import race as race_view
+from ui.view import welcome as welcome_view
 from ui.view.passages import Passage, passages
 from ui.words import document_head as head_words
 from ui.words import engine as engine_words
 from ui.words import figures as figure_words
 from ui.words import library as library_words
+from ui.words import page as page_words
 from ui.words import page_choice as choice_words
 from ui.words import race as race_words
 
@@ -80,6 +82,32 @@ def test_figures_line_has_every_figure() -> None:
         assert text in line
 
 
+def test_the_line_under_an_answer_is_quiet() -> None:
+    def quiet(line: str) -> str:
+        return re.sub(r"<[^>]+>", "", line[line.index("<summary>") : line.index("</summary>")])
+
+    assert quiet(charts.figures_line(FIGURES)) == "52 tok/s, 0.8 sDetails"
+    assert quiet(charts.figures_line(FIGURES, 17.0)) == "52 tok/s, 3.1× plain, 0.8 sDetails"
+    assert "<img" not in charts.figures_line(FIGURES, model=EVIL)
+
+
+def test_times_plain_is_said_only_where_it_was_measured() -> None:
+    result = {"model": "m", "ranges": [[1, 36]]}
+    kept = {"question": "How many?", "model": "m", "ranges": [[1, 36]],
+            "lanes": [{"figures": {"tokens_per_second": 17.0}}]}
+    assert race.plain_rate(kept, "How many?", result) == 17.0
+    assert race.plain_rate(kept, "How few?", result) == race.plain_rate(None, "How many?", result) == 0.0
+    assert race.plain_rate(kept | {"model": "n"}, "How many?", result) == 0.0
+    assert race.plain_rate(kept | {"ranges": [[1, 57]]}, "How many?", result) == 0.0
+    del kept["ranges"]  # an older version kept it
+    assert race.plain_rate(kept, "How many?", result) == 0.0
+
+
+def test_pages_of_several_documents_are_named_behind_the_title() -> None:
+    assert page_names.short("iv") == "p. iv" and page_names.long("iv") == "Page iv"
+    assert page_names.short("A, B, 85") == "A, B, p. 85" and page_names.long("A, B, 85") == "A, B, page 85"
+
+
 def test_the_link_is_shown_while_something_streams() -> None:
     assert "PCIe" not in charts.figures_card(FIGURES, "x")
     assert "PCIe: 54.2 GB/s" in charts.figures_card(replace(FIGURES, streamed_bytes_per_second=54.2e9), "x")
@@ -102,6 +130,29 @@ def test_strip_maps_shares_to_pages() -> None:
     assert [cell for cell in cells if float(cell[1])] == [("3", "0.500"), ("4", "1.000")]
     assert html.count("tf-out") == 6 and html.count('tabindex="0"') == 1
     assert re.search(r'tf-selected" data-action="page" data-page="4"', html)
+
+
+def test_bars_show_what_is_above_the_usual() -> None:
+    def result(*shares: float, **more: object) -> dict:
+        return {"page_shares": list(shares), "first_page": 1, "ranges": [[1, 3]], "model": "m"} | more
+
+    shown, others = result(0.1, 0.3, 0.6), [result(0.2, 0.1, 0.7), result(0.2, 0.1, 0.7)]
+    usual = document_strip_view.usual_shares(shown["page_shares"], shown, others)
+    assert usual == pytest.approx((0.2, 0.1, 0.7))
+    html = charts.strip(["1", "2", "3"], shown["page_shares"], usual=usual, cited={2})
+    assert re.findall(r"--i:([\d.]+)", html) == ["0.000", "1.000", "0.000"]  # not the last page, which is always tall
+    assert "Page 3 · 60.0 %" in html and re.findall(r'tf-cited" data-action="page" data-page="(\d)"', html) == ["2"]
+    for few in (others[:1], [*others[:1], result(0.2, 0.1, 0.7, model="n")], [result(0.5, 0.5), result(0.5, 0.5)],
+                [result(0.11, 0.29, 0.6)] * 2):
+        assert document_strip_view.usual_shares(shown["page_shares"], shown, few) == ()
+    quote = {"closed": True, "occurrences": [{"places": [{"page": 2}, {"page": 3}]}]}
+    assert document_strip_view.cited_pages({"quotes": [quote, quote | {"closed": False}]}) == {2, 3}
+
+
+def test_a_fragment_is_no_passage() -> None:
+    document = Document("t", "txt", (Page("1", "See line 1,234,567. 1,234,567,890. The keeper slept well."),), "test")
+    chunks = [{"page": 1, "share": 0.9, "text": "1,234,567,890."}, {"page": 1, "share": 0.1, "text": "keeper slept"}]
+    assert [passage.text for passage in passages(chunks, document)] == ["The keeper slept well."]
 
 
 def test_a_page_without_attention_is_empty_not_missing() -> None:
@@ -137,7 +188,7 @@ def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
 def test_reading_says_tokens_rate_and_time_left() -> None:
     prefill = Prefill("d", "read", PrefillProgress(12_000, 31_204, 740.2, 26.0))
     html = head_view.head(ENTRY, "read", prefill=prefill)
-    for text in ("12,000", "31,204", "740 tokens/s", "26 s left", head_words.CANCEL):
+    for text in ("12,000", "31,204", "740 tokens/s", "26 s left", page_words.CANCEL):
         assert text in html
     prefill.cancelled.set()
     assert head_words.CANCELLING in head_view.head(ENTRY, "read", prefill=prefill)
@@ -168,29 +219,49 @@ def test_measuring_the_machine_says_how_far_and_how_long() -> None:
 def test_the_engine_panel_says_how_it_drafts() -> None:
     model = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1, drafting="measured long ago")
     status = EngineStatus("idle", model, 1, 1, 0, None, facts=EngineFacts("cpu", "why", 1, 2, drafting="10 at a time"))
-    assert "<dt>Drafts</dt><dd>10 at a time</dd>" in engine_status_view.engine_section("ready", model, None, "", status,
-                                                                                       0, False)
-    assert "<dt>Drafts</dt><dd>measured long ago</dd>" in engine_status_view.engine_section("ready", model, None, "",
-                                                                                            None, 0, False)
+    section = engine_status_view.engine_section
+    assert "<dt>Drafting</dt><dd>10 at a time</dd>" in section("ready", model, None, "", status, 0, False)
+    assert "<dt>Drafting</dt><dd>measured long ago</dd>" in section("ready", model, None, "", None, 0, False)
     silent = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1)
-    assert "Drafts" not in engine_status_view.engine_section("ready", silent, None, "", None, 0, False)
+    assert "Drafting" not in engine_status_view.engine_section("ready", silent, None, "", None, 0, False)
 
 
 def test_reopened_says_both_times() -> None:
     opened = DocumentOpened("d", 4213, (), 0.8, 41.0, True, 32_768)
     assert "read in 41 s, reopened in 0.8 s" in head_view.in_context(ENTRY, opened)
-    assert "pages 2 to 4 of 6" in head_view.in_context(replace(ENTRY, chosen="2-4"), opened)
-    assert "pages 1, 3 to 4 of 6" in head_view.in_context(replace(ENTRY, chosen="1, 3-4"), opened)
+    assert "pages 2–4 of 6" in head_view.in_context(replace(ENTRY, chosen="2-4"), opened)
+    assert "pages 1, 3–4 of 6" in head_view.in_context(replace(ENTRY, chosen="1, 3-4"), opened)
 
 
 def test_too_long_says_how_long_and_how_much_fits() -> None:
     fit = DocumentFit(600, 350, (100,) * 6)
     words = page_choice_view.words(ENTRY, fit)
-    assert "600 tokens" in words and "350 fit" in words and choice_words.TOO_LONG_TITLE in words
-    assert "Pages 1 to 2, 4: 300 tokens. Fits (86 %)." in page_choice_view.range_words(ENTRY, fit, "4,1-2")
+    assert "600 tokens" in words and "can read 350" in words and "About 2 of your 6 pages fit" in words
+    assert "other chapters" not in words and "other chapters" in page_choice_view.words(ENTRY, fit, True)
+    assert 'data-tab="models"' in words and "data-tab" not in page_choice_view.words(ENTRY, replace(fit, tokens=300))
+    assert "Pages 1–2, 4: 300 tokens. Fits (86 %)." in page_choice_view.range_words(ENTRY, fit, "4,1-2")
     assert "50 too many" in page_choice_view.range_words(ENTRY, fit, "1-4")
     for bad in ("0-3", "3-2", "1-7", "1.5", "", "x", "<img>"):
         assert "tf-bad" in page_choice_view.range_words(ENTRY, fit, bad)
+
+
+def test_a_part_is_never_called_the_whole() -> None:
+    assert page_choice_view.scope(ENTRY) == choice_words.WHOLE
+    assert page_choice_view.scope(replace(ENTRY, chosen="2-4")) == "pages 2–4"
+    many = replace(ENTRY, pages=20, chosen="1-2, 4, 6, 8-11")
+    assert page_choice_view.scope(many) == "8 of 20 pages"
+    begun = welcome_view.begin(page_choice_view.scope(many))
+    assert "8 of 20 pages" in begun and "whole" not in begun
+    assert "8 of 20 pages" in library_view.document_item(many, "ready", True)
+    assert "20 pages" in library_view.document_item(replace(many, chosen=""), "ready", True)
+
+
+def test_only_what_fits_can_be_read() -> None:
+    fit = DocumentFit(600, 350, (100,) * 6)
+    fits = {typed: page_choice_view.readable(ENTRY, fit, typed) for typed in ("1-3", "1-4", "x", "", "1-7")}
+    assert fits == {"1-3": True, "1-4": False, "x": False, "": False, "1-7": False}
+    assert page_choice_view.readable(ENTRY, replace(fit, estimated=True), "1-4")  # nobody knows yet
+    assert page_choice_view.readable(ENTRY, None, "1-4")
 
 
 def lane(tokens: list[int], text: str) -> Accumulator:
@@ -210,7 +281,7 @@ def test_race_verdicts() -> None:
     assert "bfloat16" in html and "<mark>b c</mark>" in html and "<mark>x</mark>" in html
     exact = race.compare([lane([1], "a"), lane([2], "b")], replace(model, dtype="float32"))
     assert exact["difference"]["why"] == race_words.DIFFERS_EXACT
-    for speedup, words in ((2.0, "2.00 times as fast"), (0.7, "Speculation lost"), (1.01, "No difference"),
+    for speedup, words in ((2.0, "2.00 times as fast"), (0.7, "Speculation lost"), (1.01, "No real difference"),
                            (None, "Too short")):
         assert words in race_view.verdict(same | {"speedup": speedup})
 
@@ -236,8 +307,8 @@ def test_engine_panel_shows_memory() -> None:
 
 def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
     fit = DocumentFit(5000, 4000, (2500, 2500))
-    assert choice_words.TOO_LONG_TITLE in page_choice_view.words(ENTRY, fit)
-    assert choice_words.TOO_LARGE_TITLE in page_choice_view.words(ENTRY, replace(fit, limited_by="memory"))
+    assert "the model can read 4,000" in page_choice_view.words(ENTRY, fit)
+    assert "the memory that is free holds 4,000" in page_choice_view.words(ENTRY, replace(fit, limited_by="memory"))
 
 
 def test_engine_panel_says_why() -> None:
