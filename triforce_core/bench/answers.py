@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import numpy as np
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents import read_document
+from ..documents.document import Document
 from ..engine.checkpoints import BUILTIN_FOLDER
 from ..engine.engine import Engine
 from ..errors import ConfigError, TriForceError
@@ -128,6 +130,18 @@ def by_model(engine: Engine, question: str) -> Answered:
     return Answered(quotations, finished.answerable is False, finished.confidence)
 
 
+def _as_much_as_fits(engine: Engine, document: Document) -> Document:
+    """The first pages, as many as the model holds; said where some are left out."""
+    fit = engine.measure(document)
+    ends = list(accumulate(fit.page_tokens))
+    pages = sum(end <= fit.max_tokens for end in ends)
+    if pages == len(ends):
+        return document
+    print(f"{document.title}: pages 1-{pages} of {len(ends)} fit; questions about the others are asked all the same",
+          file=sys.stderr)
+    return document.select(1, pages)
+
+
 def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") -> Iterator[dict[str, Any]]:
     """One record for each question and system, document by document. only: a document's id."""
     documents, questions = load_questions(folder)
@@ -143,6 +157,7 @@ def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") 
             continue
         document = read_document(folder / "docs" / record["file"])
         if engine is not None:
+            document = _as_much_as_fits(engine, document)
             opened = next(step for step in engine.open_document(document) if isinstance(step, DocumentOpened))
             print(f"{record['id']}: {opened.tokens:,} tokens in {opened.seconds:.0f} s", file=sys.stderr, flush=True)
         prompt = builder.document(document)

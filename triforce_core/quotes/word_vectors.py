@@ -7,7 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import snowballstemmer
 
 _FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "vectors.npz"
 
@@ -76,6 +75,8 @@ class Stems:
     """Words without their English endings (Snowball). Remembers what it was asked."""
 
     def __init__(self) -> None:
+        import snowballstemmer  # models that do not quote do without
+
         self._stemmer = snowballstemmer.stemmer("english")
         self._known: dict[str, str] = {}
 

@@ -19,8 +19,8 @@ DOING = {"triforce_core.models.survey:Survey": "Looking for models",
 PROBLEM = "That did not work"
 FAILED = "{model} could not be loaded"
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
-ABOUT_BUILTIN = ("It finds the sentence that answers a question and quotes it, in English. It cannot summarise, "
-                        "count, compare or say that there is no answer.")
+ABOUT_BUILTIN = ("It finds the sentences that answer a question and quotes them, in English. It cannot count, "
+                        "compare or say anything in its own words.")
 SOURCE = {"built-in": "comes with the app", "cache": "in the Hugging Face cache", "folder": "in a folder"}
 MILLIONS = "{count:.1f} million weights"
 BILLIONS = "{count:.1f} billion weights"
