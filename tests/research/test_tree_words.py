@@ -128,7 +128,8 @@ def test_same_words_on_a_gpu(tmp_path_factory, mode):
 def test_hundreds_of_guesses_stream_the_cache_once(engines):
     """More than the newest tokens of a streamed layer that stay on the device; no layer comes twice for them."""
     plain, singly = answer(engines["all offloaded"], engine="autoregressive", temperature=1.0, tokens=20, quotes="off")
-    done, rounds = answer(engines["all offloaded"], tree="sequoia", **HUNDREDS, temperature=1.0, tokens=20, quotes="off")
+    done, rounds = answer(engines["all offloaded"], tree="sequoia", **HUNDREDS, temperature=1.0, tokens=20,
+                          quotes="off")
     assert done.token_ids == plain.token_ids
     assert sum(event.passes["retrieval"] for event in rounds) >= len(rounds)
     cache = engines["all offloaded"]._session.full.cache
