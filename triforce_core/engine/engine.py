@@ -297,6 +297,7 @@ class Engine:
         return self._loaded
 
     def builder(self) -> PromptBuilder:
+        """What lays out prompts for the loaded model."""
         assert self._builder is not None, "load first"
         return self._builder
 

@@ -1,6 +1,5 @@
 """How a model that can only quote answers a line: which sentences it chooses among and how they are preferred, which
-it has
-to quote, and what the app says in its own words."""
+it has to quote, and what the app says in its own words."""
 
 from __future__ import annotations
 
@@ -37,9 +36,9 @@ _QUOTED = re.compile("“([^”]*)”")
 @dataclass(frozen=True, slots=True)
 class AnswerPlan:
     """words: what the answer begins with. spans: the (first, last) sentences to quote then, in order. choices:
-    passages,
-    none overlapping another, of which the model quotes one instead; weights: nats [choices], how each is preferred.
-    confidence: the chance that the document answers; answerable: False where it is too low; None: no such question."""
+    passages, none overlapping another, of which the model quotes one instead; weights: nats [choices], how each is
+    preferred. confidence: the chance that the document answers; answerable: False where it is too low; None: no such
+    question."""
 
     kind: RequestKind
     words: str = ""
@@ -58,7 +57,8 @@ class Answering:
 
     def plan(self, question: str, before: str = "", said: str = "") -> AnswerPlan:
         """before: the question before this one; said: the answer to it."""
-        kind, around = request_kind(question), self._around(said)
+        kind = request_kind(question)
+        around = self._around(said) if kind is RequestKind.MORE else ()
         if (kind is RequestKind.MORE and not around) or (kind is RequestKind.LANGUAGE and self._speaks(question)):
             kind = RequestKind.SENTENCE
         if not self.index.size or kind in _OWN_WORDS:

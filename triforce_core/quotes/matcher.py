@@ -69,11 +69,16 @@ class QuoteIndex:
 
     def _stretch(self, first: int, last: int) -> np.ndarray:
         """Places in ``content`` of sentences first to last, without the gaps between them."""
-        starts = np.flatnonzero(self._marks & Mark.SENTENCE_START)
+        starts = self._first_places
         end = starts[last + 1] if last + 1 < len(starts) else len(self.content)
         stretch = np.arange(starts[first], end)
         kept: np.ndarray = stretch[self.content[stretch] != GAP]
         return kept
+
+    @cached_property
+    def _first_places(self) -> np.ndarray:
+        """Where in ``content`` each sentence begins."""
+        return np.flatnonzero(self._marks & Mark.SENTENCE_START)
 
     @cached_property
     def sentence_ends(self) -> np.ndarray:
@@ -92,7 +97,7 @@ class QuoteIndex:
     @cached_property
     def sentences(self) -> list[np.ndarray]:
         """The tokens of every sentence, in the document's order; ``sentence_of`` numbers them."""
-        parts = np.split(self.content, np.flatnonzero(self._marks & Mark.SENTENCE_START))[1:]
+        parts = np.split(self.content, self._first_places)[1:]
         return [part[part != GAP] for part in parts]
 
     def around(self, start: int, end: int) -> tuple[list[int], list[int]]:
@@ -112,7 +117,7 @@ class QuoteIndex:
     def line_of_sentences(self) -> np.ndarray:
         """The number of the line on which each sentence stands; a line that goes on over a page break is one."""
         lines = np.cumsum(self.content == GAP)
-        return lines[np.flatnonzero(self._marks & Mark.SENTENCE_START)]
+        return lines[self._first_places]
 
     @cached_property
     def sentence_of(self) -> np.ndarray:
@@ -121,7 +126,7 @@ class QuoteIndex:
 
     @cached_property
     def _sentence_starts(self) -> _Starts:
-        return _Starts(self.content, np.flatnonzero(self._marks & Mark.SENTENCE_START))
+        return _Starts(self.content, self._first_places)
 
     @cached_property
     def _word_starts(self) -> _Starts:

@@ -76,12 +76,12 @@ class SentenceIndex:
         nobody = len(known)
         self._words = np.array([number for words in numbers for number in (words or [nobody])], np.int64)
         self._starts = np.concatenate(([0], np.cumsum(np.maximum(self.lengths, 1))[:-1])).astype(np.int64)
-        self._owner = np.repeat(np.arange(self.size), np.maximum(self.lengths, 1))
-        pairs = np.unique(self._owner * (nobody + 1) + self._words)
+        owner = np.repeat(np.arange(self.size), np.maximum(self.lengths, 1))
+        pairs = np.unique(owner * (nobody + 1) + self._words)
         self._held_in = np.bincount(pairs % (nobody + 1), minlength=nobody + 1)  # sentences that hold each word
         stems = [*known, ""]
-        self._word_vectors, self._rarity = self._vectors.of(stems)
-        weighted = self._word_vectors[self._words] * self._rarity[self._words, None]
+        self._word_vectors, rarity = self._vectors.of(stems)
+        weighted = self._word_vectors[self._words] * rarity[self._words, None]
         self.mean_vectors = unit(np.add.reduceat(weighted, self._starts) if self.size else weighted)
         answers = self._vectors.answers(stems)[self._words]
         self._answers = unit(np.add.reduceat(answers, self._starts) if self.size else answers)

@@ -1,6 +1,5 @@
 """How well each sentence of a document answers a question: a small network over the features of ``sentence_index``,
-fitted
-on questions that people wrote (``training/prior.py``), and the chance that no sentence does."""
+fitted on questions that people wrote (``training/prior.py``), and the chance that no sentence does."""
 
 from __future__ import annotations
 
