@@ -16,6 +16,8 @@ from little_books import read_quickly, wait_for
 from triforce_core import EngineConfig, EngineScript, ScriptedEngine
 
 if TYPE_CHECKING:  # what the page needs may be missing where only other tests run: see tests/conftest.py
+    from gradio.queueing import Queue
+
     from ui.state.services import Services
 
 
@@ -44,6 +46,7 @@ class Served:
     services: Services
     script: EngineScript
     folder: Path
+    events: Queue  # Gradio's, of this page
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +66,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     page, url = lifecycle.launch(services, folders, host="127.0.0.1", port=port)
-    yield Served(url, services, script, folder)
+    yield Served(url, services, script, folder, page._queue)
     services.close()
     page.close(verbose=False)
     for name, value in before.items():

@@ -58,5 +58,9 @@ class Sessions:
         return session in self._page._queue.pending_messages_per_session
 
     def forget(self, session: str) -> None:
-        """Of a tab that was closed: which events it waited for."""
-        self._page._queue.pending_event_ids_session.pop(session, None)
+        """Of a tab that was closed: which events it waited for. And of any that left unheard, as one does whose last
+        event ended while its connection broke."""
+        queue = self._page._queue
+        for one in list(queue.pending_event_ids_session):
+            if one == session or not self.listens(one):
+                queue.pending_event_ids_session.pop(one, None)

@@ -141,15 +141,20 @@ def test_conversations(served, tab) -> None:
     tab.click(".tf-talk-open:has-text('First')")
     tab.wait_for_selector("#transcript .tf-bubble:has-text('First')")
     tab.hover(".tf-talk:has-text('First')")
-    tab.click(".tf-talk:has-text('First') .tf-delete")
-    tab.evaluate("""() => {
-      const talk = document.querySelector('.tf-armed').closest('.tf-talk');
+    asked = tab.evaluate("""async () => {  // in one go: the question goes away after three seconds
+      const find = () => [...document.querySelectorAll('.tf-talk')].find(talk => talk.textContent.includes('First'));
+      const talk = find();
+      talk.querySelector('.tf-delete').click();
       const button = talk.querySelector('.tf-delete');
       button.classList.remove('tf-armed');
       button.textContent = button.dataset.label;
       talk.replaceWith(talk.cloneNode(true));  // as a redraw between the two clicks does
+      await new Promise(requestAnimationFrame);
+      const again = find().querySelector('.tf-delete'), said = again.textContent;
+      again.click();
+      return said;
     }""")
-    tab.click(f".tf-talk:has-text('First') .tf-delete:has-text('{library_words.DELETE_SURE}')")
+    assert asked == library_words.DELETE_SURE
     tab.wait_for_function("document.querySelectorAll('.tf-talk').length === 1")
     tab.wait_for_selector("#transcript .tf-welcome")
 

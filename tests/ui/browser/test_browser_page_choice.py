@@ -158,7 +158,7 @@ def test_too_much_together_says_what_to_leave_out(served, tab, scripted, monkeyp
     tab.wait_for_selector("#range-text .tf-good")
     tab.click("#read-pages")
     tab.wait_for_selector("#head:has-text('pages 1–4 of 16')")
-    assert tab.locator(".tf-page.tf-out").count() == 12
+    tab.wait_for_function("document.querySelectorAll('.tf-page.tf-out').length === 12")
 
 
 @pytest.mark.parametrize("width", [1280, 360])

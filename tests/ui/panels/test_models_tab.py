@@ -154,7 +154,7 @@ def test_each_model_says_what_it_takes_and_what_drafts() -> None:
     assert "need 99.0 GiB" in refused and "9,000 tokens of context would fit" in refused
     assert 'data-action="use-model"' not in refused, "what cannot run cannot be loaded"
     builtin = models_view.entry(BUILTIN, loaded=True)
-    assert model_words.NOW in builtin and "cannot summarise" in builtin and 'data-draft="auto"' in builtin
+    assert model_words.NOW in builtin and model_words.ABOUT_BUILTIN in builtin and 'data-draft="auto"' in builtin
 
 
 def test_names_from_disk_are_not_live(models: Models) -> None:
