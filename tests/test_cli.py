@@ -136,7 +136,7 @@ def test_the_json_object(small: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert answer["chunks"] == [{"page": 1, "label": "i", "start": 8, "end": 16, "share": 0.25, "text": "some words"}]
     assert answer["quotes"] == [{"number": 0, "start": 0, "end": 9, "closed": True, "count": 3, "occurrences": [
         {"start": 14, "end": 23, "places": [{"page": 1, "label": "i", "start": 14, "end": 23}]}],
-        "before": "", "after": ""}]
+        "before": "", "after": "", "lead_in": ""}]
     assert answer["confidence"] is None and answer["answerable"] is None  # nobody estimated them
 
 

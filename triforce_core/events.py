@@ -331,7 +331,8 @@ class QuoteEvent:
     the answer, without the marks. closed: the closing mark stands; before that, a quotation is told of once, when a
     single place is left for it (as far as it was written by then), and where the answer ends inside it. occurrences:
     the first ones, in the document's order; count: how many there are. before, after: the sentences around the first
-    one, of a quotation that is closed; "" where there is none on the same line.
+    one, of a quotation that is closed; "" where there is none on the same line. lead_in: what the first one hangs on:
+    the line that introduces a list, or the first row of a table; "" where it is neither item nor row.
     """
 
     number: int
@@ -342,6 +343,7 @@ class QuoteEvent:
     occurrences: tuple[QuoteOccurrence, ...]
     before: str = ""
     after: str = ""
+    lead_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)

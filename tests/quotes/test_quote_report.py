@@ -196,4 +196,13 @@ def test_a_closed_quotation_is_told_with_the_sentences_around_it() -> None:
     starts = np.flatnonzero(prompt.marks & Mark.SENTENCE_START).tolist()
     ends = (np.flatnonzero(prompt.marks & Mark.SENTENCE_END) + 1).tolist()
     around = [builder.sentences_around(prompt, *span) for span in zip(starts, ends, strict=True)]
-    assert around == [("", "Two went."), ("One came.", "Three stayed."), ("Two went.", ""), ("", "")]
+    assert around == [("", "Two went.", ""), ("One came.", "Three stayed.", ""), ("Two went.", "", ""), ("", "", "")]
+
+
+def test_an_item_is_told_with_what_introduces_its_list() -> None:
+    builder = PromptBuilder(Tokenizer(BUILTIN))
+    text = "Two went. You need:\n- a lamp.\n- a map.\nThree stayed."
+    prompt = builder.document(Document("d", "txt", (Page("1", text),), "t"))
+    starts = np.flatnonzero(prompt.marks & Mark.SENTENCE_START).tolist()
+    leads = [builder.sentences_around(prompt, start, start + 1)[2] for start in starts]
+    assert [lead for lead in leads if lead] == ["You need:", "You need:"]

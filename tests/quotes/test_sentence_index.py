@@ -52,3 +52,12 @@ def test_features_are_finite_and_know_the_heading() -> None:
 def test_documents_without_words(sentences: list[str]) -> None:
     assert np.isfinite(index(sentences).features("ships")).all()
     assert not index(sentences).bm25("ships").any()
+
+
+def test_items_and_rows_know_what_they_hang_on() -> None:
+    made = index(["The report is short.", "Applicants must send:", "- a letter.", "- a picture.", "It ends here.",
+                  "Name | Role | Year", "Ada | Editor | 1843", "Grace | Admiral | 1952", "- alone."],
+                 [0, 0, 1, 2, 3, 4, 5, 6, 7])
+    leads = [made.lead_in(sentence) for sentence in range(made.size)]
+    assert leads == ["", "", "Applicants must send:", "Applicants must send:", "", "", "Name | Role | Year",
+                     "Name | Role | Year", ""]

@@ -308,10 +308,15 @@ class PromptBuilder:
                 found.append((index, sources[at], sources[at + len(words) - 1] + 1))
         return found
 
-    def sentences_around(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[str, str]:
-        """The sentences before and after context tokens [start, end), of the same line."""
+    def sentences_around(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[str, str, str]:
+        """The sentences before and after context tokens [start, end), of the same line; and the line that introduces
+        the list, or the first row of the table, in which they stand ("" for models that write free words)."""
         before, after = prompt.quotes.around(start, end)
-        return self.tokenizer.decode(before).strip(), self.tokenizer.decode(after).strip()
+        lead_in = ""
+        if self.quote_format is not None:
+            index = self.answering(prompt).index
+            lead_in = index.lead_in(prompt.quotes.sentence_at(start))
+        return self.tokenizer.decode(before).strip(), self.tokenizer.decode(after).strip(), lead_in
 
     def quote_places(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[QuotePlace, ...]:
         """``places``, with the pages' labels."""

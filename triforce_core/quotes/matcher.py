@@ -102,12 +102,15 @@ class QuoteIndex:
 
     def around(self, start: int, end: int) -> tuple[list[int], list[int]]:
         """The tokens of the sentences before and after context tokens [start, end), of the same line each."""
-        first, last = (int(self.sentence_of[at]) for at in (
-            np.flatnonzero(self.places == start)[0], np.flatnonzero(self.places == end - 1)[0]))
+        first, last = self.sentence_at(start), self.sentence_at(end - 1)
         lines = self.line_of_sentences
         before = first > 0 and lines[first - 1] == lines[first]
         after = 0 <= last < len(lines) - 1 and lines[last + 1] == lines[last]
         return (self.passage(first - 1, first - 1) if before else [], self.passage(last + 1, last + 1) if after else [])
+
+    def sentence_at(self, place: int) -> int:
+        """The number of the sentence that holds this token of the context."""
+        return int(self.sentence_of[np.flatnonzero(self.places == place)[0]])
 
     def passage(self, first: int, last: int) -> list[int]:
         """The tokens of sentences first to last, both included."""

@@ -15,9 +15,9 @@ class QuoteReport:
     they were drafted."""
 
     def __init__(self, constraint: QuoteConstraint, places: Callable[[int, int], tuple[QuotePlace, ...]],
-                 around: Callable[[int, int], tuple[str, str]] = lambda start, end: ("", "")) -> None:
+                 around: Callable[[int, int], tuple[str, str, str]] = lambda start, end: ("", "", "")) -> None:
         """places: where tokens [start, end) of the context stand in the document; around: the sentences before and
-        after them."""
+        after them, and what leads into their list or table."""
         self._state, self._places, self._around = constraint.initial(), places, around
         self._length = self._start = 0  # characters of the answer; those before the quotation
         self._number = -1
@@ -51,6 +51,6 @@ class QuoteReport:
     def _tell(self, spans: Sequence[tuple[int, int]], end: int, closed: bool) -> QuoteEvent:
         told = QuoteEvent(self._number, self._start, end, closed, len(spans),
                           tuple(QuoteOccurrence(*span, self._places(*span)) for span in spans[:_TOLD]),
-                          *(self._around(*spans[0]) if closed and spans else ("", "")))
+                          *(self._around(*spans[0]) if closed and spans else ("", "", "")))
         self._newest[self._number] = told
         return told

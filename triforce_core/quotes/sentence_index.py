@@ -103,6 +103,24 @@ class SentenceIndex:
         """Of a line, counted from 0."""
         return int(self._line_starts[line])
 
+    def lead_in(self, sentence: int) -> str:
+        """What an item or a row is not understood without: the sentence with a colon that introduces its list, or the
+        first row of its table. "" where there is none, as for every other sentence."""
+        role, line = self.roles[sentence], int(self.line_of[sentence])
+        if role not in (Role.ITEM, Role.ROW):
+            return ""
+        first = line
+        while first > 0 and self.line_roles[first - 1] == role:
+            first -= 1
+        if role == Role.ROW:
+            return self._line(first) if first < line else ""
+        above = self._line(first - 1) if first else ""
+        return self.sentences[int(self._line_starts[first]) - 1] if above.endswith(":") else ""
+
+    def _line(self, line: int) -> str:
+        end = self._line_starts[line + 1] if line + 1 < len(self._line_starts) else self.size
+        return " ".join(self.sentences[self._line_starts[line] : end])
+
     @cached_property
     def centrality(self) -> np.ndarray:
         """[n]: how much of the whole document each sentence's words tell, by their mean vectors."""

@@ -91,13 +91,16 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
 
 
 def in_context(text: str, quotes: Sequence[Mapping[str, Any]]) -> str:
-    """Each quotation between the sentences around it, folded away; "" where none has any."""
+    """What items and rows hang on, and each quotation between the sentences around it, folded away; "" where there is
+    nothing to tell."""
+    leads = dict.fromkeys(lead for quote in quotes if quote["closed"] and (lead := quote.get("lead_in", "")))
+    shown = "".join(f'<p class="tf-lead-in">{esc(chat_words.LEAD_IN.format(words=lead))}</p>' for lead in leads)
     told = [quote for quote in quotes if quote["closed"] and (quote.get("before") or quote.get("after"))]
     if not told:
-        return ""
+        return shown
     parts = "".join(f'<p>{esc(quote.get("before", ""))} <b>{esc(text[quote["start"] : quote["end"]])}</b> '
                     f'{esc(quote.get("after", ""))}</p>' for quote in told)
-    return f'<details class="tf-context"><summary>{esc(chat_words.IN_CONTEXT)}</summary>{parts}</details>'
+    return shown + f'<details class="tf-context"><summary>{esc(chat_words.IN_CONTEXT)}</summary>{parts}</details>'
 
 
 def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain, traced: str | None = None,

@@ -31,6 +31,7 @@ COPY = "Copy"
 COPIED = "Copied"
 START_MORE = ("The answer is written from {scope}, and the strip shows which pages the model looked at. "
               "Press Race to see the same answer with and without speculation.")
+LEAD_IN = "Under: {words}"  # the line that introduces a list, the first row of a table
 IN_CONTEXT = "In context"  # the sentences around a quotation
 CITED_PAGE = "p. {label}"
 CITED_PAGE_OF = "{title}, p. {label}"  # of one of several documents

@@ -19,4 +19,6 @@ def test_neighbours_of_a_quotation_are_folded_away_and_escaped() -> None:
     shown = transcript.in_context("“He came.”", [QUOTE])
     assert "It &lt;was&gt; dark." in shown and "He left." in shown and "<details" in shown
     assert transcript.in_context("“He came.”", [{**QUOTE, "before": "", "after": ""}]) == ""
+    shown = transcript.in_context("“He came.”", [{**QUOTE, "before": "", "after": "", "lead_in": "Guests <all>:"}])
+    assert shown == '<p class="tf-lead-in">Under: Guests &lt;all&gt;:</p>'
     assert transcript.in_context("“He came.”", [{**QUOTE, "closed": False}]) == ""
