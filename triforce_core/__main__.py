@@ -35,9 +35,10 @@ example:
   python -m triforce_core ask book.pdf "What is the main claim?" --pages 1-40 --json
 
 --json prints one object: answer, token_ids, document_tokens, pages [{label, start, end}] (what was read, in tokens),
-finish_reason (stop, length, context, cancelled), stats {document_seconds, restored, prefill_seconds (reading or
-restoring the document, and the question), time_to_first_token, decode_tokens_per_second, tokens_per_full_pass,
-acceptance {tier: {tested, accepted}}, ...}, chunks [{page, label, start, end, share, text}] (most attended first),
+finish_reason (stop, length, context, cancelled), stats {document_seconds, restored, reused_tokens, prefill_seconds
+(reading or restoring the document, and the question), time_to_first_token, decode_tokens_per_second,
+tokens_per_full_pass, acceptance {tier: {tested, accepted}}, ...}, chunks [{page, label, start, end, share, text}] (most
+attended first),
 quotes [{number, start, end (characters of the answer), closed, count, occurrences [{start, end (tokens), places [{page,
 label, start, end (characters of the page)}]}]}] (where quotations that were held to the document stand). A page is its
 place in the file, counted from 1; its label is what the file calls it.
@@ -281,6 +282,8 @@ class _Progress:
 
     def opened(self, opened: DocumentOpened, document: Document) -> None:
         how = f"restored (reading it took {opened.read_seconds:.1f} s)" if opened.restored else "read"
+        if opened.reused:
+            how = f"(the first {opened.reused:,} from an earlier reading) read"
         self.line(f"{document.title}: {len(opened.pages)} pages, {opened.tokens:,} tokens {how} "
                   f"in {opened.seconds:.1f} s")
         if opened.unsaved:
@@ -322,6 +325,7 @@ def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges) -> dict
         "stats": {
             "document_seconds": opened.seconds,
             "restored": opened.restored,
+            "reused_tokens": opened.reused,
             "prefill_seconds": opened.seconds + stats.prefill_seconds,
             "time_to_first_token": stats.time_to_first_token,
             "decode_tokens_per_second": stats.decode_tokens_per_second,

@@ -222,7 +222,8 @@ class DocumentOpened:
     """The document is in the cache. restored: its KV came from disk instead of being computed.
 
     read_seconds: what computing it cost (when it was first read, if restored). unsaved: why its KV could not be written
-    to disk ("": it was, or was not to be)."""
+    to disk ("": it was, or was not to be). reused: tokens at its beginning that were read before, with another
+    selection of pages or another document, and were not read again."""
 
     document_id: str
     tokens: int
@@ -233,6 +234,7 @@ class DocumentOpened:
     max_context: int
     estimated: bool = False  # tokens: a remote server did not count them
     unsaved: str = ""
+    reused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.documents.document import Document
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.engine import Engine
@@ -286,6 +287,42 @@ def test_a_saved_reading_gives_the_same_answer_and_a_changed_document_is_read_ag
     assert reopening.restored and reopening.read_seconds == opening.read_seconds
     assert answer(second, TRIFORCE)[0].token_ids == answer(first, TRIFORCE)[0].token_ids
     assert not opened(document(seed=1))[1].restored
+
+
+def pages_of(doc: Document, *numbers: int) -> Document:
+    return replace(doc, pages=tuple(doc.pages[number] for number in numbers))
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["memory", "disk"])
+def test_what_pages_have_in_common_at_their_beginning_is_read_once(folders, tmp_path, monkeypatch, saved):
+    """One page more, fewer, or others behind them: same keys and values, same answer, fewer tokens read."""
+    monkeypatch.setattr("triforce_core.kv_cache.snapshot._RESTORED_PER_SECOND", 1e15)  # worth it, however small
+    monkeypatch.setattr("triforce_core.engine.engine._WORTH_SAVING", 1)
+    whole = document()
+
+    def engine() -> Engine:
+        made = Engine(config(folders, prefill_chunk=64, saved_readings=tmp_path if saved else None))
+        list(made.load())
+        return made
+
+    used, first = engine(), pages_of(whole, *range(8))
+    opening = list(used.open_document(first))[-1]
+    assert opening.reused == 0
+    for others in (range(9), (*range(6), 9), range(5), (1, 0)):
+        if saved:
+            used = engine()
+        events = list(used.open_document(pages_of(whole, *others)))
+        read = [event for event in events if isinstance(event, PrefillProgress) and event.stage == "read"]
+        opening = events[-1]
+        assert not opening.restored and (opening.reused > 0) == (others != (1, 0)), others
+        assert opening.reused % 64 == 0 and read[0].tokens_done == min(opening.reused + 64, opening.tokens)
+        afresh = Engine(config(folders, prefill_chunk=64))
+        list(afresh.load())
+        list(afresh.open_document(pages_of(whole, *others)))
+        for layer in range(3):
+            mine, theirs = used._session.full.cache.read(layer), afresh._session.full.cache.read(layer)
+            assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+        assert answer(used, TRIFORCE)[0].token_ids == answer(afresh, TRIFORCE)[0].token_ids
 
 
 @pytest.mark.parametrize("number", [28, 30], ids=["full", "read-only"])

@@ -15,7 +15,14 @@ import torch
 
 from triforce_core.errors import NotEnoughDiskError
 from triforce_core.kv_cache import snapshot
-from triforce_core.kv_cache.snapshot import DamagedSnapshot, SnapshotKey, SnapshotStore, fingerprint_files, token_digest
+from triforce_core.kv_cache.snapshot import (
+    DamagedSnapshot,
+    SnapshotKey,
+    SnapshotStore,
+    fingerprint_files,
+    prefix_digests,
+    token_digest,
+)
 
 KEY = SnapshotKey("doc", token_digest([1, 2, 3]), "model", "tokenizer", "float32", "1", (("rope", "none"),))
 
@@ -50,6 +57,30 @@ def test_round_trip(readings: SnapshotStore, dtype: torch.dtype) -> None:
         restored = reading.extras()
         assert restored.keys() == extras.keys()
         assert all(torch.equal(restored[name], tensor) for name, tensor in extras.items())
+
+
+def test_digests_of_beginnings() -> None:
+    digests = prefix_digests([1, 2, 3, 4, 5], 2)
+    assert len(digests) == 2 and prefix_digests([1, 2, 3, 4], 2) == digests
+    assert prefix_digests([1, 2, 9, 4], 2)[0] == digests[0] and prefix_digests([1, 2, 9, 4], 2)[1] != digests[1]
+    assert prefix_digests([9, 2, 3, 4], 2)[1] != digests[1], "each tells of all tokens before it"
+
+
+def test_the_longest_beginning_is_found(readings: SnapshotStore) -> None:
+    whole = prefix_digests(range(36), 4)
+    for number, shared in enumerate((2, 5, 3)):
+        other = prefix_digests([*range(4 * shared), *range(100, 137 - 4 * shared)], 4)
+        key = replace(KEY, document=f"other {number}", tokens=str(number))
+        readings.save(key, make_layers(), read_seconds=100, prefixes=other)
+    readings.save(replace(KEY, document="old", tokens="4"), make_layers(), read_seconds=100)  # of an earlier version
+    readings.save(replace(KEY, document="quick", tokens="5"), make_layers(), read_seconds=1e-9, prefixes=whole)
+    found = readings.load_beginning(KEY, whole)
+    assert found is not None and found[1] == 5
+    with found[0] as reading:
+        assert_same(reading, make_layers())
+    assert readings.load_beginning(KEY, whole, more_than=5) is None
+    assert readings.load_beginning(replace(KEY, model="other"), whole) is None
+    assert readings.load_beginning(KEY, prefix_digests(range(50, 90), 4)) is None
 
 
 @pytest.mark.parametrize("change", [

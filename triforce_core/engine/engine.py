@@ -8,6 +8,7 @@ from threading import Event
 from time import perf_counter
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
@@ -31,12 +32,12 @@ from ..events import (
     Turn,
 )
 from ..kv_cache.full import FullCache
-from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, token_digest
+from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
 from ..prompt.builder import PROMPT_VERSION, DocumentPrompt, PromptBuilder
 from .checkpoints import fingerprint
 from .loading import Loaded, choose, full_cache, load
 from .plan import prefill_chunk
-from .prefill import prefill, prepare, restore
+from .prefill import prefill, prepare, restore, restore_beginning
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths
 
@@ -164,26 +165,54 @@ class Engine:
         tokens = prompt.token_ids.tolist()
         self._wanted = min(len(tokens) + _CONVERSATION, loaded.info.max_context)
         plan = loaded.planner.plan(self._wanted, self._held, together=True)
-        self._session = self._plan = None  # its cache goes before the new one comes
-        full, unsaved = full_cache(loaded, plan), ""
-        yield from prepare(full, len(tokens), self._cancelled)
         chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
                               streams=plan.resident_layers < plan.num_layers)
-        key = self._key(document, tokens, chunk)
+        full = self._cut_to_common(plan, tokens, chunk)
+        self._session = self._plan = None  # its cache goes before a new one comes
+        if full is None:
+            full = full_cache(loaded, plan)
+            yield from prepare(full, len(tokens), self._cancelled)
+        key, reused, unsaved = self._key(document, tokens, chunk), 0, ""
         read_seconds = restore(full, self._saved, key) if self._saved else None
         restored = self._shard.least(read_seconds is not None) == 1
         if not restored or read_seconds is None:
-            full.reset()  # this rank may have restored what another has not
-            yield from prefill(full, tokens, chunk, self._cancelled)
+            if read_seconds is not None:
+                full.reset()  # this rank has restored what another has not
+            reused = yield from self._read(full, tokens, chunk, key)
             if full.length < len(tokens):
                 return
             read_seconds = perf_counter() - started
-            unsaved = yield from self._save(full, key, read_seconds, document.title)
+            unsaved = yield from self._save(full, key, tokens, chunk, read_seconds, document.title)
         self._read_seconds = read_seconds
         self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile), plan
         yield from self._session.prefill_draft_model(self._cancelled)
         yield from self._session.prepare(self._settings, self._cancelled)
-        yield self._opened(prompt, perf_counter() - started, restored, unsaved)
+        yield self._opened(prompt, perf_counter() - started, restored, unsaved, reused)
+
+    def _cut_to_common(self, plan: MemoryPlan, tokens: list[int], chunk: int) -> ModelOnCache[FullCache] | None:
+        """The open document's cache, cut to the whole chunks with which the new one begins too; None where there are
+        none, or where the new one needs a cache of another kind or size."""
+        session, old = self._session, self._plan
+        if session is None or old is None or old.resident_layers != plan.resident_layers:
+            return None
+        both = min(len(tokens), len(session.prompt.token_ids))
+        differ = np.flatnonzero(session.prompt.token_ids[:both] != tokens[:both])
+        alike = int(differ[0] if len(differ) else both) // chunk * chunk
+        if not self._shard.least(alike > 0 and session.full.cache.max_tokens >= self._wanted):
+            return None
+        session.full.observer = None
+        session.full.truncate(alike)
+        return session.full
+
+    def _read(self, full: ModelOnCache[FullCache], tokens: list[int], chunk: int,
+              key: SnapshotKey) -> Generator[PrefillProgress, None, int]:
+        """Prefill what neither the cache nor a saved reading holds of these tokens. Returns how many they held."""
+        if self._saved:
+            restore_beginning(full, self._saved, key, tokens, chunk)
+        reused = self._shard.least(full.length)
+        full.truncate(reused)
+        yield from prefill(full, tokens[reused:], chunk, self._cancelled, len(tokens))
+        return reused
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, system: str = "") -> Iterator[AnswerEvent]:
@@ -259,12 +288,14 @@ class Engine:
             return plan.host if plan else 0
         return planner.loaded_bytes + (plan.kv if plan else 0)
 
-    def _opened(self, prompt: DocumentPrompt, seconds: float, restored: bool, unsaved: str = "") -> DocumentOpened:
+    def _opened(self, prompt: DocumentPrompt, seconds: float, restored: bool, unsaved: str = "",
+                reused: int = 0) -> DocumentOpened:
         return DocumentOpened(prompt.document_id, len(prompt.token_ids), prompt.pages, seconds, self._read_seconds,
-                              restored, self._need_loaded().info.max_context, unsaved=unsaved)
+                              restored, self._need_loaded().info.max_context, unsaved=unsaved,
+                              reused=reused)
 
-    def _save(self, full: ModelOnCache[FullCache], key: SnapshotKey, read_seconds: float,
-              title: str) -> Generator[PrefillProgress, None, str]:
+    def _save(self, full: ModelOnCache[FullCache], key: SnapshotKey, token_ids: Sequence[int], chunk: int,
+              read_seconds: float, title: str) -> Generator[PrefillProgress, None, str]:
         """Returns why it could not be kept (full disk, quota, folder): that costs the next opening time, not this one.
         """
         cache = full.cache
@@ -274,7 +305,8 @@ class Engine:
         layers = [cache.read(layer) for layer in range(cache.num_layers)]
         started = perf_counter()
         try:
-            for fraction in self._saved.save_steps(key, layers, read_seconds=read_seconds, title=title):
+            for fraction in self._saved.save_steps(key, layers, read_seconds=read_seconds, title=title,
+                                                   prefixes=prefix_digests(token_ids, chunk)):
                 if self._cancel.is_set():
                     return ""
                 spent = perf_counter() - started

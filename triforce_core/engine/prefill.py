@@ -8,7 +8,7 @@ from time import perf_counter
 from ..drafters.model import ModelOnCache
 from ..events import PrefillProgress
 from ..kv_cache.full import FullCache
-from ..kv_cache.snapshot import DamagedSnapshot, SnapshotKey, SnapshotStore
+from ..kv_cache.snapshot import DamagedSnapshot, Snapshot, SnapshotKey, SnapshotStore, prefix_digests
 
 
 def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled: Callable[[], bool],
@@ -38,14 +38,28 @@ def prepare(model: ModelOnCache[FullCache], total: int, cancelled: Callable[[], 
 def restore(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey) -> float | None:
     """Fill the full cache from disk. Returns what reading it had cost in seconds, or None: read it (again)."""
     reading = saved.load(key)
-    if reading is None:
-        return None
+    return None if reading is None else _fill(model, reading, reading.tokens)
+
+
+def restore_beginning(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey,
+                      token_ids: Sequence[int], chunk: int) -> None:
+    """Fill the full cache with the longest beginning that these tokens share with a saved reading of any document, if
+    that is more than the cache holds. Only whole chunks of the prefill: then keys and values are the same, to the bit,
+    as if everything was read."""
+    found = saved.load_beginning(key, prefix_digests(token_ids, chunk), more_than=model.length // chunk)
+    if found is not None:
+        reading, chunks = found
+        _fill(model, reading, chunks * chunk)
+
+
+def _fill(model: ModelOnCache[FullCache], reading: Snapshot, tokens: int) -> float | None:
+    """Hold the reading's first tokens. Returns what the whole of it had cost; None, and nothing held, if damaged."""
     with reading:
-        places = model.cache.restore(reading.tokens)
+        places = model.cache.restore(tokens)
         try:
             for (keys, values), (k, v) in zip(places, reading.layers(), strict=True):
-                keys.copy_(k)
-                values.copy_(v)
+                keys.copy_(k[:, :tokens])
+                values.copy_(v[:, :tokens])
         except DamagedSnapshot:
             model.reset()
             return None

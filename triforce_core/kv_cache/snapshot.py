@@ -28,6 +28,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -44,6 +45,7 @@ _DTYPES = ("float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", 
 _RESERVE_BYTES = 512 * 1024**2  # left free on the disk for everything else
 _STALE_SECONDS = 3600.0
 _BLOCK = 4 * 1024**2
+_RESTORED_PER_SECOND = 10**9  # bytes, checksum included: a beginning that was computed in less time is not fetched
 
 
 class DamagedSnapshot(Exception):
@@ -87,6 +89,15 @@ class SnapshotInfo:
 
 def token_digest(token_ids: Sequence[int]) -> str:
     return hashlib.blake2b(struct.pack(f"<{len(token_ids)}q", *token_ids), digest_size=16).hexdigest()
+
+
+def prefix_digests(token_ids: Sequence[int], chunk: int) -> list[str]:
+    """Of the first chunk of tokens, the first two, and so on; what is left over at the end has none."""
+    digest, found = hashlib.blake2b(digest_size=16), []
+    for end in range(chunk, len(token_ids) + 1, chunk):
+        digest.update(struct.pack(f"<{chunk}q", *token_ids[end - chunk : end]))
+        found.append(digest.hexdigest())
+    return found
 
 
 def fingerprint_files(paths: Sequence[Path]) -> str:
@@ -180,33 +191,56 @@ class SnapshotStore:
         try:
             with path.open("rb") as file:
                 header = _read_header(file)
-                if header is None or header["key"] != _plain(key):
-                    path.unlink(missing_ok=True)
-                    return None
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-            os.utime(path)
+            if header is None or header["key"] != _plain(key):
+                path.unlink(missing_ok=True)
+                return None
         except OSError:
             return None
-        return Snapshot(path, header, mapped)
+        return _opened(path, header)
+
+    def load_beginning(self, key: SnapshotKey, prefixes: Sequence[str],
+                       more_than: int = 0) -> tuple[Snapshot, int] | None:
+        """The reading, of any document, that begins most like this one, and how many ``prefixes`` they share: its keys
+        and values up to there are this one's too. prefixes: ``prefix_digests`` of this one's tokens. None where none
+        shares ``more_than`` so many, or where reading these tokens again takes no longer than fetching them."""
+        wanted, best, most = _kind(_plain(key)), None, more_than
+        for path, _, _ in self._files():
+            try:
+                with path.open("rb") as file:
+                    header = _read_header(file)
+            except OSError:
+                continue
+            if header is None or _kind(header["key"]) != wanted:
+                continue
+            theirs = header.get("prefixes", ())  # readings of older versions have none
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prefixes, theirs, strict=False)))
+            share = shared / max(1, len(theirs))
+            if shared > most and header["read_seconds"] * share > header["size"] / _RESTORED_PER_SECOND:
+                best, most = (path, header), shared
+        snapshot = _opened(*best) if best else None
+        return (snapshot, most) if snapshot else None
 
     # -- save
 
     def save(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
-             title: str = "", extras: Mapping[str, Tensor] | None = None) -> Path:
-        """Write every layer's keys and values [H, n, D]. Raises NotEnoughDiskError; then nothing changed on disk
-        but that older readings may have been evicted."""
-        for _ in self.save_steps(key, layers, read_seconds=read_seconds, title=title, extras=extras):
+             title: str = "", extras: Mapping[str, Tensor] | None = None, prefixes: Sequence[str] = ()) -> Path:
+        """Write every layer's keys and values [H, n, D]. prefixes: ``prefix_digests`` of the tokens, so that documents
+        that begin alike find them. Raises NotEnoughDiskError; then nothing changed on disk but that older readings may
+        have been evicted."""
+        for _ in self.save_steps(key, layers, read_seconds=read_seconds, title=title, extras=extras,
+                                 prefixes=prefixes):
             pass
         return self._path(key)
 
     def save_steps(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
-                   title: str = "", extras: Mapping[str, Tensor] | None = None) -> Iterator[float]:
+                   title: str = "", extras: Mapping[str, Tensor] | None = None,
+                   prefixes: Sequence[str] = ()) -> Iterator[float]:
         """``save`` in steps that yield the fraction done. Dropping the iterator abandons the file."""
         tensors = {f"{i}.{part}": pair[j] for i, pair in enumerate(layers) for j, part in enumerate("kv")}
         tensors |= {f"extra:{name}": tensor for name, tensor in (extras or {}).items()}
         header: dict[str, Any] = {"format": FORMAT, "key": _plain(key), "title": title, "layers": len(layers),
                                   "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
-                                  "tensors": _plan(tensors)}
+                                  "prefixes": list(prefixes), "tensors": _plan(tensors)}
         size = _place(header)
         temporary = self.folder / f".{key.digest}.{os.getpid()}.{time.monotonic_ns()}.tmp"
         try:
@@ -309,6 +343,22 @@ class SnapshotStore:
 
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _opened(path: Path, header: dict[str, Any]) -> Snapshot | None:
+    """The file of this header, used just now; None if it went meanwhile."""
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        os.utime(path)
+    except OSError:
+        return None
+    return Snapshot(path, header, mapped)
+
+
+def _kind(key: dict[str, Any]) -> dict[str, Any]:
+    """A key without what it says of the document: readings of one kind that begin alike hold alike."""
+    return {name: value for name, value in key.items() if name not in ("document", "tokens")}
 
 
 def _plain(key: SnapshotKey) -> dict[str, Any]:

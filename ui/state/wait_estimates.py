@@ -42,7 +42,7 @@ class Estimates:
         if opened.restored:
             self._again[selection.text] = opened.seconds
         elif opened.seconds:
-            self._rate = opened.tokens / opened.seconds
+            self._rate = (opened.tokens - opened.reused) / opened.seconds
 
     def answered(self, seconds: float) -> None:
         """Without what came before: waiting, and opening its document."""

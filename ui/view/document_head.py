@@ -67,6 +67,10 @@ def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
         words = head_words.REOPENED_IN.format(seconds=fmt.seconds(opened.read_seconds),
                                               again=fmt.seconds(opened.seconds))
         return f"{text} · {words}"
+    if opened and opened.reused:
+        words = head_words.READ_REST_IN.format(seconds=fmt.seconds(opened.read_seconds),
+                                               tokens=fmt.count(opened.reused))
+        return f"{text} · {words}"
     return f"{text} · {head_words.READ_IN.format(seconds=fmt.seconds(opened.read_seconds))}" if opened else text
 
 

@@ -10,6 +10,7 @@ WELCOME_REMOTE = ("Drop a document anywhere on this window. All of it, or the pa
 OPEN_SAMPLE = "Try it with the handbook"
 IN_CONTEXT = "All {pages}, {tokens} tokens"
 READ_IN = "read in {seconds}"
+READ_REST_IN = "read in {seconds}, the first {tokens} tokens kept from an earlier reading"
 REOPENED_IN = "read in {seconds}, reopened in {again}"
 EXTRACTING = "Extracting text: page {done} of {total}"
 EXTRACTING_START = "Extracting text"
