@@ -51,14 +51,15 @@ FOREIGN = [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 def test_no_other_origin_reads_anything(served, headers: dict[str, str]) -> None:
     """Another port of this machine is another origin, too: whatever the method, on Gradio's routes as on ours."""
-    for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"):
-        for path in ("config", "gradio_api/info", "gradio_api/heartbeat/x", "gradio_api/queue/data", "v1/files",
-                     "metrics", "healthz", "pages/x/1/text", "logout", "theme.css", "no-such-thing"):
-            asked = {"Access-Control-Request-Method": "GET"} if method == "OPTIONS" else {}
-            answer = httpx.request(method, served.url + path, headers=headers | asked)
-            assert answer.status_code == 403, (method, path)
-            assert not any(name.startswith("access-control") for name in answer.headers)
-            assert answer.headers["content-security-policy"]
+    with httpx.Client(base_url=served.url) as client:
+        for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"):
+            for path in ("config", "gradio_api/info", "gradio_api/heartbeat/x", "gradio_api/queue/data", "v1/files",
+                         "metrics", "healthz", "pages/x/1/text", "logout", "theme.css", "no-such-thing"):
+                asked = {"Access-Control-Request-Method": "GET"} if method == "OPTIONS" else {}
+                answer = client.request(method, path, headers=headers | asked)
+                assert answer.status_code == 403, (method, path)
+                assert not any(name.startswith("access-control") for name in answer.headers)
+                assert answer.headers["content-security-policy"]
 
 
 def test_the_page_itself_and_programs_are_answered(served) -> None:
