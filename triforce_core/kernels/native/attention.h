@@ -64,9 +64,10 @@ static void hide(const Attention *a, long row, long first, long have, long padde
     for (long j = have; j < padded; j++) scores[j] = -INFINITY;
 }
 
-/* scores [padded] -> weights 2^(scale * (score - top)) in place, with the new running maximum; totals [16] add up. Returns
-   by what older sums shrink. */
-INLINE float weigh(float *scores, uint16_t *weights, long padded, float scale, float *top, float *totals) {
+/* scores [padded] -> weights 2^(scale * (score - top)), with the new running maximum; totals [16] add up. keeps:
+   the weights are wanted as floats too. Returns by what older sums shrink. */
+INLINE float weigh(float *scores, uint16_t *weights, long padded, float scale, float *top, float *totals,
+                   int keeps) {
     f16 most = load(scores);
     for (long j = LANES; j < padded; j += LANES) most = larger(most, load(scores + j));
     float before = *top, now = largest_of(most);
@@ -76,7 +77,7 @@ INLINE float weigh(float *scores, uint16_t *weights, long padded, float scale, f
     for (long j = 0; j < padded; j += LANES) {
         f16 weight = exp2_of(load(scores + j) * scale + offset);
         sum += weight;
-        store(scores + j, weight);
+        if (keeps) store(scores + j, weight);
         store_bf16(weights + j, weight);
     }
     float shrink = before == now ? 1.0f : before == -INFINITY ? 0.0f : exp2f((before - now) * scale);
@@ -107,6 +108,16 @@ static void finish_row(const Attention *a, long head, long row, const float *sum
     uint16_t *out = a->out + ((row / a->group * a->heads + head) * a->group + row % a->group) * a->dim;
     float by = 1.0f / total;
     for (long d = 0; d < a->dim; d += LANES) store_bf16(out + d, load(sums + d) * by);
+}
+
+/* The next block on its way while this one is computed: each row asks for its share of the lines. */
+INLINE void fetch_some(const uint16_t *keys, const uint16_t *values, long row, long rows, long dim) {
+    if (rows < 2 * ROWS) return; /* all at once would hold up what is being read */
+    long lines = BLOCK * dim / 32;
+    for (long line = row * lines / rows; line < (row + 1) * lines / rows; line++) {
+        __builtin_prefetch(keys + line * 32);
+        __builtin_prefetch(values + line * 32);
+    }
 }
 
 /* One share: rows of one head over a part of the slots. */
@@ -140,20 +151,24 @@ static void attend(void *given, long item, int thread) {
         const uint16_t *keys = a->keys + head * a->stride + first * dim, *values = a->values + head * a->stride + first * dim;
         pack_keys(keys, have, dim, packed_keys);
         pack_values(values, have, dim, packed_values);
-        for (long r = 0; r < rows; r += ROWS) {
-            int some = rows - r < ROWS ? (int)(rows - r) : ROWS;
+        long groups = (rows + ROWS - 1) / ROWS; /* as even as can be: few rows use registers badly */
+        for (long number = 0, r = 0; number < groups; number++) {
+            int some = (int)((rows - r + groups - number - 1) / (groups - number));
             for (long j = 0; j < have; j += 64)
                 tile_4(some, half, (const pair *)(queries + r * dim), half, packed_keys + j * half, 64, scores + j, BLOCK, 0);
             for (int i = 0; i < some; i++) {
+                fetch_some(keys + BLOCK * dim, values + BLOCK * dim, r + i, rows, dim);
                 if (first + have > plain || have < padded)
                     hide(a, first_row + r + i, first, have, padded, scores + i * BLOCK);
-                float shrink = weigh(scores + i * BLOCK, weights + i * BLOCK, padded, scale, tops + r + i, totals + (r + i) * LANES);
+                float shrink = weigh(scores + i * BLOCK, weights + i * BLOCK, padded, scale, tops + r + i, totals + (r + i) * LANES,
+                                     a->mass != NULL);
                 if (shrink != 1.0f)
                     for (long d = 0; d < dim; d += LANES)
                         store(sums + (r + i) * dim + d, load(sums + (r + i) * dim + d) * shrink);
                 if (a->mass) note_chunks(a, head, first_row + r + i, first, scores + i * BLOCK, tops[r + i]);
             }
             product(some, (have + 1) / 2, (const pair *)weights, BLOCK / 2, packed_values, dim, sums + r * dim, dim, 1);
+            r += some;
         }
     }
     for (long r = 0; r < rows; r++) {
