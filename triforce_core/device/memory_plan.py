@@ -51,19 +51,23 @@ class Weights:
     """A model as it lies in memory. dtype_bytes: of products, keys and values.
 
     int8: stored as int8 with scales; the embedding stays so, matrices become the product type.
-    keeps_int8: the CPU's bf16 kernels keep the int8 form beside it.
+    keeps_int8: torch's bf16 kernels for CPUs keep the int8 form beside it.
+    in_panels: our own keep one form only, of int8 or of the product type, and a tied head's beside the embedding.
     ranks: how many GPUs share the head's rows; ``shape`` is what one of them holds otherwise."""
 
     shape: Shape
     dtype_bytes: int = 2
     int8: bool = False
     keeps_int8: bool = False
+    in_panels: bool = False
     ranks: int = 1
 
     @property
     def nbytes(self) -> int:
         """Norms and biases left out (they are a rounding error)."""
         embedding, head = self.shape.vocab_size * self.shape.hidden_size, 0
+        if self.in_panels:
+            return (embedding + embedding // self.ranks + self.matrices) * (1 if self.int8 else self.dtype_bytes)
         if self.int8 or not self.shape.tied_embeddings:  # a tied head of int8 has a product form of its own
             head = embedding // self.ranks
         if not self.int8:

@@ -17,6 +17,7 @@ from ..device.shard import ALONE, Shard
 from ..drafters.model import ModelOnCache
 from ..errors import ConfigError
 from ..events import LoadProgress, MemoryPlan, ModelInfo
+from ..kernels import compiled
 from ..kv_cache.full import FullCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..model import Llama, ModelConfig, load_model, read_config, stored_as_int8
@@ -92,7 +93,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     info = ModelInfo(
         name="built-in" if builtin else Path(config.model).name,
         draft_name="none" if draft_folder is None else "built-in draft" if own else Path(wanted).name,
-        mode=plan.mode, why=f"{why_there}; {plan.why}; {why_dtype}", device=device_name(device, shard),
+        mode=plan.mode, why=f"{why_there}; {plan.why}; {why_dtype}", device=device_name(device, shard, dtype),
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
         model_bytes=sum(f.stat().st_size for f in weight_files(folder)),
         kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
@@ -147,7 +148,9 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
 def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard) -> Weights:
     """One rank's, as the kernels of its device will hold them."""
     return Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored_as_int8(folder),
-                   keeps_int8=device.type == "cpu" and dtype == torch.bfloat16, ranks=shard.world)
+                   keeps_int8=device.type == "cpu" and dtype == torch.bfloat16,
+                   in_panels=device.type == "cpu" and dtype == torch.bfloat16 and compiled().library is not None,
+                   ranks=shard.world)
 
 
 def _context(config: EngineConfig, shape: ModelConfig) -> int:

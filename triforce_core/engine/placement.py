@@ -9,6 +9,7 @@ from ..device.capability import Capability, choose_dtype
 from ..device.shard import Shard
 from ..errors import ConfigError
 from ..events import Mode
+from ..kernels import compiled
 
 
 def place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
@@ -51,6 +52,14 @@ def number_type(config: EngineConfig, device: torch.device, machine: Capability)
     return getattr(torch, name), f"{name}, {natively or 'as this machine has no native bfloat16'}"
 
 
-def device_name(device: torch.device, shard: Shard) -> str:
-    name = f"CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+def device_name(device: torch.device, shard: Shard, dtype: torch.dtype) -> str:
+    if device.type == "cpu":
+        name = f"CPU, {torch.get_num_threads()} threads; kernels: {cpu_kernels(dtype)}"
+    else:
+        name = torch.cuda.get_device_name(device)
     return name if shard.world == 1 else f"{shard.world} x {name}"
+
+
+def cpu_kernels(dtype: torch.dtype) -> str:
+    """Whose, and why, in a few words."""
+    return compiled().told if dtype == torch.bfloat16 else "torch's (our own are for bfloat16)"

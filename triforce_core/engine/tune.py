@@ -27,6 +27,7 @@ from ..sampling import Sampler
 from .attention_report import MASS_ROWS, AttentionMass
 from .build import DocumentParts, build, plan_for
 from .loading import Loaded, full_cache
+from .placement import cpu_kernels
 from .prefill import prefill, prepare
 
 _READ = 512  # made-up tokens that are really read
@@ -40,6 +41,8 @@ def subject(device: torch.device, dtype: str, fingerprint: str, draft_fingerprin
     found = read_capability()
     machine = {"CPU": found.cpu_name, "cores": str(found.physical_cores), "threads": str(torch.get_num_threads()),
                "torch": str(torch.__version__), "numbers": dtype, "device": device.type}
+    if device.type == "cpu":
+        machine["kernels"] = cpu_kernels(getattr(torch, dtype))
     if device.type == "cuda":
         gpu = found.cuda[device.index or 0]
         machine |= {"GPU": gpu.name, "GPU memory": str(gpu.total_memory)}

@@ -10,7 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from . import cpu, gpu, reference, sdpa
+from . import cpu, gpu, native, reference, sdpa
+from .library import compiled
 from .reference import AddNorm, Linear
 
 
@@ -65,8 +66,8 @@ REFERENCE = Kernels("reference", reference.rms_norm, reference.adding(reference.
 def choose_kernels(device: torch.device) -> Kernels:
     """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
-        return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, cpu.make_linear,
-                       cpu.Attention())
+        return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, native.make_linear,
+                       native.Attention())
     if device.type == "cuda" and find_spec("triton") is not None:
         from . import triton_attention, triton_dense, triton_indexed, triton_linear, triton_ops, triton_probs
 
@@ -83,4 +84,4 @@ def choose_kernels(device: torch.device) -> Kernels:
 
 def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether ``attention`` reads values faster from memory laid out [H, D, C] (seen through a transposed view)."""
-    return device.type == "cpu" and dtype == torch.bfloat16
+    return device.type == "cpu" and dtype == torch.bfloat16 and compiled().library is None

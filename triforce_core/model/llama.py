@@ -33,6 +33,7 @@ from ..kv_cache.base import KVCache, KVView
 from ..kv_cache.staging import StagingCache
 from .config import ModelConfig
 from .graphs import DeviceSlots, PassGraphs, StagesKV
+from .native_pass import NativePass
 from .rope import RotaryTable
 from .sharded import ShardedWeights, local_config
 from .weights import WeightSource
@@ -84,6 +85,7 @@ class Llama:
         self._fused: list[_FusedLayer] | None = None
         with torch.inference_mode():
             self._build(weights if shard.world == 1 else ShardedWeights(weights, shard, config.vocab_size))
+        self._native = NativePass.of(self, self._head, self._final_norm)
         weights.finish()
 
     def _own_graphs(self) -> PassGraphs | None:
@@ -119,6 +121,7 @@ class Llama:
         twin._head = small(self._head, HEAD_KIND)
         summed = self.shard.world > 1 and self.shard.splits_layers
         twin._fused = None if c.qkv_bias or c.qk_norm or summed else twin._fused_parts()
+        twin._native = NativePass.of(twin, twin._head, self._final_norm)
         twin.graphs = self._own_graphs()
         return twin
 
@@ -140,6 +143,7 @@ class Llama:
         twin.config = replace(self.config, num_layers=len(kept))
         twin.layers = [self.layers[index] for index in kept]
         twin._fused = self._fused and twin._fused_parts()
+        twin._native = NativePass.of(twin, self._head, self._final_norm)
         twin.graphs = self._own_graphs()
         return twin
 
@@ -215,6 +219,10 @@ class Llama:
             if logits is not None:
                 return logits
         cos, sin = self.rope.rows(sent(positions, self.device))
+        if self._native is not None and isinstance(cache, StagingCache):
+            logits = self._native.run(self._embed(token_ids), cos, sin, cache, staged_mask, logits_rows, observer)
+            if logits is not None:
+                return logits
         return self._run(token_ids, cos, sin, cache, logits_rows, observer)
 
     __call__ = forward

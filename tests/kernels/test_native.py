@@ -1,0 +1,256 @@
+"""The CPU's own kernels against the specification, against themselves in other company, and where they are missing.
+
+Without a C compiler the first part is skipped; TRIFORCE_KERNELS=native makes that an error."""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from model.tiny import VOCAB, tiny_llama
+
+from triforce_core.engine.attention_report import AttentionMass
+from triforce_core.kernels import REFERENCE, choose_kernels, compiled, native, native_check, values_transposed
+from triforce_core.kernels import cpu as torch_kernels
+from triforce_core.kernels.library import CACHE, SETTING
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.model import Llama
+
+LIBRARY = compiled().library
+needs_library = pytest.mark.skipif(LIBRARY is None, reason=f"kernels: {compiled().told}")
+BF16 = torch.bfloat16
+
+
+def drawn(heads: int, slots: int, dim: int, g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    return (torch.randn(heads, slots, dim, generator=g).to(BF16), torch.randn(heads, slots, dim, generator=g).to(BF16))
+
+
+def attend(*given: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    assert LIBRARY is not None
+    return native.attention(LIBRARY, *given)
+
+
+@needs_library
+@pytest.mark.parametrize("seed", range(24))
+def test_attention_of_any_shape(seed: int) -> None:
+    """Tails of blocks and of parts, one row and wide passes, chains and trees, chunks that fill blocks and others."""
+    chance, g = random.Random(seed), torch.Generator().manual_seed(seed)
+    heads, group, dim = chance.choice((1, 2, 3)), chance.choice((1, 2, 7)), chance.choice((16, 32, 48, 64, 80, 128))
+    n = chance.choice((1, 2, 5, 6, 7, 26, 64, 65, 130))
+    length = n + chance.choice((0, 1, 63, 128, 190, native.PART - 3, native.PART, native.PART + 129))
+    keys, values = drawn(heads, length + chance.choice((0, 1, 50)), dim, g)
+    keys[:, length:] = values[:, length:] = float("nan")  # what is not filled is not read
+    queries = torch.randn(n, heads * group, dim, generator=g).to(BF16).float() * chance.choice((1, 4))
+    mask = None
+    if chance.random() < 0.5:
+        earlier = chance.choice((0, min(3, length - n)))
+        mask = torch.cat((torch.rand(n, earlier, generator=g) < 0.7,
+                          (torch.rand(n, n, generator=g) < 0.5).tril() | torch.eye(n, dtype=torch.bool)), 1)
+    rows, chunk = chance.choice((0, 1, 4, n)), chance.choice((4, 8, 16, 10))
+    expected, mass = REFERENCE.attention(queries, keys[:, :length], values[:, :length], length, mask, min(rows, n),
+                                         chunk)
+    found, own = attend(queries, keys, values, length, mask, min(rows, n), chunk)
+    assert found.dtype == BF16 and found.shape == expected.shape
+    torch.testing.assert_close(found.float(), expected, atol=2e-2, rtol=2e-2)
+    if not rows:
+        assert own is None
+    elif mask is None or mask.shape[1] == n:  # mass is of chunks before the staged tail
+        assert own is not None and mass is not None
+        torch.testing.assert_close(own, mass, atol=1e-3, rtol=1e-3)
+
+
+@needs_library
+@pytest.mark.parametrize("cached", [0, 100, native.PART - 20, 2 * native.PART])
+def test_a_row_is_the_same_in_any_company(cached: int) -> None:
+    g = torch.Generator().manual_seed(cached)
+    keys, values = drawn(2, cached + 64, 64, g)
+    queries = torch.randn(64, 4, 64, generator=g) * 2
+    alone = torch.cat([attend(queries[i : i + 1], keys, values, cached + i + 1, None, 0, 1)[0] for i in range(64)])
+    for n in (2, 6, 7, 26, 64):
+        assert torch.equal(attend(queries[:n], keys, values, cached + n, None, min(n, 16), 8)[0], alone[:n]), n
+
+
+@needs_library
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    g = torch.Generator().manual_seed(0)
+    keys, values = drawn(3, 9000, 64, g)
+    queries, before = torch.randn(9, 6, 64, generator=g), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 5, 1):
+            torch.set_num_threads(threads)
+            found.append(attend(queries, keys, values, 8999, None, 9, 8))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(out, found[0][0]) and torch.equal(mass, found[0][1]) for out, mass in found)
+
+
+@needs_library
+@pytest.mark.parametrize("kind", ["dense", "bias", "int8"])
+@pytest.mark.parametrize(("outputs", "inputs"), [(64, 32), (70, 2), (1, 258), (200, 514)])
+def test_products_of_any_shape(outputs: int, inputs: int, kind: str) -> None:
+    assert LIBRARY is not None
+    g = torch.Generator().manual_seed(outputs)
+    data, scale = torch.randn(outputs, inputs, generator=g).to(BF16), None
+    if kind == "int8":
+        data = torch.randint(-128, 128, (outputs, inputs), generator=g, dtype=torch.int8)
+        scale = torch.rand(outputs, generator=g) / 127
+    bias = torch.randn(outputs, generator=g) if kind == "bias" else None
+    linear = native.NativeLinear(LIBRARY, data, scale, bias)
+    x = torch.randn(200, inputs, generator=g).to(BF16)
+    expected = REFERENCE.make_linear(data, scale, bias, torch.float32)(x.float())
+    alone = torch.cat([linear(x[i : i + 1]) for i in range(200)])
+    torch.testing.assert_close(alone, expected, atol=1e-3 * inputs**0.5, rtol=1e-3)
+    for n in (2, 6, 64, 193, 200):
+        assert torch.equal(linear(x[:n]), alone[:n])
+
+
+def cache_of(model: Llama) -> FullCache:
+    c = model.config
+    return FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=400, dtype=BF16, slots=64)
+
+
+SHAPES: list[dict[str, Any]] = [
+    {}, {"num_key_value_heads": 1}, {"tie_word_embeddings": False, "intermediate_size": 80},
+]
+
+
+@needs_library
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_whole_pass_is_its_ops(shape: dict[str, Any]) -> None:
+    """A chain that grows its cache, an observed one, a tree, a prefill: logits, keys, values, mass and queries."""
+    model = tiny_llama(BF16, hidden_size=64, **shape)
+    assert model._native is not None
+    ids = torch.randint(VOCAB, (200,), generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 1]], dtype=torch.bool)
+    told = []
+    for whole in (True, False):
+        if not whole:
+            model._native = None
+        cache, observer = cache_of(model), AttentionMass(8, 4)
+        model.forward(ids[:150], cache, logits_rows=0)
+        cache.commit()
+        logits = [model.forward(ids[150:157], cache, logits_rows=2, observer=observer)]
+        cache.keep(range(4))
+        cache.commit()
+        logits.append(model.forward(ids[160:163], cache, logits_rows=3, depths=[0, 0, 1], staged_mask=mask))
+        cache.keep([0, 2])
+        cache.commit()
+        cache.check_integrity()
+        told.append((*logits, *(cache.layers[-1].keys.float(), cache.layers[-1].values.float()),
+                     observer.latest, observer.queries.float()))
+    for one, other in zip(*told, strict=True):
+        assert one.shape == other.shape
+        assert float((one - other).norm() / other.norm()) < 0.03
+
+
+@needs_library
+def test_verification_is_plain_decoding_to_the_last_bit() -> None:
+    model = tiny_llama(BF16, hidden_size=64, num_key_value_heads=2)
+    ids = torch.randint(VOCAB, (90,), generator=torch.Generator().manual_seed(1))
+    together, alone = cache_of(model), cache_of(model)
+    for cache in (together, alone):
+        model.forward(ids[:50], cache, logits_rows=0)
+        cache.commit()
+    expected = torch.cat([model.forward(ids[i : i + 1], alone, logits_rows=1) for i in range(50, 90)])
+    assert torch.equal(model.forward(ids[50:], together, logits_rows=40, observer=AttentionMass(8, 16)), expected)
+
+
+@pytest.fixture
+def afresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """As in a new process, with an empty folder for the library."""
+    monkeypatch.delenv(SETTING, raising=False)
+    monkeypatch.setenv(CACHE, str(tmp_path / "kernels"))
+    compiled.cache_clear()
+    yield tmp_path
+    compiled.cache_clear()
+
+
+def torchs(reason: str) -> None:
+    """The app says why, and computes all the same."""
+    assert compiled().library is None and reason in compiled().told, compiled().told
+    assert values_transposed(torch.device("cpu"), BF16)
+    ops = choose_kernels(torch.device("cpu"))
+    weight, x = torch.randn(32, 64).to(BF16), torch.randn(3, 64)
+    torch.testing.assert_close(ops.make_linear(weight, None, None, BF16)(x).float(), x @ weight.float().T, atol=0.3,
+                               rtol=0.05)
+    assert tiny_llama(BF16, hidden_size=64)._native is None
+
+
+def compiler(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only one on the PATH."""
+    path = folder / "cc"
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_told_to_do_without(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SETTING, "torch")
+    torchs(SETTING)
+    assert not (afresh / "kernels").exists()
+
+
+def test_no_compiler(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(afresh))
+    monkeypatch.setattr("triforce_core.kernels.library.find_spec", lambda name: None)
+    torchs("no C compiler")
+
+
+def test_insisted_on_and_missing(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler(afresh, "exit 1", monkeypatch)
+    monkeypatch.setenv(SETTING, "native")
+    with pytest.raises(RuntimeError, match="native"):
+        compiled()
+
+
+def test_a_compiler_that_fails(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler(afresh, "echo out of luck >&2; exit 1", monkeypatch)
+    torchs("out of luck")
+    assert not list((afresh / "kernels").iterdir())
+
+
+def test_a_compiler_that_writes_nonsense(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler(afresh, 'while [ "$1" != -o ]; do shift; done; echo nonsense > "$2"', monkeypatch)
+    torchs("failed")
+
+
+def test_a_folder_that_cannot_be_made(afresh: Path) -> None:
+    if not compiled_here():
+        pytest.skip("no C compiler")
+    (afresh / "kernels").write_text("a file", encoding="utf-8")
+    torchs("failed")
+
+
+def compiled_here() -> bool:
+    from triforce_core.kernels.library import _compiler
+
+    return os.name != "nt" and _compiler() is not None
+
+
+@needs_library
+def test_wrong_results_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert LIBRARY is not None and native_check.wrong(LIBRARY) == ""
+    monkeypatch.setattr(native, "panels", lambda data: torch.zeros(4096 + data.numel() * 4, dtype=data.dtype))
+    assert native_check.wrong(LIBRARY) == "products"
+
+
+def test_what_has_no_form_is_torchs() -> None:
+    """Odd heads, other types, values that are stored turned."""
+    g = torch.Generator().manual_seed(0)
+    ops, torch_only = choose_kernels(torch.device("cpu")), torch_kernels.Attention()
+    for dim, dtype in ((8, BF16), (16, torch.float32)):
+        keys, values = torch.randn(2, 2, 40, dim, generator=g).to(dtype)
+        queries = torch.randn(3, 2, dim, generator=g)
+        assert torch.equal(ops.attention(queries, keys, values, 30)[0], torch_only(queries, keys, values, 30)[0])
+    keys, values = drawn(2, 40, 16, g)
+    turned = values.transpose(1, 2).contiguous().transpose(1, 2)
+    queries = torch.randn(3, 2, 16, generator=g)
+    torch.testing.assert_close(ops.attention(queries, keys, turned, 30)[0].float(),
+                               REFERENCE.attention(queries, keys, values, 30)[0], atol=3e-2, rtol=3e-2)

@@ -1,0 +1,147 @@
+"""The CPU's own kernels (``native/``, compiled by ``library``) as twins of ``reference``, for bfloat16.
+
+Each row of a pass of up to 64 rows is the same bits as in a pass of its own: sums run in one order however
+many rows there are. What they have no form for (other types, odd widths), torch computes: see ``cpu``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, byref, c_float, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+from . import cpu
+from .library import compiled
+from .reference import Linear, chunk_mass, probabilities
+
+PANEL = 64  # outputs of one panel of weights
+BLOCK = 128  # keys of a block: chunks whose mass is asked for must fill it
+PART = 4096  # slots of one share of a pass of few rows
+LANES = 16
+_LONGEST_HEAD = 1024  # head_dim
+
+
+class LinearStruct(Structure):
+    _fields_ = [(name, c_void_p) for name in ("weight", "scale", "bias")] + [
+        (name, c_int64) for name in ("outputs", "inputs")]
+
+
+class LayerStruct(Structure):
+    _fields_ = [(name, LinearStruct) for name in ("qkv", "output", "gate_up", "down")] + [
+        (name, c_void_p) for name in ("input_norm", "post_norm", "q_norm", "k_norm")]
+
+
+class AttentionStruct(Structure):
+    _fields_ = [(name, c_void_p) for name in ("queries", "keys", "values", "out", "mass", "mask")] + [
+        (name, c_int64) for name in (
+            "stride", "n", "heads", "group", "dim", "length", "masked", "mass_rows", "chunk", "chunks",
+            "parts", "blocks", "row_blocks", "rows_of_block", "mass_blocks")] + [
+        (name, c_void_p) for name in ("partial", "chunk_sums", "tops")]
+
+
+class PassStruct(Structure):
+    _fields_ = [("layers", POINTER(LayerStruct)), ("head", POINTER(LinearStruct))] + [
+        (name, c_void_p) for name in ("final_norm", "cos", "sin", "hidden", "logits", "keys", "values", "mask", "mass",
+                                      "queries", "narrow", "wide")] + [
+        (name, c_int64) for name in (
+            "num_layers", "n", "width", "heads", "group", "dim", "inner", "slots", "first_slot", "length", "masked",
+            "mass_rows", "chunk", "chunks", "logits_rows", "keeps_queries", "threads")] + [("eps", c_float)]
+
+
+class NativeLinear:
+    """A ``Linear`` over weights in panels: [outputs / 64, inputs / 2, 64, 2], int8 with scales or bfloat16."""
+
+    def __init__(self, library: ctypes.CDLL, data: Tensor, scale: Tensor | None, bias: Tensor | None) -> None:
+        self.library = library
+        self.outputs, self.inputs = data.shape
+        self._held = (panels(data if scale is not None else data.to(torch.bfloat16)),
+                      None if scale is None else scale.float().contiguous(),
+                      None if bias is None else bias.float().contiguous())
+        self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.to(torch.bfloat16).contiguous()
+        y = torch.empty(x.shape[0], self.outputs)
+        no_memory(self.library.triforce_linear(byref(self.struct), c_void_p(x.data_ptr()), c_void_p(y.data_ptr()),
+                                                c_int64(x.shape[0]), c_int64(torch.get_num_threads())))
+        return y
+
+
+def panels(data: Tensor) -> Tensor:
+    """[out, in] with outputs filled up to whole panels -> [panels, in / 2, PANEL, 2]."""
+    outputs, inputs = data.shape
+    filled = torch.zeros(-(-outputs // PANEL) * PANEL, inputs, dtype=data.dtype)
+    filled[:outputs] = data
+    return filled.view(-1, PANEL, inputs // 2, 2).transpose(1, 2).contiguous()
+
+
+def address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def no_memory(failed: int) -> None:
+    if failed:
+        raise MemoryError("No memory for the sums of a pass")
+
+
+def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+    """See reference.make_linear."""
+    library = compiled().library if dtype == torch.bfloat16 and data.shape[1] % 2 == 0 else None
+    if library is None:
+        return cpu.make_linear(data, scale, bias, dtype)
+    return NativeLinear(library, data, scale, bias)
+
+
+class Attention(cpu.Attention):
+    """See reference.attention; the result has the type of keys."""
+
+    def __call__(
+        self, queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None = None,
+        mass_rows: int = 0, chunk_size: int = 1,
+    ) -> tuple[Tensor, Tensor | None]:
+        library = compiled().library if keys.dtype == torch.bfloat16 else None
+        fits = attends(keys.shape[2]) and keys.is_contiguous() and values.is_contiguous()
+        if library is None or not fits:
+            return super().__call__(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
+        return attention(library, queries, keys, values, length, staged_mask, mass_rows, chunk_size)
+
+
+def attends(dim: int) -> bool:
+    """Whether there is a form for heads of this size."""
+    return dim % LANES == 0 and dim <= _LONGEST_HEAD
+
+
+def notes_mass(chunk_size: int) -> bool:
+    """Whether the mass of such chunks is a by-product of attention."""
+    return BLOCK % chunk_size == 0
+
+
+def mass_again(queries: Tensor, keys: Tensor, length: int, staged_mask: Tensor | None, mass_rows: int,
+               chunk_size: int) -> Tensor:
+    """What it is not a by-product of: see reference.attention."""
+    n = queries.shape[0]
+    probs = probabilities(queries, keys, length, staged_mask, min(n, mass_rows))
+    return chunk_mass(probs, (length - n) // chunk_size, chunk_size)
+
+
+def attention(library: ctypes.CDLL, queries: Tensor, keys: Tensor, values: Tensor, length: int,
+              staged_mask: Tensor | None, mass_rows: int, chunk_size: int) -> tuple[Tensor, Tensor | None]:
+    """See reference.attention; keys and values contiguous bfloat16, see ``attends``."""
+    n, num_heads, dim = queries.shape
+    heads, slots = keys.shape[:2]
+    assert n <= length <= slots and num_heads % heads == 0, (queries.shape, keys.shape, length)
+    asked = queries.to(keys.dtype).contiguous()
+    out = torch.empty(n, num_heads * dim, dtype=keys.dtype)
+    chunks = (length - n) // chunk_size if mass_rows and notes_mass(chunk_size) else 0
+    mass = torch.zeros(heads, chunks) if mass_rows else None
+    mask = None if staged_mask is None else staged_mask.to(torch.uint8).contiguous()
+    given = AttentionStruct(
+        *map(address, (asked, keys, values, out)), address(mass) if chunks else None, address(mask), slots * dim, n,
+        heads, num_heads // heads, dim, length, 0 if mask is None else mask.shape[1], min(n, mass_rows), chunk_size,
+        chunks)
+    no_memory(library.triforce_attention(byref(given), c_int64(torch.get_num_threads())))
+    if mass_rows and not notes_mass(chunk_size):
+        mass = mass_again(asked, keys, length, staged_mask, mass_rows, chunk_size)
+    return out, mass

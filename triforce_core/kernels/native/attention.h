@@ -1,0 +1,244 @@
+/* Attention of n new rows over a cache, blocks of keys at a time with a running maximum (arXiv 2205.14135).
+   Letters: n rows, H KV heads, G query heads of each, D head_dim, C slots. */
+
+#define BLOCK 128 /* keys at a time: with their values, in L1 */
+#define AHEAD 64 /* slots: read so far ahead, memory keeps up with packing */
+#define WIDE_ROWS 384 /* query rows that share one packing of a block */
+#define PART 4096 /* slots of one share of a pass of few rows; part i begins at slot i * PART whatever the pass */
+#define FEW 64 /* rows of a pass up to which it is computed in such parts, and its rows as if each were alone */
+
+typedef struct {
+    const uint16_t *queries; /* [n, H * G, D] */
+    const uint16_t *keys, *values; /* [H, C, D], heads apart by ``stride`` numbers */
+    uint16_t *out; /* [n, H * G, D] */
+    float *mass; /* [H, chunks] or NULL */
+    const uint8_t *mask; /* [n, masked] or NULL: causal */
+    int64_t stride, n, heads, group, dim, length, masked, mass_rows, chunk, chunks;
+    /* of the call */
+    int64_t parts, blocks, row_blocks, rows_of_block, mass_blocks;
+    float *partial; /* [H, n G, parts, D + 2]: sums, maximum, sum of weights */
+    float *chunk_sums, *tops; /* [H, mass rows G, chunks], [H, mass rows G, mass_blocks] */
+} Attention;
+
+static void pack_keys(const uint16_t *keys, long have, long dim, pair *out) {
+    long half = dim / 2;
+    for (long first = 0; first < BLOCK; first += 64) {
+        if (first >= have) break;
+        for (long j = first; j < first + 64; j += LANES)
+            for (long d = 0; d < half; d += LANES) {
+                u16 rows[LANES];
+                long width = half - d < LANES ? half - d : LANES;
+                for (int i = 0; i < LANES; i++) {
+                    const pair *from = (const pair *)(keys + (j + i) * dim) + d;
+                    __builtin_prefetch(from + AHEAD * half);
+                    if (j + i >= have) rows[i] = (u16){0};
+                    else if (width == LANES) rows[i] = *(const u16_loose *)from;
+                    else {
+                        uint32_t some[LANES] = {0};
+                        memcpy(some, from, 4 * width);
+                        memcpy(&rows[i], some, sizeof some);
+                    }
+                }
+                transpose(rows);
+                for (int i = 0; i < width; i++)
+                    *(u16_loose *)(out + first * half + (d + i) * 64 + (j - first)) = rows[i];
+            }
+    }
+}
+
+static void pack_values(const uint16_t *values, long have, long dim, pair *out) {
+    for (long j = 0; j < have; j += 2)
+        for (long d = 0; d < dim; d += LANES) {
+            __builtin_prefetch(values + (j + AHEAD) * dim + 2 * d);
+            u16 low = load_halves(values + j * dim + d);
+            u16 high = j + 1 < have ? load_halves(values + (j + 1) * dim + d) : (u16){0};
+            *(u16_loose *)(out + j / 2 * dim + d) = low | (high << 16);
+        }
+}
+
+/* Scores of a row that it does not see become -inf. first: slot of scores[0]. */
+static void hide(const Attention *a, long row, long first, long have, long padded, float *scores) {
+    long i = row / a->group, from = a->mask ? a->length - a->masked : a->length - a->n + i + 1;
+    for (long j = from > first ? from - first : 0; j < have; j++)
+        if (!a->mask || !a->mask[i * a->masked + (first + j - (a->length - a->masked))]) scores[j] = -INFINITY;
+    for (long j = have; j < padded; j++) scores[j] = -INFINITY;
+}
+
+/* scores [padded] -> weights 2^(scale * (score - top)), with the new running maximum; totals [16] add up. keeps:
+   the weights are wanted as floats too. Returns by what older sums shrink. */
+INLINE float weigh(float *scores, uint16_t *weights, long padded, float scale, float *top, float *totals,
+                   int keeps) {
+    f16 most = load(scores);
+    for (long j = LANES; j < padded; j += LANES) most = larger(most, load(scores + j));
+    float before = *top, now = largest_of(most);
+    now = now > before ? now : before;
+    float base = now == -INFINITY ? 0 : now;
+    f16 offset = splat(-base * scale), sum = splat(0);
+    for (long j = 0; j < padded; j += LANES) {
+        f16 weight = exp2_of(load(scores + j) * scale + offset);
+        sum += weight;
+        if (keeps) store(scores + j, weight);
+        store_bf16(weights + j, weight);
+    }
+    float shrink = before == now ? 1.0f : before == -INFINITY ? 0.0f : exp2f((before - now) * scale);
+    store(totals, load(totals) * shrink + sum);
+    *top = now;
+    return shrink;
+}
+
+static void note_chunks(const Attention *a, long head, long row, long first, const float *weights, float top) {
+    long i = row - (a->n - a->mass_rows) * a->group;
+    if (i < 0 || !a->mass) return;
+    long rows = a->mass_rows * a->group, chunk = a->chunk;
+    float *sums = a->chunk_sums + (head * rows + i) * a->chunks;
+    for (long c = first / chunk; c < a->chunks && c < (first + BLOCK) / chunk; c++) {
+        float sum = 0;
+        for (long j = 0; j < chunk; j++) sum += weights[c * chunk - first + j];
+        sums[c] = sum;
+    }
+    if (first / BLOCK < a->mass_blocks) a->tops[(head * rows + i) * a->mass_blocks + first / BLOCK] = top;
+}
+
+static size_t attention_scratch(const Attention *a) {
+    size_t rows = a->rows_of_block;
+    return 2 * BLOCK * a->dim * 2 + rows * (a->dim * 6 + 4 + 4 * LANES) + ROWS * BLOCK * 6 + 4096;
+}
+
+static void finish_row(const Attention *a, long head, long row, const float *sums, float total) {
+    uint16_t *out = a->out + ((row / a->group * a->heads + head) * a->group + row % a->group) * a->dim;
+    float by = 1.0f / total;
+    for (long d = 0; d < a->dim; d += LANES) store_bf16(out + d, load(sums + d) * by);
+}
+
+/* The next block on its way while this one is computed: each row asks for its share of the lines. */
+INLINE void fetch_some(const uint16_t *keys, const uint16_t *values, long row, long rows, long dim) {
+    if (rows < 2 * ROWS) return; /* all at once would hold up what is being read */
+    long lines = BLOCK * dim / 32;
+    for (long line = row * lines / rows; line < (row + 1) * lines / rows; line++) {
+        __builtin_prefetch(keys + line * 32);
+        __builtin_prefetch(values + line * 32);
+    }
+}
+
+/* One share: rows of one head over a part of the slots. */
+static void attend(void *given, long item, int thread) {
+    const Attention *a = given;
+    long dim = a->dim, half = dim / 2, all = a->n * a->group;
+    long part = item % a->parts, block = item / a->parts % a->row_blocks, head = item / a->parts / a->row_blocks;
+    /* The last rows see most: first come, longest served. */
+    block = a->row_blocks - 1 - block;
+    long first_row = block * a->rows_of_block, rows = all - first_row < a->rows_of_block ? all - first_row : a->rows_of_block;
+    long start = part * PART, stop = a->parts == 1 ? a->length : start + PART < a->length ? start + PART : a->length;
+    long seen = a->mask ? a->length : a->length - a->n + (first_row + rows - 1) / a->group + 1;
+    long plain = a->mask ? a->length - a->masked : a->length - a->n + first_row / a->group + 1; /* seen by all rows */
+    if (stop > seen) stop = seen;
+    char *at = room[thread].at;
+    pair *packed_keys = (pair *)at, *packed_values = (pair *)(at += BLOCK * dim * 2);
+    float *sums = (float *)(at += BLOCK * dim * 2), *scores = (float *)(at += rows * dim * 4);
+    float *totals = (float *)(at += ROWS * BLOCK * 4), *tops = (float *)(at += rows * 4 * LANES);
+    uint16_t *weights = (uint16_t *)(at += rows * 4 + (-rows * 4 & 63)), *queries = weights + ROWS * BLOCK;
+    for (long r = 0; r < rows; r++) {
+        long row = first_row + r;
+        memcpy(queries + r * dim,
+               a->queries + ((row / a->group * a->heads + head) * a->group + row % a->group) * dim, 2 * dim);
+        tops[r] = -INFINITY;
+    }
+    memset(sums, 0, rows * dim * 4);
+    memset(totals, 0, rows * 4 * LANES);
+    float scale = 1.4426950408889634f / sqrtf((float)dim);
+    for (long first = start; first < stop; first += BLOCK) {
+        long have = stop - first < BLOCK ? stop - first : BLOCK, padded = (have + LANES - 1) / LANES * LANES;
+        const uint16_t *keys = a->keys + head * a->stride + first * dim, *values = a->values + head * a->stride + first * dim;
+        pack_keys(keys, have, dim, packed_keys);
+        pack_values(values, have, dim, packed_values);
+        long groups = (rows + ROWS - 1) / ROWS; /* as even as can be: few rows use registers badly */
+        for (long number = 0, r = 0; number < groups; number++) {
+            int some = (int)((rows - r + groups - number - 1) / (groups - number));
+            for (long j = 0; j < have; j += 64)
+                tile_4(some, half, (const pair *)(queries + r * dim), half, packed_keys + j * half, 64, scores + j, BLOCK, 0);
+            for (int i = 0; i < some; i++) {
+                fetch_some(keys + BLOCK * dim, values + BLOCK * dim, r + i, rows, dim);
+                if (first + have > plain || have < padded)
+                    hide(a, first_row + r + i, first, have, padded, scores + i * BLOCK);
+                float shrink = weigh(scores + i * BLOCK, weights + i * BLOCK, padded, scale, tops + r + i, totals + (r + i) * LANES,
+                                     a->mass != NULL);
+                if (shrink != 1.0f)
+                    for (long d = 0; d < dim; d += LANES)
+                        store(sums + (r + i) * dim + d, load(sums + (r + i) * dim + d) * shrink);
+                if (a->mass) note_chunks(a, head, first_row + r + i, first, scores + i * BLOCK, tops[r + i]);
+            }
+            product(some, (have + 1) / 2, (const pair *)weights, BLOCK / 2, packed_values, dim, sums + r * dim, dim, 1);
+            r += some;
+        }
+    }
+    for (long r = 0; r < rows; r++) {
+        float *partial = a->partial + ((head * all + first_row + r) * a->parts + part) * (dim + 2);
+        float total = sum_of(load(totals + r * LANES));
+        if (a->parts == 1) finish_row(a, head, first_row + r, sums + r * dim, total);
+        else memcpy(partial, sums + r * dim, dim * 4);
+        partial[dim] = tops[r];
+        partial[dim + 1] = total;
+    }
+}
+
+/* Of one head: its parts together, and the mass of its chunks. */
+static void gather(void *given, long head, int thread) {
+    const Attention *a = given;
+    long dim = a->dim, all = a->n * a->group, mass_rows = a->mass_rows * a->group;
+    float scale = 1.4426950408889634f / sqrtf((float)dim), *sums = room[thread].at;
+    if (a->mass) memset(a->mass + head * a->chunks, 0, a->chunks * 4);
+    for (long row = 0; row < all; row++) {
+        float *parts = a->partial + (head * all + row) * a->parts * (dim + 2), top = -INFINITY, total = 0;
+        for (long p = 0; p < a->parts; p++) {
+            float own = parts[p * (dim + 2) + dim];
+            top = own > top ? own : top;
+        }
+        memset(sums, 0, dim * 4);
+        for (long p = 0; p < a->parts; p++) {
+            const float *part = parts + p * (dim + 2);
+            if (part[dim] == -INFINITY) continue;
+            float by = exp2f((part[dim] - top) * scale);
+            total += part[dim + 1] * by;
+            for (long d = 0; d < dim; d += LANES) store(sums + d, load(sums + d) + load(part + d) * by);
+        }
+        if (a->parts > 1) finish_row(a, head, row, sums, total);
+        long i = row - (all - mass_rows);
+        if (!a->mass || i < 0) continue;
+        const float *chunk_sums = a->chunk_sums + (head * mass_rows + i) * a->chunks;
+        for (long block = 0; block < a->mass_blocks; block++) {
+            float own = a->tops[(head * mass_rows + i) * a->mass_blocks + block];
+            float by = own == -INFINITY ? 0 : exp2f((own - top) * scale) / total;
+            long last = (block + 1) * BLOCK / a->chunk;
+            for (long c = block * BLOCK / a->chunk; c < last && c < a->chunks; c++)
+                a->mass[head * a->chunks + c] += chunk_sums[c] * by;
+        }
+    }
+}
+
+/* 0: done; 1: no memory. dim: whole vectors; with mass, chunks that fill blocks. */
+static int attention(Attention *a) {
+    long all = a->n * a->group;
+    a->parts = a->n <= FEW ? (a->length + PART - 1) / PART : 1;
+    a->rows_of_block = all < WIDE_ROWS || a->n <= FEW ? all : WIDE_ROWS;
+    a->row_blocks = (all + a->rows_of_block - 1) / a->rows_of_block;
+    a->mass_blocks = a->mass ? (a->chunks * a->chunk + BLOCK - 1) / BLOCK : 0;
+    size_t partial = (size_t)a->heads * all * a->parts * (a->dim + 2);
+    size_t sums = a->mass ? (size_t)a->heads * a->mass_rows * a->group * a->chunks : 0;
+    size_t tops = a->mass ? (size_t)a->heads * a->mass_rows * a->group * a->mass_blocks : 0;
+    static float *memory;
+    static size_t size;
+    if (size < partial + sums + tops) {
+        free(memory);
+        size = 0;
+        memory = malloc((partial + sums + tops) * 4);
+        if (!memory) return 1;
+        size = partial + sums + tops;
+    }
+    if (!reserve(attention_scratch(a))) return 1;
+    a->partial = memory;
+    a->chunk_sums = memory + partial;
+    a->tops = a->chunk_sums + sums;
+    share(a->heads * a->row_blocks * a->parts, attend, a);
+    if (a->parts > 1 || a->mass) share(a->heads, gather, a);
+    return 0;
+}

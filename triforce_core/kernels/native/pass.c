@@ -1,0 +1,166 @@
+/* A decoder's pass over n new tokens in one call. See reference.py for what each step is. bfloat16 products, keys and
+   values; the residual stream, norms, rotations and sums are float. */
+
+#include "threads.h"
+#include "vectors.h"
+#include "attention.h"
+#include "linear.h"
+
+typedef struct {
+    Linear qkv, output, gate_up, down;
+    const float *input_norm, *post_norm, *q_norm, *k_norm; /* the last two: NULL where the model has none */
+} Layer;
+
+typedef struct {
+    const Layer *layers;
+    const Linear *head;
+    const float *final_norm, *cos, *sin; /* [n, D]; of sin the first half is negated */
+    float *hidden; /* [n, d] */
+    float *logits; /* [logits_rows, vocabulary] */
+    uint16_t *const *keys, *const *values; /* of each layer [H, C, D] */
+    const uint8_t *mask; /* see Attention */
+    float *mass; /* [layers, H, chunks] or NULL */
+    uint16_t *queries; /* [layers, n, H * G, D] where ``keeps_queries``, else [n, H * G, D] */
+    uint16_t *narrow; /* [n, widest input of a product] */
+    float *wide; /* [n, widest output of one of a layer] */
+    int64_t num_layers, n, width, heads, group, dim, inner, slots, first_slot, length, masked, mass_rows, chunk, chunks,
+        logits_rows, keeps_queries, threads;
+    float eps;
+} Pass;
+
+typedef struct {
+    const Pass *pass;
+    const Layer *layer;
+    const float *weight, *from;
+    uint16_t *queries, *keys, *values;
+    long first; /* row of the pass */
+} Step;
+
+static float inverse_rms(const float *x, long width, float eps) {
+    f16 sum = splat(0);
+    long i = 0;
+    for (; i + LANES <= width; i += LANES) sum += load(x + i) * load(x + i);
+    float rest = 0;
+    for (; i < width; i++) rest += x[i] * x[i];
+    return 1.0f / sqrtf((sum_of(sum) + rest) / (float)width + eps);
+}
+
+static void norm_row(void *given, long row, int thread) {
+    const Step *s = given;
+    long width = s->pass->width, i = 0;
+    const float *x = s->from + row * width;
+    uint16_t *out = s->pass->narrow + row * width;
+    float by = inverse_rms(x, width, s->pass->eps);
+    for (; i < width; i += LANES) store_bf16(out + i, load(x + i) * by * load(s->weight + i));
+    (void)thread;
+}
+
+static void rotate_head(const float *x, const float *cos, const float *sin, const float *norm, float by, long dim,
+                        uint16_t *out) {
+    long half = dim / 2;
+    float turned[1024], scaled[1024];
+    if (norm) {
+        for (long d = 0; d < dim; d++) scaled[d] = x[d] * by * norm[d];
+        x = scaled;
+    }
+    for (long d = 0; d < half; d++) {
+        turned[d] = x[d] * cos[d] + x[d + half] * sin[d];
+        turned[d + half] = x[d + half] * cos[d + half] + x[d] * sin[d + half];
+    }
+    for (long d = 0; d < dim; d += LANES) store_bf16(out + d, load(turned + d));
+}
+
+static void place_row(void *given, long row, int thread) {
+    const Step *s = given;
+    const Pass *p = s->pass;
+    long dim = p->dim, asking = p->heads * p->group, slot = p->first_slot + row;
+    const float *x = p->wide + row * (asking + 2 * p->heads) * dim;
+    for (long h = 0; h < asking + p->heads; h++) {
+        const float *norm = h < asking ? s->layer->q_norm : s->layer->k_norm, *own = x + h * dim;
+        float by = norm ? inverse_rms(own, dim, p->eps) : 1;
+        uint16_t *out = h < asking ? s->queries + (row * asking + h) * dim
+                                   : s->keys + ((h - asking) * p->slots + slot) * dim;
+        rotate_head(own, p->cos + row * dim, p->sin + row * dim, norm, by, dim, out);
+    }
+    for (long h = 0; h < p->heads; h++)
+        for (long d = 0; d < dim; d += LANES)
+            store_bf16(s->values + (h * p->slots + slot) * dim + d, load(x + (asking + p->heads + h) * dim + d));
+    (void)thread;
+}
+
+static void gate_row(void *given, long row, int thread) {
+    const Step *s = given;
+    long inner = s->pass->inner;
+    const float *gate = s->pass->wide + row * 2 * inner, *up = gate + inner;
+    uint16_t *out = s->pass->narrow + row * inner;
+    for (long i = 0; i < inner; i += LANES) {
+        f16 g = load(gate + i);
+        f16 bounded = larger(g * 1.4426950f, splat(-120)); /* where g is lower still, the result is zero anyway */
+        store_bf16(out + i, g / (1.0f + exp2_of(-bounded)) * load(up + i));
+    }
+    (void)thread;
+}
+
+/* Rows by themselves where there are many of them. */
+static void rows(long n, item_fn fn, Step *step) {
+    if (n >= 4) share(n, fn, step);
+    else
+        for (long i = 0; i < n; i++) fn(step, i, 0);
+}
+
+static int run_layer(const Pass *p, long index, Step *s, int last) {
+    const Layer *layer = s->layer;
+    long kept = last ? p->logits_rows : p->n, dropped = p->n - kept, asking = p->heads * p->group;
+    s->from = p->hidden;
+    s->weight = layer->input_norm;
+    rows(p->n, norm_row, s);
+    if (linear(&layer->qkv, p->narrow, p->wide, p->n, 0)) return 1;
+    rows(p->n, place_row, s);
+    if (!kept) return 0; /* its keys and values are all that was wanted */
+    Attention a = {.queries = s->queries, .keys = s->keys, .values = s->values, .out = p->narrow, .mask = p->mask,
+                   .mass = p->mass ? p->mass + index * p->heads * p->chunks : NULL, .stride = p->slots * p->dim,
+                   .n = p->n, .heads = p->heads, .group = p->group, .dim = p->dim, .length = p->length,
+                   .masked = p->masked, .mass_rows = p->mass_rows, .chunk = p->chunk, .chunks = p->chunks};
+    if (attention(&a)) return 1;
+    if (linear(&layer->output, p->narrow + dropped * asking * p->dim, p->hidden + dropped * p->width, kept, 1)) return 1;
+    s->from = p->hidden + dropped * p->width;
+    s->weight = layer->post_norm;
+    rows(kept, norm_row, s);
+    if (linear(&layer->gate_up, p->narrow, p->wide, kept, 0)) return 1;
+    rows(kept, gate_row, s);
+    return linear(&layer->down, p->narrow, p->hidden + dropped * p->width, kept, 1);
+}
+
+/* 0: done; 1: no memory, what was staged is void */
+int triforce_pass(const Pass *p) {
+    begin((int)p->threads);
+    int failed = 0;
+    for (long index = 0; index < p->num_layers && !failed; index++) {
+        Step step = {.pass = p, .layer = p->layers + index, .keys = p->keys[index], .values = p->values[index],
+                     .queries = p->queries + (p->keeps_queries ? index * p->n * p->heads * p->group * p->dim : 0)};
+        failed = run_layer(p, index, &step, index == p->num_layers - 1);
+    }
+    if (!failed && p->logits_rows) {
+        Step step = {.pass = p, .weight = p->final_norm, .from = p->hidden + (p->n - p->logits_rows) * p->width};
+        rows(p->logits_rows, norm_row, &step);
+        failed = linear(p->head, p->narrow, p->logits, p->logits_rows, 0);
+    }
+    end();
+    return failed;
+}
+
+int triforce_attention(Attention *a, int64_t threads) {
+    begin((int)threads);
+    int failed = attention(a);
+    end();
+    return failed;
+}
+
+int triforce_linear(const Linear *l, const uint16_t *x, float *y, int64_t n, int64_t threads) {
+    begin((int)threads);
+    int failed = linear(l, x, y, n, 0);
+    end();
+    return failed;
+}
+
+__attribute__((constructor)) static void loaded(void) { pthread_atfork(NULL, NULL, forked); }

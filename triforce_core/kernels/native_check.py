@@ -1,0 +1,34 @@
+"""A library that was just loaded, against ``reference``: a wrong compiler, or a wrong CPU, is found here and not in an
+answer."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from . import reference
+
+
+def wrong(library: ctypes.CDLL) -> str:
+    """What it computes wrongly; empty: nothing. Takes milliseconds."""
+    from .native import NativeLinear, attention
+
+    with torch.inference_mode():
+        g = torch.Generator().manual_seed(0)
+        keys, values = torch.randn(2, 2, 300, 64, generator=g).bfloat16()
+        queries = torch.randn(7, 4, 64, generator=g).bfloat16().float()
+        expected, mass = reference.attention(queries, keys, values, 290, None, 3, 8)
+        found, own = attention(library, queries, keys, values, 290, None, 3, 8)
+        assert mass is not None and own is not None
+        alone, _ = attention(library, queries[:1], keys, values, 284, None, 0, 1)
+        if not (torch.allclose(found.float(), expected, atol=2e-2) and torch.allclose(own, mass, atol=1e-3)):
+            return "attention"
+        data = torch.randint(-127, 128, (70, 96), generator=g, dtype=torch.int8)
+        scale, x = torch.rand(70, generator=g) / 127, torch.randn(7, 96, generator=g).bfloat16()
+        linear = NativeLinear(library, data, scale, None)
+        if not torch.allclose(linear(x), reference.make_linear(data, scale, None, torch.float32)(x.float()), atol=1e-3):
+            return "products"
+        if not (torch.equal(found[:1], alone) and torch.equal(linear(x)[:1], linear(x[:1]))):
+            return "a row depends on its company"
+    return ""

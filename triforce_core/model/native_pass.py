@@ -1,0 +1,105 @@
+"""A whole pass of a model in one call of the CPU's own kernels: at few rows, what lies between products is most calls.
+
+Not all passes: see ``NativePass.of`` and ``run``. The others go op by op, with the same attention and products.
+"""
+
+from __future__ import annotations
+
+from ctypes import addressof, byref, c_void_p, pointer
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..kernels import AttentionObserver, native
+from ..kv_cache.staging import StagingCache
+
+if TYPE_CHECKING:
+    from .llama import Llama
+
+
+class NativePass:
+    """The weights of one model as the library takes them. For one thread at a time: it has scratch memory."""
+
+    def __init__(self, model: Llama, head: native.NativeLinear, final_norm: Tensor) -> None:
+        c = model.config
+        self._library = head.library
+        # Everything that is pointed to, so that it stays.
+        self._held = (model.layers, head, final_norm)
+        self._layers = (native.LayerStruct * c.num_layers)(*(
+            native.LayerStruct(*(linear.struct for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)),
+                               *map(native.address, (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm)))
+            for layer in model.layers))
+        self._head = pointer(head.struct)
+        self._final_norm = final_norm.data_ptr()
+        self._config = c
+        asked = c.num_heads * c.head_dim
+        self._narrow_width = max(c.hidden_size, asked, c.intermediate_size)
+        self._wide_width = max(asked + 2 * c.num_kv_heads * c.head_dim, 2 * c.intermediate_size)
+        self._narrow = self._queries = torch.empty(0, dtype=torch.bfloat16)
+        self._wide = torch.empty(0)
+
+    @classmethod
+    def of(cls, model: Llama, head: object, final_norm: Tensor) -> NativePass | None:
+        """None where a part of it is not the library's, or a width is not of whole vectors."""
+        c = model.config
+        products = [head, *(linear for layer in model.layers
+                            for linear in (layer.qkv, layer.output, layer.gate_up, layer.down))]
+        whole = all(width % native.LANES == 0 for width in (c.hidden_size, c.intermediate_size))
+        if not (model.shard.world == 1 and whole and native.attends(c.head_dim)
+                and all(isinstance(linear, native.NativeLinear) for linear in products)):
+            return None
+        assert isinstance(head, native.NativeLinear)
+        return cls(model, head, final_norm)
+
+    def run(self, hidden: Tensor, cos: Tensor, sin: Tensor, cache: StagingCache, staged_mask: Tensor | None,
+            logits_rows: int, observer: AttentionObserver | None) -> Tensor | None:
+        """``Llama.forward`` from the embedded tokens [n, d] on, which it changes; the cache has begun the pass. None:
+        nothing done, this cache needs it op by op."""
+        if not cache.capturable or any(index is not None for index in cache.indices):
+            return None
+        c, n, slots = self._config, hidden.shape[0], cache.slots
+        first, length = cache.next_slot, cache.next_slot + n
+        if not all(pair.keys.is_contiguous() and pair.values.is_contiguous() for pair in cache.layers):
+            return None
+        self._make_room(n)
+        logits = torch.empty(logits_rows, c.vocab_size)
+        mask = None if staged_mask is None else staged_mask.to(torch.uint8).contiguous()
+        queries, mass, chunk, chunks = self._queries, None, 1, 0
+        if observer is not None:
+            queries = torch.empty(c.num_layers, n, c.num_heads, c.head_dim, dtype=torch.bfloat16)
+            chunk = observer.chunk_size
+            if observer.mass_rows and native.notes_mass(chunk):
+                chunks = (length - n) // chunk
+                mass = torch.empty(c.num_layers, c.num_kv_heads, chunks)
+        keys, values = ((c_void_p * c.num_layers)(*(getattr(pair, name).data_ptr() for pair in cache.layers))
+                        for name in ("keys", "values"))
+        given = native.PassStruct(
+            self._layers, self._head, self._final_norm, cos.data_ptr(), sin.data_ptr(), hidden.data_ptr(),
+            logits.data_ptr(), addressof(keys), addressof(values), native.address(mask),
+            native.address(mass) if chunks else None, queries.data_ptr(), self._narrow.data_ptr(),
+            self._wide.data_ptr(), c.num_layers, n, c.hidden_size, c.num_kv_heads, c.group_size, c.head_dim,
+            c.intermediate_size, slots, first, length, 0 if mask is None else mask.shape[1],
+            min(n, observer.mass_rows) if chunks and observer else 0, chunk, chunks, logits_rows, observer is not None,
+            torch.get_num_threads(), c.rms_norm_eps)
+        native.no_memory(self._library.triforce_pass(byref(given)))
+        cache.staged_elsewhere()
+        if observer is not None:
+            self._show(observer, queries, mass, cache, length, staged_mask, logits_rows)
+        return logits
+
+    def _show(self, observer: AttentionObserver, queries: Tensor, mass: Tensor | None, cache: StagingCache, length: int,
+              staged_mask: Tensor | None, logits_rows: int) -> None:
+        for layer in range(self._config.num_layers if logits_rows else self._config.num_layers - 1):
+            own = None if mass is None else mass[layer]
+            if own is None and observer.mass_rows:
+                own = native.mass_again(queries[layer], cache.layers[layer].keys, length, staged_mask,
+                                        observer.mass_rows, observer.chunk_size)
+            observer.see(layer, queries[layer], own)
+
+    def _make_room(self, n: int) -> None:
+        c = self._config
+        if self._narrow.numel() < n * self._narrow_width:
+            self._narrow = torch.empty(n * self._narrow_width, dtype=torch.bfloat16)
+            self._wide = torch.empty(n * self._wide_width)
+            self._queries = torch.empty(n * c.num_heads * c.head_dim, dtype=torch.bfloat16)
