@@ -98,6 +98,7 @@ class ModelInfo:
     plan: MemoryPlan | None = None  # for the longest context that fits, at most max_context
     pass_bytes: int = 0  # of weights, that each full pass reads; 0: not known
     instructions: bool = False  # whether it follows instructions, or only answers questions about the document
+    weights: str = ""  # how they are stored and what became of them ("Q4_K, Q6_K, unpacked to bfloat16"); "": as is
     drafting: str = ""  # what was measured on this machine and how it drafts therefore; empty: nobody asked
 
 
@@ -121,7 +122,7 @@ class ModelFound:
 
     name: str
     model: str
-    source: Literal["built-in", "cache", "folder"]
+    source: Literal["built-in", "cache", "folder", "LM Studio", "Ollama", "llama.cpp"]
     nbytes: int
     architecture: str = ""
     parameters: int = 0

@@ -19,10 +19,10 @@ from ..errors import ConfigError
 from ..events import LoadProgress, MemoryPlan, ModelInfo
 from ..kv_cache.full import FullCache
 from ..kv_cache.offloaded import OffloadedCache
-from ..model import Llama, ModelConfig, load_model, read_config, stored_as_int8
+from ..model import Llama, ModelConfig, load_model, read_config, stored_form, weight_files
 from ..model.sharded import local_config
 from ..tokenizer import Tokenizer
-from .checkpoints import BUILTIN_FOLDER, fingerprint, model_folder, require_same_vocabulary, weight_files
+from .checkpoints import BUILTIN_FOLDER, fingerprint, model_folder, require_same_vocabulary
 from .memory import Planner, limit_bytes, make_wish
 from .placement import device_name, modes, number_type, place
 
@@ -97,7 +97,8 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         model_bytes=sum(f.stat().st_size for f in weight_files(folder)),
         kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
         pass_bytes=read_config(folder).matrix_weights * dtype.itemsize,
-        instructions=not tokenizer.prompt_settings)
+        instructions=not tokenizer.prompt_settings,
+        weights=stored_form(folder).words(str(dtype).removeprefix("torch.")))
     return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info)
 
 
@@ -146,7 +147,7 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
 
 def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard) -> Weights:
     """One rank's, as the kernels of its device will hold them."""
-    return Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored_as_int8(folder),
+    return Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored_form(folder).int8,
                    keeps_int8=device.type == "cpu" and dtype == torch.bfloat16, ranks=shard.world)
 
 

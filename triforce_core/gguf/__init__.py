@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .file import GGUFFile, StoredTensor, is_gguf, open_gguf
+from .file import GGUFFile, StoredTensor, is_gguf, open_gguf, parts_of
 from .types import BlockType, type_name
 
-__all__ = ["BlockType", "GGUFFile", "StoredTensor", "is_gguf", "open_gguf", "type_name"]
+__all__ = ["BlockType", "GGUFFile", "StoredTensor", "is_gguf", "open_gguf", "parts_of", "type_name"]

@@ -53,7 +53,7 @@ class GGUFFile:
 
     def __init__(self, path: Path) -> None:
         """path: any part. Raises ModelNotFoundError, DamagedWeightsError, UnsupportedModelError."""
-        self.parts = _parts(path)
+        self.parts = parts_of(path)
         self.path = self.parts[0]
         self.tensors: dict[str, StoredTensor] = {}
         self.metadata: dict[str, Any] = {}
@@ -276,8 +276,8 @@ class _Header:
         return name, kind, tuple(reversed(sizes)), offset, count // kind.weights * kind.nbytes
 
 
-def _parts(path: Path) -> Sequence[Path]:
-    """All files of a split model, in order; the file itself where it is whole."""
+def parts_of(path: Path) -> Sequence[Path]:
+    """All files of a split model, in order; the file itself where it is whole. Raises DamagedWeightsError: one lacks."""
     named = _PART.match(path.name)
     if named is None:
         return [path]

@@ -80,6 +80,8 @@ def _words(event: ModelFound | ModelOffer) -> Iterator[str]:
                f"--model {event.model}")
     if event.info and event.info.plan:
         plan = event.info.plan
+        if event.info.weights:
+            yield f"  stored as {event.info.weights}"
         drafts = plan.draft_weights + plan.draft_cache + plan.retrieval
         yield (f"  runs here ({plan.mode}) with {plan.context:,} tokens: weights {size(plan.weights)}, keys and values "
                f"{size(plan.kv)}, drafts {size(drafts)}, in all {size(plan.need)} of {size(plan.have)} free; "

@@ -12,7 +12,7 @@ from ..config import EngineConfig
 from ..engine.loading import choose
 from ..errors import ModelError, NotEnoughMemoryError, TriForceError
 from ..events import DraftChoice, ModelFound, ModelInfo
-from ..model import ModelConfig, read_config, stored_as_int8
+from ..model import ModelConfig, read_config, stored_form
 from ..tokenizer import Tokenizer
 from .catalogue import Place, builtin, places
 
@@ -81,7 +81,7 @@ class Survey:
 def _look(place: Place) -> _Known:
     try:
         shape, tokenizer = read_config(place.folder), Tokenizer(place.tokenizer)
-        stored_as_int8(place.folder)  # opens the weights' table of contents: are they there, and whole?
+        stored_form(place.folder)  # opens the weights' table of contents: are they there, and whole?
     except ModelError as error:
         return _Known(place, problem=str(error))
     return _Known(place, shape, tokenizer)

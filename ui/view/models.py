@@ -54,6 +54,8 @@ def entry(found: ModelFound, loaded: bool) -> str:
     facts = [model_words.SOURCE[found.source], fmt.size(found.nbytes)]
     if found.parameters:
         facts += [weights(found.parameters), model_words.UP_TO.format(tokens=fmt.count(found.max_context))]
+    if found.info and found.info.weights:
+        facts.append(found.info.weights)
     refused = "".join(f"<li><b>{esc(name(choice))}</b> {esc(choice.why_not)}</li>"
                       for choice in found.drafts if choice.why_not)
     others = (f"<details><summary>{esc(model_words.NOT_DRAFTS)}</summary><ul>{refused}</ul></details>"

@@ -21,7 +21,8 @@ FAILED = "{model} could not be loaded"
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
 ABOUT_BUILTIN = ("It finds the sentences that answer a question and quotes them, in English. It cannot count, "
                         "compare or say anything in its own words.")
-SOURCE = {"built-in": "comes with the app", "cache": "in the Hugging Face cache", "folder": "in a folder"}
+SOURCE = {"built-in": "comes with the app", "cache": "in the Hugging Face cache", "folder": "in a folder",
+          "LM Studio": "in LM Studio's folder", "Ollama": "in Ollama's store", "llama.cpp": "in llama.cpp's cache"}
 MILLIONS = "{count:.1f} million weights"
 BILLIONS = "{count:.1f} billion weights"
 UP_TO = "up to {tokens} tokens"
