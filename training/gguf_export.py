@@ -2,7 +2,8 @@
 draft model.
 
 Q8_0 keeps every integer: the built-in weights are int8 with one scale for each row, and every block of a row is given
-that scale, rounded to fp16 (by one part in 2,048 at most). F16 and BF16 round each weight. `triforce.prompt` holds prompt.json; llama.cpp does not look at it.
+that scale, rounded to fp16 (by one part in 2,048 at most). F16 and BF16 round each weight. `triforce.prompt` holds
+prompt.json; llama.cpp does not look at it.
 """
 
 from __future__ import annotations

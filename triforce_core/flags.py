@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model and machine")
     group.add_argument("--model", default=BUILTIN, metavar="DIR",
-                       help="a checkpoint folder, a GGUF file or a cached Hugging Face repo id (default: the built-in one)")
+                       help="a checkpoint folder, a GGUF file or a cached Hugging Face repo id (default: built-in)")
     group.add_argument("--draft-model", default="auto", metavar="DIR",
                        help="the small model that drafts; 'none' for no draft model (default: auto)")
     group.add_argument("--mode", choices=("auto", "cpu", "on-chip", "offload"), default="auto")

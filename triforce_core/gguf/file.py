@@ -122,16 +122,16 @@ def is_gguf(path: Path) -> bool:
 
 
 def open_gguf(path: Path) -> GGUFFile:
-    """The file, read again only if it has changed. Raises what ``GGUFFile`` raises."""
+    """The file, read again only if one of its parts has changed. Raises what ``GGUFFile`` raises."""
     try:
-        facts = path.stat()
+        facts = [part.stat() for part in parts_of(path)]
     except OSError as error:
         raise ModelNotFoundError(f"{path} cannot be read: {error.strerror}") from error
-    return _opened(path, facts.st_size, facts.st_mtime_ns)
+    return _opened(path, tuple((fact.st_size, fact.st_mtime_ns, fact.st_ino) for fact in facts))
 
 
 @lru_cache(maxsize=2)
-def _opened(path: Path, size: int, changed: int) -> GGUFFile:
+def _opened(path: Path, facts: tuple[tuple[int, int, int], ...]) -> GGUFFile:
     return GGUFFile(path)
 
 
@@ -165,7 +165,8 @@ class _Header:
             swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in _VERSIONS
             what = "big-endian" if swapped else f"version {version}"
             raise UnsupportedModelError(f"{self.path.name} is a GGUF file of {what}",
-                                        allowed="version 2 or 3, little-endian", remedy="Take a newer file of the same model.")
+                                        allowed="version 2 or 3, little-endian",
+                                        remedy="Take a newer file of the same model.")
 
     def _damage(self, what: str) -> DamagedWeightsError:
         return DamagedWeightsError(f"{self.path.name} is damaged or incomplete: {what}", remedy=_AGAIN)
@@ -266,7 +267,7 @@ class _Header:
         number, offset = self._number("I"), self._number("Q")
         kind = BY_NUMBER.get(number)
         if kind is None:
-            raise UnsupportedModelError(f"{self.path.name}: {name} is of type {type_name(number)}, which cannot be read",
+            raise UnsupportedModelError(f"{self.path.name}: {name} has type {type_name(number)}, which is not supported",
                                         allowed=SUPPORTED, remedy="Take a file of the same model in one of them.")
         if min(sizes) < 1 or max(sizes) > 2**40 or sizes[0] % kind.weights:
             raise self._damage(f"{name} has shape {sizes[::-1]} in {kind.name}")
@@ -277,7 +278,9 @@ class _Header:
 
 
 def parts_of(path: Path) -> Sequence[Path]:
-    """All files of a split model, in order; the file itself where it is whole. Raises DamagedWeightsError: one lacks."""
+    """All files of a split model, in order; the file itself where it is whole.
+
+    Raises DamagedWeightsError: one is missing."""
     named = _PART.match(path.name)
     if named is None:
         return [path]

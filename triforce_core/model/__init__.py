@@ -19,7 +19,8 @@ __all__ = ["Checkpoint", "Llama", "ModelConfig", "Stored", "find_model", "load_m
 
 def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
                allow_download: bool = False, shard: Shard = ALONE) -> Llama:
-    """A checkpoint folder, a GGUF file, or a Hugging Face repo id in the local cache (or fetched, with ``allow_download``) -> Llama.
+    """A checkpoint folder, a GGUF file, or a Hugging Face repo id in the local cache (or fetched, with
+    ``allow_download``) -> Llama.
 
     shard: load one rank's part of it. Raises ModelNotFoundError, ModelError, UnsupportedModelError,
     DamagedWeightsError, ConfigError (a model that cannot be split so)."""

@@ -30,7 +30,8 @@ def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> P
     if path.exists():
         raise ModelNotFoundError(f"{path} is a file", allowed="a folder with config.json and weights, or a GGUF file")
     if not _REPO_ID.fullmatch(repo):
-        raise ModelNotFoundError(f"There is no folder or file {path}", allowed="a folder, a GGUF file, or a Hugging Face repo id")
+        raise ModelNotFoundError(f"There is no folder or file {path}",
+                                 allowed="a folder, a GGUF file, or a Hugging Face repo id")
     from huggingface_hub import list_repo_files, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

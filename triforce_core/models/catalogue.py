@@ -110,7 +110,7 @@ def _llama_cpp() -> Iterator[Place]:
 
 
 def _ollama() -> Iterator[Place]:
-    """Models by their manifests, which name files without a suffix: manifests/HOST/OWNER/MODEL/TAG -> blobs/sha256-..."""
+    """By manifests, which name files without a suffix: manifests/HOST/OWNER/MODEL/TAG -> blobs/sha256-DIGEST."""
     given = os.environ.get("OLLAMA_MODELS")
     usual = (Path.home() / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models"))
     for store in [Path(given)] if given else usual:
