@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelNotFoundError, UnsupportedModelError
+from .chat_template import render
 
 UNKNOWN = "\ufffd".encode()
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
@@ -113,26 +113,11 @@ class SentencePieces(Vocabulary):
         return found if 0 <= found < self.size and self._pieces[found] == piece else None
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool, thinking: bool) -> str | None:
-        """Rendered in jinja's sandbox as transformers does."""
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        def refuse(message: str) -> None:
-            raise TemplateError(message)
-
         template = self._template()
         if template is None:
             return None
-        ends = {"bos_token": self._name(self.bos), "eos_token": self._name(self.eos)}
-        sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                                extensions=["jinja2.ext.loopcontrols"])
-        sandbox.filters["tojson"] = lambda value, **form: json.dumps(value, ensure_ascii=False, **form)
-        sandbox.globals |= {"raise_exception": refuse, "strftime_now": lambda form: time.strftime(form)}
-        try:
-            return sandbox.from_string(template).render(
-                messages=messages, add_generation_prompt=generate, **ends, **_modes(thinking))
-        except TemplateError as problem:
-            raise _broken_template(self._where, problem) from problem
+        names = {"bos_token": self._name(self.bos), "eos_token": self._name(self.eos)}
+        return render(template, messages, generate=generate, thinking=thinking, names=names, where=self._where)
 
     def _name(self, token_id: int | None) -> str:
         return "" if token_id is None else self._pieces[token_id]
@@ -184,26 +169,13 @@ class HuggingFace(Vocabulary):
         return self._inner.token_to_id(piece)
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool, thinking: bool) -> str | None:
-        if not self._outer.chat_template:
+        template = self._outer.chat_template
+        if isinstance(template, dict):
+            template = template.get("default")
+        if not template:
             return None
-        from jinja2 import TemplateError
-
-        try:
-            rendered = self._outer.apply_chat_template(
-                [dict(m) for m in messages], tokenize=False, add_generation_prompt=generate, **_modes(thinking)
-            )
-        except TemplateError as problem:
-            raise _broken_template(self._where, problem) from problem
-        return str(rendered)
-
-
-def _modes(thinking: bool) -> dict[str, bool]:
-    """The names under which templates ask whether the model shall think first."""
-    return {"enable_thinking": thinking, "thinking": thinking}
-
-
-def _broken_template(folder: Path | str, problem: Exception) -> UnsupportedModelError:
-    return UnsupportedModelError(f"The chat template in {folder} does not work: {problem}")
+        return render(template, messages, generate=generate, thinking=thinking, names=self._outer.special_tokens_map,
+                      where=self._where)
 
 
 def open_vocabulary(folder: Path, has_prompt: bool) -> Vocabulary:
