@@ -1,6 +1,6 @@
-"""Real vocabularies and chat templates: test data of llama.cpp, inside the source of ``llama-cpp-python`` on the package
-index. They are no part of this project. ``python -m tests.gguf_vocabularies FOLDER`` fetches them by pip and prints where
-they lie; tests use the folder that TRIFORCE_GGUF_VOCABULARIES names, and are skipped without one.
+"""Real vocabularies and chat templates: test data of llama.cpp, inside the source of ``llama-cpp-python`` on the
+package index. They are no part of this project. ``python -m tests.gguf_vocabularies FOLDER`` fetches them by pip and
+prints where they lie; tests use the folder that TRIFORCE_GGUF_VOCABULARIES names, and are skipped without one.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def test_rows_with_one_scale_stay_int8(folders: dict[str, Path], tmp_path: Path)
         add_weight(out, name, as_blocks(*(in_their_order(raw, name, item) for item in stored[name])), "Q8_0")
     finish(out)
     path = tmp_path / "model.gguf"
-    assert stored_form(path).int8 and stored_form(path).words("bfloat16") == "Q8_0, kept as int8"
+    assert stored_form(path).int8 and stored_form(path).words("bfloat16", True) == "Q8_0, kept as int8"
     weights = GGUFWeights(open_gguf(path), 64, torch.bfloat16)
     for name, (data, scale) in stored.items():
         found = weights.matrix(name, tuple(data.shape))
@@ -227,9 +227,9 @@ def test_several_files_in_a_folder_must_be_named(folders: dict[str, Path], tmp_p
 
 def test_words_about_what_is_stored(folders: dict[str, Path], tmp_path: Path) -> None:
     path = write_gguf(folders["llama"], tmp_path / "model.gguf", "Q6_K")
-    assert stored_form(path).words("bfloat16") == "Q6_K, unpacked to bfloat16"
-    assert stored_form(write_gguf(folders["llama"], tmp_path / "plain.gguf", "BF16")).words("bfloat16") == ""
-    assert replace(stored_form(path), int8=True).words("x") == "Q6_K, kept as int8"
+    assert stored_form(path).words("bfloat16", True) == "Q6_K, unpacked to bfloat16"
+    assert stored_form(write_gguf(folders["llama"], tmp_path / "plain.gguf", "BF16")).words("bfloat16", True) == ""
+    assert replace(stored_form(path), int8=True).words("x", True) == "Q6_K, kept as int8"
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])

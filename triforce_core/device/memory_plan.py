@@ -52,6 +52,7 @@ class Weights:
 
     int8: stored as int8 with scales; the embedding stays so, matrices become the product type.
     keeps_int8: the CPU's bf16 kernels keep the int8 form beside it.
+    few_bits: bytes of a matrix's weight that is rounded on loading, and few_bits_head: of the head's (0: not rounded).
     ranks: how many GPUs share the head's rows; ``shape`` is what one of them holds otherwise."""
 
     shape: Shape
@@ -59,11 +60,16 @@ class Weights:
     int8: bool = False
     keeps_int8: bool = False
     ranks: int = 1
+    few_bits: float = 0.0
+    few_bits_head: float = 0.0
 
     @property
     def nbytes(self) -> int:
         """Norms and biases left out (they are a rounding error)."""
         embedding, head = self.shape.vocab_size * self.shape.hidden_size, 0
+        if self.few_bits:  # a tied head has a form of its own
+            rounded = self.matrices * self.few_bits + embedding // self.ranks * self.few_bits_head
+            return int(embedding * (1 if self.int8 else self.dtype_bytes) + rounded)
         if self.int8 or not self.shape.tied_embeddings:  # a tied head of int8 has a product form of its own
             head = embedding // self.ranks
         if not self.int8:

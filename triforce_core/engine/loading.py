@@ -17,6 +17,7 @@ from ..device.shard import ALONE, Shard
 from ..drafters.model import ModelOnCache
 from ..errors import ConfigError
 from ..events import LoadProgress, MemoryPlan, ModelInfo
+from ..kernels import HEAD_KIND, bytes_per_weight, choose_kernels
 from ..kv_cache.full import FullCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..model import Llama, ModelConfig, load_model, read_config, stored_form, weight_files
@@ -62,6 +63,12 @@ class Chosen:
     dtype: torch.dtype
     planner: Planner
     info: ModelInfo
+    rounding: str = "same"  # of the target's weights
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the target as it will be loaded: keys and values of rounded weights are others."""
+        return fingerprint(self.folder) + ("" if self.rounding == "same" else f"-{self.rounding}")
 
 
 def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True) -> Chosen:
@@ -76,7 +83,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         torch.set_num_threads(shared if config.threads == "auto" else config.threads)
     builtin, wanted = config.model == BUILTIN, config.draft_model
     folder, draft_folder = model_folder(config.model, "target", config), None
-    tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder)
+    tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder, config.thinking)
     own = wanted in ("auto", BUILTIN)
     if wanted != "none" and (builtin or wanted != "auto"):
         draft_folder = model_folder(BUILTIN if own else wanted, "draft", config)
@@ -85,7 +92,8 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     limit, on_gpu = limit_bytes(config), device.type == "cuda"
     limit_device_memory(device, limit)
     draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
-    wish = make_wish(_weights(folder, dtype, device, shard), draft, max_context=_context(config, read_config(folder)),
+    target = _weights(folder, dtype, device, shard, config.weights)
+    wish = make_wish(target, draft, max_context=_context(config, read_config(folder)),
                      config=config, device=device)
     planner = Planner(wish, modes(config, on_gpu), device, limit, shard, why_there)
     plan = planner.plan(None if config.max_context == "auto" else config.max_context, together=together)
@@ -96,10 +104,10 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
         model_bytes=sum(f.stat().st_size for f in weight_files(folder)),
         kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
-        pass_bytes=read_config(folder).matrix_weights * dtype.itemsize,
+        pass_bytes=int(read_config(folder).matrix_weights * (target.few_bits or dtype.itemsize)),
         instructions=not tokenizer.prompt_settings,
-        weights=stored_form(folder).words(str(dtype).removeprefix("torch.")))
-    return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info)
+        weights=_weight_words(folder, dtype, device, config.weights))
+    return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info, config.weights)
 
 
 def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | Loaded]:
@@ -114,13 +122,14 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
         give_back(error)
         raise chosen.planner.too_little(error, "loading the model", None) from None
     yield LoadProgress("Ready", 1.0)
-    yield Loaded(target, draft, chosen.tokenizer, chosen.info, fingerprint(chosen.folder),
+    yield Loaded(target, draft, chosen.tokenizer, chosen.info, chosen.fingerprint,
                  fingerprint(chosen.draft_folder), chosen.planner, shard)
 
 
 def _read_models(chosen: Chosen, shard: Shard) -> Generator[LoadProgress, None, tuple[Llama, Llama | None]]:
     yield LoadProgress("Loading the model", 0.1)
-    target = load_model(chosen.folder, device=chosen.device, dtype=chosen.dtype, shard=shard)
+    target = load_model(chosen.folder, device=chosen.device, dtype=chosen.dtype, shard=shard,
+                        rounding=chosen.rounding)
     if chosen.draft_folder is None:
         return target, None
     yield LoadProgress("Loading the draft model", 0.8)
@@ -145,10 +154,32 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
     return ModelOnCache(loaded.target, cache, loaded.target.device)
 
 
-def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard) -> Weights:
+def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard, rounding: str = "same") -> Weights:
     """One rank's, as the kernels of its device will hold them."""
-    return Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored_form(folder).int8,
-                   keeps_int8=device.type == "cpu" and dtype == torch.bfloat16, ranks=shard.world)
+    both = device.type == "cpu" and dtype == torch.bfloat16
+    stored = stored_form(folder)
+    weights = Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored.int8, keeps_int8=both,
+                      ranks=shard.world)
+    if stored.int8_rows:
+        weights = replace(weights, few_bits=dtype.itemsize + both, few_bits_head=dtype.itemsize)
+    if rounding == "same":
+        return weights
+    if device.type == "cpu":  # int8 beside the type of wide products; int4 is rounding alone
+        return replace(weights, few_bits=dtype.itemsize + (both and rounding == "int8"),
+                       few_bits_head=dtype.itemsize + both)
+    if dtype not in choose_kernels(device).quantized_types:
+        return weights
+    return replace(weights, few_bits=bytes_per_weight(rounding), few_bits_head=bytes_per_weight(HEAD_KIND))
+
+
+def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str) -> str:
+    """What is loaded, where it is not what was published; "" where it is."""
+    stored = stored_form(folder).words(str(dtype).removeprefix("torch."),
+                                       device.type == "cpu" and dtype == torch.bfloat16)
+    if rounding == "same":
+        return stored
+    rounded = f"{rounding} by this app: not the published weights"
+    return f"{stored}; {rounded}" if stored else rounded
 
 
 def _context(config: EngineConfig, shape: ModelConfig) -> int:

@@ -267,7 +267,7 @@ class _Header:
         number, offset = self._number("I"), self._number("Q")
         kind = BY_NUMBER.get(number)
         if kind is None:
-            raise UnsupportedModelError(f"{self.path.name}: {name} has type {type_name(number)}, which is not supported",
+            raise UnsupportedModelError(f"{self.path.name}: {name} has the unsupported type {type_name(number)}",
                                         allowed=SUPPORTED, remedy="Take a file of the same model in one of them.")
         if min(sizes) < 1 or max(sizes) > 2**40 or sizes[0] % kind.weights:
             raise self._damage(f"{name} has shape {sizes[::-1]} in {kind.name}")

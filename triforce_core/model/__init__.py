@@ -18,12 +18,13 @@ __all__ = ["Checkpoint", "Llama", "ModelConfig", "Stored", "find_model", "load_m
 
 
 def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-               allow_download: bool = False, shard: Shard = ALONE) -> Llama:
+               allow_download: bool = False, shard: Shard = ALONE, rounding: str = "same") -> Llama:
     """A checkpoint folder, a GGUF file, or a Hugging Face repo id in the local cache (or fetched, with
     ``allow_download``) -> Llama.
 
-    shard: load one rank's part of it. Raises ModelNotFoundError, ModelError, UnsupportedModelError,
-    DamagedWeightsError, ConfigError (a model that cannot be split so)."""
+    rounding: of its matrices to few bits (see ``Llama``). shard: load one rank's part of it. Raises ModelNotFoundError,
+    ModelError, UnsupportedModelError, DamagedWeightsError, ConfigError (a model that cannot be split so)."""
     place = find_model(folder_or_repo, allow_download=allow_download)
     config = read_config(place)
-    return Llama(config, open_weights(place, config, dtype), device=device, dtype=dtype, shard=shard)
+    return Llama(config, open_weights(place, config, dtype), device=device, dtype=dtype, shard=shard,
+                 rounding=rounding)
