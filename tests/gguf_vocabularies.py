@@ -27,7 +27,8 @@ def fetch(into: Path) -> Path:
     if not list(into.glob("models/*.gguf")):
         if not list(into.glob("*.tar.gz")):
             subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary",
-                            "llama-cpp-python", PACKAGE, "--dest", str(into)], check=True, timeout=1200, stdout=sys.stderr)
+                            "llama-cpp-python", PACKAGE, "--dest", str(into)], check=True, timeout=1200,
+                           stdout=sys.stderr)
         _unpack(next(into.glob("*.tar.gz")), into)
     return into / "models"
 

@@ -113,12 +113,22 @@ class DraftChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether a model runs here with its weights so and so many tokens. mode: "" where not. need: bytes."""
+
+    weights: str
+    context: int
+    mode: str = ""
+    need: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFound:
     """A checkpoint on this machine, and whether it can run here. Sizes are bytes.
 
     model: what ``EngineConfig.model`` takes. info: its plan for the context that was asked for (or the longest that
     fits), with ``draft``; None where it cannot run, or not so: problem says why and what to change, longest how many
-    tokens of context would fit."""
+    tokens of context would fit. fits: by weights ("same", "int8", "int4") and context, up to what the model can."""
 
     name: str
     model: str
@@ -132,6 +142,7 @@ class ModelFound:
     info: ModelInfo | None = None
     problem: str = ""
     longest: int = 0
+    fits: tuple[Fit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,8 @@ class Wish:
     copy_bytes_per_weight: of the quantised copy for the retrieval tier (0: none); left out where it does not fit.
     stream_buffers: device buffers through which layers of an offloaded cache pass, each for stream_tokens tokens of
     one layer (0: all of them); stream_tail: newest tokens of each such layer that stay on the device; most_resident: of
-    its layers on the device (None: as many as fit); streamed_chunk: of a prefill pass then (0: prefill_chunk)."""
+    its layers on the device (None: as many as fit); streamed_chunk: of a prefill pass then (0: prefill_chunk).
+    rounded: smaller forms of the target by the setting that makes them, for what to do where it does not fit."""
 
     target: Weights
     max_context: int
@@ -116,6 +117,7 @@ class Wish:
     stream_tail: int = 0
     most_resident: int | None = None
     streamed_chunk: int = 0
+    rounded: tuple[tuple[str, Weights], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,10 @@ def _too_little(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> NotEnoug
     offloaded = plan.longest_offloaded or 0
     if all(one.mode != "offload" for one in tried) and offloaded >= plan.context:
         ways.append("keep the cache in host memory (--mode offload)")
+    for kind, weights in wish.rounded:
+        if _lay_out(replace(wish, target=weights, copy_bytes_per_weight=0.0), room, plan.context, plan.mode).fits:
+            ways.append(f"round its weights (--weights {kind})")
+            break
     shape = wish.target.shape
     if longest < plan.context // 8:  # most of the memory goes to the weights
         ways.append("choose a smaller model")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,9 @@ from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
 from ..drafters.model import ModelOnCache
-from ..errors import ConfigError
-from ..events import LoadProgress, MemoryPlan, ModelInfo
-from ..kernels import HEAD_KIND, bytes_per_weight, choose_kernels
+from ..errors import ConfigError, NotEnoughMemoryError
+from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
+from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels
 from ..kv_cache.full import FullCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..model import Llama, ModelConfig, load_model, read_config, stored_form, weight_files
@@ -89,13 +89,9 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         draft_folder = model_folder(BUILTIN if own else wanted, "draft", config)
         if not (builtin and own):
             require_same_vocabulary(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
-    limit, on_gpu = limit_bytes(config), device.type == "cuda"
-    limit_device_memory(device, limit)
-    draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
-    target = _weights(folder, dtype, device, shard, config.weights)
-    wish = make_wish(target, draft, max_context=_context(config, read_config(folder)),
-                     config=config, device=device)
-    planner = Planner(wish, modes(config, on_gpu), device, limit, shard, why_there)
+    limit_device_memory(device, limit_bytes(config))
+    planner = _planner(config, folder, draft_folder, device, dtype, shard, why_there)
+    target, wish = planner.wish.target, planner.wish
     plan = planner.plan(None if config.max_context == "auto" else config.max_context, together=together)
     info = ModelInfo(
         name="built-in" if builtin else Path(config.model).name,
@@ -108,6 +104,38 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         instructions=not tokenizer.prompt_settings,
         weights=_weight_words(folder, dtype, device, config.weights))
     return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info, config.weights)
+
+
+def fitting(config: EngineConfig, contexts: Sequence[int]) -> Iterator[Fit]:
+    """What would fit of a model with its weights as they are and rounded, at each context; by shapes, on one device.
+
+    Raises ModelError kinds, ConfigError."""
+    device, why_there = place(config, ALONE)
+    dtype, _ = number_type(config, device, read_capability())
+    folder = model_folder(config.model, "target", config)
+    drafts = config.draft_model not in ("none", "auto") or config.model == BUILTIN
+    own = config.draft_model in ("auto", BUILTIN)
+    draft = model_folder(BUILTIN if own else config.draft_model, "draft", config) if drafts else None
+    for weights in ("same", *WEIGHT_KINDS):
+        planner = _planner(replace(config, weights=weights, max_context="auto"), folder, draft, device,  # type: ignore[arg-type]
+                           dtype, ALONE, why_there)
+        for context in contexts:
+            try:
+                plan = planner.plan(context)
+                yield Fit(weights, context, plan.mode, plan.need)
+            except NotEnoughMemoryError:
+                yield Fit(weights, context)
+
+
+def _planner(config: EngineConfig, folder: Path, draft_folder: Path | None, device: torch.device, dtype: torch.dtype,
+             shard: Shard, why_there: str) -> Planner:
+    draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
+    target = _weights(folder, dtype, device, shard, config.weights)
+    wish = make_wish(target, draft, max_context=_context(config, read_config(folder)), config=config, device=device)
+    rounded = [(kind, _weights(folder, dtype, device, shard, kind)) for kind in WEIGHT_KINDS]
+    smaller = tuple((kind, weights) for kind, weights in rounded if weights.nbytes < target.nbytes)
+    return Planner(replace(wish, rounded=smaller), modes(config, device.type == "cuda"), device, limit_bytes(config),
+                   shard, why_there)
 
 
 def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | Loaded]:

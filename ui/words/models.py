@@ -28,6 +28,10 @@ BILLIONS = "{count:.1f} billion weights"
 UP_TO = "up to {tokens} tokens"
 ROOM = ("With {tokens} tokens: weights {weights}, keys and values {kv}, drafts {drafts}; all in all {need} of "
                "{have} free ({mode}).")
+FITS = "What fits here"
+WEIGHTS = {"same": "weights as they are", "int8": "rounded with --weights int8", "int4": "rounded with --weights int4"}
+FIT = "{tokens} tokens {need} ({mode})"
+FITS_NOT = "{tokens} tokens do not fit"
 WOULD_FIT = "{tokens} tokens of context would fit."
 LOAD = "Load"
 LOAD_WITH = "Load with {draft} as draft model"
