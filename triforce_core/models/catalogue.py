@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -40,12 +40,14 @@ class Place:
 
     @property
     def nbytes(self) -> int:
-        files = self.folder.iterdir()
-        if self.folder.is_file():
+        files: Iterable[Path] = [self.folder]
+        if self.folder.is_dir():
+            files = self.folder.iterdir()
+        else:
             try:
-                files = iter(parts_of(self.folder))
+                files = parts_of(self.folder)
             except ModelError:  # a part is missing: whoever looks closer will say so
-                files = iter([self.folder])
+                pass
         return sum(path.stat().st_size for path in files if path.is_file())
 
 
