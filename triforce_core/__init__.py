@@ -33,7 +33,7 @@ _HOME = {
     ),
     "events": (
         "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "DraftChoice", "EngineFacts", "Event",
-        "FinishReason", "Finished", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelFound", "ModelInfo",
+        "FinishReason", "Finished", "Fit", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelFound", "ModelInfo",
         "ModelOffer", "PageSpan", "PrefillProgress", "QuoteEvent", "QuoteOccurrence", "QuotePlace", "RankCount",
         "RoundEvent", "TextDelta", "TierCount", "TokenChance", "Turn", "whole_text",
     ),

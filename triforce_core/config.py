@@ -44,6 +44,9 @@ class EngineConfig:
     model_folders: where checkpoints are looked for when models are listed, beside the Hugging Face cache.
     measurements: folder for what passes cost on this machine, or None: nothing is kept. tune: forget what is kept for
     this machine and model.
+    weights: "int8" and "int4" round the target's matrices when they are loaded; exactness then is that of plain
+    decoding with the rounded weights. thinking: let models reason before they answer whose chat template can turn that
+    off.
     gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 
@@ -64,9 +67,12 @@ class EngineConfig:
     model_folders: tuple[str, ...] = ()
     measurements: Path | None = None
     tune: bool = False
+    weights: Literal["same", "int8", "int4"] = "same"
+    thinking: bool = False
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, ("auto", "cpu", "on-chip", "offload"))
+        _one_of("weights", self.weights, ("same", "int8", "int4"))
         _one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         _whole("max_context", self.max_context, 256, 4_194_304)
         _whole("prefill_chunk", self.prefill_chunk, 16, 65_536)

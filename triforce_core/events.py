@@ -98,6 +98,7 @@ class ModelInfo:
     plan: MemoryPlan | None = None  # for the longest context that fits, at most max_context
     pass_bytes: int = 0  # of weights, that each full pass reads; 0: not known
     instructions: bool = False  # whether it follows instructions, or only answers questions about the document
+    weights: str = ""  # how they are stored and what became of them ("Q4_K, Q6_K, unpacked to bfloat16"); "": as is
     drafting: str = ""  # what was measured on this machine and how it drafts therefore; empty: nobody asked
 
 
@@ -112,16 +113,26 @@ class DraftChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether a model runs here with its weights so and so many tokens. mode: "" where not. need: bytes."""
+
+    weights: str
+    context: int
+    mode: str = ""
+    need: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFound:
     """A checkpoint on this machine, and whether it can run here. Sizes are bytes.
 
     model: what ``EngineConfig.model`` takes. info: its plan for the context that was asked for (or the longest that
     fits), with ``draft``; None where it cannot run, or not so: problem says why and what to change, longest how many
-    tokens of context would fit."""
+    tokens of context would fit. fits: by weights ("same", "int8", "int4") and context, up to what the model can."""
 
     name: str
     model: str
-    source: Literal["built-in", "cache", "folder"]
+    source: Literal["built-in", "cache", "folder", "LM Studio", "Ollama", "llama.cpp"]
     nbytes: int
     architecture: str = ""
     parameters: int = 0
@@ -131,6 +142,7 @@ class ModelFound:
     info: ModelInfo | None = None
     problem: str = ""
     longest: int = 0
+    fits: tuple[Fit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

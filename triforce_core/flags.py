@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model and machine")
     group.add_argument("--model", default=BUILTIN, metavar="DIR",
-                       help="a checkpoint folder or a cached Hugging Face repo id (default: the built-in model)")
+                       help="a checkpoint folder, a GGUF file or a cached Hugging Face repo id (default: built-in)")
     group.add_argument("--draft-model", default="auto", metavar="DIR",
                        help="the small model that drafts; 'none' for no draft model (default: auto)")
     group.add_argument("--mode", choices=("auto", "cpu", "on-chip", "offload"), default="auto")
@@ -31,6 +31,10 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpus", type=int, default=1, metavar="N",
                        help="GPUs of this machine that hold the model together (default: 1)")
     group.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
+    group.add_argument("--weights", choices=("same", "int8", "int4"), default="same",
+                       help="round the model's weights when they are loaded, to fit or to be faster (default: same)")
+    group.add_argument("--thinking", action="store_true",
+                       help="let a model reason before it answers, where its template leaves the choice")
     group.add_argument("--threads", type=auto_or_whole, default="auto", metavar="N")
     group.add_argument("--max-context", type=auto_or_whole, default="auto", metavar="N",
                        help="tokens of document, conversation and answer together (default: what the model can)")
@@ -101,7 +105,7 @@ def engine_config(given: argparse.Namespace, saved_readings: Path | None = None,
         model=given.model, draft_model=given.draft_model, mode=given.mode, dtype=given.dtype, device=given.device,
         max_context=given.max_context, prefill_chunk=given.prefill_chunk, threads=given.threads,
         gpu_memory_limit=given.gpu_memory_limit, gpus=given.gpus, resident_layers=given.resident_layers,
-        allow_download=given.allow_download,
+        allow_download=given.allow_download, weights=given.weights, thinking=given.thinking,
         saved_readings=saved_readings, measurements=measurements, tune=getattr(given, "tune", False),
     )
 

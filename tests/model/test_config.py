@@ -25,7 +25,7 @@ def test_sizes_and_ids() -> None:
     ({"num_local_experts": 8}, "mixture of experts"),
     ({"attention_bias": True}, "attention_bias"),
     ({"mlp_bias": True}, "mlp_bias"),
-    ({"quantization_config": {"quant_method": "gptq"}}, "gptq"),
+    ({"quantization_config": {"quant_method": "hqq"}}, "hqq"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ({"rope_scaling": {"type": "longrope", "factor": 4.0}}, "'longrope'"),
     ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "'dynamic'"),

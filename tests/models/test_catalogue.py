@@ -17,6 +17,7 @@ from models.fake_hub import REVISION, FakeHub, serve
 from safetensors.torch import save
 from tokenizer_folders import hugging_face_folder
 
+from tests.gguf_files import write_gguf
 from triforce_core.config import EngineConfig
 from triforce_core.errors import ConfigError
 from triforce_core.events import ModelFound
@@ -178,3 +179,66 @@ def test_the_survey_crosses_to_the_page(shelf: Path) -> None:
     config = replace(EngineConfig(mode="cpu"), model_folders=(str(shelf / "family"),))
     with EngineClient(config, factory="triforce_core.models.survey:Survey") as client:
         assert {"builtin", "large", "small"} <= {model.name for model in client.check()}
+
+
+def test_gguf_files_of_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LM Studio's folder, Ollama's store (by manifest, without a suffix), llama.cpp's cache, the hub's cache and a
+    named folder; a split model once, a projector for images not at all."""
+    home, source = tmp_path / "home", write_model(tmp_path / "source", layers=1, heads=8, seed=1)
+    monkeypatch.setattr(Path, "home", lambda: home)
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("LLAMA_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    studio, cache = home / ".lmstudio" / "models" / "owner" / "repo", home / ".cache" / "llama.cpp"
+    hub = tmp_path / "none" / "models--owner--repo" / "snapshots" / "a"
+    named = tmp_path / "named"
+    for folder in (studio, cache, hub, named):
+        folder.mkdir(parents=True)
+    write_gguf(source, studio / "studio.gguf", "Q8_0")
+    write_gguf(source, studio / "mmproj-studio.gguf", "F16")
+    write_gguf(source, cache / "split.gguf", "Q4_0", split_max_tensors=4)
+    write_gguf(source, hub / "hub.gguf", "Q4_K")
+    write_gguf(source, named / "named.gguf", "Q8_0")
+    (named / "cut.gguf").write_bytes((named / "named.gguf").read_bytes()[:2000])
+    store, digest = home / ".ollama" / "models", "a" * 64
+    (store / "blobs").mkdir(parents=True)
+    write_gguf(source, store / "blobs" / f"sha256-{digest}", "Q6_K")
+    manifests = store / "manifests" / "registry.ollama.ai" / "library"
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}"}
+    for name, text in (("small", json.dumps({"layers": [layer]})), ("broken", "{"), ("list", "[]"),
+                       ("outside", json.dumps({"layers": [{**layer, "digest": "sha256:../../../etc"}]})),
+                       ("gone", json.dumps({"layers": [{**layer, "digest": f"sha256:{'b' * 64}"}]}))):
+        (manifests / name).mkdir(parents=True)
+        (manifests / name / "3b").write_text(text)
+    models = list(Survey(EngineConfig(model_folders=(str(named),), mode="cpu", max_context=1024)).check())
+    parts = len(list(cache.glob("*.gguf")))
+    first = f"split-00001-of-{parts:05}.gguf"
+    assert parts > 2 and [(model.name, model.source) for model in models] == [
+        ("builtin", "built-in"), ("owner/repo/hub.gguf", "cache"), ("studio.gguf", "LM Studio"),
+        ("small:3b", "Ollama"), (first, "llama.cpp"), ("cut.gguf", "folder"), ("named.gguf", "folder")]
+    by_name = {model.name: model for model in models}
+    assert "damaged or incomplete" in by_name["cut.gguf"].problem
+    assert by_name[first].nbytes == sum(path.stat().st_size for path in cache.glob("*.gguf"))
+    ollama = by_name["small:3b"]
+    assert ollama.model == str(store / "blobs" / f"sha256-{digest}")
+    assert ollama.info is not None and ollama.info.weights.startswith("Q6_K, unpacked to ")
+
+
+def test_weights_larger_than_memory_are_refused_before_they_are_read(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the shapes in a GGUF file's header; rounding makes them smaller where the device keeps them so."""
+    from triforce_core.device.memory_plan import Weights
+    from triforce_core.model import load_model, parse_config
+
+    path = write_gguf(write_model(tmp_path / "source", layers=1, heads=8, seed=1), tmp_path / "model.gguf", "Q4_0")
+    monkeypatch.setattr("triforce_core.model.load_model", lambda *given, **also: pytest.fail("weights were read"))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Free", (), {"available": 2**20, "total": 2**20})())
+    (found,) = [model for model in Survey(EngineConfig(model_folders=(str(tmp_path),), mode="cpu")).check()
+                if model.name == "model.gguf"]
+    assert path.is_file() and found.info is None and "free" in found.problem and load_model is not None
+    shape = parse_config({"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 4096,
+                          "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+                          "num_key_value_heads": 8})
+    sizes = [Weights(shape, 2).nbytes, Weights(shape, 2, few_bits=1.0, few_bits_head=1.0).nbytes,
+             Weights(shape, 2, few_bits=0.53, few_bits_head=1.0).nbytes]
+    assert [round(size / 1e9, 1) for size in sizes] == [16.1, 8.6, 5.3]

@@ -239,7 +239,7 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
     import torch
 
     from ..engine.checkpoints import BUILTIN_FOLDER
-    from ..model import find_model, read_config, stored_as_int8
+    from ..model import find_model, read_config, stored_form
     from .grow import SHAPES, grown_config
     from .roofline import Traffic
 
@@ -247,7 +247,7 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
     on_gpu = _on_gpu(config, model)
     loaded, memories = read_config(folder), config.gpus if on_gpu else 1
     # The CPU's bf16 products of few rows read int8 weights as they are stored; every other form is made when loading.
-    as_stored = not on_gpu and dtype == torch.bfloat16 and not shape and stored_as_int8(folder)
+    as_stored = not on_gpu and dtype == torch.bfloat16 and not shape and stored_form(folder).int8
     if shape:
         loaded = grown_config(loaded, SHAPES[shape], model.max_context)
     draft = None

@@ -53,6 +53,7 @@ class Weights:
     int8: stored as int8 with scales; the embedding stays so, matrices become the product type.
     keeps_int8: torch's bf16 kernels for CPUs keep the int8 form beside it.
     in_panels: our own keep one form only, of int8 or of the product type, and a tied head's beside the embedding.
+    few_bits: bytes of a matrix's weight that is rounded on loading, and few_bits_head: of the head's (0: not rounded).
     ranks: how many GPUs share the head's rows; ``shape`` is what one of them holds otherwise."""
 
     shape: Shape
@@ -61,11 +62,16 @@ class Weights:
     keeps_int8: bool = False
     in_panels: bool = False
     ranks: int = 1
+    few_bits: float = 0.0
+    few_bits_head: float = 0.0
 
     @property
     def nbytes(self) -> int:
         """Norms and biases left out (they are a rounding error)."""
         embedding, head = self.shape.vocab_size * self.shape.hidden_size, 0
+        if self.few_bits:  # a tied head has a form of its own
+            rounded = self.matrices * self.few_bits + embedding // self.ranks * self.few_bits_head
+            return int(embedding * (1 if self.int8 else self.dtype_bytes) + rounded)
         if self.in_panels:
             return (embedding + embedding // self.ranks + self.matrices) * (1 if self.int8 else self.dtype_bytes)
         if self.int8 or not self.shape.tied_embeddings:  # a tied head of int8 has a product form of its own
@@ -96,7 +102,8 @@ class Wish:
     copy_bytes_per_weight: of the quantised copy for the retrieval tier (0: none); left out where it does not fit.
     stream_buffers: device buffers through which layers of an offloaded cache pass, each for stream_tokens tokens of
     one layer (0: all of them); stream_tail: newest tokens of each such layer that stay on the device; most_resident: of
-    its layers on the device (None: as many as fit); streamed_chunk: of a prefill pass then (0: prefill_chunk)."""
+    its layers on the device (None: as many as fit); streamed_chunk: of a prefill pass then (0: prefill_chunk).
+    rounded: smaller forms of the target by the setting that makes them, for what to do where it does not fit."""
 
     target: Weights
     max_context: int
@@ -114,6 +121,7 @@ class Wish:
     stream_tail: int = 0
     most_resident: int | None = None
     streamed_chunk: int = 0
+    rounded: tuple[tuple[str, Weights], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +271,10 @@ def _too_little(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> NotEnoug
     offloaded = plan.longest_offloaded or 0
     if all(one.mode != "offload" for one in tried) and offloaded >= plan.context:
         ways.append("keep the cache in host memory (--mode offload)")
+    for kind, weights in wish.rounded:
+        if _lay_out(replace(wish, target=weights, copy_bytes_per_weight=0.0), room, plan.context, plan.mode).fits:
+            ways.append(f"round its weights (--weights {kind})")
+            break
     shape = wish.target.shape
     if longest < plan.context // 8:  # most of the memory goes to the weights
         ways.append("choose a smaller model")

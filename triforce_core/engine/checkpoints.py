@@ -1,4 +1,4 @@
-"""Which folders hold the models that were asked for, and whether they belong together."""
+"""Which folders or files hold the models that were asked for, and whether they belong together."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 from ..config import BUILTIN, EngineConfig
 from ..errors import ModelNotFoundError, TokenizerMismatchError
 from ..kv_cache.snapshot import fingerprint_files
-from ..model import find_model
+from ..model import find_model, weight_files
 from ..tokenizer import Tokenizer
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
-_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json")
 
 
 def model_folder(name: str, role: str, config: EngineConfig) -> Path:
@@ -23,11 +22,6 @@ def model_folder(name: str, role: str, config: EngineConfig) -> Path:
                                      remedy="Get a complete copy of this program, or name a model with --model.")
         return folder
     return find_model(name, allow_download=config.allow_download)
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """What decides the model's function."""
-    return [path for path in sorted(folder.iterdir()) if path.suffix in _WEIGHT_SUFFIXES]
 
 
 def require_same_vocabulary(target: Tokenizer, draft: Tokenizer, name: str) -> None:

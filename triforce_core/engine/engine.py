@@ -80,7 +80,7 @@ class Engine:
             yield chosen.info
             return
         # Where several ranks measure, the first one's figures are told.
-        whose = subject(chosen.device, chosen.info.dtype, fingerprint(chosen.folder),
+        whose = subject(chosen.device, chosen.info.dtype, chosen.fingerprint,
                         fingerprint(chosen.draft_folder), chosen.planner.shard)
         yield replace(chosen.info, drafting=open_profile(self.config.measurements, whose).in_words())
 

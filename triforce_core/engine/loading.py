@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,15 @@ from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
 from ..drafters.model import ModelOnCache
-from ..errors import ConfigError
-from ..events import LoadProgress, MemoryPlan, ModelInfo
-from ..kernels import compiled
+from ..errors import ConfigError, NotEnoughMemoryError
+from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
+from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, compiled
 from ..kv_cache.full import FullCache
 from ..kv_cache.offloaded import OffloadedCache
-from ..model import Llama, ModelConfig, load_model, read_config, stored_as_int8
+from ..model import Llama, ModelConfig, load_model, read_config, stored_form, weight_files
 from ..model.sharded import local_config
 from ..tokenizer import Tokenizer
-from .checkpoints import BUILTIN_FOLDER, fingerprint, model_folder, require_same_vocabulary, weight_files
+from .checkpoints import BUILTIN_FOLDER, fingerprint, model_folder, require_same_vocabulary
 from .memory import Planner, limit_bytes, make_wish
 from .placement import device_name, modes, number_type, place
 
@@ -63,6 +63,12 @@ class Chosen:
     dtype: torch.dtype
     planner: Planner
     info: ModelInfo
+    rounding: str = "same"  # of the target's weights
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the target as it will be loaded: keys and values of rounded weights are others."""
+        return fingerprint(self.folder) + ("" if self.rounding == "same" else f"-{self.rounding}")
 
 
 def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True) -> Chosen:
@@ -77,18 +83,15 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         torch.set_num_threads(shared if config.threads == "auto" else config.threads)
     builtin, wanted = config.model == BUILTIN, config.draft_model
     folder, draft_folder = model_folder(config.model, "target", config), None
-    tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder)
+    tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder, config.thinking)
     own = wanted in ("auto", BUILTIN)
     if wanted != "none" and (builtin or wanted != "auto"):
         draft_folder = model_folder(BUILTIN if own else wanted, "draft", config)
         if not (builtin and own):
             require_same_vocabulary(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
-    limit, on_gpu = limit_bytes(config), device.type == "cuda"
-    limit_device_memory(device, limit)
-    draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
-    wish = make_wish(_weights(folder, dtype, device, shard), draft, max_context=_context(config, read_config(folder)),
-                     config=config, device=device)
-    planner = Planner(wish, modes(config, on_gpu), device, limit, shard, why_there)
+    limit_device_memory(device, limit_bytes(config))
+    planner = _planner(config, folder, draft_folder, device, dtype, shard, why_there)
+    target, wish = planner.wish.target, planner.wish
     plan = planner.plan(None if config.max_context == "auto" else config.max_context, together=together)
     info = ModelInfo(
         name="built-in" if builtin else Path(config.model).name,
@@ -97,9 +100,42 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
         model_bytes=sum(f.stat().st_size for f in weight_files(folder)),
         kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
-        pass_bytes=read_config(folder).matrix_weights * dtype.itemsize,
-        instructions=not tokenizer.prompt_settings)
-    return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info)
+        pass_bytes=int(read_config(folder).matrix_weights * (target.few_bits or dtype.itemsize)),
+        instructions=not tokenizer.prompt_settings,
+        weights=_weight_words(folder, dtype, device, config.weights))
+    return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info, config.weights)
+
+
+def fitting(config: EngineConfig, contexts: Sequence[int]) -> Iterator[Fit]:
+    """What would fit of a model with its weights as they are and rounded, at each context; by shapes, on one device.
+
+    Raises ModelError kinds, ConfigError."""
+    device, why_there = place(config, ALONE)
+    dtype, _ = number_type(config, device, read_capability())
+    folder = model_folder(config.model, "target", config)
+    drafts = config.draft_model not in ("none", "auto") or config.model == BUILTIN
+    own = config.draft_model in ("auto", BUILTIN)
+    draft = model_folder(BUILTIN if own else config.draft_model, "draft", config) if drafts else None
+    for weights in ("same", *WEIGHT_KINDS):
+        planner = _planner(replace(config, weights=weights, max_context="auto"), folder, draft, device,  # type: ignore[arg-type]
+                           dtype, ALONE, why_there)
+        for context in contexts:
+            try:
+                plan = planner.plan(context)
+                yield Fit(weights, context, plan.mode, plan.need)
+            except NotEnoughMemoryError:
+                yield Fit(weights, context)
+
+
+def _planner(config: EngineConfig, folder: Path, draft_folder: Path | None, device: torch.device, dtype: torch.dtype,
+             shard: Shard, why_there: str) -> Planner:
+    draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
+    target = _weights(folder, dtype, device, shard, config.weights)
+    wish = make_wish(target, draft, max_context=_context(config, read_config(folder)), config=config, device=device)
+    rounded = [(kind, _weights(folder, dtype, device, shard, kind)) for kind in WEIGHT_KINDS]
+    smaller = tuple((kind, weights) for kind, weights in rounded if weights.nbytes < target.nbytes)
+    return Planner(replace(wish, rounded=smaller), modes(config, device.type == "cuda"), device, limit_bytes(config),
+                   shard, why_there)
 
 
 def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | Loaded]:
@@ -114,13 +150,14 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
         give_back(error)
         raise chosen.planner.too_little(error, "loading the model", None) from None
     yield LoadProgress("Ready", 1.0)
-    yield Loaded(target, draft, chosen.tokenizer, chosen.info, fingerprint(chosen.folder),
+    yield Loaded(target, draft, chosen.tokenizer, chosen.info, chosen.fingerprint,
                  fingerprint(chosen.draft_folder), chosen.planner, shard)
 
 
 def _read_models(chosen: Chosen, shard: Shard) -> Generator[LoadProgress, None, tuple[Llama, Llama | None]]:
     yield LoadProgress("Loading the model", 0.1)
-    target = load_model(chosen.folder, device=chosen.device, dtype=chosen.dtype, shard=shard)
+    target = load_model(chosen.folder, device=chosen.device, dtype=chosen.dtype, shard=shard,
+                        rounding=chosen.rounding)
     if chosen.draft_folder is None:
         return target, None
     yield LoadProgress("Loading the draft model", 0.8)
@@ -145,12 +182,33 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
     return ModelOnCache(loaded.target, cache, loaded.target.device)
 
 
-def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard) -> Weights:
+def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard, rounding: str = "same") -> Weights:
     """One rank's, as the kernels of its device will hold them."""
-    return Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored_as_int8(folder),
-                   keeps_int8=device.type == "cpu" and dtype == torch.bfloat16,
-                   in_panels=device.type == "cpu" and dtype == torch.bfloat16 and compiled().library is not None,
-                   ranks=shard.world)
+    on_cpu = device.type == "cpu" and dtype == torch.bfloat16
+    panels = on_cpu and compiled().library is not None
+    int8 = 1 if panels else dtype.itemsize + on_cpu  # bytes of a weight: torch's kernels keep the wide form beside it
+    stored = stored_form(folder)
+    weights = Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored.int8,
+                      keeps_int8=on_cpu and not panels, in_panels=panels, ranks=shard.world)
+    if stored.int8_rows:
+        weights = replace(weights, few_bits=int8, few_bits_head=dtype.itemsize)
+    if rounding == "same":
+        return weights
+    if device.type == "cpu":  # int4 is rounding alone
+        return replace(weights, few_bits=int8 if rounding == "int8" else dtype.itemsize, few_bits_head=int8)
+    if dtype not in choose_kernels(device).quantized_types:
+        return weights
+    return replace(weights, few_bits=bytes_per_weight(rounding), few_bits_head=bytes_per_weight(HEAD_KIND))
+
+
+def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str) -> str:
+    """What is loaded, where it is not what was published; "" where it is."""
+    stored = stored_form(folder).words(str(dtype).removeprefix("torch."),
+                                       device.type == "cpu" and dtype == torch.bfloat16)
+    if rounding == "same":
+        return stored
+    rounded = f"{rounding} by this app: not the published weights"
+    return f"{stored}; {rounded}" if stored else rounded
 
 
 def _context(config: EngineConfig, shape: ModelConfig) -> int:

@@ -79,7 +79,7 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
     on_gpu, group = device.type == "cuda", target.shape.num_heads // target.shape.num_kv_heads
     usual = plan(SpeculationConfig(), Situation(max_context, draft is not None, on_gpu))
     kernels = choose_kernels(device)
-    copied = target.dtype_bytes == 2 and bool(kernels.quantized_types)
+    copied = target.dtype_bytes == 2 and not target.few_bits and bool(kernels.quantized_types)
     in_place = kernels.indexed_attention is not None and target.shape.head_dim in kernels.device_lengths
     return Wish(target, max_context, draft, budget=usual.budget if usual.middle_cache == "retrieval" else 0,
                 slack=_SLACK, in_place=in_place, draft_slots=usual.sinks + usual.window + 2 * _SLACK,

@@ -1,4 +1,4 @@
-"""The decoder and how to load one."""
+"""The decoder and how to load one. A model is a folder of Hugging Face's kind, or a GGUF file."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from pathlib import Path
 import torch
 
 from ..device.shard import ALONE, Shard
-from .config import ModelConfig, parse_config, read_config
+from .checkpoint import Stored, open_weights, read_config, stored_form, weight_files
+from .config import ModelConfig, parse_config
 from .llama import Llama
 from .locate import find_model
-from .weights import Checkpoint, stored_as_int8
+from .weights import Checkpoint
 
-__all__ = ["Checkpoint", "Llama", "ModelConfig", "find_model", "load_model", "parse_config", "read_config",
-           "stored_as_int8"]
+__all__ = ["Checkpoint", "Llama", "ModelConfig", "Stored", "find_model", "load_model", "open_weights", "parse_config",
+           "read_config", "stored_form", "weight_files"]
 
 
 def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-               allow_download: bool = False, shard: Shard = ALONE) -> Llama:
-    """A checkpoint folder, or a Hugging Face repo id in the local cache (or fetched, with ``allow_download``) -> Llama.
+               allow_download: bool = False, shard: Shard = ALONE, rounding: str = "same") -> Llama:
+    """A checkpoint folder, a GGUF file, or a Hugging Face repo id in the local cache (or fetched, with
+    ``allow_download``) -> Llama.
 
-    shard: load one rank's part of it. Raises ModelNotFoundError, ModelError, UnsupportedModelError,
-    DamagedWeightsError, ConfigError (a model that cannot be split so)."""
-    folder = find_model(folder_or_repo, allow_download=allow_download)
-    config = read_config(folder)
-    return Llama(config, Checkpoint(folder), device=device, dtype=dtype, shard=shard)
+    rounding: of its matrices to few bits (see ``Llama``). shard: load one rank's part of it. Raises ModelNotFoundError,
+    ModelError, UnsupportedModelError, DamagedWeightsError, ConfigError (a model that cannot be split so)."""
+    place = find_model(folder_or_repo, allow_download=allow_download)
+    config = read_config(place)
+    return Llama(config, open_weights(place, config, dtype), device=device, dtype=dtype, shard=shard,
+                 rounding=rounding)

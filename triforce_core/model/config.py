@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError, ModelNotFoundError, UnsupportedModelError
+from .hf_quantised import read_scheme
 from .rope import RopeConfig, read_rope
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -75,19 +76,25 @@ def read_config(folder: Path) -> ModelConfig:
     path = folder / "config.json"
     if not path.is_file():
         raise ModelNotFoundError(f"No config.json in {folder}", remedy="Give the folder of a Hugging Face checkpoint.")
+    return parse_config(read_raw(path))
+
+
+def read_raw(path: Path) -> dict[str, Any]:
+    """A config.json as it is. Raises ModelError."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read: {error}", remedy="Fetch the checkpoint again.") from error
     if not isinstance(raw, dict):
         raise ModelError(f"{path} holds no JSON object")
-    return parse_config(raw)
+    return raw
 
 
 def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
     """A ``config.json`` dictionary -> ModelConfig. Raises ModelError (malformed), UnsupportedModelError (named)."""
     architecture = _architecture(raw)
     _refuse_unsupported(raw, architecture)
+    read_scheme(raw)  # one that is not known is refused
     hidden = _size(raw, "hidden_size")
     heads = _size(raw, "num_attention_heads")
     kv_heads = _size(raw, "num_key_value_heads", heads)
@@ -146,10 +153,6 @@ def _refuse_unsupported(raw: Mapping[str, Any], architecture: str) -> None:
         refused.append("mlp_bias")
     if _number(raw, "partial_rotary_factor", 1.0) != 1.0:
         refused.append(f"partial_rotary_factor {raw['partial_rotary_factor']}")
-    if raw.get("quantization_config"):
-        kind = raw["quantization_config"]
-        kind = kind.get("quant_method", "unknown") if isinstance(kind, Mapping) else kind
-        refused.append(f"weights quantised with {kind}")
     if raw.get("attn_logit_softcapping") or raw.get("final_logit_softcapping"):
         refused.append("logit soft-capping")
     if refused:

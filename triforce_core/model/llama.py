@@ -34,6 +34,7 @@ from ..kv_cache.staging import StagingCache
 from .config import ModelConfig
 from .graphs import DeviceSlots, PassGraphs, StagesKV
 from .native_pass import NativePass
+from .quantized import quantize
 from .rope import RotaryTable
 from .sharded import ShardedWeights, local_config
 from .weights import WeightSource
@@ -74,12 +75,15 @@ class Llama:
     config is this rank's: with several (``shard``) it counts the heads and MLP features that are computed here."""
 
     def __init__(self, config: ModelConfig, weights: WeightSource, *, device: torch.device | str = "cpu",
-                 dtype: torch.dtype = torch.float32, kernels: Kernels | None = None, shard: Shard = ALONE) -> None:
-        """Reads every tensor the config asks for. Raises DamagedWeightsError (missing, extra, misshapen), ConfigError
+                 dtype: torch.dtype = torch.float32, kernels: Kernels | None = None, shard: Shard = ALONE,
+                 rounding: str = "same") -> None:
+        """Reads every tensor the config asks for. rounding: of matrices to few bits, one at a time ("int8", "int4").
+
+        Raises DamagedWeightsError (missing, extra, misshapen), ConfigError
         (heads that cannot be shared out)."""
         self.config, self.shard = local_config(config, shard), shard
         self.device, self.dtype = torch.device(device), dtype
-        self.kernels = kernels or choose_kernels(self.device)
+        self.kernels, self._rounding = kernels or choose_kernels(self.device), rounding
         self.rope = RotaryTable(config.rope, config.head_dim, self.device)
         self.graphs = self._own_graphs()
         self._fused: list[_FusedLayer] | None = None
@@ -154,7 +158,7 @@ class Llama:
         def norm(name: str, size: int) -> Tensor:
             return weights.tensor(name, (size,)).to(self.device, torch.float32)
 
-        def linear(names: list[str], sizes: list[int], width: int, bias: bool = False) -> Linear:
+        def linear(names: list[str], sizes: list[int], width: int, bias: bool = False, pair: int = 0) -> Linear:
             parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
             data = _join([part.data for part in parts]).to(self.device)
             scales = [part.scale for part in parts if part.scale is not None]
@@ -163,7 +167,7 @@ class Llama:
             if bias:
                 biases = [weights.tensor(f"{name}.bias", (size,)) for name, size in zip(names, sizes, strict=True)]
                 offset = _join(biases).to(self.device)
-            return self.kernels.make_linear(data, scale, offset, self.dtype)
+            return self._product(data, scale, offset, HEAD_KIND if names == ["lm_head"] else self._rounding, pair)
 
         embedding = weights.matrix("model.embed_tokens.weight", (c.vocab_size, d))
         self._embedding = embedding.data.to(self.device)
@@ -176,12 +180,14 @@ class Llama:
             attn, mlp = f"{at}.self_attn", f"{at}.mlp"
             self.layers.append(Layer(
                 input_norm=norm(f"{at}.input_layernorm.weight", d),
-                qkv=linear([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size], d, c.qkv_bias),
+                qkv=linear([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size], d, c.qkv_bias,
+                           c.head_dim // 2),
                 q_norm=norm(f"{attn}.q_norm.weight", c.head_dim) if c.qk_norm else None,
                 k_norm=norm(f"{attn}.k_norm.weight", c.head_dim) if c.qk_norm else None,
                 output=linear([f"{attn}.o_proj"], [d], q_size),
                 post_norm=norm(f"{at}.post_attention_layernorm.weight", d),
-                gate_up=linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], [c.intermediate_size] * 2, d),
+                gate_up=linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], [c.intermediate_size] * 2, d,
+                               pair=c.intermediate_size),
                 down=linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
             ))
         self._final_norm = norm("model.norm.weight", d)
@@ -189,9 +195,26 @@ class Llama:
         if c.tied_embeddings:
             weights.ignore("lm_head.weight")  # some exporters write the tied matrix twice
             scale = None if self._embedding_scale is None else self._embedding_scale[start:stop]
-            self._head = self.kernels.make_linear(self._embedding[start:stop], scale, None, self.dtype)
+            self._head = self._product(self._embedding[start:stop], scale, None, HEAD_KIND)
         else:
             self._head = linear(["lm_head"], [stop - start], d)
+
+    def _product(self, data: Tensor, scale: Tensor | None, bias: Tensor | None, kind: str, pair: int = 0) -> Linear:
+        """Rounded to ``kind`` where rounding is asked for, unless it is in that form already. pair: see
+        ``kernels.reference.quantize_linear``."""
+        if self._rounding == "same":
+            return self.kernels.make_linear(data, scale, bias, self.dtype)
+        if self.device.type == "cpu" and kind == "int8":
+            if scale is None:
+                data, scale = quantize(data)
+            return self.kernels.make_linear(data, scale, bias, self.dtype)
+        if self.device.type == "cpu":  # no kernel for few bits: the rounded numbers in the type of products
+            weight = (data if scale is None else data.float() * scale.float()[:, None]).to(self.dtype)
+            rounded = self.kernels.quantize_linear(Dense(weight), kind, pair)
+            assert isinstance(rounded, Dense)
+            return self.kernels.make_linear(rounded.weight, None, bias, self.dtype)
+        made = self.kernels.make_linear(data, scale, bias, self.dtype)
+        return self.kernels.quantize_linear(made, kind, pair) if isinstance(made, Dense) else made
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int,

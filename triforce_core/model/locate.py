@@ -11,34 +11,55 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ..errors import ModelNotFoundError
+from ..gguf import is_gguf
 
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf\Z")
 _SMALL = ("*.json", "tokenizer.model", "*.txt", "*.jinja")
 
 
 def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> Path:
-    """The folder of a checkpoint. Raises ModelNotFoundError (no folder, not in the cache, or the download failed)."""
+    """The folder of a checkpoint, or its GGUF file. Raises ModelNotFoundError (nothing there, several GGUF files in one
+    folder, not in the cache, or the download failed)."""
     path = Path(folder_or_repo).expanduser()
     if path.is_dir():
+        return _within(path)
+    if path.is_file() and is_gguf(path):
         return path
     repo = str(folder_or_repo)
     if path.exists():
-        raise ModelNotFoundError(f"{path} is a file", allowed="a folder with config.json and weights")
+        raise ModelNotFoundError(f"{path} is a file", allowed="a folder with config.json and weights, or a GGUF file")
     if not _REPO_ID.fullmatch(repo):
-        raise ModelNotFoundError(f"There is no folder {path}", allowed="a folder, or a Hugging Face repo id")
+        raise ModelNotFoundError(f"There is no folder or file {path}",
+                                 allowed="a folder, a GGUF file, or a Hugging Face repo id")
     from huggingface_hub import list_repo_files, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         if not allow_download:
-            return Path(snapshot_download(repo, local_files_only=True))
-        return Path(snapshot_download(repo, allow_patterns=wanted_files(list_repo_files(repo))))
+            return _within(Path(snapshot_download(repo, local_files_only=True)))
+        return _within(Path(snapshot_download(repo, allow_patterns=wanted_files(list_repo_files(repo)))))
     except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         if allow_download:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ModelNotFoundError(f"{repo} could not be fetched: {reason}") from error
         raise ModelNotFoundError(f"{repo} is not in the local Hugging Face cache",
                                  remedy="Pass --allow-download to fetch it, or give a folder.") from error
+
+
+def gguf_files(folder: Path) -> list[Path]:
+    """The models among a folder's GGUF files: of a split one its first part; no projectors for images."""
+    found = [path for path in sorted(folder.glob("*.gguf")) if not path.name.startswith("mmproj")]
+    return [path for path in found if _LATER_PART.search(path.name) is None]
+
+
+def _within(folder: Path) -> Path:
+    """The folder itself, or the one GGUF model that it holds."""
+    found = [] if (folder / "config.json").is_file() else gguf_files(folder)
+    if len(found) > 1:
+        raise ModelNotFoundError(f"{folder} holds {len(found)} GGUF files", allowed="one",
+                                 remedy=f"Give one of them, such as {found[0]}")
+    return found[0] if found else folder
 
 
 def is_repo_id(text: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class RopeConfig:
     attention_factor: float = 1.0  # multiplies cos and sin
     truncate: bool = True  # yarn: whole-number bounds of the ramp
     extended_context: int = 0  # tokens that the scaling itself promises; 0: nothing beyond the config
+    divisors: tuple[float, ...] = ()  # of the frequencies, each its own, beside the kind (GGUF files); (): none
 
 
 def read_rope(raw: Mapping[str, Any], head_dim: int, max_context: int) -> RopeConfig:
@@ -77,6 +78,8 @@ def read_rope(raw: Mapping[str, Any], head_dim: int, max_context: int) -> RopeCo
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
     """Radians per position, fp32 [head_dim / 2], fastest first."""
+    if rope.divisors:
+        return inverse_frequencies(replace(rope, divisors=()), head_dim) / torch.tensor(rope.divisors)
     powers = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
     wave = rope.theta**powers
     frequencies = 1.0 / wave

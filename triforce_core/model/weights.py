@@ -98,6 +98,14 @@ class Checkpoint:
             raise DamagedWeightsError(f"{self._where[name].name}: {name} is not int8 with a float32 scale")
         return Matrix(data, scale)
 
+    def optional(self, name: str) -> Tensor | None:
+        """A tensor of any shape and type; None where there is none. Raises DamagedWeightsError."""
+        if name not in self._where:
+            return None
+        source = self._open[self._where[name]]
+        shape = source[name].shape if isinstance(source, dict) else source.get_slice(name).get_shape()
+        return self._read(name, tuple(shape))
+
     def ignore(self, name: str) -> None:
         """``finish`` shall not mind this tensor."""
         self._asked.update((name, name + SCALE_SUFFIX))

@@ -80,6 +80,8 @@ def _words(event: ModelFound | ModelOffer) -> Iterator[str]:
                f"--model {event.model}")
     if event.info and event.info.plan:
         plan = event.info.plan
+        if event.info.weights:
+            yield f"  stored as {event.info.weights}"
         drafts = plan.draft_weights + plan.draft_cache + plan.retrieval
         yield (f"  runs here ({plan.mode}) with {plan.context:,} tokens: weights {size(plan.weights)}, keys and values "
                f"{size(plan.kv)}, drafts {size(drafts)}, in all {size(plan.need)} of {size(plan.have)} free; "
@@ -88,6 +90,10 @@ def _words(event: ModelFound | ModelOffer) -> Iterator[str]:
         yield f"  does not run here: {event.problem}"
         if event.longest:
             yield f"  {event.longest:,} tokens of context would fit"
+    for weights in dict.fromkeys(fit.weights for fit in event.fits):
+        told = "; ".join(f"{fit.context:,}: " + (f"{fit.mode}, {size(fit.need)}" if fit.mode else "does not fit")
+                         for fit in event.fits if fit.weights == weights)
+        yield f"  weights {weights}: {told}"
     for choice in event.drafts:
         mark = f"may draft: --draft-model {choice.model}" if not choice.why_not else f"may not draft: {choice.why_not}"
         yield f"  {choice.name} {mark}"

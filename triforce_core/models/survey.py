@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..config import EngineConfig
-from ..engine.loading import choose
+from ..engine.loading import choose, fitting
 from ..errors import ModelError, NotEnoughMemoryError, TriForceError
-from ..events import DraftChoice, ModelFound, ModelInfo
-from ..model import ModelConfig, read_config, stored_as_int8
+from ..events import DraftChoice, Fit, ModelFound, ModelInfo
+from ..model import ModelConfig, read_config, stored_form
 from ..tokenizer import Tokenizer
 from .catalogue import Place, builtin, places
 
+_CONTEXTS = (8_192, 32_768, 131_072)  # tokens for which it is told what fits
 _SMALLER = 2  # a draft model has at most this part of its target's weights: else its passes cost what they save
 
 
@@ -56,6 +57,7 @@ class Survey:
         draft = best.model if best else "none"
         found = replace(found, architecture=one.shape.architecture, parameters=one.shape.num_parameters,
                         max_context=one.shape.longest_context, drafts=choices, draft=draft)
+        found = replace(found, fits=self._fits(found))
         wanted = self.config.max_context
         context = wanted if wanted == "auto" else min(wanted, one.shape.longest_context)
         try:
@@ -70,6 +72,14 @@ class Survey:
         config = replace(self.config, model=found.model, draft_model=found.draft, max_context=context)  # type: ignore[arg-type]
         return choose(config, together=False).info
 
+    def _fits(self, found: ModelFound) -> tuple[Fit, ...]:
+        config = replace(self.config, model=found.model, draft_model=found.draft)
+        contexts = [context for context in _CONTEXTS if context <= found.max_context] or [found.max_context]
+        try:
+            return tuple(fitting(config, contexts))
+        except TriForceError:  # the plan will say what is wrong
+            return ()
+
     def _longest(self, found: ModelFound) -> int:
         try:
             info = self._plan(found, "auto")
@@ -81,7 +91,7 @@ class Survey:
 def _look(place: Place) -> _Known:
     try:
         shape, tokenizer = read_config(place.folder), Tokenizer(place.tokenizer)
-        stored_as_int8(place.folder)  # opens the weights' table of contents: are they there, and whole?
+        stored_form(place.folder)  # opens the weights' table of contents: are they there, and whole?
     except ModelError as error:
         return _Known(place, problem=str(error))
     return _Known(place, shape, tokenizer)

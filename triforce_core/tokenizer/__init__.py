@@ -1,6 +1,7 @@
-"""Text to token ids and back, for both kinds of tokenizer files.
+"""Text to token ids and back, for all kinds of tokenizer files.
 
-One ``Tokenizer`` over a sentencepiece ``tokenizer.model`` (the built-in pair) or a Hugging Face ``tokenizer.json``.
+One ``Tokenizer`` over a sentencepiece ``tokenizer.model`` (the built-in pair), a Hugging Face ``tokenizer.json`` or the
+vocabulary in a GGUF file.
 Document and question text goes through ``encode(text)``, which never yields a special token, whatever the text says;
 only our own templates go through ``encode(text, special=True)``. No space is ever put in front of the text.
 
@@ -22,6 +23,8 @@ import numpy as np
 
 from ..errors import ModelNotFoundError, TokenizerMismatchError, UnsupportedModelError
 from ..events import whole_text
+from ..gguf import open_gguf
+from . import gguf_vocabulary
 from .vocabulary import open_vocabulary
 
 # Files that change how a text is read; the fingerprint covers those that exist.
@@ -32,16 +35,26 @@ _FILES = (
 
 
 class Tokenizer:
-    """Reads the tokenizer files of one model folder. Immutable and safe to share between threads."""
+    """Reads the tokenizer of one model: files in its folder, or a GGUF file. Immutable and safe to share between
+    threads."""
 
-    def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder)
-        if not self.folder.is_dir():
+    def __init__(self, folder: Path | str, thinking: bool = False) -> None:
+        """thinking: whether chat templates shall ask the model to reason first, where it can do without.
+
+        Raises ModelNotFoundError, UnsupportedModelError, DamagedWeightsError."""
+        self.folder, self._thinking = Path(folder), thinking
+        self.prompt_settings: dict[str, Any]
+        if self.folder.is_file():
+            file = open_gguf(self.folder)
+            self.prompt_settings = gguf_vocabulary.prompt_settings(file)
+            self._vocabulary = gguf_vocabulary.open_vocabulary(file)
+        elif self.folder.is_dir():
+            self.prompt_settings = _read_json(self.folder / "prompt.json")
+            self._vocabulary = open_vocabulary(self.folder, bool(self.prompt_settings))
+        else:
             raise ModelNotFoundError(
                 f"There is no model folder {self.folder}", remedy="Give a folder that holds a model and its tokenizer."
             )
-        self.prompt_settings: dict[str, Any] = _read_json(self.folder / "prompt.json")
-        self._vocabulary = open_vocabulary(self.folder, bool(self.prompt_settings))
         self.vocab_size = self._vocabulary.size
         opening = self.prompt_settings.get("quote_open")
         self._glue = frozenset() if opening is None else frozenset({self.token_id(opening)})
@@ -149,6 +162,7 @@ class Tokenizer:
             found.update(value if isinstance(value, list) else [] if value is None else [value])
         if self._vocabulary.eos is not None:
             found.add(self._vocabulary.eos)
+        found |= self._vocabulary.ends
         for piece in self.prompt_settings.get("stop", ()):
             found.add(self.token_id(piece))
         return frozenset(i for i in found if 0 <= i < self.vocab_size)
@@ -161,6 +175,8 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """SHA-256 of the files that decide how a text is read: part of the key of a saved reading."""
         digest = hashlib.sha256()
+        if self.folder.is_file():
+            return open_gguf(self.folder).header_digest
         for name in _FILES:
             path = self.folder / name
             if path.is_file():
@@ -178,7 +194,7 @@ class Tokenizer:
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool = True) -> str | None:
         """The model's chat template filled in, or None when the model has none."""
-        return self._vocabulary.render_chat(messages, generate)
+        return self._vocabulary.render_chat(messages, generate, self._thinking)
 
 
 class StreamDecoder:

@@ -9,12 +9,13 @@ import json
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..errors import ModelNotFoundError, UnsupportedModelError
+from .chat_template import render
 
 UNKNOWN = "\ufffd".encode()
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
@@ -29,6 +30,7 @@ class Vocabulary(ABC):
     eos: int | None
     bos: int | None
     strips_first_space: bool
+    ends: frozenset[int] = frozenset()  # tokens beside ``eos`` that end an answer, where the vocabulary itself says so
 
     def bare(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text without the space that some kinds put in front: a newline takes it, and is cut off again."""
@@ -65,29 +67,31 @@ class Vocabulary(ABC):
     def id_of(self, piece: str) -> int | None:
         """The id of a piece as the vocabulary spells it, or None."""
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool) -> str | None:
-        """The chat template filled in, or None where there is none. Raises UnsupportedModelError where it refuses."""
+    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool, thinking: bool) -> str | None:
+        """The chat template filled in, or None where there is none. Raises UnsupportedModelError where it refuses.
+        thinking: whether the model shall reason before it answers, where it can do without."""
         return None
 
 
 class SentencePieces(Vocabulary):
     """A sentencepiece model file."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, model: bytes, where: Path, template: Callable[[], str | None]) -> None:
+        """model: the file's bytes. where: for messages. template: asked for when a chat is rendered."""
         import sentencepiece
 
         try:
-            self._model = sentencepiece.SentencePieceProcessor(model_file=str(file))
+            self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, OSError) as problem:
             raise UnsupportedModelError(
-                f"{file} is not a readable sentencepiece model", remedy="Copy the model folder again."
+                f"{where} is not a readable sentencepiece model", remedy="Copy the model again."
             ) from problem
-        self._folder = file.parent
+        self._where, self._template = where, template
         self.size = self._model.vocab_size()
         self._pieces = [self._model.id_to_piece(i) for i in range(self.size)]
         self.strips_first_space = bool(self._lead)
         typed = [i for i in range(self.size) if self._model.is_control(i)]
-        marks = [i for i in _user_defined(file.read_bytes()) if self._pieces[i].strip()]
+        marks = [i for i in _user_defined(model) if self._pieces[i].strip()]
         self.special = frozenset(typed + marks)
         self.hidden = frozenset(typed + [i for i in marks if re.fullmatch(r"<.*>|\[.*\]", self._pieces[i])])
         self.eos = self._model.eos_id() if self._model.eos_id() >= 0 else None
@@ -108,23 +112,12 @@ class SentencePieces(Vocabulary):
         found = self._model.piece_to_id(piece)
         return found if 0 <= found < self.size and self._pieces[found] == piece else None
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool) -> str | None:
-        """A template beside the model file, rendered in jinja's sandbox as transformers does."""
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        file, settings = self._folder / "chat_template.jinja", self._folder / "tokenizer_config.json"
-        template = file.read_text("utf-8") if file.is_file() else None
-        if template is None and settings.is_file():
-            template = json.loads(settings.read_text("utf-8")).get("chat_template")
-        if not isinstance(template, str):
+    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool, thinking: bool) -> str | None:
+        template = self._template()
+        if template is None:
             return None
-        ends = {"bos_token": self._name(self.bos), "eos_token": self._name(self.eos)}
-        try:
-            sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-            return sandbox.from_string(template).render(messages=messages, add_generation_prompt=generate, **ends)
-        except TemplateError as problem:
-            raise _broken_template(self._folder, problem) from problem
+        names = {"bos_token": self._name(self.bos), "eos_token": self._name(self.eos)}
+        return render(template, messages, generate=generate, thinking=thinking, names=names, where=self._where)
 
     def _name(self, token_id: int | None) -> str:
         return "" if token_id is None else self._pieces[token_id]
@@ -132,20 +125,11 @@ class SentencePieces(Vocabulary):
 
 # large: the contract's fields and the tables behind them
 class HuggingFace(Vocabulary):
-    """Anything transformers.AutoTokenizer reads from a local folder into the fast backend."""
+    """The fast backend of a transformers tokenizer."""
 
-    def __init__(self, folder: Path) -> None:
-        from transformers import AutoTokenizer
-
-        try:
-            self._outer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-            self._inner = self._outer.backend_tokenizer
-        except Exception as problem:  # the library raises many kinds for a bad folder
-            raise UnsupportedModelError(
-                f"The tokenizer in {folder} cannot be used ({type(problem).__name__})",
-                allowed="a sentencepiece tokenizer.model or a Hugging Face tokenizer.json",
-                remedy="Copy the model folder again, with all its tokenizer files.",
-            ) from problem
+    def __init__(self, outer: Any, where: Path) -> None:
+        """outer: a ``PreTrainedTokenizerFast``. where: for messages."""
+        self._outer, self._inner, self._where = outer, outer.backend_tokenizer, where
         self._inner.no_truncation()
         self._inner.no_padding()
         self._lock = threading.Lock()
@@ -184,36 +168,53 @@ class HuggingFace(Vocabulary):
     def id_of(self, piece: str) -> int | None:
         return self._inner.token_to_id(piece)
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool) -> str | None:
-        if not self._outer.chat_template:
+    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool, thinking: bool) -> str | None:
+        template = self._outer.chat_template
+        if isinstance(template, dict):
+            template = template.get("default")
+        if not template:
             return None
-        from jinja2 import TemplateError
-
-        try:
-            rendered = self._outer.apply_chat_template(
-                [dict(m) for m in messages], tokenize=False, add_generation_prompt=generate
-            )
-        except TemplateError as problem:
-            raise _broken_template(self._outer.name_or_path, problem) from problem
-        return str(rendered)
-
-
-def _broken_template(folder: Path | str, problem: Exception) -> UnsupportedModelError:
-    return UnsupportedModelError(f"The chat template in {folder} does not work: {problem}")
+        return render(template, messages, generate=generate, thinking=thinking, names=self._outer.special_tokens_map,
+                      where=self._where)
 
 
 def open_vocabulary(folder: Path, has_prompt: bool) -> Vocabulary:
     """Our own format first (its encoding is what the model was trained on), then Hugging Face's, then bare pieces."""
     pieces = folder / "tokenizer.model"
     if pieces.is_file() and (has_prompt or not (folder / "tokenizer.json").is_file()):
-        return SentencePieces(pieces)
+        return SentencePieces(pieces.read_bytes(), pieces, lambda: _template_in(folder))
     if any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json")):
-        return HuggingFace(folder)
+        return HuggingFace(_auto_tokenizer(folder), folder)
     raise ModelNotFoundError(
         f"There is no tokenizer in {folder}",
         allowed="tokenizer.model or tokenizer.json",
         remedy="Copy the tokenizer files of the model into its folder.",
     )
+
+
+def _auto_tokenizer(folder: Path) -> Any:
+    """Anything transformers reads from a local folder into the fast backend."""
+    from transformers import AutoTokenizer
+
+    try:
+        found = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        assert found.backend_tokenizer is not None
+        return found
+    except Exception as problem:  # the library raises many kinds for a bad folder
+        raise UnsupportedModelError(
+            f"The tokenizer in {folder} cannot be used ({type(problem).__name__})",
+            allowed="a sentencepiece tokenizer.model or a Hugging Face tokenizer.json",
+            remedy="Copy the model folder again, with all its tokenizer files.",
+        ) from problem
+
+
+def _template_in(folder: Path) -> str | None:
+    """The chat template beside a sentencepiece model."""
+    file, settings = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    template = file.read_text("utf-8") if file.is_file() else None
+    if template is None and settings.is_file():
+        template = json.loads(settings.read_text("utf-8")).get("chat_template")
+    return template if isinstance(template, str) else None
 
 
 def _metaspace_bytes(piece: str) -> bytes:

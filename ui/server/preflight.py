@@ -71,6 +71,8 @@ def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
     yield engine_words.MODEL, check_words.MODEL.format(
         name=model.name, draft=model.draft_name or engine_words.NO_DRAFT, size=fmt.size(model.model_bytes))
     yield engine_words.ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
+    if model.weights:
+        yield check_words.WEIGHTS, model.weights
     if model.drafting:
         yield check_words.DRAFTS, model.drafting
     if model.plan is None:

@@ -16,6 +16,7 @@ DEFAULT_PORT = 7860
 ENGINES = ("triforce", "autoregressive", "scripted", "remote")
 MODES = ("auto", "cpu", "on-chip", "offload")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+WEIGHTS = ("same", "int8", "int4")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -37,6 +38,8 @@ class Arguments:
     gpus: int = 1
     max_context: int | None = None
     gpu_memory_limit: float | str = "none"  # GiB
+    weights: str = "same"
+    thinking: bool = False
     data_dir: Path | None = None
     allow_download: bool = False
     engine: str = "triforce"
@@ -65,6 +68,8 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--draft-model", default="auto", metavar="MODEL", help=say["draft_model"])
     parser.add_argument("--mode", choices=MODES, help=say["mode"])
     parser.add_argument("--dtype", choices=DTYPES, help=say["dtype"])
+    parser.add_argument("--weights", choices=WEIGHTS, default="same", help=say["weights"])
+    parser.add_argument("--thinking", action="store_true", help=say["thinking"])
     parser.add_argument("--device", default="auto", help=say["device"])
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help=say["gpus"])
     parser.add_argument("--max-context", type=int, metavar="TOKENS", help=say["max_context"])
@@ -88,7 +93,8 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
         files=tuple(given.files), host=given.host, port=given.port, allow_host=tuple(given.allow_host),
         allow_origin=tuple(given.allow_origin),
         browser=not given.no_browser, model=given.model, draft_model=given.draft_model, mode=given.mode,
-        dtype=given.dtype, device=given.device, gpus=given.gpus, max_context=given.max_context,
+        dtype=given.dtype, weights=given.weights, thinking=given.thinking,
+        device=given.device, gpus=given.gpus, max_context=given.max_context,
         gpu_memory_limit=given.gpu_memory_limit, data_dir=given.data_dir, allow_download=given.allow_download,
         engine=given.engine, base_url=given.base_url, remote_model=given.remote_model,
         auth_file=given.auth_file,
@@ -103,7 +109,7 @@ def engine_config(arguments: Arguments, saved_readings: Path | None = None,
         dtype=arguments.dtype or "auto", device=arguments.device, gpus=arguments.gpus,
         max_context=arguments.max_context or "auto", gpu_memory_limit=arguments.gpu_memory_limit,
         allow_download=arguments.allow_download, saved_readings=saved_readings, measurements=measurements,
-        tune=arguments.tune)
+        tune=arguments.tune, weights=arguments.weights, thinking=arguments.thinking)
 
 
 def _none_or_number(text: str) -> float | str:

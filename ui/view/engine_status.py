@@ -33,7 +33,8 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
                                 else model.name)),
             (engine_words.DRAFT, esc(model.draft_name or engine_words.NO_DRAFT)),
             (engine_words.MODE, esc(f"{facts.mode if facts else model.mode} ({model.device})")),
-            (engine_words.WHY, esc(facts.why if facts else model.why)), (engine_words.NUMBERS, esc(model.dtype)),
+            (engine_words.WHY, esc(facts.why if facts else model.why)),
+            (engine_words.NUMBERS, esc(f"{model.dtype} ({model.weights})" if model.weights else model.dtype)),
             (engine_words.CONTEXT, esc(fmt.context(model.max_context, model.plan.longest if model.plan else None))),
         ]
         if not here:

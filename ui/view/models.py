@@ -36,6 +36,14 @@ def room(found: ModelFound) -> str:
     return f"<p>{esc(words)}</p>{charts.meter(plan.need / max(plan.have, 1), 'tf-meter-thin', words)}"
 
 
+def fits(found: ModelFound, weights: str) -> str:
+    """With weights so, what each context needs."""
+    told = [model_words.FIT.format(tokens=fmt.count(fit.context), need=fmt.memory(fit.need), mode=fit.mode) if fit.mode
+            else model_words.FITS_NOT.format(tokens=fmt.count(fit.context)) for fit in found.fits
+            if fit.weights == weights]
+    return f"{model_words.WEIGHTS[weights]}: {', '.join(told)}"
+
+
 def load_buttons(found: ModelFound, loaded: bool) -> str:
     """One for each way to draft; none where it does not run."""
     if found.info is None:
@@ -54,6 +62,9 @@ def entry(found: ModelFound, loaded: bool) -> str:
     facts = [model_words.SOURCE[found.source], fmt.size(found.nbytes)]
     if found.parameters:
         facts += [weights(found.parameters), model_words.UP_TO.format(tokens=fmt.count(found.max_context))]
+    if found.info and found.info.weights:
+        facts.append(found.info.weights)
+    rows = "".join(f"<li>{esc(fits(found, weights))}</li>" for weights in dict.fromkeys(f.weights for f in found.fits))
     refused = "".join(f"<li><b>{esc(name(choice))}</b> {esc(choice.why_not)}</li>"
                       for choice in found.drafts if choice.why_not)
     others = (f"<details><summary>{esc(model_words.NOT_DRAFTS)}</summary><ul>{refused}</ul></details>"
@@ -62,6 +73,7 @@ def entry(found: ModelFound, loaded: bool) -> str:
     about = f'<p class="tf-note">{esc(model_words.ABOUT_BUILTIN)}</p>' if found.source == "built-in" else ""
     return (f'<li class="tf-model{" tf-current" if loaded else ""}"><h3>{esc(name(found))} {mark}</h3>'
             f'<p class="tf-model-facts" title="{esc(found.model)}">{esc(" · ".join(facts))}</p>{about}{room(found)}'
+            f"{f'<details><summary>{esc(model_words.FITS)}</summary><ul>{rows}</ul></details>' if rows else ''}"
             f'<div class="tf-model-load">{load_buttons(found, loaded)}</div>{others}</li>')
 
 

@@ -21,12 +21,17 @@ FAILED = "{model} could not be loaded"
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
 ABOUT_BUILTIN = ("It finds the sentences that answer a question and quotes them, in English. It cannot count, "
                         "compare or say anything in its own words.")
-SOURCE = {"built-in": "comes with the app", "cache": "in the Hugging Face cache", "folder": "in a folder"}
+SOURCE = {"built-in": "comes with the app", "cache": "in the Hugging Face cache", "folder": "in a folder",
+          "LM Studio": "in LM Studio's folder", "Ollama": "in Ollama's store", "llama.cpp": "in llama.cpp's cache"}
 MILLIONS = "{count:.1f} million weights"
 BILLIONS = "{count:.1f} billion weights"
 UP_TO = "up to {tokens} tokens"
 ROOM = ("With {tokens} tokens: weights {weights}, keys and values {kv}, drafts {drafts}; all in all {need} of "
                "{have} free ({mode}).")
+FITS = "What fits here"
+WEIGHTS = {"same": "weights as they are", "int8": "rounded with --weights int8", "int4": "rounded with --weights int4"}
+FIT = "{tokens} tokens {need} ({mode})"
+FITS_NOT = "{tokens} tokens do not fit"
 WOULD_FIT = "{tokens} tokens of context would fit."
 LOAD = "Load"
 LOAD_WITH = "Load with {draft} as draft model"

@@ -1,0 +1,59 @@
+"""GGUF files for tests, from Hugging Face folders: of every type, whole or split."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
+from safetensors.torch import load_file
+
+from training.gguf_export import add_sentencepiece, add_weight, finish, in_their_order, writer
+from triforce_core.gguf.types import BY_NUMBER
+
+KINDS = [kind.name for kind in BY_NUMBER.values()]
+# Bytes of a block that hold an fp16 scale; the package cannot quantise to these, so their blocks are made up.
+_SCALES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,),
+           "IQ4_XS": (0,)}
+_STEPS = {"Q2_K": 1, "Q3_K": 50, "Q4_K": 100, "Q5_K": 200, "Q6_K": 1500, "IQ4_NL": 60, "IQ4_XS": 1000}
+
+
+def in_kind(values: np.ndarray, kind: str) -> np.ndarray:
+    """Rows of bytes in ``kind``: values rounded to it, or (``_SCALES``) blocks of chance with as large numbers."""
+    if kind not in _SCALES:
+        return quantize(values, GGMLQuantizationType[kind])
+    about = next(item for item in BY_NUMBER.values() if item.name == kind)
+    rows, blocks = values.shape[0], values.shape[1] // about.weights
+    chance = np.random.default_rng(values.size)
+    data = chance.integers(0, 256, (rows, blocks, about.nbytes), dtype=np.uint8)
+    scale = np.float16(values.std() / _STEPS[kind])
+    for at in _SCALES[kind]:
+        data[:, :, at : at + 2] = np.frombuffer(scale.tobytes(), np.uint8)
+    return data.reshape(rows, -1)
+
+
+def write_gguf(folder: Path, path: Path, kind: str = "F32", **options: Any) -> Path:
+    """A checkpoint folder as a GGUF file with matrices in ``kind`` (F32 where they do not fit its blocks), and with the
+    folder's tokenizer where it is sentencepiece. options: of ``GGUFWriter``."""
+    raw = json.loads((folder / "config.json").read_text())
+    out = writer(path, raw, **options)
+    if (folder / "tokenizer.model").is_file():
+        texts = [(folder / name).read_text(encoding="utf-8") if (folder / name).is_file() else None
+                 for name in ("chat_template.jinja", "prompt.json")]
+        add_sentencepiece(out, folder / "tokenizer.model", *texts)
+    add_tensors(out, raw, folder, kind)
+    finish(out)
+    return path
+
+
+def add_tensors(out: GGUFWriter, raw: dict[str, Any], folder: Path, kind: str) -> None:
+    width = next(item.weights for item in BY_NUMBER.values() if item.name == kind)
+    for name, tensor in load_file(str(folder / "model.safetensors")).items():
+        values = in_their_order(raw, name, tensor).float().numpy()
+        fits = tensor.dim() == 2 and tensor.shape[1] % width == 0 and kind != "F32"
+        if fits and kind != "F16":
+            values = in_kind(values, kind)
+        add_weight(out, name, values, kind if fits else "F32")

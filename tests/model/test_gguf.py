@@ -1,0 +1,247 @@
+"""GGUF files behind the one decoder: the logits of the same weights in a Hugging Face folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, RopeScalingType
+from gguf.quants import dequantize
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+from tests.gguf_files import KINDS, add_tensors, write_gguf
+from tests.model.test_parity import CONFIGS, write_checkpoint
+from training.gguf_export import add_weight, as_blocks, finish, in_their_order, writer
+from triforce_core.device.shard import Shard
+from triforce_core.errors import DamagedWeightsError, ModelNotFoundError, UnsupportedModelError
+from triforce_core.gguf import open_gguf
+from triforce_core.gguf.types import BY_NUMBER
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.model import Llama, find_model, load_model, open_weights, read_config, stored_form
+from triforce_core.model.gguf_weights import INT8_KEY, GGUFWeights, dequantise, stored_name
+from triforce_core.model.quantized import quantize
+from triforce_core.model.rope import RopeConfig, inverse_frequencies
+from triforce_core.model.sharded import ShardedWeights
+
+WIDE = {"vocab_size": 64, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": 1,
+        "eos_token_id": 2, "pad_token_id": 0}
+FAMILIES: dict[str, PretrainedConfig] = {
+    "llama": LlamaConfig(**WIDE), "llama-tied": LlamaConfig(**WIDE, tie_word_embeddings=True),
+    "mistral": MistralConfig(**WIDE, sliding_window=None), "qwen2": Qwen2Config(**WIDE),
+    "qwen3": Qwen3Config(**WIDE, head_dim=64),
+}
+
+
+def logits(model: Llama, tokens: int = 40) -> torch.Tensor:
+    c = model.config
+    ids = torch.randint(0, 64, (tokens,), generator=torch.Generator().manual_seed(0))
+    cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=tokens, dtype=model.dtype,
+                      device=model.device)
+    return model(ids, cache, logits_rows=tokens)
+
+
+def dequantised(folder: Path, path: Path, out: Path) -> Path:
+    """The folder again, with each matrix as the file's types round it, by the ``gguf`` package."""
+    raw, file = json.loads((folder / "config.json").read_text()), open_gguf(path)
+    tensors = load_file(str(folder / "model.safetensors"))
+    for name, tensor in tensors.items():
+        stored = file.tensors[stored_name(name)]
+        if tensor.dim() != 2 or stored.kind.name == "F32":
+            continue
+        kind = GGMLQuantizationType[stored.kind.name]
+        data = np.array(file.raw(stored))
+        rows = torch.from_numpy(dequantize(data.view(np.float16) if kind.name == "F16" else data, kind)).float()
+        places = in_their_order(raw, name, torch.arange(len(rows))[:, None].expand(-1, 1).contiguous())[:, 0]
+        tensors[name] = torch.empty_like(rows).index_copy_(0, places, rows)
+    out.mkdir()
+    (out / "config.json").write_text((folder / "config.json").read_text())
+    save_file(tensors, str(out / "model.safetensors"))
+    return out
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {}
+    for name, config in FAMILIES.items():
+        made[name] = tmp_path_factory.mktemp(name)
+        write_checkpoint(config, made[name])
+    return made
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plain_numbers_give_transformers_logits(folders: dict[str, Path], family: str, tmp_path: Path) -> None:
+    path = write_gguf(folders[family], tmp_path / "model.gguf")
+    model = load_model(path)
+    assert torch.equal(logits(model), logits(load_model(folders[family])))
+    theirs = AutoModelForCausalLM.from_pretrained(folders[family]).float()
+    ids = torch.randint(0, 64, (1, 40), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(logits(model), theirs(ids).logits[0], atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_every_type_gives_the_logits_of_what_it_stands_for(folders: dict[str, Path], kind: str, family: str,
+                                                           tmp_path: Path) -> None:
+    path = write_gguf(folders[family], tmp_path / "model.gguf", kind)
+    expected = logits(load_model(dequantised(folders[family], path, tmp_path / "plain")))
+    found = logits(load_model(path))
+    assert torch.isfinite(found).all() and torch.equal(found, expected)
+
+
+def test_transformers_reads_the_same_file_alike(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Its own reading of GGUF: an implementation that shares nothing with ours but the ``gguf`` package."""
+    path = write_gguf(folders["llama"], tmp_path / "model.gguf", "Q8_0")
+    theirs = AutoModelForCausalLM.from_config(FAMILIES["llama"]).float().eval()
+    read = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=theirs)
+    theirs.load_state_dict(read["tensors"])
+    ids = torch.randint(0, 64, (1, 40), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(logits(load_model(path)), theirs(ids).logits[0], atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["linear", "yarn", "yarn-attention-factor", "llama3-rope"])
+def test_ropes(name: str, tmp_path: Path) -> None:
+    write_checkpoint(CONFIGS[name], tmp_path)
+    raw = json.loads((tmp_path / "config.json").read_text())
+    out, rope = writer(tmp_path / "model.gguf", raw), raw["rope_parameters"]
+    if rope["rope_type"] == "llama3":
+        whole = RopeConfig("llama3", 500000.0, 8.0, 64, low_freq_factor=1.0, high_freq_factor=4.0)
+        plain = inverse_frequencies(RopeConfig(theta=500000.0), 12)
+        out.add_tensor("rope_freqs.weight", (plain / inverse_frequencies(whole, 12)).numpy())
+    else:
+        out.add_rope_scaling_type(RopeScalingType(rope["rope_type"]))
+        out.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if "attention_factor" in rope:
+            usual = 1 + 0.1 * np.log(rope["factor"])
+            out.add_rope_scaling_attn_factors(rope["attention_factor"] / usual)
+            out.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+            out.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    add_tensors(out, raw, tmp_path, "F32")
+    finish(out)
+    torch.testing.assert_close(logits(load_model(tmp_path / "model.gguf")), logits(load_model(tmp_path)),
+                               atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_split_files(folders: dict[str, Path], which: str, tmp_path: Path) -> None:
+    write_gguf(folders["llama"], tmp_path / "model.gguf", split_max_tensors=4)
+    parts = sorted(tmp_path.glob("*.gguf"))
+    assert len(parts) > 2 and find_model(tmp_path) == parts[0]
+    model = load_model(parts[0 if which == "first" else -1])
+    assert torch.equal(logits(model), logits(load_model(folders["llama"])))
+    parts[1].unlink()
+    with pytest.raises(DamagedWeightsError, match="not beside it"):
+        load_model(parts[0])
+
+
+@pytest.mark.parametrize("world", [2])
+def test_each_rank_reads_its_part(folders: dict[str, Path], world: int, tmp_path: Path) -> None:
+    path = write_gguf(folders["llama"], tmp_path / "model.gguf", "Q4_K")
+    config = read_config(path)
+    for rank in range(world):
+        part = ShardedWeights(open_weights(path, config, torch.float32), Shard(rank, world), config.vocab_size)
+        whole = GGUFWeights(open_gguf(path), config.head_dim, torch.float32)
+        for name, rows, width in (("self_attn.q_proj", 256, 256), ("self_attn.o_proj", 256, 256),
+                                  ("mlp.down_proj", 256, 512), ("mlp.up_proj", 512, 256)):
+            at = f"model.layers.0.{name}.weight"
+            axis = 1 if name in ("self_attn.o_proj", "mlp.down_proj") else 0
+            shape = (rows // world, width) if axis == 0 else (rows, width // world)
+            expected = whole.tensor(at, (rows, width)).chunk(world, axis)[rank]
+            assert torch.equal(part.matrix(at, shape).data, expected)
+
+
+def test_rows_with_one_scale_stay_int8(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Our own layout through the file and back, to the last bit; and a false promise is found."""
+
+    raw = json.loads((folders["llama"] / "config.json").read_text())
+    out = writer(tmp_path / "model.gguf", raw)
+    out.add_bool(INT8_KEY, True)
+    stored = {}
+    for name, tensor in load_file(str(folders["llama"] / "model.safetensors")).items():
+        if tensor.dim() < 2:
+            add_weight(out, name, tensor.numpy(), "F32")
+            continue
+        data, scale = quantize(tensor)
+        stored[name] = data, scale.half().float()
+        add_weight(out, name, as_blocks(*(in_their_order(raw, name, item) for item in stored[name])), "Q8_0")
+    finish(out)
+    path = tmp_path / "model.gguf"
+    assert stored_form(path).int8 and stored_form(path).words("bfloat16", True) == "Q8_0, kept as int8"
+    weights = GGUFWeights(open_gguf(path), 64, torch.bfloat16)
+    for name, (data, scale) in stored.items():
+        found = weights.matrix(name, tuple(data.shape))
+        assert torch.equal(found.data, data) and found.scale is not None and torch.equal(found.scale, scale)
+    broken = bytearray(path.read_bytes())
+    at = open_gguf(path).tensors["blk.0.ffn_up.weight"].offset
+    broken[at + 34] ^= 1
+    (tmp_path / "broken.gguf").write_bytes(broken)
+    with pytest.raises(DamagedWeightsError, match="several scales"):
+        load_model(tmp_path / "broken.gguf")
+
+
+@pytest.mark.parametrize(("key", "value", "kind", "named"), [
+    ("llama.expert_count", 8, GGUFValueType.UINT32, "expert_count 8"),
+    ("llama.logit_scale", 0.5, GGUFValueType.FLOAT32, "logit_scale"),
+    ("llama.rope.dimension_count", 32, GGUFValueType.UINT32, "unequal widths"),
+    ("general.type", "adapter", GGUFValueType.STRING, "adapter"),
+    ("llama.rope.scaling.type", "longrope", GGUFValueType.STRING, "longrope"),
+    ("llama.attention.head_count_kv", [2, 4], GGUFValueType.ARRAY, "layer to layer"),
+])
+def test_other_mathematics_is_refused_by_name(folders: dict[str, Path], key: str, value: Any, kind: GGUFValueType,
+                                              named: str, tmp_path: Path) -> None:
+    raw = json.loads((folders["llama"] / "config.json").read_text())
+    out = writer(tmp_path / "model.gguf", raw)
+    out.kv_data[0].pop(key, None)
+    out.add_key_value(key, value, kind, GGUFValueType.UINT32 if kind == GGUFValueType.ARRAY else None)
+    add_tensors(out, raw, folders["llama"], "F32")
+    finish(out)
+    with pytest.raises(UnsupportedModelError, match=named):
+        read_config(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("architecture", ["gemma3", "phi3", "llama4", "qwen3moe", "deepseek2", "command-r"])
+def test_other_architectures_are_refused_with_what_to_take(architecture: str, tmp_path: Path) -> None:
+    out = GGUFWriter(tmp_path / "model.gguf", architecture)
+    out.add_tensor("token_embd.weight", np.zeros((4, 4), np.float32))
+    finish(out)
+    with pytest.raises(UnsupportedModelError, match=rf"{architecture}.*llama, .*qwen3.*Take a model"):
+        read_config(tmp_path / "model.gguf")
+
+
+def test_several_files_in_a_folder_must_be_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("a.gguf", "b.gguf"):
+        write_gguf(folders["llama"], tmp_path / name)
+    with pytest.raises(ModelNotFoundError, match=r"2 GGUF files.*a\.gguf"):
+        find_model(tmp_path)
+    assert find_model(tmp_path / "b.gguf") == tmp_path / "b.gguf"
+
+
+def test_words_about_what_is_stored(folders: dict[str, Path], tmp_path: Path) -> None:
+    path = write_gguf(folders["llama"], tmp_path / "model.gguf", "Q6_K")
+    assert stored_form(path).words("bfloat16", True) == "Q6_K, unpacked to bfloat16"
+    assert stored_form(write_gguf(folders["llama"], tmp_path / "plain.gguf", "BF16")).words("bfloat16", True) == ""
+    assert replace(stored_form(path), int8=True).words("x", True) == "Q6_K, kept as int8"
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
+def test_blocks_by_hand(kind: str) -> None:
+    """The two simplest types against what the format's text says, number by number."""
+    about = next(item for item in BY_NUMBER.values() if item.name == kind)
+    raw = np.random.default_rng(0).integers(0, 256, (3, 2 * about.nbytes), dtype=np.uint8)
+    raw[:, [0, about.nbytes]], raw[:, [1, about.nbytes + 1]] = 0x00, 0x34  # 0.25
+    found = dequantise(raw, kind)
+    for row in range(3):
+        for block in range(2):
+            data = raw[row, block * about.nbytes + 2 :]
+            for i in range(32):
+                number = np.int8(data[i]) if kind == "Q8_0" else int(data[i % 16] >> 4 * (i // 16) & 15) - 8
+                assert found[row, block * 32 + i] == 0.25 * float(number)

@@ -1,0 +1,68 @@
+"""A model on disk, whatever its format: a folder of Hugging Face's kind, or a GGUF file (the first, if it is split)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..gguf import open_gguf
+from . import config as folder_config
+from .config import ModelConfig
+from .gguf_config import gguf_config
+from .gguf_weights import INT8_KEY, GGUFWeights
+from .hf_quantised import QuantisedCheckpoint, read_scheme
+from .weights import Checkpoint, WeightSource, stored_as_int8
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How weights lie on disk. int8: our own layout, embedding and head too; int8_rows: of the layers' products alone.
+    few_bits: the name of another layout ("Q4_K, Q6_K"), whose weights become the decoder's number type; "" if they are
+    plain numbers already."""
+
+    int8: bool = False
+    few_bits: str = ""
+    int8_rows: bool = False
+
+    def words(self, dtype: str, keeps_int8: bool) -> str:
+        """What is loaded, in words fit to show; "" where there is nothing to say. dtype: of products. keeps_int8: the
+        device has products with int8."""
+        if not self.few_bits:
+            return ""
+        kept = keeps_int8 and (self.int8 or self.int8_rows)
+        return f"{self.few_bits}, kept as int8" if kept else f"{self.few_bits}, unpacked to {dtype}"
+
+
+def read_config(place: Path) -> ModelConfig:
+    """Raises ModelNotFoundError, ModelError, UnsupportedModelError, DamagedWeightsError."""
+    return gguf_config(open_gguf(place)) if place.is_file() else folder_config.read_config(place)
+
+
+def open_weights(place: Path, config: ModelConfig, dtype: torch.dtype) -> WeightSource:
+    """dtype: of matrices that are not kept as they are stored. Raises what ``read_config`` raises."""
+    if place.is_file():
+        return GGUFWeights(open_gguf(place), config.head_dim, dtype)
+    scheme = read_scheme(folder_config.read_raw(place / "config.json"))
+    return Checkpoint(place) if scheme is None else QuantisedCheckpoint(Checkpoint(place), scheme, dtype)
+
+
+def stored_form(place: Path) -> Stored:
+    """Reads no weights, but opens their table of contents: are they there, and whole?
+
+    Raises what ``read_config`` raises."""
+    if not place.is_file():
+        scheme = read_scheme(folder_config.read_raw(place / "config.json"))
+        return Stored(stored_as_int8(place), "" if scheme is None else scheme.name,
+                      scheme is not None and scheme.int8_rows)
+    file = open_gguf(place)
+    kinds = [kind for kind in file.kinds if kind not in ("F32", "F16", "BF16")]
+    return Stored(bool(file.metadata.get(INT8_KEY)), ", ".join(kinds))
+
+
+def weight_files(place: Path) -> list[Path]:
+    """What decides the model's function."""
+    if place.is_file():
+        return list(open_gguf(place).parts)
+    return [path for path in sorted(place.iterdir()) if path.suffix in (".safetensors", ".bin", ".json")]
