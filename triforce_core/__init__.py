@@ -18,7 +18,8 @@ import importlib
 from typing import Any
 
 _HOME = {
-    "config": ("BUILTIN", "MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig"),
+    "config": ("BUILTIN", "MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig",
+               "is_repo_id"),
     "documents": ("READERS", "ReadCancelled", "ReadLimits", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
     "documents.document": ("Chapter", "Document", "Page"),

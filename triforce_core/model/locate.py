@@ -5,14 +5,13 @@ Nothing is fetched unless ``allow_download``; then only the files that ``weights
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
+from ..config import is_repo_id
 from ..errors import ModelNotFoundError
 
-_REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _SMALL = ("*.json", "tokenizer.model", "*.txt", "*.jinja")
 
 
@@ -24,7 +23,7 @@ def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> P
     repo = str(folder_or_repo)
     if path.exists():
         raise ModelNotFoundError(f"{path} is a file", allowed="a folder with config.json and weights")
-    if not _REPO_ID.fullmatch(repo):
+    if not is_repo_id(repo):
         raise ModelNotFoundError(f"There is no folder {path}", allowed="a folder, or a Hugging Face repo id")
     from huggingface_hub import list_repo_files, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -39,10 +38,6 @@ def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> P
             raise ModelNotFoundError(f"{repo} could not be fetched: {reason}") from error
         raise ModelNotFoundError(f"{repo} is not in the local Hugging Face cache",
                                  remedy="Pass --allow-download to fetch it, or give a folder.") from error
-
-
-def is_repo_id(text: str) -> bool:
-    return _REPO_ID.fullmatch(text) is not None
 
 
 def wanted_files(names: Sequence[str]) -> list[str]:
