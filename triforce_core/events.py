@@ -392,6 +392,21 @@ class QuoteEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class SentenceSupport:
+    """A sentence of an answer in free words, compared with every passage of the document by its words.
+
+    start, end: characters of the answer. found: some passage holds enough of its words; score: their share there, in
+    [0, 1], rare words counting more. place: that passage's middle sentence, None where none was found. Words in common
+    prove nothing: a passage may say the opposite, and one in other words is missed."""
+
+    start: int
+    end: int
+    found: bool
+    score: float
+    place: QuotePlace | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AttendedChunk:
     """Tokens [start, end) of the context and their share of the document's attention mass. page: counted from 1 in the
     open document; label: what to call it, which other pages may be called too."""
