@@ -190,8 +190,9 @@ class HuggingFace(Vocabulary):
         from jinja2 import TemplateError
 
         try:
+            # Templates that know the word (Qwen3) then have the model answer at once, not think aloud first.
             rendered = self._outer.apply_chat_template(
-                [dict(m) for m in messages], tokenize=False, add_generation_prompt=generate
+                [dict(m) for m in messages], tokenize=False, add_generation_prompt=generate, enable_thinking=False
             )
         except TemplateError as problem:
             raise _broken_template(self._outer.name_or_path, problem) from problem

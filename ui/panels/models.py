@@ -37,11 +37,11 @@ def build(unused: str = "") -> ModelsForm:
                             max_lines=1, scale=5)
         look = gr.Button(model_words.LOOK, variant="primary", elem_id="models-look", size="md", scale=0,
                          min_width=150)
-    board = html("models-board", clicks=True)
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
         repo = gr.Textbox(label=model_words.REPO, info=model_words.REPO_HELP, elem_id="models-repo",
                           max_lines=1, scale=5)
         ask = gr.Button(model_words.ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
+    board = html("models-board", clicks=True)  # below both, so that what they answer stands where they are
     return ModelsForm(board, folder, look, repo, ask)
 
 

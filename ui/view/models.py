@@ -139,12 +139,17 @@ def suggestion(model: CuratedModel, models: Models) -> str:
             f"<p>{esc(about)}</p>{fit}{action}</li>")
 
 
+def thousands(tokens: int) -> str:
+    """131072 -> '131K'."""
+    return f"{tokens // 1000}K"
+
+
 def by_machine(listed: Sequence[CuratedModel]) -> str:
     """A table: models by the usual machines, and how many tokens fit."""
     head = "".join(f'<th scope="col">{esc(one.name)}</th>' for one in listed[0].classes)
     rows = "".join(
         f'<tr><th scope="row">{esc(model.name)}</th>'
-        + "".join(f"<td>{fmt.count(one.tokens) if one.tokens else '–'}</td>" for one in model.classes) + "</tr>"
+        + "".join(f"<td>{thousands(one.tokens) if one.tokens else '–'}</td>" for one in model.classes) + "</tr>"
         for model in sorted(listed, key=lambda model: model.parameters))
     return (f'<details class="tf-by-machine"><summary>{esc(model_words.BY_MACHINE)}</summary>'
             f'<p class="tf-note">{esc(model_words.BY_MACHINE_HELP)}</p>'

@@ -10,7 +10,7 @@ NO_FOLDER = "There is no folder {folder}. Give the full path of one, or leave th
 NO_REPO = ("“{given}” is no repository of the hub: OWNER/NAME is needed, such as Qwen/Qwen3-4B-Instruct-2507. Nothing "
            "was sent.")
 BUSY = "{what} has to wait: {doing}. Press the button again when that is done, or cancel it."
-LARGER = ("{repo} is larger on the hub than you agreed to, so the download was stopped. Look it up below to see its "
+LARGER = ("{repo} is larger on the hub than you agreed to, so the download was stopped. Look it up above to see its "
           "size and licence as they are now.")
 FOLDER = "Look in this folder too"
 FOLDER_HELP = "A folder with checkpoints, each in a folder with its config.json. May stay empty."
@@ -32,8 +32,9 @@ NONE_RECOMMENDED = ("None of them would run well on this machine: they need more
                     "four tokens a second.")
 FITTING, NOT_FITTING = "Others that fit here ({count})", "Those that do not fit here ({count})"
 BY_MACHINE = "What fits on which machine"
-BY_MACHINE_HELP = ("Tokens of context that fit, by calculation; a dash where the model does not run. Laptops hold the "
-                   "weights in float32, cards in bf16. Beside a card, context may lie in host memory (48 GB or more).")
+BY_MACHINE_HELP = ("Tokens of context that fit, by calculation (K: thousands); a dash where the model does not run. "
+                   "Laptops hold the weights in float32, cards in bf16. Beside a card, context may lie in host memory "
+                   "(48 GB or more).")
 MODEL = "Model"
 DOWNLOADS = "{size} in {precision}"
 DRAFTED_BY = "Draft model: {name}, {size}."

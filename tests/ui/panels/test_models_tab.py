@@ -295,7 +295,7 @@ def test_where_nothing_is_recommended_the_list_says_so(models: Models) -> None:
     models.listed = (TOO_LARGE,)
     html = models_view.board(models, "builtin", None, "")
     assert model_words.NONE_RECOMMENDED in html and "needs 99 GiB" in html
-    assert '<th scope="row">Some 70B</th><td>–</td><td>8,192</td>' in html
+    assert '<th scope="row">Some 70B</th><td>–</td><td>8K</td>' in html
 
 
 @pytest.mark.parametrize("given", ["gibberish", "https://example.org/some/model", ""])
