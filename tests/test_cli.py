@@ -175,6 +175,19 @@ def test_a_system_prompt_reaches_a_model_that_follows_it(small: Path, capsys: py
     assert "document" not in Scripted.asked, "said before the document is read"
 
 
+def test_free_answers_are_compared_with_the_document(book: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    book.write_text("\f".join(f"Page {number} of this small harbour book stands here." for number in range(1, 4)))
+    asked = ["ask", str(book), "why?", "--json", "--pages", "2-3"]
+    WORDS[:] = ["Page 3 of the harbour book stands here.", " Quantum computers factor", " very large integers quickly."]
+    try:
+        assert cli.main([*asked, "--model", "chat"]) == 0
+        here, foreign = json.loads(capsys.readouterr().out)["support"]
+        assert here["found"] and here["place"]["page"] == 3 and not foreign["found"] and foreign["place"] is None
+        assert cli.main(asked) == 0 and "support" not in json.loads(capsys.readouterr().out), "it only quotes"
+    finally:
+        WORDS[:] = ["Forty", "-two", ", he said", "."]
+
+
 def test_a_document_that_does_not_fit_is_refused_with_the_pages_that_do(
     book: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

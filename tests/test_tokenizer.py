@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_folders import folder_of
+from tests.tokenizer_folders import folder_of, hugging_face_folder
 from triforce_core.errors import ModelNotFoundError, TokenizerMismatchError, UnsupportedModelError
 from triforce_core.tokenizer import Tokenizer
 
@@ -128,3 +128,11 @@ def test_unusable_folders(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> N
         Tokenizer(tmp_path)
     with pytest.raises(TokenizerMismatchError):
         tokenizers["tagged"].token_id("<nothing>")
+
+
+def test_a_template_that_knows_thinking_is_told_to_answer_at_once(tmp_path: Path) -> None:
+    template = ("{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}<|assistant|>"
+                "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}")
+    tokenizer = Tokenizer(hugging_face_folder(tmp_path, "bytes", template))
+    rendered = tokenizer.render_chat([{"role": "user", "content": "Why?"}])
+    assert rendered == "<|user|>Why?<|end|><|assistant|><think></think>"

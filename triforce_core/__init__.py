@@ -18,7 +18,8 @@ import importlib
 from typing import Any
 
 _HOME = {
-    "config": ("BUILTIN", "MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig"),
+    "config": ("BUILTIN", "MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig",
+               "is_repo_id"),
     "documents": ("READERS", "ReadCancelled", "ReadLimits", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
     "documents.document": ("Chapter", "Document", "Page"),
@@ -32,13 +33,15 @@ _HOME = {
         "UnsupportedModelError",
     ),
     "events": (
-        "AnswerStats", "AttendedChunk", "DocumentFit", "DocumentOpened", "DraftChoice", "EngineFacts", "Event",
-        "FinishReason", "Finished", "Fit", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelFound", "ModelInfo",
-        "ModelOffer", "PageSpan", "PrefillProgress", "QuoteEvent", "QuoteOccurrence", "QuotePlace", "RankCount",
-        "RoundEvent", "TextDelta", "TierCount", "TokenChance", "Turn", "whole_text",
+        "AnswerStats", "AttendedChunk", "ClassFit", "CuratedModel", "DocumentFit", "DocumentOpened", "DraftChoice",
+        "EngineFacts", "Event", "FinishReason", "Finished", "Fit", "LoadProgress", "MachineInfo", "MemoryPlan",
+        "ModelFound", "ModelInfo", "ModelOffer", "PageSpan", "PrefillProgress", "QuoteEvent", "QuoteOccurrence",
+        "QuotePlace", "RankCount", "RoundEvent", "SentenceSupport", "TextDelta", "TierCount", "TokenChance", "Turn",
+        "whole_text",
     ),
     "kv_cache.snapshot": ("SnapshotInfo", "SnapshotStore"),
     "metrics": ("metrics",),
+    "prompt.answer_support": ("SupportFinder",),
     "remote.engine": ("RemoteEngine",),
     "scripted": ("EngineScript", "ScriptedEngine"),
     "worker.client": ("EngineClient",),

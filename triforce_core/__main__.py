@@ -21,7 +21,7 @@ from . import flags
 from .config import MEASUREMENTS, READINGS
 from .errors import ConfigError, ContextTooLongError, TriForceError
 from .events import DocumentFit, DocumentOpened, Finished, LoadProgress, ModelInfo, PrefillProgress, TextDelta
-from .metrics import acceptance_rate, in_file, quotes_as_json
+from .metrics import acceptance_rate, in_file, quotes_as_json, support_as_json
 from .models import command as models
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ finish_reason (stop, length, context, cancelled), stats {document_seconds, resto
 tokens_per_full_pass, acceptance {tier: {tested, accepted}}, ...}, chunks [{page, label, start, end, share, text}] (most
 attended first),
 quotes [{number, start, end (characters of the answer), closed, count, occurrences [{start, end (tokens), places [{page,
-label, start, end (characters of the page)}]}]}] (where quotations that were held to the document stand). A page is its
+label, start, end (characters of the page)}]}]}] (where quotations that were held to the document stand), support
+[{start, end (characters of the answer), found, score, place}] (of free answers: whether some passage of the document
+holds most of a sentence's words; it does not say that the sentence is true). A page is its
 place in the file, counted from 1; its label is what the file calls it.
 """
 
@@ -146,10 +148,11 @@ def _ask(given: Namespace) -> int:
         ranges = chapter_ranges(given.chapters, document)
     chosen = document.pick(ranges)
 
-    engine = _make_engine(config)
+    engine, free_words = _make_engine(config), False
     try:
         for step in engine.load():
             say.event(step)
+            free_words = free_words or (isinstance(step, ModelInfo) and step.instructions)
             if isinstance(step, ModelInfo) and given.system.strip() and not step.instructions:
                 raise ConfigError(f"{step.name} follows no instructions: it only answers questions about the document",
                                   remedy="Leave --system out, or choose a chat model with --model.")
@@ -173,7 +176,8 @@ def _ask(given: Namespace) -> int:
             assert finished is not None, "an answer ends with Finished"
     finally:
         engine.close()
-    print(json.dumps(_as_json(opened, finished, ranges), ensure_ascii=False) if given.json else "", flush=True)
+    told = _as_json(opened, finished, ranges, chosen if free_words else None) if given.json else {}
+    print(json.dumps(told, ensure_ascii=False) if given.json else "", flush=True)
     say.finished(finished)
     return 130 if finished.reason == "cancelled" else 0
 
@@ -313,8 +317,11 @@ class _Progress:
             self._open = False
 
 
-def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges) -> dict[str, Any]:
-    """ranges: the pages that were read, counted from 1."""
+def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges, compare: Document | None) -> dict[str, Any]:
+    """ranges: the pages that were read, counted from 1. compare: those pages, where the answer is in free words."""
+    from .prompt.answer_support import SupportFinder
+
+    support = SupportFinder(compare).support(finished.text) if compare else ()
     stats = finished.stats
     return {
         "answer": finished.text,
@@ -342,6 +349,7 @@ def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges) -> dict
         },
         "chunks": [asdict(chunk) for chunk in in_file(finished.chunks, ranges)],
         "quotes": quotes_as_json(finished.quotes, ranges),
+        **({"support": support_as_json(support, ranges)} if compare else {}),
         "confidence": finished.confidence,
         "answerable": finished.answerable,
     }

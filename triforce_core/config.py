@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,12 @@ BUILTIN = "builtin"
 READINGS, MEASUREMENTS = "readings", "measurements"  # folders in the app's cache, for the page and the command line
 MIDDLE_CACHES = ("retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none")
 HEAVY_HITTERS = ("h2o", "streaming-h2o")
+_REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def is_repo_id(text: str) -> bool:
+    """Whether a repo of the Hugging Face hub could be called so: OWNER/NAME."""
+    return _REPO_ID.fullmatch(text) is not None
 
 
 def _check(condition: bool, name: str, value: object, allowed: str) -> None:

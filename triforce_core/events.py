@@ -147,7 +147,8 @@ class ModelFound:
 
 @dataclass(frozen=True, slots=True)
 class ModelOffer:
-    """What fetching a repo of the Hugging Face hub would bring. missing: bytes that are not on this machine yet."""
+    """What fetching a repo of the Hugging Face hub would bring. missing: bytes that are not on this machine yet.
+    folder: where they go; disk_free: bytes free there."""
 
     repo: str
     revision: str
@@ -155,6 +156,52 @@ class ModelOffer:
     nbytes: int
     missing: int
     names: tuple[str, ...]
+    folder: str = ""
+    disk_free: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFit:
+    """A published model on a usual machine, by arithmetic. tokens: of context that fit, 0 where it does not run;
+    tokens_per_second: of plain decoding, modelled."""
+
+    name: str
+    tokens: int
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class CuratedModel:
+    """A published model of the curated list, judged by its shape alone: nothing was fetched, nobody was asked.
+
+    dated: when the list was made. downloads: (precision, bytes) that fetching would bring, about. gated: its owners
+    want its terms accepted first. drafter, drafter_name, drafter_nbytes: the small model of the same vocabulary that
+    drafts for it; "" for none. here: it is on this machine. plan: for the longest context that fits here, None where
+    none does: problem says why. tokens_per_second: of plain decoding with ``rate_tokens`` of context, modelled from
+    what this machine's memory was measured to move. folder, disk_free: as of ``ModelOffer``."""
+
+    name: str
+    repo: str
+    licence: str
+    gated: bool
+    dated: str
+    parameters: int
+    max_context: int
+    good_at: str
+    downloads: tuple[tuple[str, int], ...]
+    drafts_only: bool = False
+    drafter: str = ""
+    drafter_name: str = ""
+    drafter_nbytes: int = 0
+    here: bool = False
+    recommended: bool = False
+    plan: MemoryPlan | None = None
+    problem: str = ""
+    tokens_per_second: float = 0.0
+    rate_tokens: int = 0
+    classes: tuple[ClassFit, ...] = ()
+    folder: str = ""
+    disk_free: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +408,21 @@ class QuoteEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class SentenceSupport:
+    """A sentence of an answer in free words, compared with every passage of the document by its words.
+
+    start, end: characters of the answer. found: some passage holds enough of its words; score: their share there, in
+    [0, 1], rare words counting more. place: that passage's middle sentence, None where none was found. Words in common
+    prove nothing: a passage may say the opposite, and one in other words is missed."""
+
+    start: int
+    end: int
+    found: bool
+    score: float
+    place: QuotePlace | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AttendedChunk:
     """Tokens [start, end) of the context and their share of the document's attention mass. page: counted from 1 in the
     open document; label: what to call it, which other pages may be called too."""
@@ -421,5 +483,5 @@ class Finished:
     answerable: bool | None = None
 
 
-Event = (LoadProgress | MachineInfo | ModelInfo | ModelFound | ModelOffer | PrefillProgress | DocumentOpened
-         | RoundEvent | TextDelta | QuoteEvent | Finished)
+Event = (LoadProgress | MachineInfo | ModelInfo | ModelFound | ModelOffer | CuratedModel | PrefillProgress
+         | DocumentOpened | RoundEvent | TextDelta | QuoteEvent | Finished)

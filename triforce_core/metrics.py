@@ -12,7 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from .events import AnswerStats, AttendedChunk, QuoteEvent, QuoteOccurrence, RankCount, RoundEvent, TierCount
+from .events import (
+    AnswerStats,
+    AttendedChunk,
+    QuoteEvent,
+    QuoteOccurrence,
+    RankCount,
+    RoundEvent,
+    SentenceSupport,
+    TierCount,
+)
 
 
 def acceptance(rounds: Sequence[RoundEvent]) -> dict[str, TierCount]:
@@ -140,3 +149,9 @@ def quotes_as_json(quotes: Iterable[QuoteEvent], ranges: Sequence[tuple[int, int
         return replace(found, places=tuple(places))
 
     return [asdict(replace(quote, occurrences=tuple(map(placed, quote.occurrences)))) for quote in quotes]
+
+
+def support_as_json(support: Iterable[SentenceSupport], ranges: Sequence[tuple[int, int]] = ()) -> list[dict[str, Any]]:
+    """As plain JSON values; ranges: of ``quotes_as_json``."""
+    return [asdict(replace(one, place=one.place and replace(one.place, page=page_in_file(one.place.page, ranges))))
+            for one in support]

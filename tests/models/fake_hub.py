@@ -14,12 +14,16 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 class FakeHub:
-    """break_after: bytes of the weights after which every connection breaks off."""
+    """break_after: bytes of the weights after which every connection breaks off. promised: bytes that are said to be in
+    a file, where that is not true. cut: bytes that a file's headers promise and that never come. also: another repo."""
 
     def __init__(self, repo: str, folder: Path) -> None:
         self.repo = repo
         self.files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
         self.break_after: int | None = None
+        self.promised: dict[str, int] = {}
+        self.cut: dict[str, int] = {}
+        self.also: FakeHub | None = None
         self.asked: list[tuple[str, str | None]] = []  # (file, Range) of each file that was asked for
         self.url = ""
 
@@ -27,7 +31,9 @@ class FakeHub:
         return hashlib.sha256(self.files[name]).hexdigest()
 
     def about(self) -> dict[str, object]:
-        siblings = [{"rfilename": name, "size": len(data)} for name, data in self.files.items()]
+        siblings = [{"rfilename": name, "size": self.promised.get(name, len(data)),
+                     "lfs": {"size": len(data), "sha256": self.etag(name), "pointerSize": 130}}
+                    for name, data in self.files.items()]
         return {"id": self.repo, "modelId": self.repo, "sha": REVISION, "siblings": siblings, "private": False,
                 "tags": ["safetensors", "license:apache-2.0"]}
 
@@ -43,12 +49,14 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path.startswith(f"/api/models/{hub.repo}"):
-                self._send(json.dumps(hub.about()).encode(), {"Content-Type": "application/json"})
-            elif path.startswith(f"/{hub.repo}/resolve/") and path.rpartition("/")[2] in hub.files:
-                self._send_file(path.rpartition("/")[2])
-            else:
-                self._send(b"{}", {"X-Error-Code": "RepoNotFound"}, 404)
+            for one in (hub, hub.also):
+                if one and path.startswith(f"/api/models/{one.repo}"):
+                    self._send(json.dumps(one.about()).encode(), {"Content-Type": "application/json"})
+                    return
+                if one and path.startswith(f"/{one.repo}/resolve/") and path.rpartition("/")[2] in one.files:
+                    self._send_file(path.rpartition("/")[2])
+                    return
+            self._send(b"{}", {"X-Error-Code": "RepoNotFound"}, 404)
 
         def _send_file(self, name: str) -> None:
             data, wanted = hub.files[name], self.headers.get("Range")
@@ -62,7 +70,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
 
         def _send(self, body: bytes, headers: dict[str, str], status: int = 200, name: str = "") -> None:
             self.send_response(status)
-            for key, value in {**headers, "Content-Length": str(len(body))}.items():
+            for key, value in {**headers, "Content-Length": str(len(body) + hub.cut.get(name, 0))}.items():
                 self.send_header(key, value)
             self.end_headers()
             if self.command == "HEAD":
@@ -75,6 +83,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 self.connection.close()
                 return
             self.wfile.write(body)
+            self.close_connection = name in hub.cut
 
     return Handler
 

@@ -20,7 +20,8 @@ from tokenizer_folders import hugging_face_folder
 from tests.gguf_files import write_gguf
 from triforce_core.config import EngineConfig
 from triforce_core.errors import ConfigError
-from triforce_core.events import ModelFound
+from triforce_core.events import CuratedModel, ModelFound
+from triforce_core.models import hub as hub_module
 from triforce_core.models import survey
 from triforce_core.models.hub import Offer
 from triforce_core.models.survey import Survey
@@ -54,7 +55,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def found(shelf: Path, **settings: object) -> dict[str, ModelFound]:
     folders = (str(shelf), str(shelf / "family"), str(shelf / "nowhere"))
     config = EngineConfig(model_folders=folders, mode="cpu", **settings)
-    models = list(Survey(config).check())
+    models = [model for model in Survey(config).check() if isinstance(model, ModelFound)]
     assert len({model.model for model in models}) == len(models), "each once"
     return {model.name: model for model in models}
 
@@ -106,7 +107,8 @@ def test_the_cache_is_searched(shelf: Path, tmp_path: Path, monkeypatch: pytest.
     (repo / "blobs").mkdir()
     monkeypatch.setattr("huggingface_hub.utils._cache_manager.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    models = {model.name: model for model in survey.Survey(EngineConfig(mode="cpu")).check()}
+    models = {model.name: model for model in survey.Survey(EngineConfig(mode="cpu")).check()
+              if isinstance(model, ModelFound)}
     assert models["some/model"].model == "some/model" and models["some/model"].source == "cache"
 
 
@@ -149,7 +151,8 @@ def test_offer_fetch_break_off_and_go_on(shelf: Path, tmp_path: Path) -> None:
         status, lines, complaint = run(hub, tmp_path, "--fetch", "some/model")
         assert status == 0, complaint
         assert ("model.safetensors", f"bytes={kept}-") in hub.asked, "it goes on, it does not begin anew"
-        assert lines[0]["missing"] < total and lines[-1]["fraction"] == 1.0
+        assert kept <= total - lines[0]["missing"] < total, "what has arrived of a file counts"
+        assert lines[-1]["fraction"] == 1.0
         fractions = [line["fraction"] for line in lines[1:]]
         assert fractions == sorted(fractions)
 
@@ -172,13 +175,84 @@ def test_a_file_that_arrives_otherwise_than_promised_is_refused(shelf: Path, tmp
         assert not list((tmp_path / "hub").rglob("snapshots/*/*"))
 
 
+def test_the_draft_model_comes_along(shelf: Path, tmp_path: Path) -> None:
+    """One errand, two repos: their sizes are told first, and progress counts both."""
+    with serve(FakeHub("some/model", shelf / "family" / "small")) as hub:
+        hub.also = FakeHub("some/draft", shelf / "family" / "small")
+        status, lines, complaint = run(hub, tmp_path, "--fetch", "some/model", "--draft-model", "some/draft")
+        assert status == 0, complaint
+        offers, steps = lines[:2], lines[2:]
+        assert [offer["repo"] for offer in offers] == ["some/model", "some/draft"]
+        assert {offer["folder"] for offer in offers} == {str(tmp_path / "hub")}
+        assert {step["kind"] for step in steps} == {"LoadProgress"} and steps[-1]["fraction"] == 1.0
+        halfway = [step["fraction"] for step in steps if "Fetching" in step["stage"]]
+        assert halfway == sorted(halfway)
+        assert {path.parent.parent.parent.name for path in (tmp_path / "hub").rglob("model.safetensors")} == {
+            "models--some--model", "models--some--draft"}
+
+
+def test_a_short_file_is_refused(shelf: Path, tmp_path: Path) -> None:
+    """What arrives has fewer bytes than the hub says."""
+    with serve(FakeHub("some/model", shelf / "family" / "small")) as hub:
+        data = hub.files["model.safetensors"]
+        hub.files["model.safetensors"] = data[:-100]
+        hub.cut["model.safetensors"] = 100
+        status, _, complaint = run(hub, tmp_path, "--fetch", "some/model")
+        assert status == 2 and "model.safetensors" in complaint
+        assert not list((tmp_path / "hub").rglob("snapshots/*/model.safetensors"))
+
+
+def test_a_full_disk_is_told_before_anything_is_fetched(shelf: Path, tmp_path: Path) -> None:
+    with serve(FakeHub("some/model", shelf / "family" / "small")) as hub:
+        hub.promised["model.safetensors"] = 10**15
+        status, lines, complaint = run(hub, tmp_path, "--fetch", "some/model")
+        assert status == 2 and "needs 1000000.0 GB more in" in complaint and "are free there" in complaint
+        assert hub.asked == [] and lines[0]["disk_free"] < 10**15
+
+
+def test_no_network_is_an_error_that_says_so(tmp_path: Path, shelf: Path) -> None:
+    with serve(FakeHub("some/model", shelf / "family" / "small")) as hub:
+        pass  # nobody listens there any more
+    for ask in ("--offer", "--fetch"):
+        status, _, complaint = run(hub, tmp_path, ask, "some/model")
+        assert status == 2 and "the hub cannot be reached" in complaint and "internet connection" in complaint
+
+
+def test_time_left_follows_the_rate_since_it_went_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(hub_module.time, "monotonic", lambda: now[0])
+    clock = hub_module._Remaining()
+    now[0] = 130.0  # the files before were here already
+    assert clock.words(5_000, 10_000) == ""
+    now[0] = 140.0
+    assert clock.words(6_000, 10_000) == ", about 40 s left"
+    assert clock.words(5_100, 10_000) == ", about 8 min left"
+
+
+@pytest.mark.parametrize("seconds, words", [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (9000, "2.5 h")])
+def test_durations_in_words(seconds: float, words: str) -> None:
+    assert hub_module._duration(seconds) == words
+
+
+def test_the_list_names_published_models_too(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "triforce_core", "models", "--mode", "cpu"], cwd=ROOT, text=True,
+                          timeout=120, capture_output=True, env=os.environ | {"HF_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    told = done.stdout
+    assert f"stores one in {tmp_path / 'hub'}" in told and "Speeds are modelled" in told
+    assert "Qwen3 8B (bf16 16.4 GB, Apache-2.0)" in told and "Llama 3.1 Community License, terms to accept" in told
+    assert told.index("builtin (") < told.index("Published models") < told.index("Qwen3 8B")
+
+
 def test_the_survey_crosses_to_the_page(shelf: Path) -> None:
     """In a process of its own, through the engine's protocol."""
     from triforce_core import EngineClient
 
     config = replace(EngineConfig(mode="cpu"), model_folders=(str(shelf / "family"),))
     with EngineClient(config, factory="triforce_core.models.survey:Survey") as client:
-        assert {"builtin", "large", "small"} <= {model.name for model in client.check()}
+        found = list(client.check())
+        assert {"builtin", "large", "small"} <= {model.name for model in found if isinstance(model, ModelFound)}
+        assert sum(isinstance(model, CuratedModel) for model in found) > 10
 
 
 def test_gguf_files_of_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""What a GPU's memory moves, measured: the measure of what a pass over weights and cache could reach."""
+"""What a memory moves, measured: the measure of what a pass over weights and cache could reach."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from statistics import median
 
@@ -14,6 +15,19 @@ def copy_rate(nbytes: int, repeats: int = 8) -> float:
     source = torch.randint(0, 255, (nbytes,), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * nbytes / timed(lambda: target.copy_(source), repeats)
+
+
+def host_copy_rate(nbytes: int = 1 << 27, repeats: int = 6) -> float:
+    """The same of the host's memory, with torch's threads: the best of ``repeats``, as other programs only slow it."""
+    source = torch.ones(nbytes, dtype=torch.uint8)
+    target = torch.zeros_like(source)  # written once, so that its pages are there
+
+    def once() -> float:
+        start = time.perf_counter()
+        target.copy_(source)
+        return time.perf_counter() - start
+
+    return 2 * nbytes / min(once() for _ in range(repeats))
 
 
 def timed(call: Callable[[], object], repeats: int) -> float:

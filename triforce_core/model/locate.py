@@ -5,15 +5,14 @@ Nothing is fetched unless ``allow_download``; then only the files that ``weights
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
+from ..config import is_repo_id
 from ..errors import ModelNotFoundError
 from ..gguf import is_gguf
 
-_REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf\Z")
 _SMALL = ("*.json", "tokenizer.model", "*.txt", "*.jinja")
 
@@ -29,7 +28,7 @@ def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> P
     repo = str(folder_or_repo)
     if path.exists():
         raise ModelNotFoundError(f"{path} is a file", allowed="a folder with config.json and weights, or a GGUF file")
-    if not _REPO_ID.fullmatch(repo):
+    if not is_repo_id(repo):
         raise ModelNotFoundError(f"There is no folder or file {path}",
                                  allowed="a folder, a GGUF file, or a Hugging Face repo id")
     from huggingface_hub import list_repo_files, snapshot_download
@@ -60,10 +59,6 @@ def _within(folder: Path) -> Path:
         raise ModelNotFoundError(f"{folder} holds {len(found)} GGUF files", allowed="one",
                                  remedy=f"Give one of them, such as {found[0]}")
     return found[0] if found else folder
-
-
-def is_repo_id(text: str) -> bool:
-    return _REPO_ID.fullmatch(text) is not None
 
 
 def wanted_files(names: Sequence[str]) -> list[str]:

@@ -1,4 +1,5 @@
-"""python -m triforce_core models: lists the checkpoints on this machine, and fetches one when told to."""
+"""python -m triforce_core models: lists the checkpoints on this machine and published ones that would run on it, and
+fetches one when told to."""
 
 from __future__ import annotations
 
@@ -11,12 +12,15 @@ from dataclasses import asdict
 
 from .. import flags
 from ..config import EngineConfig
-from ..events import LoadProgress, ModelFound, ModelOffer
+from ..device.memory_plan import size
+from ..events import CuratedModel, LoadProgress, ModelFound, ModelOffer
 
 _EPILOG = """\
 example:
   python -m triforce_core models ~/checkpoints --max-context 32768
+  python -m triforce_core models --fetch "Qwen3 4B Instruct 2507"
 
+REPO is OWNER/NAME, or a name of the list. --draft-model REPO beside --fetch fetches its draft model too.
 --json prints one object for each model; drafts [{name, model, parameters, why_not}] says which others may draft for it.
 """
 
@@ -26,12 +30,14 @@ def add(commands: argparse._SubParsersAction[flags.Parser]) -> None:
         "models", help="list the models on this machine and what fits", epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="List the checkpoints in the Hugging Face cache and in folders: what each needs here, what is "
-                    "free, and which can draft for it. Reads no weights.")
+                    "free, and which can draft for it; then published models, and which of them would fit. Reads no "
+                    "weights, and asks nobody.")
     parser.add_argument("folders", nargs="*", metavar="FOLDER", help="look here too, two folders deep")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each line")
     network = parser.add_mutually_exclusive_group()
     network.add_argument("--offer", metavar="REPO", help="ask the hub how large a model is and under which licence")
     network.add_argument("--fetch", metavar="REPO", help="fetch it into the Hugging Face cache, or go on with it")
+    parser.add_argument("--yes", action="store_true", help="with --fetch: do not ask again on a terminal")
     flags.add_engine_flags(parser)
 
 
@@ -39,12 +45,22 @@ def run(given: argparse.Namespace) -> int:
     """Raises TriForceError."""
     from dataclasses import replace
 
-    repo = given.offer or given.fetch
+    from .curated import repo_of
+
+    repo = repo_of(given.offer or given.fetch or "")
     config = replace(flags.engine_config(given), model_folders=tuple(given.folders))
     if repo:
         config = replace(config, model=repo, allow_download=True)
     os.environ["HF_HUB_OFFLINE"] = "0" if repo else "1"
+    asks, listed = bool(given.fetch) and sys.stdin.isatty() and not given.yes, False
     for event in _events(given, config):
+        if asks and isinstance(event, LoadProgress):
+            asks = False
+            if input("Download? [y/N] ").strip().lower() not in ("y", "yes"):
+                return 1
+        if isinstance(event, CuratedModel) and not listed and not given.json:
+            listed = True
+            print(_heading(event), flush=True)
         if given.json:
             print(json.dumps({"kind": type(event).__name__, **asdict(event)}), flush=True)
         elif isinstance(event, LoadProgress):
@@ -55,7 +71,8 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _events(given: argparse.Namespace, config: EngineConfig) -> Iterator[ModelFound | ModelOffer | LoadProgress]:
+def _events(given: argparse.Namespace,
+            config: EngineConfig) -> Iterator[ModelFound | CuratedModel | ModelOffer | LoadProgress]:
     if given.offer or given.fetch:
         from .hub import Fetch, Offer
 
@@ -66,13 +83,20 @@ def _events(given: argparse.Namespace, config: EngineConfig) -> Iterator[ModelFo
     yield from Survey(config).check()
 
 
-def _words(event: ModelFound | ModelOffer) -> Iterator[str]:
-    from ..device.memory_plan import size
+def _heading(model: CuratedModel) -> str:
+    return (f"\nPublished models, as of {model.dated}. Speeds are modelled, for plain decoding; --fetch NAME stores "
+            f"one in {model.folder}")
+
+
+def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
     from .survey import millions
 
     if isinstance(event, ModelOffer):
         yield (f"{event.repo}: {len(event.names)} files, {size(event.nbytes)}, {size(event.missing)} of it not here yet"
-               f"; licence: {event.licence}")
+               f"; licence: {event.licence}; stored in {event.folder}, where {size(event.disk_free)} are free")
+        return
+    if isinstance(event, CuratedModel):
+        yield from _suggestion(event)
         return
     yield f"{event.name} ({event.source}, {size(event.nbytes)} on disk)"
     if event.parameters:
@@ -97,3 +121,20 @@ def _words(event: ModelFound | ModelOffer) -> Iterator[str]:
     for choice in event.drafts:
         mark = f"may draft: --draft-model {choice.model}" if not choice.why_not else f"may not draft: {choice.why_not}"
         yield f"  {choice.name} {mark}"
+
+
+def _suggestion(model: CuratedModel) -> Iterator[str]:
+    from .survey import millions
+
+    marks = [mark for mark, on in (("recommended here", model.recommended), ("already here", model.here)) if on]
+    sizes = ", ".join(f"{precision} {nbytes / 1e9:.1f} GB" for precision, nbytes in model.downloads)
+    yield f"{model.name} ({', '.join([*marks, sizes, model.licence])}{', terms to accept' if model.gated else ''})"
+    yield (f"  {model.repo}, {millions(model.parameters)} weights, up to {model.max_context:,} tokens. {model.good_at}"
+           + (f" Draft model: {model.drafter}." if model.drafter else ""))
+    if model.plan:
+        yield (f"  fits here with {model.plan.context:,} tokens, {size(model.plan.need)} of {size(model.plan.have)}; "
+               f"at most about {model.tokens_per_second:.0f} tokens/s at {model.rate_tokens:,} tokens")
+    else:
+        yield f"  does not fit here: {model.problem}"
+    fits = [f"{one.name} ({one.tokens:,} tokens)" for one in model.classes if one.tokens]
+    yield f"  fits: {', '.join(fits) or 'none of the usual machines'}"

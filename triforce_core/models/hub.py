@@ -11,17 +11,21 @@ import hashlib
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from ..config import EngineConfig
+from ..config import EngineConfig, is_repo_id
 from ..errors import ConfigError, ModelNotFoundError, NotEnoughDiskError, TriForceError
 from ..events import LoadProgress, ModelOffer
-from ..model.locate import is_repo_id, wanted_files
+from ..model.locate import wanted_files
 
+_SETTLED = 3.0  # seconds of fetching after which a rate means something
 _LOOK_EVERY = 0.3  # seconds between two looks at how far a file has come
 _SPARE_BYTES = 1 << 30  # left on the disk
 _PART = ".part"
+_UNREACHED = {"ConnectError", "ConnectTimeout", "OfflineModeIsEnabled"}  # by name: the hub's HTTP library has changed
 
 
 class Hub:
@@ -35,22 +39,24 @@ class Hub:
             raise ConfigError(f"Looking up {config.model} needs the network", allowed="with --allow-download")
         self.repo = config.model
 
-    def offer(self) -> ModelOffer:
+    def offer(self, repo: str = "") -> ModelOffer:
         """Size and licence. Raises ModelNotFoundError."""
         from huggingface_hub import HfApi, try_to_load_from_cache
 
-        with _explained(self.repo, "looked up"):
-            info = HfApi().model_info(self.repo, files_metadata=True)
-        sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-        wanted = wanted_files(list(sizes))
+        repo, folder = repo or self.repo, cache_folder()
+        with _explained(repo, "looked up"):
+            info = HfApi().model_info(repo, files_metadata=True)
+        files = {file.rfilename: file for file in info.siblings or ()}
+        wanted = wanted_files(list(files))
         if "config.json" not in wanted:
-            raise ModelNotFoundError(f"{self.repo} holds no config.json", allowed="a Hugging Face checkpoint")
-        here = [name for name in wanted
-                if isinstance(try_to_load_from_cache(self.repo, name, revision=info.sha), str)]
+            raise ModelNotFoundError(f"{repo} holds no config.json", allowed="a Hugging Face checkpoint")
+        here = {name for name in wanted if isinstance(try_to_load_from_cache(repo, name, revision=info.sha), str)}
         licences = [tag.partition(":")[2] for tag in info.tags or () if tag.startswith("license:")]
-        total = sum(sizes[name] for name in wanted)
-        return ModelOffer(self.repo, info.sha or "main", ", ".join(licences) or "not stated", total,
-                          total - sum(sizes[name] for name in here), tuple(wanted))
+        total = sum(files[name].size or 0 for name in wanted)
+        have = sum(files[name].size or 0 if name in here else _part_of(files[name], _blobs(folder, repo))
+                   for name in wanted)
+        return ModelOffer(repo, info.sha or "main", ", ".join(licences) or "not stated", total, total - have,
+                          tuple(wanted), str(folder), free_bytes(folder))
 
 
 class Offer(Hub):
@@ -61,51 +67,58 @@ class Offer(Hub):
 
 
 class Fetch(Hub):
-    """``check`` fetches: the offer, then progress. Ended in between, it goes on where it stopped when called again."""
+    """``check`` fetches the repo, and the one that ``config.draft_model`` names: the offers, then progress. Ended in
+    between, it goes on where it stopped when called again."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Raises what ``Hub`` raises."""
+        super().__init__(config)
+        self._drafter = config.draft_model if is_repo_id(config.draft_model) else ""
 
     def check(self) -> Iterator[ModelOffer | LoadProgress]:
-        from huggingface_hub.constants import HF_HUB_CACHE
-
-        offer = self.offer()
-        yield offer
-        root = Path(HF_HUB_CACHE)
-        root.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(root).free
-        if free < offer.missing + _SPARE_BYTES:
+        """Raises NotEnoughDiskError before anything was fetched, ModelNotFoundError."""
+        offers = [self.offer(repo) for repo in (self.repo, self._drafter) if repo]
+        yield from offers
+        root, missing = cache_folder(), sum(offer.missing for offer in offers)
+        free = free_bytes(root)
+        if free < missing + _SPARE_BYTES:
             raise NotEnoughDiskError(
-                f"{self.repo} needs {_size(offer.missing)} more on the disk, and {_size(free)} are free",
-                remedy="Free some space, or set HF_HOME to another disk.")
-        done = last = 0
-        for name in offer.names:
-            for size, arrived in self._file(name, offer.revision, root):
-                fraction = min(1.0, (done + arrived) / max(1, offer.nbytes))
-                yield LoadProgress(f"Fetching {name}: {_size(done + arrived)} of {_size(offer.nbytes)}", fraction)
-                last = size
-            done += last
+                f"{self.repo} needs {_size(missing)} more in {root}, and {_size(free)} are free there; "
+                f"{_size(_SPARE_BYTES)} stay free", remedy="Free some space, or set HF_HOME to another disk.")
+        root.mkdir(parents=True, exist_ok=True)
+        done, total, clock = 0, sum(offer.nbytes for offer in offers), _Remaining()
+        for offer in offers:
+            for name in offer.names:
+                arrived = 0
+                for arrived in self._file(offer.repo, name, offer.revision, root):
+                    yield LoadProgress(f"Fetching {name}: {_size(done + arrived)} of {_size(total)}"
+                                       f"{clock.words(done + arrived, total)}",
+                                       min(1.0, (done + arrived) / max(1, total)))
+                done += arrived
         yield LoadProgress(f"{self.repo} is here", 1.0)
 
-    def _file(self, name: str, revision: str, root: Path) -> Iterator[tuple[int, int]]:
-        """(bytes in all, bytes here) while one file arrives. Raises ModelNotFoundError naming the file."""
+    def _file(self, repo: str, name: str, revision: str, root: Path) -> Iterator[int]:
+        """Bytes that are here while one file arrives, at last all of it. Raises ModelNotFoundError naming the file."""
         from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-        from huggingface_hub.file_download import repo_folder_name
 
-        with _explained(f"{self.repo}: {name}", "fetched"):
-            about = get_hf_file_metadata(hf_hub_url(self.repo, name, revision=revision))
+        blobs, url = _blobs(root, repo), hf_hub_url(repo, name, revision=revision)
+        with _explained(f"{repo}: {name}", "fetched"):
+            about = get_hf_file_metadata(url)
             size, etag = about.size or 0, about.etag or ""
-            blob = root / repo_folder_name(repo_id=self.repo, repo_type="model") / "blobs" / etag
+            blob = blobs / etag
             if etag and not blob.exists():
                 blob.parent.mkdir(parents=True, exist_ok=True)
                 part = blob.with_name(blob.name + _PART)
-                yield from self._stream(hf_hub_url(self.repo, name, revision=revision), part, size)
+                yield from self._stream(url, part, size)
                 _check(part, size, etag)
                 os.replace(part, blob)
             # The blob is there: this names it in the snapshot, and so that its repo id leads to it.
-            hf_hub_download(self.repo, name, revision=revision)
-            _name_main(root / repo_folder_name(repo_id=self.repo, repo_type="model"), revision)
-        yield size, size
+            hf_hub_download(repo, name, revision=revision)
+            _name_main(blobs.parent, revision)
+        yield size
 
-    def _stream(self, url: str, part: Path, size: int) -> Iterator[tuple[int, int]]:
-        """The rest of a file, after what ``part`` holds of it."""
+    def _stream(self, url: str, part: Path, size: int) -> Iterator[int]:
+        """Bytes of a file that are here, while what ``part`` does not hold of it arrives."""
         from huggingface_hub.file_download import http_get
         from huggingface_hub.utils import build_hf_headers
 
@@ -122,7 +135,7 @@ class Fetch(Hub):
         thread.start()
         while thread.is_alive():
             thread.join(_LOOK_EVERY)
-            yield size, part.stat().st_size if part.exists() else 0
+            yield part.stat().st_size if part.exists() else 0
         if problem:
             raise problem[0]
 
@@ -148,6 +161,9 @@ class _explained:
         elif isinstance(error, RepositoryNotFoundError):
             reason = "there is no such repo, or it is private"
             remedy = "Check the name; for a private one run `hf auth login`."
+        elif any(kind.__name__ in _UNREACHED for kind in type(error).__mro__):
+            reason = f"the hub cannot be reached ({reason})"
+            remedy = "Check the internet connection, then try again: what has arrived is kept."
         raise ModelNotFoundError(f"{self._what} could not be {self._done}: {reason}", remedy=remedy) from error
 
 
@@ -170,6 +186,51 @@ def _name_main(repo: Path, revision: str) -> None:
     refs = repo / "refs"
     refs.mkdir(parents=True, exist_ok=True)
     (refs / "main").write_text(revision)
+
+
+class _Remaining:
+    """How long a download still takes, by the mean rate since it began (or went on)."""
+
+    def __init__(self) -> None:
+        self._began, self._had = time.monotonic(), -1
+
+    def words(self, done: int, total: int) -> str:
+        """", about 3 min left", or "" before a rate is known."""
+        if self._had < 0:
+            self._began, self._had = time.monotonic(), done
+        seconds = time.monotonic() - self._began
+        rate = (done - self._had) / seconds if seconds > _SETTLED else 0.0
+        return f", about {_duration((total - done) / rate)} left" if rate > 0 else ""
+
+
+def cache_folder() -> Path:
+    """Where repos are stored; it may not be there yet."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE)
+
+
+def free_bytes(folder: Path) -> int:
+    """On the disk of a folder that may not be there yet."""
+    return shutil.disk_usage(next(path for path in (folder, *folder.absolute().parents) if path.exists())).free
+
+
+def _blobs(root: Path, repo: str) -> Path:
+    from huggingface_hub.file_download import repo_folder_name
+
+    return root / repo_folder_name(repo_id=repo, repo_type="model") / "blobs"
+
+
+def _part_of(file: Any, blobs: Path) -> int:
+    """Bytes of a file that a download which broke off has left."""
+    part = blobs / f"{file.lfs.sha256 if file.lfs else file.blob_id}{_PART}"
+    return min(part.stat().st_size, file.size or 0) if part.is_file() else 0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _size(nbytes: int) -> str:

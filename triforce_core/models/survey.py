@@ -1,4 +1,5 @@
-"""Which of the checkpoints here can run, with how much context, and which of them can draft for which.
+"""Which of the checkpoints here can run, with how much context, and which of them can draft for which; and which
+published ones could.
 
 The plan is the engine's own (``engine.loading.choose``): made from shapes, before any weight is read.
 """
@@ -11,10 +12,11 @@ from dataclasses import dataclass, replace
 from ..config import EngineConfig
 from ..engine.loading import choose, fitting
 from ..errors import ModelError, NotEnoughMemoryError, TriForceError
-from ..events import DraftChoice, Fit, ModelFound, ModelInfo
+from ..events import CuratedModel, DraftChoice, Fit, ModelFound, ModelInfo
 from ..model import ModelConfig, read_config, stored_form
 from ..tokenizer import Tokenizer
 from .catalogue import Place, builtin, places
+from .curated import suggestions
 
 _CONTEXTS = (8_192, 32_768, 131_072)  # tokens for which it is told what fits
 _SMALLER = 2  # a draft model has at most this part of its target's weights: else its passes cost what they save
@@ -31,17 +33,19 @@ class _Known:
 
 
 class Survey:
-    """Stands where an engine would, so that it runs in a process like one: ``check`` lists what there is."""
+    """Stands where an engine would, so that it runs in a process like one: ``check`` lists what there is, then what the
+    curated list offers."""
 
     def __init__(self, config: EngineConfig) -> None:
         """config: how a chosen model would run; ``model`` and ``draft_model`` do not count."""
         self.config = config
 
-    def check(self) -> Iterator[ModelFound]:
+    def check(self) -> Iterator[ModelFound | CuratedModel]:
         known = [_look(place) for place in places(self.config.model_folders)]
         drafters = [*known, _look(builtin("draft"))]
         for one in known:
             yield self._judge(one, drafters)
+        yield from suggestions(self.config, {one.place.name for one in known if one.shape is not None})
 
     def _judge(self, one: _Known, drafters: list[_Known]) -> ModelFound:
         place = one.place

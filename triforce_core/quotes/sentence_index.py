@@ -141,6 +141,14 @@ class SentenceIndex:
             found.append(stem)
         return list(dict.fromkeys(found)) or [""]  # no word: one that stands nowhere
 
+    def stems(self, words: Sequence[str]) -> list[str]:
+        """Of words as ``WORD`` finds them, each once."""
+        return list(dict.fromkeys(map(self._stems.of, words)))
+
+    def in_english(self, terms: Sequence[str]) -> bool:
+        """Whether the word vectors, which are of English, know most of these stems."""
+        return 2 * sum(term in self._vectors.number or term[0].isdigit() for term in terms) > len(terms)
+
     def rarity_of(self, terms: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(sentences that hold each term [terms], how rare the word is in English, in nats [terms])."""
         held = np.array([self._held_in[self.vocabulary[term]] if term in self.vocabulary else 0 for term in terms])

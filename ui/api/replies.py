@@ -42,17 +42,26 @@ def quotes(run: Run, length: int) -> list[dict[str, Any]]:
     return [quote for quote in run.quotes if quote["end"] <= length]
 
 
+def support(run: Run, length: int) -> dict[str, Any]:
+    """Which sentences of the answer's first ``length`` characters have a passage in the document; {} where nobody
+    looked."""
+    return {} if run.support is None else {"support": [one for one in run.support if one["end"] <= length]}
+
+
 def completion(run: Run, model: str, text: str, reason: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": text, "refusal": None}
     return _head(run, model, "chat.completion") | {
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
-        "usage": usage(run), "timings": timings(run), "quotes": quotes(run, len(text)), **run.accumulator.certainty()}
+        "usage": usage(run), "timings": timings(run), "quotes": quotes(run, len(text)), **run.accumulator.certainty(),
+        **support(run, len(text))}
 
 
 def chunk(run: Run, model: str, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
     made = _head(run, model, "chat.completion.chunk") | {
         "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]}
-    return made if reason is None else made | {"timings": timings(run), **run.accumulator.certainty()}
+    if reason is None:
+        return made
+    return made | {"timings": timings(run), **run.accumulator.certainty(), **support(run, len(run.accumulator.text))}
 
 
 def usage_chunk(run: Run, model: str) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def panels(services: Services) -> list[Panel]:
         def body(answer: Answer) -> str:
             if answer.id != view.traced:
                 return citations.render(answer.text, document, view.document or "",
-                                        answer.result.get("quotes", ()))
+                                        answer.result.get("quotes", ()), answer.result.get("support", ()))
             kept = conversations.trace(answer.id) or Trace()
             return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), document)
 

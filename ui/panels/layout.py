@@ -72,7 +72,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                         talk = chat.build()
                     with gr.Tab(race_words.RACE, id="race", elem_id="tab-race"):
                         lanes = race.build()
-                    with gr.Tab(model_words.TAB, id="models", elem_id="tab-models"):
+                    with gr.Tab(model_words.TAB, id="models", elem_id="tab-models") as models_tab:
                         models_form = models.build(services.models_unused)
                     with gr.Tab(settings_words.SETTINGS_TAB, id="settings", elem_id="tab-settings"):
                         form = settings.build(services.settings)
@@ -107,7 +107,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         instructions.wire(services, tabs, told)
         chat.wire(services, tabs, talk, lanes, tab_bar)
         race.wire(services, tabs, lanes)
-        models.wire(services, models_form)
+        models.wire(services, models_form, models_tab)
         settings.wire(services, form)
     return page
 

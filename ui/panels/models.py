@@ -37,11 +37,11 @@ def build(unused: str = "") -> ModelsForm:
                             max_lines=1, scale=5)
         look = gr.Button(model_words.LOOK, variant="primary", elem_id="models-look", size="md", scale=0,
                          min_width=150)
-    board = html("models-board", clicks=True)
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
         repo = gr.Textbox(label=model_words.REPO, info=model_words.REPO_HELP, elem_id="models-repo",
                           max_lines=1, scale=5)
         ask = gr.Button(model_words.ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
+    board = html("models-board", clicks=True)  # below both, so that what they answer stands where they are
     return ModelsForm(board, folder, look, repo, ask)
 
 
@@ -60,12 +60,19 @@ def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]],
     """What its buttons do."""
     return {
         "use-model": lambda view, data: services.use_model(data.get("model", ""), data.get("draft", "auto")),
+        "want-model": lambda view, data: services.models.want(data.get("repo")),
+        "leave-model": lambda view, data: services.models.want(None),
         "fetch-model": lambda view, data: services.models.fetch(),
         "cancel-models": lambda view, data: services.models.cancel(),
     }
 
 
-def wire(services: Services, form: ModelsForm) -> None:
+def wire(services: Services, form: ModelsForm, tab: gr.Tab) -> None:
+    """tab: once it is opened, the app looks by itself: that reads this machine and asks nobody."""
+    def first_look() -> None:
+        if not services.models_unused and not services.models.looked:
+            services.models.look()
+
     def look(folder: str) -> None:
         services.models.look(folder)
 
@@ -73,6 +80,7 @@ def wire(services: Services, form: ModelsForm) -> None:
         if repo.strip():
             services.models.ask_hub(repo)
 
+    tab.select(first_look, None, None, queue=False, **PRIVATE)
     for event in (form.look.click, form.folder.submit):
         event(look, [form.folder], None, queue=False, **PRIVATE)
     for event in (form.ask.click, form.repo.submit):

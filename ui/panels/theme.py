@@ -72,7 +72,8 @@ def head() -> str:
     scripts = ("talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js", "drop.js")
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)
     drop = json.dumps(f"{library_words.DROP_HERE}\n{library_words.DROP_HELP}").replace("\\n", "\\A ")
-    style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "talks.css", "shelf.css"))
+    style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "talks.css", "shelf.css",
+                                                                           "models.css"))
     return (f"<style>:root {{ --tf-drop: {drop}; }}\n{style}</style>"
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<script>const TF_WORDS = {words};\n{script}</script>")

@@ -26,6 +26,7 @@ from .job_queue import JobQueue
 from .jobs import Job, JobKind, Prefill, Request, Selection
 from .library import Library
 from .runs import Run, RunState, RunStore
+from .supports import Supports
 from .wait_estimates import Ahead
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class EngineQueue(EngineHolder):
         self.prefills: dict[str, Prefill] = {}  # of each document the one to show; replaced, never changed
         self.problems: dict[str, str] = {}
         self.counters = Counters()
+        self._supports = Supports()
 
     # -- requests from the page ---------------------------------------------------------------------------------
 
@@ -222,6 +224,8 @@ class EngineQueue(EngineHolder):
             state, run.error, run.fit = "failed", choice_words.CHOOSE_PAGES_FIRST, error.fit
         except Exception as error:
             state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
+        if not run.race and run.accumulator.text and self.model is not None and self.model.instructions:
+            run.support = self._supports.of(request.selection, run.accumulator.text)
         self._end(run, state)
 
     def _write_lane(self, run: Run, request: Request, lane: int, keep: Callable[[], None]) -> None:
@@ -275,7 +279,8 @@ class EngineQueue(EngineHolder):
 
     def _keep(self, run: Run, state: str) -> None:
         result = run.accumulator.result() | {"first_page": run.first_page, "ranges": run.ranges, "system": run.system,
-                                      "quotes": run.quotes, "model": self.model.name if self.model else ""}
+                                      "quotes": run.quotes, "model": self.model.name if self.model else "",
+                                      "support": run.support or []}
         self._conversations.save(run.id, text=run.accumulator.text, token_ids=tuple(run.accumulator.token_ids),
                                  state=state,
                                  error=run.error, result=result)

@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from triforce_core import (
+    CuratedModel,
     EngineClient,
     EngineConfig,
     LoadProgress,
     ModelFound,
     ModelOffer,
     TriForceError,
+    is_repo_id,
 )
 
+from ..words import models as model_words
 from .arguments import Arguments
 from .folders import write_private
 
+_MORE = 1.1  # times the size that a person agreed to: the hub has something else by now, and is asked about again
 LOOK, OFFER, FETCH = (f"triforce_core.models.{name}" for name in ("survey:Survey", "hub:Offer", "hub:Fetch"))
 
 
@@ -58,9 +62,14 @@ class Models:
         self.version = 0
         self.folder = ""
         self.found: tuple[ModelFound, ...] = ()
+        self.listed: tuple[CuratedModel, ...] = ()
+        self.wanted: CuratedModel | None = None  # of the list: a person is asked whether to download it
+        self.fetching = ""  # the repo
+        self._agreed = 0  # bytes
         self.offer: ModelOffer | None = None
         self.progress: LoadProgress | None = None
         self.errand, self.problem, self.looked = "", "", False
+        self.refused = ""  # why what was asked last is not done
 
     # -- the choice
 
@@ -83,43 +92,76 @@ class Models:
         """List what is in the cache, and in ``folder`` (None: the one of the last time)."""
         if folder is not None:
             self.folder = folder.strip()
+        self.refused = ""
+        if self.folder and not Path(self.folder).expanduser().is_dir():
+            self.refused = model_words.NO_FOLDER.format(folder=self.folder)
         self._go(LOOK, replace(self._config(), model_folders=(self.folder,) if self.folder else ()))
 
     def ask_hub(self, repo: str) -> None:
         """Size and licence of a repo: this goes out to the hub, and only because a person asked for it."""
-        self.offer = None
-        self._go(OFFER, replace(self._config(), model=repo.strip(), allow_download=True))
+        self.offer = self.wanted = None
+        repo, self.refused = repo.strip(), ""
+        if not is_repo_id(repo):
+            self.refused = model_words.NO_REPO.format(given=repo)
+            self._changed()
+            return
+        self._go(OFFER, replace(self._config(), model=repo, allow_download=True), repo)
+
+    def want(self, repo: str | None) -> None:
+        """A person thinks of downloading one of the list: say what that means, and ask. None: no, they do not. Nothing
+        is sent."""
+        self.wanted, self.refused = next((model for model in self.listed if model.repo == repo), None), ""
+        self._changed()
 
     def fetch(self) -> None:
-        """What was offered."""
-        if self.offer is not None:
-            self._go(FETCH, replace(self._config(), model=self.offer.repo, allow_download=True))
+        """What was asked about, with its draft model; or what was offered."""
+        wanted, offer, self.refused = self.wanted, self.offer, ""
+        if wanted is not None:
+            self._agreed = wanted.downloads[0][1] + wanted.drafter_nbytes
+            self._go(FETCH, replace(self._config(), model=wanted.repo, draft_model=wanted.drafter or "none",
+                                    allow_download=True), wanted.repo)
+        elif offer is not None:
+            self._agreed = offer.nbytes
+            self._go(FETCH, replace(self._config(), model=offer.repo, draft_model="none", allow_download=True),
+                     offer.repo)
 
     def cancel(self) -> None:
         with self._lock:
             running, self._running, self.errand = self._running, None, ""
-        self.progress = None
+        self.progress, self.fetching = None, ""
         self._changed()
         if running is not None:
             running.close()
 
     close = cancel
 
-    def _go(self, errand: str, config: EngineConfig) -> None:
+    def _go(self, errand: str, config: EngineConfig, what: str = "") -> None:
+        """Unless another one is under way: then that is said of ``what``, the repo."""
         with self._lock:
             if self.errand:
+                if what:
+                    self.refused = model_words.BUSY.format(what=what, doing=model_words.DOING[self.errand])
+                self._changed()
                 return
             self.errand, self.problem, self.progress = errand, "", None
+            self.fetching = what if errand == FETCH else ""
             running = self._running = self._send(config, errand)
         self._changed()
         threading.Thread(target=self._run, args=(running, errand), name="models", daemon=True).start()
 
     def _run(self, running: Errand, errand: str) -> None:
-        problem, found = "", []
+        problem, found, listed, told = "", [], [], 0
         try:
             for event in running.check():
                 if isinstance(event, ModelFound):
                     found.append(event)
+                elif isinstance(event, CuratedModel):
+                    listed.append(event)
+                elif isinstance(event, ModelOffer) and errand == FETCH:
+                    told += event.nbytes
+                    if told > self._agreed * _MORE:
+                        problem = model_words.LARGER.format(repo=event.repo)
+                        break
                 elif isinstance(event, ModelOffer):
                     self.offer = event
                 elif isinstance(event, LoadProgress):
@@ -131,11 +173,11 @@ class Models:
         with self._lock:
             if self._running is not running:  # cancelled
                 return
-            self._running, self.errand, self.problem, self.progress = None, "", problem, None
+            self._running, self.errand, self.problem, self.progress, self.fetching = None, "", problem, None, ""
             if errand == LOOK and not problem:
-                self.found, self.looked = tuple(found), True
+                self.found, self.listed, self.looked = tuple(found), tuple(listed), True
             elif errand == FETCH and not problem:
-                self.offer = None
+                self.offer = self.wanted = None
         self._changed()
         if errand == FETCH and not problem:
             self.look()

@@ -51,6 +51,7 @@ class Run:
     outcome: dict[str, Any] = field(default_factory=dict)  # of a race, once both lanes are in
     fit: DocumentFit | None = None  # of what did not fit
     cause: Exception | None = None  # of a failure
+    support: list[dict[str, Any]] | None = None  # of an answer in free words, once it has ended: see ``Supports.of``
     heard: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:

@@ -75,6 +75,13 @@ def missing() -> str:
     return f'<span class="tf-uncited" title="{title}">{html.escape(chat_words.QUOTE_MISSING)}</span>'
 
 
+def no_passage(text: str, support: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(sentence, the HTML to put behind it) of each sentence of an answer for which no passage was found."""
+    label, title = html.escape(chat_words.NO_PASSAGE), html.escape(chat_words.NO_PASSAGE_HELP)
+    mark = f' <span class="tf-uncited" title="{title}">{label}</span>'
+    return [(text[one["start"] : one["end"]], mark) for one in support if not one["found"]]
+
+
 def decoded(text: str, quotes: Sequence[Mapping[str, Any]], document: Document) -> dict[str, Found]:
     """The letters of each closed quotation that decoding told of -> where it stands. quotes: of
     ``metrics.quotes_as_json``. Left out: what the pages don't say there (their text was taken out anew since), and
@@ -128,12 +135,12 @@ class _Checked:
         self._labels = _labels(document)
         self._answers: OrderedDict[tuple[str, str], str] = OrderedDict()
 
-    def render(self, text: str, quotes: Sequence[Mapping[str, Any]]) -> str:
-        key = (text, str(quotes))
+    def render(self, text: str, quotes: Sequence[Mapping[str, Any]], support: Sequence[Mapping[str, Any]]) -> str:
+        key = (text, f"{quotes} {support}")
         if key not in self._answers:
             known = decoded(text, quotes, self.document)
             self._answers[key] = markdown.render(text, lambda words, after: (
-                _told(known, self._labels, words, after) or self._looked_up(words, after)))
+                _told(known, self._labels, words, after) or self._looked_up(words, after)), no_passage(text, support))
             if len(self._answers) > _KEPT_ANSWERS:
                 self._answers.popitem(last=False)
         self._answers.move_to_end(key)
@@ -154,13 +161,14 @@ class Citations:
         self._documents: OrderedDict[str, _Checked] = OrderedDict()
         self._lock = threading.Lock()
 
-    def render(self, text: str, document: Document | None, key: str, quotes: Sequence[Mapping[str, Any]] = ()) -> str:
+    def render(self, text: str, document: Document | None, key: str, quotes: Sequence[Mapping[str, Any]] = (),
+               support: Sequence[Mapping[str, Any]] = ()) -> str:
         """key: of the document in the library. document: None where its text is gone; then nothing is looked up.
-        quotes: what decoding told, as ``metrics.quotes_as_json`` has it."""
+        quotes: what decoding told, as ``metrics.quotes_as_json`` has it; support: as ``metrics.support_as_json``."""
         if document is None:
-            return markdown.render(text)
+            return markdown.render(text, notes=no_passage(text, support))
         with self._lock:
-            return self._checked(document, key).render(text, quotes)
+            return self._checked(document, key).render(text, quotes, support)
 
     def _checked(self, document: Document, key: str) -> _Checked:
         if key not in self._documents or self._documents[key].document is not document:

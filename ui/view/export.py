@@ -24,6 +24,7 @@ from ..words import figures as figure_words
 from ..words import page as page_words
 from . import markdown, page_names
 from . import number_format as fmt
+from .transcript import compared
 
 KINDS = {"md": "text/markdown", "json": "application/json", "html": "text/html"}
 FORMAT = 1
@@ -92,6 +93,7 @@ def to_json(talk: Talk) -> str:
             "error": answer.error,
             "figures": asdict(figures_of(answer.result)), "pages": answer.result.get("page_shares", []),
             "first_page": answer.result.get("first_page", 1), "quotes": answer.result.get("quotes", []),
+            "support": answer.result.get("support", []),
             "confidence": answer.result.get("confidence"), "answerable": answer.result.get("answerable")}
             for answer in talk.every],
     }, ensure_ascii=False, indent=1)
@@ -122,6 +124,9 @@ def _about(talk: Talk) -> str:
 def _notes(answer: Answer, talk: Talk) -> list[str]:
     """Where its quotations stand, how the answer ended, its statistics, and that there are others in its place."""
     notes = [_quotation(answer.text, quote) for quote in answer.result.get("quotes", ()) if quote["closed"]]
+    support = answer.result.get("support", ())
+    notes += [f"{_beginning(answer.text, one)} {chat_words.NO_PASSAGE}" for one in support if not one["found"]]
+    notes += [compared(support)] if support else []
     if answer.state == "stopped":
         notes.append(chat_words.STOPPED)
     if answer.error:
@@ -141,12 +146,16 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
 
 def _quotation(text: str, quote: Mapping[str, Any]) -> str:
     """The beginning of a quotation and the pages on which it stands, as decoding told them."""
-    words = textwrap.shorten(text[quote["start"] : quote["end"]], 60, placeholder="…")
     labels = dict.fromkeys(page_names.short(place["label"]) for occurrence in quote["occurrences"]
                            for place in occurrence["places"])
     more = quote["count"] - len(quote["occurrences"])
     listed = [*labels, *([chat_words.QUOTE_MORE.format(more=more)] if more else [])]
-    return f"“{words}” {', '.join(listed)}"
+    return f"{_beginning(text, quote)} {', '.join(listed)}"
+
+
+def _beginning(text: str, part: Mapping[str, Any]) -> str:
+    """The first words of a part of the answer."""
+    return f"“{textwrap.shorten(text[part['start'] : part['end']], 60, placeholder='…')}”"
 
 
 def statistics(figures: Figures) -> str:

@@ -7,7 +7,7 @@ live, each shows its host and goes nowhere unless clicked.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
@@ -19,6 +19,7 @@ from ..words import chat as chat_words
 
 Mark = Callable[[str, str], tuple[bool, str] | None]
 AFTER = 40  # characters behind a quotation, where the answer may name its page
+_SENTENCE_END = ".!?…)]”\"'’»"
 CLOSING = ("”", "“", "»", "«", "」", '"')
 
 
@@ -60,17 +61,51 @@ def _make() -> MarkdownIt:
 _PARSER = _make()
 
 
-def render(text: str, mark: Mark | None = None) -> str:
+def render(text: str, mark: Mark | None = None, notes: Sequence[tuple[str, str]] = ()) -> str:
     """Safe HTML of a Markdown text. mark: of a quotation and what follows it, whether it was found and the
-    HTML to put behind it; None: it stays as it is."""
-    tokens = _PARSER.parse(text, {})
-    if mark is not None:
-        depth = 0
-        for token in tokens:
-            depth += {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0)
-            if token.type == "inline" and token.children:
+    HTML to put behind it; None: it stays as it is. notes: sentences of the text in its order, and the HTML to put
+    behind each."""
+    tokens, left, depth = _PARSER.parse(text, {}), list(notes), 0
+    for token in tokens:
+        depth += {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0)
+        if token.type == "inline" and token.children:
+            if left:
+                token.children = _noted(token.children, left)
+            if mark is not None:
                 token.children = _marked(token.children, mark, whole=depth > 0)
     return str(_PARSER.renderer.render(tokens, _PARSER.options, {}))
+
+
+def _noted(children: list[Token], left: list[tuple[str, str]]) -> list[Token]:
+    """A line's tokens with the notes behind those of its sentences that have one; they are taken out of ``left``.
+    Letters and digits alone are compared, as Markdown's own marks are no part of the line."""
+    starts, plain = [], ""
+    for child in children:
+        starts.append(len(plain))
+        plain += child.content if child.type in ("text", "code_inline") else " "
+    places = [at for at, letter in enumerate(plain) if letter.isalnum()]
+    letters, after = "".join(plain[at] for at in places), 0
+    ends: list[tuple[int, str]] = []
+    for sentence, note in tuple(left):
+        wanted = "".join(filter(str.isalnum, sentence))
+        at = letters.find(wanted, after) if wanted else -1
+        if at >= 0:
+            after = at + len(wanted)
+            end = places[after - 1] + 1
+            ends.append((end + len(plain[end:]) - len(plain[end:].lstrip(_SENTENCE_END)), note))
+            left.remove((sentence, note))
+    out: list[Token] = []
+    for start, child in zip(starts, children, strict=True):
+        stop, done = start + len(child.content or " "), start
+        here = [(end, note) for end, note in ends if start < end <= stop]
+        if child.type != "text":
+            out += [child, *(_raw(note) for _, note in here)]
+            continue
+        for end, note in here:
+            out += [_text(plain[done:end]), _raw(note)]
+            done = end
+        out.append(_text(plain[done:stop]))
+    return out
 
 
 def _marked(children: list[Token], mark: Mark, whole: bool) -> list[Token]:

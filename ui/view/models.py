@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from triforce_core import DraftChoice, ModelFound, ModelInfo, ModelOffer
+from collections.abc import Sequence
+
+from triforce_core import CuratedModel, DraftChoice, ModelFound, ModelInfo, ModelOffer
 
 from ..state.models import FETCH, Models
 from ..words import models as model_words
@@ -80,8 +82,116 @@ def entry(found: ModelFound, loaded: bool) -> str:
 def offered(offer: ModelOffer) -> str:
     """What a fetch would bring, and the button that starts it."""
     words = model_words.OFFER.format(files=len(offer.names), size=fmt.size(offer.nbytes),
-                                        missing=fmt.size(offer.missing), licence=offer.licence)
+                                     missing=fmt.size(offer.missing), licence=offer.licence, folder=offer.folder,
+                                     free=fmt.size(offer.disk_free))
+    if offer.missing > offer.disk_free:
+        return card("error", offer.repo, full(offer.folder, offer.disk_free, offer.missing))
     return card("info", offer.repo, words, action=button(model_words.FETCH, "fetch-model", css="tf-primary"))
+
+
+def full(folder: str, free: int, need: int) -> str:
+    return model_words.GET_FULL.format(folder=folder, free=fmt.size(free), size=fmt.size(need))
+
+
+def total(model: CuratedModel) -> int:
+    """Bytes of what a download brings, its draft model included."""
+    return model.downloads[0][1] + model.drafter_nbytes
+
+
+def question(model: CuratedModel) -> str:
+    """What a download means, and the yes that starts it."""
+    size, no = fmt.size(total(model)), button(page_words.CANCEL, "leave-model")
+    if total(model) > model.disk_free:
+        return card("error", model_words.GET_QUESTION.format(name=model.name),
+                    full(model.folder, model.disk_free, total(model)), action=no)
+    what = (model_words.GET_BOTH if model.drafter else model_words.GET_SIZE).format(
+        size=size, repo=model.repo, drafter=model.drafter, licence=model.licence)
+    place = model_words.GET_PLACE.format(folder=model.folder, free=fmt.size(model.disk_free))
+    terms = f" {model_words.GET_TERMS}" if model.gated else ""
+    yes = button(model_words.GET_YES.format(size=size), "fetch-model", css="tf-primary")
+    return card("info", model_words.GET_QUESTION.format(name=model.name), f"{what} {place}{terms}", action=yes + no)
+
+
+def progress(models: Models) -> str:
+    """The errand that is under way."""
+    words = model_words.DOING[models.errand]
+    share = models.progress.fraction if models.progress else None
+    text = models.progress.stage if models.progress else words
+    bar = charts.meter(share or 0.0, "tf-meter-big", text) if models.errand == FETCH else ""
+    cancel = button(page_words.CANCEL, "cancel-models", css="tf-quiet")
+    return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'
+            f"{cancel}</div>{bar}</div>")
+
+
+def suggestion(model: CuratedModel, models: Models) -> str:
+    """One of the list."""
+    facts = [model_words.DOWNLOADS.format(size=fmt.size(nbytes), precision=precision)
+             for precision, nbytes in model.downloads]
+    facts += [model.licence + (f" ({model_words.GATED})" if model.gated else ""), weights(model.parameters),
+              model_words.UP_TO.format(tokens=fmt.count(model.max_context))]
+    about = model.good_at
+    if model.drafter:
+        about += " " + model_words.DRAFTED_BY.format(name=model.drafter_name, size=fmt.size(model.drafter_nbytes))
+    if model.plan is None:
+        fit = f'<p class="tf-bad">{esc(model.problem)}</p>'
+    else:
+        fit = "<p>" + esc(model_words.FITS.format(
+            tokens=fmt.count(model.plan.context), need=fmt.memory(model.plan.need), have=fmt.memory(model.plan.have),
+            rate=fmt.rate(model.tokens_per_second), at=fmt.count(model.rate_tokens))) + "</p>"
+    mark = f'<span class="tf-model-on">{esc(model_words.IS_HERE)}</span>' if model.here else ""
+    if models.fetching == model.repo:
+        action = progress(models)
+    elif models.wanted is not None and models.wanted.repo == model.repo:
+        action = question(model)
+    else:
+        get = button(model_words.GET, "want-model", repo=model.repo)
+        action = "" if model.here else f'<div class="tf-model-load">{get}</div>'
+    return (f'<li class="tf-model"><h3>{esc(model.name)} {mark}</h3>'
+            f'<p class="tf-model-facts" title="{esc(model.repo)}">{esc(" · ".join(facts))}</p>'
+            f"<p>{esc(about)}</p>{fit}{action}</li>")
+
+
+def thousands(tokens: int) -> str:
+    """131072 -> '131K'."""
+    return f"{tokens // 1000}K"
+
+
+def by_machine(listed: Sequence[CuratedModel]) -> str:
+    """A table: models by the usual machines, and how many tokens fit."""
+    head = "".join(f'<th scope="col">{esc(one.name)}</th>' for one in listed[0].classes)
+    rows = "".join(
+        f'<tr><th scope="row">{esc(model.name)}</th>'
+        + "".join(f"<td>{thousands(one.tokens) if one.tokens else '–'}</td>" for one in model.classes) + "</tr>"
+        for model in sorted(listed, key=lambda model: model.parameters))
+    return (f'<details class="tf-by-machine"><summary>{esc(model_words.BY_MACHINE)}</summary>'
+            f'<p class="tf-note">{esc(model_words.BY_MACHINE_HELP)}</p>'
+            f'<div class="tf-wide" tabindex="0" role="region" aria-label="{esc(model_words.BY_MACHINE)}">'
+            f'<table><thead><tr><th scope="col">{esc(model_words.MODEL)}</th>{head}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div></details>")
+
+
+def listed(models: Models) -> str:
+    """The curated list: what is recommended, then what fits, then what does not."""
+    found = models.listed
+    best = [model for model in found if model.recommended]
+    others = [model for model in found if not model.recommended]
+    groups = ((model_words.FITTING, [model for model in others if model.plan is not None]),
+              (model_words.NOT_FITTING, [model for model in others if model.plan is None]))
+    parts = [f'<h2 class="tf-h">{esc(model_words.LISTED)}</h2>'
+             f'<p class="tf-note">{esc(model_words.LISTED_HELP.format(date=found[0].dated))}</p>',
+             f'<h3 class="tf-h3">{esc(model_words.RECOMMENDED)}</h3>',
+             entries(best, models) if best else f'<p class="tf-note">{esc(model_words.NONE_RECOMMENDED)}</p>']
+    for words, group in groups:
+        if group:
+            busy = {models.fetching, models.wanted.repo if models.wanted else ""}
+            shown = " open" if any(model.repo in busy for model in group) else ""
+            parts.append(f"<details{shown}><summary>{esc(words.format(count=len(group)))}</summary>"
+                         f"{entries(group, models)}</details>")
+    return f'<section class="tf-listed">{"".join(parts)}{by_machine(found)}</section>'
+
+
+def entries(found: Sequence[CuratedModel], models: Models) -> str:
+    return f'<ul class="tf-models">{"".join(suggestion(model, models) for model in found)}</ul>'
 
 
 def board(models: Models, now: str, model: ModelInfo | None, problem: str, unused: str = "") -> str:
@@ -94,19 +204,17 @@ def board(models: Models, now: str, model: ModelInfo | None, problem: str, unuse
         parts.append(card("error", model_words.FAILED.format(model=now), problem))
     if models.problem:
         parts.append(card("error", model_words.PROBLEM, models.problem))
-    if models.errand:
-        words = model_words.DOING[models.errand]
-        share = models.progress.fraction if models.progress else None
-        text = models.progress.stage if models.progress else words
-        bar = charts.meter(share or 0.0, "tf-meter-big", text) if models.errand == FETCH else ""
-        cancel = button(page_words.CANCEL, "cancel-models", css="tf-quiet")
-        parts.append(f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'
-                     f"{cancel}</div>{bar}</div>")
-    elif models.offer:
+    if models.refused:
+        parts.append(card("error", model_words.PROBLEM, models.refused))
+    if models.errand and models.fetching not in {model.repo for model in models.listed}:
+        parts.append(progress(models))
+    elif models.offer and not models.errand:
         parts.append(offered(models.offer))
     if models.found:
         parts.append(f'<ul class="tf-models">{"".join(entry(one, one.model == now) for one in models.found)}</ul>')
     elif model is not None and not models.errand:
         about = f" {model_words.ABOUT_BUILTIN}" if now == "builtin" else ""
         parts.append(f'<p class="tf-note">{esc(model_words.LOADED_NOW.format(model=model.name) + about)}</p>')
+    if models.listed:
+        parts.append(listed(models))
     return "".join(parts)

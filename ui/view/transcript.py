@@ -69,6 +69,8 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
     if item.text:
         parts.append(f'<div class="{"tf-by-token" if traced else "tf-prose"}">{body(item)}</div>')
         parts.append("" if traced else in_context(item.text, item.result.get("quotes", ())))
+        parts.append("" if traced else f'<p class="tf-ended">{esc(said)}</p>' if (
+            said := compared(item.result.get("support", ()))) else "")
     if item.state == "stopped":
         parts.append(f'<p class="tf-ended">{esc(chat_words.STOPPED if item.text else chat_words.STOPPED_EMPTY)}</p>')
     elif item.result.get("reason") in chat_words.ENDED_BECAUSE:
@@ -88,6 +90,13 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
                        f"{esc(chat_words.COPY)}</button></div>")
     parts.append("</div></div>")
     return "".join(parts)
+
+
+def compared(support: Sequence[Mapping[str, Any]]) -> str:
+    """For how many sentences no passage of the document was found; "" where none was compared."""
+    missing = sum(not one["found"] for one in support)
+    words = chat_words.NO_PASSAGES if missing else chat_words.ALL_PASSAGES
+    return words.format(missing=missing, count=len(support)) if support else ""
 
 
 def in_context(text: str, quotes: Sequence[Mapping[str, Any]]) -> str:

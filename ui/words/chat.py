@@ -40,5 +40,11 @@ QUOTE_EXACT = "these words stand there"
 QUOTE_PARTLY = "{percent} % of these words stand there in one piece"
 QUOTE_ELSEWHERE = "the answer says p. {label}"
 QUOTE_MORE = "and {more} more places"
-QUOTE_MISSING = "not in the document"
+QUOTE_MISSING = "not found in the document"
 QUOTE_MISSING_HELP = "The program looked for these words on every page and did not find them."
+NO_PASSAGE = "no passage found for this sentence"
+NO_PASSAGE_HELP = ("No passage of the document holds enough of this sentence's words. It may still say the same in "
+                   "other words.")
+NO_PASSAGES = ("No passage found for {missing} of {count} sentences. Words were compared, not meaning: a sentence "
+               "without this mark may be wrong too.")
+ALL_PASSAGES = ("A passage with similar words was found for each of {count} sentences. That does not make them right.")

@@ -6,6 +6,12 @@ TAB = "Models"
 TITLE = "Models on this machine"
 HELP = ("Found in the Hugging Face cache and in a folder of yours. Nothing is loaded or downloaded until you press a "
         "button that says so. Memory means what is free now, beside the loaded model.")
+NO_FOLDER = "There is no folder {folder}. Give the full path of one, or leave the line empty."
+NO_REPO = ("“{given}” is no repository of the hub: OWNER/NAME is needed, such as Qwen/Qwen3-4B-Instruct-2507. Nothing "
+           "was sent.")
+BUSY = "{what} has to wait: {doing}. Press the button again when that is done, or cancel it."
+LARGER = ("{repo} is larger on the hub than you agreed to, so the download was stopped. Look it up above to see its "
+          "size and licence as they are now.")
 FOLDER = "Look in this folder too"
 FOLDER_HELP = "A folder with checkpoints, each in a folder with its config.json. May stay empty."
 LOOK = "Look for models"
@@ -13,10 +19,38 @@ REPO = "Download a model from the Hugging Face hub"
 REPO_HELP = "OWNER/NAME. Looking it up contacts the hub and shows size and licence; nothing is downloaded yet."
 ASK = "Look it up"
 FETCH = "Download"
-OFFER = "{files} files, {size}, {missing} still to download. Licence: {licence}."
+OFFER = "{files} files, {size}, {missing} still to download. Licence: {licence}. Stored in {folder}; {free} are free."
 DOING = {"triforce_core.models.survey:Survey": "Looking for models",
                 "triforce_core.models.hub:Offer": "Asking the hub", "triforce_core.models.hub:Fetch": "Downloading"}
 PROBLEM = "That did not work"
+LISTED = "Models to download"
+LISTED_HELP = ("Published models that this app runs, as of {date}. Whether one fits is calculated from its shape and "
+               "the memory that is free now. Speeds are modelled, not measured: what the memory allows plain decoding "
+               "at most. Nobody was asked and nothing was downloaded.")
+RECOMMENDED = "Recommended for this machine"
+NONE_RECOMMENDED = ("None of them would run well on this machine: they need more memory, or would write fewer than "
+                    "four tokens a second.")
+FITTING, NOT_FITTING = "Others that fit here ({count})", "Those that do not fit here ({count})"
+BY_MACHINE = "What fits on which machine"
+BY_MACHINE_HELP = ("Tokens of context that fit, by calculation (K: thousands); a dash where the model does not run. "
+                   "Laptops hold the weights in float32, cards in bf16. Beside a card, context may lie in host memory "
+                   "(48 GB or more).")
+MODEL = "Model"
+DOWNLOADS = "{size} in {precision}"
+DRAFTED_BY = "Draft model: {name}, {size}."
+FITS = ("Fits here with {tokens} tokens of context: {need} of {have} free. At most about {rate} tokens/s with {at} "
+        "tokens of context, modelled.")
+IS_HERE = "on this machine"
+GATED = "terms to accept"
+GET = "Download…"
+GET_QUESTION = "Download {name}?"
+GET_SIZE = "{size} come from the Hugging Face hub ({repo}). Licence: {licence}."
+GET_BOTH = "{size} come from the Hugging Face hub: {repo}, and its draft model {drafter}. Licence: {licence}."
+GET_PLACE = "Stored in {folder}, where {free} are free. Your documents stay here; nothing has been sent so far."
+GET_TERMS = ("Its owners want their terms accepted first: do so on the hub's page of the model, with an account, then "
+             "run “hf auth login” in a terminal.")
+GET_FULL = "There is not enough room: {folder} has {free} free, and {size} are needed. Free some space first."
+GET_YES = "Yes, download {size}"
 FAILED = "{model} could not be loaded"
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
 ABOUT_BUILTIN = ("It finds the sentences that answer a question and quotes them, in English. It cannot count, "

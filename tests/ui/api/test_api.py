@@ -98,6 +98,19 @@ def test_streaming_is_the_same_answer_while_it_is_written(client, served, script
     assert seen[-1].usage == whole.usage
 
 
+def test_free_answers_tell_which_sentences_have_a_passage(client, served, scripted, monkeypatch) -> None:
+    wait_for(lambda: served.services.queue.model is not None)
+    monkeypatch.setattr(served.services.queue, "model",
+                        dataclasses.replace(served.services.queue.model, instructions=True))
+    scripted.answer = "The keeper of Ness 2 counted 201 ships. Quantum computers factor large integers with many gates."
+    given = {"model": "builtin", "messages": about(upload(client, 6), pages="2-4")}
+    here, foreign = client.chat.completions.create(**given).support
+    assert here["found"] and here["place"]["page"] == 2 and not foreign["found"] and foreign["place"] is None
+    chunks = list(client.chat.completions.create(**given, stream=True))
+    assert chunks[-1].support == [here, foreign]
+    assert not any(hasattr(chunk, "support") for chunk in chunks[:-1])
+
+
 def test_quotations_come_with_their_places(client, scripted) -> None:
     scripted.answer = "It says “keeper of Ness 2 counted 201 ships” and STOP “keeper of Ness 3 counted”."
     given = {"model": "builtin", "messages": about(upload(client, 6), pages="2-4"), "stop": "STOP"}

@@ -12,6 +12,8 @@ import pytest
 from little_books import wait_for, write_book
 
 from triforce_core import (
+    ClassFit,
+    CuratedModel,
     DraftChoice,
     EngineConfig,
     LoadProgress,
@@ -45,7 +47,17 @@ BUILTIN = ModelFound("builtin", "builtin", "built-in", 30_000_000, "LlamaForCaus
 HUGE = replace(BIG, name="huge", model="/m/huge", info=None, longest=9_000,
                problem="131,072 tokens of context need 99.0 GiB")
 HOSTILE = replace(HUGE, name=EVIL, model=EVIL, problem=EVIL, drafts=(DraftChoice(EVIL, EVIL, 1),))
-THE_OFFER = ModelOffer("some/big", "abc", "llama3", 16_000_000_000, 4_000_000_000, ("config.json", "model.safetensors"))
+THE_OFFER = ModelOffer("some/big", "abc", "llama3", 16_000_000_000, 4_000_000_000, ("config.json", "model.safetensors"),
+                       "/home/me/hub", 50_000_000_000)
+LISTED = CuratedModel("Some 4B", "some/four", "Apache-2.0", False, "2026-11-22", 4_020_000_000, 262_144, "Whole books.",
+                      (("bf16", 8_000_000_000),), False, "some/tiny", "Some 0.6B", 2_000_000_000, recommended=True,
+                      plan=PLAN, tokens_per_second=5.7, rate_tokens=16_384,
+                      classes=(ClassFit("8 GB laptop", 0, 0.0), ClassFit("24 GB card", 262_144, 80.0)),
+                      folder="/home/me/hub", disk_free=50_000_000_000)
+TOO_LARGE = CuratedModel("Some 70B", "some/seventy", "Llama 3.1 Community License", True, "2026-11-22", 70_000_000_000,
+                         131_072, "Everything.", (("bf16", 141_000_000_000),), problem="It needs 99 GiB",
+                         classes=(ClassFit("8 GB laptop", 0, 0.0), ClassFit("24 GB card", 8192, 1.0)),
+                         folder="/home/me/hub", disk_free=50_000_000_000)
 
 
 class Errands:
@@ -223,3 +235,100 @@ def test_the_tab_in_a_browser(served, chromium) -> None:
     served.services.use_model("builtin", "auto")
     wait_for(lambda: served.services.queue.config.model == "builtin" and served.services.queue.state == "ready")
     page.context.close()
+
+
+def test_a_listed_model_is_downloaded_only_after_a_yes(models: Models, errands: Errands) -> None:
+    """The question says size, licence and place; before the yes nothing is sent."""
+    errands.says[LOOK] = [BUILTIN, LISTED, TOO_LARGE]
+    models.look()
+    wait_for(lambda: models.listed and not models.errand)
+    html = models_view.board(models, "builtin", None, "")
+    assert html.index(model_words.RECOMMENDED) < html.index("Some 4B") < html.index("do not fit here (1)")
+    assert "4.0 billion weights" in html and "terms to accept" in html
+    models.want("some/four")
+    assert [errand for errand, _ in errands.sent] == [LOOK]
+    html = models_view.board(models, "builtin", None, "")
+    for words in ("Download Some 4B?", "10.0 GB come from", "some/four", "some/tiny", "Apache-2.0", "/home/me/hub",
+                  "Yes, download 10.0 GB"):
+        assert words in html, words
+    models.want(None)
+    assert "Yes, download" not in models_view.board(models, "builtin", None, "")
+    models.want("some/four")
+    errands.says[FETCH] = [replace(THE_OFFER, repo="some/four", nbytes=8_100_000_000),
+                           replace(THE_OFFER, repo="some/tiny", nbytes=2_000_000_000), LoadProgress("Fetching", 0.25)]
+    errands.hold.clear()
+    models.fetch()
+    wait_for(lambda: models.progress is not None)
+    errand, config = errands.sent[-1]
+    assert errand == FETCH and (config.model, config.draft_model) == ("some/four", "some/tiny")
+    assert config.allow_download
+    html = models_view.board(models, "builtin", None, "")
+    assert html.count("tf-meter-big") == 1
+    assert html.index("tf-meter-big") > html.index("Some 4B"), "where it was pressed"
+    errands.hold.set()
+    wait_for(lambda: [errand for errand, _ in errands.sent][-2:] == [FETCH, LOOK] and not models.errand)
+    assert models.wanted is None
+
+
+def test_what_has_grown_since_is_not_fetched(models: Models, errands: Errands) -> None:
+    models.listed = (LISTED,)
+    models.want("some/four")
+    errands.says[FETCH] = [replace(THE_OFFER, repo="some/four", nbytes=12_000_000_000), LoadProgress("Fetching", 0.1)]
+    models.fetch()
+    wait_for(idle(models))
+    assert "larger on the hub than you agreed to" in models.problem and models.progress is None
+    assert [errand for errand, _ in errands.sent] == [FETCH], "no look as after a good download"
+
+
+def test_a_full_disk_leaves_no_yes(models: Models) -> None:
+    models.listed = (replace(LISTED, disk_free=3_000_000_000),)
+    models.want("some/four")
+    html = models_view.board(models, "builtin", None, "")
+    assert "not enough room" in html and "3.0 GB free" in html and "fetch-model" not in html
+    models.want(None)
+    models.offer = replace(THE_OFFER, folder="/hub", disk_free=1_000_000_000)
+    html = models_view.board(models, "builtin", None, "")
+    assert "4.0 GB are needed" in html and "fetch-model" not in html
+
+
+def test_where_nothing_is_recommended_the_list_says_so(models: Models) -> None:
+    models.listed = (TOO_LARGE,)
+    html = models_view.board(models, "builtin", None, "")
+    assert model_words.NONE_RECOMMENDED in html and "needs 99 GiB" in html
+    assert '<th scope="row">Some 70B</th><td>–</td><td>8K</td>' in html
+
+
+@pytest.mark.parametrize("given", ["gibberish", "https://example.org/some/model", ""])
+def test_a_bad_name_is_refused_at_once_also_while_busy(given: str, models: Models, errands: Errands) -> None:
+    errands.hold.clear()
+    models.look()
+    models.ask_hub(given)
+    html = models_view.board(models, "builtin", None, "")
+    assert f"“{given}” is no repository" in html and "OWNER/NAME" in html and 'role="alert"' in html
+    errands.hold.set()
+    wait_for(idle(models))
+    assert models.refused, "the end of the other errand does not wipe it"
+    models.ask_hub(given)
+    assert [errand for errand, _ in errands.sent] == [LOOK] and given in models.refused
+
+
+def test_a_good_name_while_busy_is_told_to_wait(models: Models, errands: Errands) -> None:
+    errands.hold.clear()
+    models.look()
+    models.ask_hub("some/big")
+    assert models.refused == "some/big has to wait: Looking for models. Press the button again when that is done, or " \
+        "cancel it."
+    errands.hold.set()
+    wait_for(idle(models))
+    models.ask_hub("some/big")
+    wait_for(idle(models))
+    assert not models.refused and models.offer == THE_OFFER
+
+
+def test_a_folder_that_is_not_there_is_named(models: Models, tmp_path: Path) -> None:
+    models.look(str(tmp_path / "nowhere"))
+    wait_for(idle(models))
+    assert f"There is no folder {tmp_path / 'nowhere'}" in models_view.board(models, "builtin", None, "")
+    models.look(str(tmp_path))
+    wait_for(idle(models))
+    assert not models.refused

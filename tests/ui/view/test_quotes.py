@@ -130,7 +130,7 @@ def test_chips_and_marks() -> None:
     assert 'data-page="2" data-spot="2:0-30"' in good and ">p. 2</button>" in good and "not in" not in good
     assert good.index("tf-quoted") < good.index("tf-cite")
     bad = rendered('It says "the keeper counted fifty ships".', KEEPER)
-    assert "not in the document" in bad and "tf-cite" not in bad
+    assert "not found in the document" in bad and "tf-cite" not in bad
 
 
 @pytest.mark.parametrize(("after", "label"), [
@@ -158,7 +158,7 @@ def test_emphasis_inside_a_quotation_stays_nested() -> None:
 
 
 def test_block_quotations_count_and_code_does_not() -> None:
-    assert rendered("> the keeper sank forty ships of the fleet", KEEPER).count("not in the document") == 1
+    assert rendered("> the keeper sank forty ships of the fleet", KEEPER).count("not found in the document") == 1
     assert 'class="tf-cite"' in rendered("> the lighthouse keeper counted forty ships", KEEPER)
     code = '`"the keeper sank forty ships"`\n\n```\n"the keeper sank forty ships"\n```'
     assert rendered(code, KEEPER) == markdown.render(code)
@@ -196,7 +196,7 @@ def test_places_that_decoding_told_are_taken_and_not_looked_up(monkeypatch: pyte
 def test_what_decoding_did_not_tell_is_looked_up() -> None:
     pages, answer = document("Nothing.", KEEPER), f"“{KEEPER}” and “no keeper counted any ship”"
     assert Citations(QuoteFinders()).render(answer, pages, "key",
-                                            [told(answer, (2, 0, len(KEEPER)))]).count("not in the doc") == 1
+                                            [told(answer, (2, 0, len(KEEPER)))]).count("not found in the doc") == 1
     looked_up = Citations(QuoteFinders()).render(answer, pages, "key")
     assert 'data-spot="2:0-' in looked_up
     for stale in ((1, 0, 8), (2, 1, len(KEEPER)), (3, 0, 5), (2, 4, 4)):  # the page says something else there

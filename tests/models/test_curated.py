@@ -1,0 +1,120 @@
+"""The curated list: its file holds together, its models are ones that the decoder loads, and what it says of a machine
+follows from the memory plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from triforce_core.config import EngineConfig
+from triforce_core.device.memory_plan import Room, Weights, Wish, longest_plan
+from triforce_core.engine import memory
+from triforce_core.events import CuratedModel
+from triforce_core.model.config import ARCHITECTURES
+from triforce_core.models import curated, survey
+from triforce_core.models.curated import FILE, PRECISIONS, Entry, class_fit, curated_list, modelled_rate, recommended
+
+ENTRIES = curated_list().entries
+KEYS = {"name", "licence", "gated", "parameters", "good_at", "drafter", "drafts_only", "download", "config"}
+OPEN = {"Apache-2.0", "MIT"}
+GIB = 2**30
+
+
+def test_the_file_has_its_form() -> None:
+    raw = json.loads(FILE.read_text())
+    assert set(raw) == {"date", "classes", "models"} and date.fromisoformat(raw["date"]) >= date(2026, 11, 22)
+    for one in raw["models"]:
+        assert set(one) == KEYS, one["name"]
+        assert one["gated"] is not (one["licence"] in OPEN), "community licences are accepted on the hub first"
+        assert set(one["download"]) <= set(PRECISIONS) and "bf16" in one["download"]
+        for way in one["download"].values():
+            assert set(way) == {"repo", "gigabytes"} and re.fullmatch(r"[\w-]+/[\w.-]+", way["repo"])
+    for kind in raw["classes"]:
+        assert set(kind) == {"name", "gpu_gib", "host_gib", "bytes_per_weight", "gigabytes_per_second"}
+    names = [entry.name for entry in ENTRIES] + [entry.repo for entry in ENTRIES]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_shapes_say_what_the_list_says(entry: Entry) -> None:
+    """A number mistyped in a shape changes the count of its weights, which the publishers state."""
+    shape = entry.shape
+    assert shape.architecture in ARCHITECTURES
+    assert shape.num_parameters == pytest.approx(entry.parameters, rel=4e-4), "norms and biases are left out"
+    assert shape.longest_context == shape.max_context >= 8192
+    stored = {entry.parameters}  # some repos store a tied head too
+    if shape.tied_embeddings:
+        stored.add(entry.parameters + shape.vocab_size * shape.hidden_size)
+    assert any(2 * count == pytest.approx(entry.nbytes, rel=0.05, abs=2e7) for count in stored)
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.drafter], ids=lambda entry: entry.name)
+def test_a_drafter_is_smaller_and_of_the_family(entry: Entry) -> None:
+    drafter = curated_list().find(entry.drafter)
+    assert drafter is not None and drafter.repo == entry.drafter
+    assert survey._SMALLER * drafter.parameters <= entry.parameters
+    assert drafter.repo.split("/")[0] == entry.repo.split("/")[0]
+    family = re.match(r"Qwen3-|Qwen2\.5-|Llama-3\.|SmolLM2-", entry.repo.split("/")[1])
+    assert family and drafter.repo.split("/")[1].startswith(family[0]), "one vocabulary"
+    # Embedding tables are padded differently, the vocabulary is the same.
+    assert abs(drafter.shape.vocab_size - entry.shape.vocab_size) < 256
+
+
+def test_names_are_found_however_they_are_typed() -> None:
+    for name in ("qwen3 8b", "Qwen/Qwen3-8B", "qwen3-8b", " Qwen3-8B "):
+        assert curated.repo_of(name) == "Qwen/Qwen3-8B", name
+    assert curated.repo_of("some/model") == "some/model"
+
+
+def test_modelled_speed_is_near_what_was_measured() -> None:
+    """llama3-8b at 124,928 tokens on one H200, whose copies move 4.16 TB/s: 121 tokens/s (docs/measurements.md)."""
+    llama = curated_list().find("Llama 3.1 8B Instruct")
+    weights = Weights(llama.shape)
+    plan = longest_plan(Wish(weights, 124_928), Room(GIB, 139 * GIB), ["on-chip"])
+    assert modelled_rate(weights, plan, 124_928, 4.16e12) == pytest.approx(121, rel=0.1)
+    away = replace(plan, resident_layers=0)
+    assert modelled_rate(weights, away, 124_928, 4.16e12) < 2, "16 GB a token come through the link"
+
+
+def test_usual_machines_hold_what_they_should() -> None:
+    fits = {entry.name: {one.name: one for one in (class_fit(entry, None, machine)
+                                                    for machine in curated_list().machines)} for entry in ENTRIES}
+    assert fits["Qwen3 32B"]["80 GB card"].tokens > 8192 and not fits["Qwen3 32B"]["48 GB card"].tokens
+    assert fits["Llama 3.1 8B Instruct"]["24 GB card"].tokens == 131_072, "keys and values go to host memory"
+    assert not fits["Qwen3 8B"]["16 GB laptop"].tokens
+    for name, kinds in fits.items():
+        counts = [one.tokens for one in kinds.values()]
+        assert counts == sorted(counts), f"{name}: a larger machine holds no less"
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> list[CuratedModel]:
+    """Judged for a machine of 24 GiB free whose memory moves 40 GB/s."""
+    monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=24 * GIB))
+    monkeypatch.setattr(curated, "_memory_rate", lambda device: 40e9)
+    return list(curated.suggestions(EngineConfig(mode="cpu", dtype="float32"), {"Qwen/Qwen3-1.7B"}))
+
+
+def test_this_machine_is_judged_by_the_plan(offered: list[CuratedModel]) -> None:
+    by_name = {model.name: model for model in offered}
+    assert len(by_name) == len(ENTRIES) and {model.dated for model in offered} == {curated_list().date}
+    small, large = by_name["Qwen3 1.7B"], by_name["Qwen3 14B"]
+    assert small.here and small.plan.weights == 4 * 1_720_451_072 and small.plan.context == 40_960
+    assert large.plan is None and "24.0 GiB are free" in large.problem and not large.tokens_per_second
+    assert small.disk_free > 0 and small.folder
+    with_drafter = by_name["Qwen3 4B Instruct 2507"]
+    assert with_drafter.plan.draft_weights == 4 * 595_984_384
+    assert (with_drafter.drafter_name, with_drafter.drafter_nbytes) == ("Qwen3 0.6B", 1_520_000_000)
+
+
+def test_what_is_recommended_comes_first(offered: list[CuratedModel]) -> None:
+    first = [model.name for model in offered if model.recommended]
+    assert 1 <= len(first) <= 3
+    assert [model.recommended for model in offered] == sorted((model.recommended for model in offered), reverse=True)
+    assert not any(model.drafts_only for model in offered if model.recommended)
+    slow = [replace(model, tokens_per_second=0.5) for model in offered]
+    assert recommended(slow) == [], "what nobody would wait for is not recommended"

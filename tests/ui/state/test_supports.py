@@ -1,0 +1,52 @@
+"""Free answers are compared with what they were written from; answers that only quote are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from little_books import wait_for, write_book
+
+from triforce_core import EngineScript
+from ui.state import supports
+from ui.state.services import Services
+from ui.state.tab_view import TabView
+
+FREE = "The keeper of Ness 3 counted 301 ships. Quantum computers factor large integers with many gates."
+
+
+@pytest.fixture
+def script() -> EngineScript:
+    return EngineScript(load_seconds=0, triforce_tokens_per_second=4000, plain_tokens_per_second=2000,
+                        instructions=True, answer=FREE)
+
+
+def answered(services: Services, tmp_path: Path, pages: str = "") -> list[dict]:
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "book.txt", 6), "book.txt")])
+    wait_for(lambda: services.queue.open_key is not None)
+    if pages:
+        services.choose_pages(view, pages)
+    run = services.ask(view, "How many ships?")
+    wait_for(lambda: run.ended)
+    wait_for(lambda: services.conversations.answers(view.conversation)[0].state == "done")
+    return services.conversations.answers(view.conversation)[0].result["support"]
+
+
+def test_kept_with_the_answer_pages_counted_in_the_file(services: Services, tmp_path: Path) -> None:
+    here, foreign = answered(services, tmp_path, "2-4")
+    assert here["found"] and here["place"]["page"] == 3
+    assert not foreign["found"] and FREE[foreign["start"] : foreign["end"]].startswith("Quantum computers")
+
+
+def test_one_that_only_quotes_is_not_compared(services: Services, script: EngineScript, tmp_path: Path) -> None:
+    wait_for(lambda: services.queue.model is not None)
+    script.instructions = False
+    services.queue.reconfigure(services.queue.config.__class__(max_context=16_384))
+    wait_for(lambda: services.queue.model is not None and not services.queue.model.instructions)
+    assert answered(services, tmp_path) == []
+
+
+def test_an_answer_is_never_lost_for_it(services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supports, "SupportFinder", lambda document: 1 / 0)
+    assert answered(services, tmp_path) == []
