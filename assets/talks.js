@@ -49,6 +49,7 @@
       menu.querySelector('summary').focus();
     } else if (key === 'Escape' && openBox()) openBox().click();
     else if (!typing(target) && !command && !event.altKey && key === '/') focus('#question textarea', 'center');
+    else if (!typing(target) && command && key === 'z' && byId('undo')) byId('undo').click();
     else if (!typing(target) && !command && !event.altKey && key === '?') byId('key-table').showModal();
     else done = false;
     if (done) { event.preventDefault(); event.stopImmediatePropagation(); }
@@ -71,6 +72,7 @@
     }
     if (action === 'leave-together') lead(door, '#head [data-action=together]', '#together-button');
     if (action === 'export') target.closest('.tf-menu').open = false;
+    if (action?.startsWith('delete-')) lead('#undo');
     if (action === 'found') { pane('center'); lookFor(answer, 40); }
   });
 

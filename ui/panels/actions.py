@@ -71,14 +71,6 @@ def conversation_actions(services: Services) -> Actions:
         view.conversation, view.editing, view.renaming = data.get("conversation"), None, False
         view.instructing = False
 
-    def delete(view: TabView, data: dict[str, str]) -> None:
-        run = services.runs.of_conversation(data.get("conversation"))
-        if run:
-            services.queue.stop(run)
-        services.conversations.delete(data.get("conversation", ""))
-        if view.conversation == data.get("conversation"):
-            view.conversation = None
-
     def rename(view: TabView, data: dict[str, str]) -> None:
         view.renaming = True
 
@@ -86,8 +78,10 @@ def conversation_actions(services: Services) -> Actions:
         view.instructing = not view.instructing
 
     return {
-        "new-conversation": new, "conversation": show, "delete-conversation": delete, "rename": rename,
-        "instruct": instruct,
+        "new-conversation": new, "conversation": show, "rename": rename,
+        "delete-conversation": lambda view, data: services.delete_conversation(
+            view, data.get("conversation", "")),
+        "undo": lambda view, data: services.undo(view), "instruct": instruct,
         "found": lambda view, data: services.find(view, data.get("conversation", ""), data.get("answer", "")),
     }
 

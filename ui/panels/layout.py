@@ -58,6 +58,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                    delete_cache=(3600, 86400)) as page:
         memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)
         html("bar", _bar(services.sends_to))
+        undo = html("undo-offer", clicks=True)
         with gr.Row(elem_id="shell", equal_height=False):
             with gr.Column(elem_id="library", scale=0, min_width=200):
                 upload, documents, sought = library.build()
@@ -81,7 +82,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                 figures, strip, history = side.build()
 
         outputs = {
-            "documents": documents, "head": head_html, "notice": notice, "locked": locked.column,
+            "documents": documents, "undo": undo, "head": head_html, "notice": notice, "locked": locked.column,
             "locked_text": locked.text, "choice_text": chosen.text,
             "pick": picked, "pick_budget": picked_budget, "chapters": chosen.chapters, "pages_wanted": chosen.pages,
             "range_text": chosen.budget, "read_pages": chosen.read,
@@ -98,7 +99,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         page.load(lambda: settings.values(services.settings), None, list(form.fields.values()), queue=False, **PRIVATE)
         act = actions.act(services, tabs)
         for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board,
-                       models_form.board, named.bar, talk.editing, picked, picked_budget):
+                       models_form.board, named.bar, talk.editing, picked, picked_budget, undo):
             source.click(act, None, None, queue=False, **PRIVATE)
         library.wire(services, tabs, upload, sought, uploads)
         document_head.wire(services, tabs, locked)

@@ -20,6 +20,9 @@ from .database import Database
 from .trace import Trace
 
 TITLE_LENGTH = 60
+# Neither deleted, nor of a deleted document.
+SHOWN = ("conversations.deleted_at is null"
+         " and conversations.document in (select id from documents where deleted_at is null)")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Conversation:
     updated_at: float
     leaf: str = ""
     system: str = ""  # the person's instructions for all its answers
+    deleted_at: float | None = None  # of one that Undo can bring back
 
 
 @dataclass(frozen=True)
@@ -79,16 +83,32 @@ class Conversations:
     def of(self, document: str) -> list[Conversation]:
         """A document's conversations, the newest first."""
         rows = self._database.rows(
-            "select * from conversations where document = ? order by updated_at desc", (document,))
+            f"select * from conversations where document = ? and {SHOWN} order by updated_at desc", (document,))
         return [Conversation(**dict(row)) for row in rows]
 
     def get(self, key: str | None) -> Conversation | None:
-        row = self._database.row("select * from conversations where id = ?", (key,))
+        row = self._database.row(f"select * from conversations where id = ? and {SHOWN}", (key,))
         return Conversation(**dict(row)) if row else None
 
-    def delete(self, key: str) -> None:
-        self._database.write("delete from conversations where id = ?", (key,))
+    def delete(self, key: str, *, hidden: bool = False) -> None:
+        """hidden: only if it is so still."""
+        only = " and deleted_at is not null" if hidden else ""
+        self._database.write(f"delete from conversations where id = ?{only}", (key,))
         self.version += 1
+
+    def hide(self, key: str) -> None:
+        """Delete a conversation so that ``restore`` can bring it back as it was."""
+        self._database.write("update conversations set deleted_at = ? where id = ?", (time.time(), key))
+        self.version += 1
+
+    def restore(self, key: str) -> None:
+        self._database.write("update conversations set deleted_at = null where id = ?", (key,))
+        self.version += 1
+
+    def hidden(self) -> list[Conversation]:
+        """Those that ``restore`` can bring back, the last deleted first."""
+        rows = self._database.rows("select * from conversations where deleted_at is not null order by deleted_at desc")
+        return [Conversation(**dict(row)) for row in rows]
 
     def rename(self, key: str, title: str) -> None:
         """Words of nothing but white space change nothing."""
@@ -116,7 +136,7 @@ class Conversations:
         """The document's newest finished answers, whatever the conversation, the newest first."""
         rows = self._database.rows(
             "select answers.* from answers join conversations on conversations.id = answers.conversation"
-            " where document = ? and state != 'running' order by answers.created_at desc limit ?", (document, most))
+            f" where document = ? and state != 'running' and {SHOWN} order by answers.created_at desc limit ?", (document, most))
         return [self._answer(row) for row in rows]
 
     def answer(self, key: str) -> Answer | None:

@@ -30,6 +30,7 @@ from .runs import Run, RunStore
 from .settings import Settings
 from .snapshots import Snapshots
 from .tab_view import TabView, TabViews
+from .trash import Trash
 
 
 # large: the one place that makes the parts of the state and knows them all
@@ -61,6 +62,8 @@ class Services:
         self.instructions = Instructions(self.conversations, lambda: self.queue.model)
         self.questions = Questions(self.library, self.conversations, self.instructions, self.queue, self.runs)
         self.snapshots = Snapshots(folders.saved_readings, config.saved_quota_bytes)
+        self.trash = Trash(self.library, self.conversations, self._erase)
+        self.trash.empty()
         self.collection = DocumentCollection(self.library, self.queue)
         self.extractor = TextExtractor(self.library, read, self._read_text)
         self.take_text = read
@@ -93,6 +96,7 @@ class Services:
         self.extractor.close()
         self.pages.close()
         self.queue.close()
+        self.trash.close()
         self.conversations.close()
 
     # -- documents
@@ -157,9 +161,11 @@ class Services:
             self.extractor.extract(view.document, password=password, then_read=True)
 
     def delete(self, view: TabView, document: str) -> None:
-        """Raises Refusal where it is part of what is read together."""
+        """``undo`` brings it back for a moment. Raises Refusal where it is part of what is read together."""
         entry, holding = self.library.get(document), self.library.holding(document)
-        if entry and holding:
+        if entry is None:
+            return
+        if holding:
             raise Refusal(together_words.PART_OF.format(title=entry.title or entry.name, whole=holding[0].title),
                           remedy=together_words.PART_OF_MORE)
         for run in self.runs.active():
@@ -167,10 +173,34 @@ class Services:
                 self.queue.stop(run)
         self.extractor.cancel(document)
         self.queue.forget(document)
-        self.delete_snapshots(document)
-        self.library.delete(document)
+        self.trash.put("document", document)
         if view.document == document:
             view.document = view.conversation = view.page = view.choosing = None
+
+    def delete_conversation(self, view: TabView, conversation: str) -> None:
+        """``undo`` brings it back for a moment."""
+        run = self.runs.of_conversation(conversation)
+        if run:
+            self.queue.stop(run)
+        self.trash.put("conversation", conversation)
+        if view.conversation == conversation:
+            view.conversation = None
+
+    def undo(self, view: TabView) -> None:
+        """Bring back what was deleted last, and show it where nothing else is shown instead."""
+        if not self.trash.items():
+            return
+        item = self.trash.items()[0]
+        self.trash.restore(item)
+        if item.kind == "document" and view.document is None:
+            self.open(view, item.id)
+        elif item.kind == "conversation" and view.document == item.document and view.conversation is None:
+            view.conversation = item.id
+
+    def _erase(self, entry: Entry) -> None:
+        """A document in the trash, for good."""
+        self.snapshots.delete(entry.readings)
+        self.library.delete(entry.id, hidden=True)
 
     def delete_snapshots(self, document: str) -> None:
         """Delete what was saved of a document, its snapshots; the document stays, also in the cache if it is there."""

@@ -47,6 +47,7 @@ SHORTCUTS = (
     ("Enter", "Ask"), ("Shift+Enter", "New line"), ("Esc", "Close a box or cancel an edit; stop the answer"),
     ("Ctrl+Enter", "Ask the last question again"), ("↑", "In an empty question line: edit the last question"),
     ("Alt+N", "New conversation"), ("Ctrl+K", "Search all conversations"), ("/", "Go to the question line"),
+    ("Ctrl+Z", "Undo a deletion"),
     ("Alt+1 Alt+2 Alt+3", "Go to library, chat, document"), ("← → ↑ ↓", "In the strip: move from page to page"),
     ("Tab Shift+Tab", "Everything else: forward, back; Enter presses"), ("?", "This table"),
 )
