@@ -98,10 +98,7 @@
     return words;
   }
 
-  async function copyFrom(button) {
-    const source = button.dataset.copy === 'code' ? button.parentElement.querySelector('code')
-      : button.closest('.tf-answer').querySelector('.tf-prose, .tf-tokens');
-    const text = source ? wordsOf(source) : '';
+  window.tfCopy = async text => {
     try {
       await navigator.clipboard.writeText(text);
     } catch {
@@ -111,6 +108,12 @@
       document.execCommand('copy');
       area.remove();
     }
+  };
+
+  async function copyFrom(button) {
+    const source = button.dataset.copy === 'code' ? button.parentElement.querySelector('code')
+      : button.closest('.tf-answer').querySelector('.tf-prose, .tf-tokens');
+    await tfCopy(source ? wordsOf(source) : '');
     button.textContent = TF_WORDS.copied;
     setTimeout(() => { button.textContent = TF_WORDS.copy; }, 1500);
   }

@@ -136,7 +136,8 @@ class Conversations:
         """The document's newest finished answers, whatever the conversation, the newest first."""
         rows = self._database.rows(
             "select answers.* from answers join conversations on conversations.id = answers.conversation"
-            f" where document = ? and state != 'running' and {SHOWN} order by answers.created_at desc limit ?", (document, most))
+            f" where document = ? and state != 'running' and {SHOWN}"
+            " order by answers.created_at desc limit ?", (document, most))
         return [self._answer(row) for row in rows]
 
     def answer(self, key: str) -> Answer | None:

@@ -40,7 +40,8 @@ def delete_button(what: str, key: str, description: str) -> str:
 def undo_offer(title: str) -> str:
     """That something was deleted, and the way back."""
     return (f'<div class="tf-toast" role="status"><span>{esc(library_words.DELETED.format(title=title))}</span>'
-            f'<button type="button" class="tf-btn" id="undo" data-action="undo">{esc(library_words.UNDO)}</button></div>')
+            f'<button type="button" class="tf-btn" id="undo" data-action="undo">{esc(library_words.UNDO)}</button>'
+            "</div>")
 
 
 def cover(entry: Entry) -> str:

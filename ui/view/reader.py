@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..state.quotes import spot
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..words import reader as reader_words
 from .charts import esc
-from .citations import spot
 
 
 def shell() -> str:
@@ -20,7 +20,8 @@ def shell() -> str:
             f'{button("next", reader_words.NEXT, "›")}')
     size = (f'<span class="tf-zoom">{button("smaller", reader_words.SMALLER, "−")}'
             f'{button("larger", reader_words.LARGER, "+")}'
-            f'</span>{button("thumbs", reader_words.THUMBNAILS, "☷")}{button("close", reader_words.CLOSE_PAGE, "×")}')
+            f'</span>{button("thumbs", reader_words.THUMBNAILS, "☷")}'
+            f'{button("link", reader_words.LINK, "⧉")}{button("close", reader_words.CLOSE_PAGE, "×")}')
     find = (f'<form class="tf-find" role="search"><input type="search" id="page-find" autocomplete="off" '
             f'placeholder="{esc(reader_words.FIND)}" aria-label="{esc(reader_words.FIND)}">'
             f'<span class="tf-muted" id="page-hits" '

@@ -89,8 +89,8 @@ class Walk:
 
     def step(self) -> None:
         choices = {self.add: 4, self.open: 8, self.choose: 8, self.read: 6, self.ask: 30, self.ask_again: 8,
-                   self.new_talk: 3, self.stop: 5, self.cancel: 5, self.delete: 2, self.undo: 1, self.fault: 1, self.advance: 40,
-                   self.take_text: 12}
+                   self.new_talk: 3, self.stop: 5, self.cancel: 5, self.delete: 2, self.undo: 1, self.fault: 1,
+                   self.advance: 40, self.take_text: 12}
         action = self.rng.choices(list(choices), list(choices.values()))[0]
         view = self.rng.choice(self.views)
         try:
