@@ -39,6 +39,7 @@ class Chat:
     send: gr.Button
     stop: gr.Button
     editing: gr.HTML
+    context: gr.HTML
     race: gr.Button
 
 
@@ -46,7 +47,7 @@ def build() -> Chat:
     with gr.Column(elem_id="chat-scroll"):
         finished = html("transcript", clicks=True)
         live = html("live", clicks=True)
-    editing = editing_note()
+    editing, context = editing_note(), html("context-note", clicks=True)
     with gr.Column(elem_id="composer"):
         question = gr.Textbox(placeholder=chat_words.ASK_PLACEHOLDER, label=chat_words.ASK_PLACEHOLDER,
                               show_label=False,
@@ -56,7 +57,7 @@ def build() -> Chat:
             race = gr.Button(race_words.RACE, elem_id="race-now", size="sm", min_width=74)
             stop = gr.Button(chat_words.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
             send = gr.Button(chat_words.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
-    return Chat(finished, live, question, send, stop, editing, race)
+    return Chat(finished, live, question, send, stop, editing, context, race)
 
 
 def panels(services: Services) -> list[Panel]:

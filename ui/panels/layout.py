@@ -91,7 +91,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             "stop": talk.stop, "question": talk.question, "figures": figures, "strip": strip,
             "page_open": page_open, "engine": form.engine, "race_board": lanes.board, "race_stop": lanes.stop,
             "history": history, "models_board": models_form.board, "memory": memory, "talk_bar": named.bar,
-            "renaming": named.renaming, "new_title": named.title, "editing": talk.editing,
+            "renaming": named.renaming, "new_title": named.title, "editing": talk.editing, "context_note": talk.context,
             "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
             "keep_instructions": told.keep, "longest": form.fields["max_new_tokens"],
             **{f"preset_{name}": button for name, button in form.presets.items()},
@@ -99,7 +99,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         _draw(services, tabs, page, memory, outputs)
         page.load(lambda: settings.values(services.settings), None, list(form.fields.values()), queue=False, **PRIVATE)
         _hear(services, tabs, (documents, head_html, notice, talk.transcript, talk.live, strip, lanes.board,
-                               models_form.board, named.bar, talk.editing, picked, picked_budget, undo),
+                               models_form.board, named.bar, talk.editing, talk.context, picked, picked_budget, undo),
               (page_turned, gone))
         library.wire(services, tabs, upload, sought, uploads)
         document_head.wire(services, tabs, locked)

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +87,24 @@ class Conversations:
             f"select * from conversations where document = ? and {SHOWN} order by updated_at desc", (document,))
         return [Conversation(**dict(row)) for row in rows]
 
+    def continued(self, key: str, title: str, answers: Sequence[Answer]) -> Conversation:
+        """A new conversation with the same instructions that begins with copies of these answers, in order."""
+        old = self.get(key)
+        assert old is not None, "a conversation that is there"
+        made, parent = self.new(old.document, title, old.system), ""
+        for answer in answers:
+            copied = uuid.uuid4().hex
+            self._database.write(
+                "insert into answers (id, conversation, created_at, question, text, token_ids, state, error, result,"
+                " parent) values (?,?,?,?,?,?,?,?,?,?)",
+                (copied, made.id, answer.created_at, answer.question, answer.text, json.dumps(answer.token_ids),
+                 answer.state, answer.error, json.dumps(answer.result | {"carried": True}), parent))
+            self._database.write("insert into traces select ?, trace from traces where answer = ?", (copied, answer.id))
+            parent = copied
+        self._database.write("update conversations set leaf = ? where id = ?", (parent, made.id))
+        self.version += 1
+        return made
+
     def get(self, key: str | None) -> Conversation | None:
         row = self._database.row(f"select * from conversations where id = ? and {SHOWN}", (key,))
         return Conversation(**dict(row)) if row else None
@@ -133,10 +152,11 @@ class Conversations:
         return [self._answer(row) for row in rows]
 
     def recent(self, document: str, most: int) -> list[Answer]:
-        """The document's newest finished answers, whatever the conversation, the newest first."""
+        """The document's newest finished answers, whatever the conversation, the newest first; none of them twice."""
         rows = self._database.rows(
             "select answers.* from answers join conversations on conversations.id = answers.conversation"
             f" where document = ? and state != 'running' and {SHOWN}"
+            " and json_extract(result, '$.carried') is null"
             " order by answers.created_at desc limit ?", (document, most))
         return [self._answer(row) for row in rows]
 

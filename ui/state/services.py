@@ -15,6 +15,7 @@ from ..words import storage as storage_words
 from ..words import together as together_words
 from . import settings as settings_store
 from .collection import DocumentCollection
+from .context_budget import ContextUse, conversation_tokens
 from .conversations import Conversations
 from .database import Database
 from .engine_queue import EngineQueue
@@ -258,6 +259,23 @@ class Services:
     def ask(self, view: TabView, question: str) -> Run | None:
         """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
         return self.questions.ask(view, question, self.resolved_settings())
+
+    def context_use(self, view: TabView) -> ContextUse | None:
+        """How full the context is with the open document and conversation; None where that is not known."""
+        entry, model = self.library.get(view.document), self.queue.model
+        opened = self.queue.opened.get(view.document or "")
+        tokens = opened.tokens if opened and self.queue.open_key == (view.document, entry and entry.ranges) else (
+            entry.tokens if entry and model and entry.read_with == model.name else None)
+        if entry is None or model is None or not model.max_context or not tokens:
+            return None
+        answers = [answer for answer in self.conversations.answers(view.conversation) if answer.state != "running"]
+        return ContextUse(tokens, conversation_tokens(answers, tokens, entry.ranges, model.name), model.max_context,
+                          self.settings.max_new_tokens)
+
+    def continue_anew(self, view: TabView) -> None:
+        """A new conversation that begins with the last exchanges of this one, as many as leave half of the room free.
+        Raises Refusal while an answer is being written."""
+        self.questions.continue_anew(view, self.context_use(view))
 
     def ask_again(self, view: TabView, answer: str) -> Run | None:
         """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""

@@ -105,8 +105,10 @@ def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain,
                plain_rate: Callable[[Answer], float] = lambda item: 0.0) -> str:
     """All finished exchanges of a conversation. traced: the answer shown token by token. versions: as of
     ``Conversations.versions``. plain_rate: of each, as of ``charts.figures_line``."""
-    return "".join(answer(item, body, item.id == traced, (versions or {}).get(item.id, ()), plain_rate(item))
-                   for item in answers if item.state != "running")
+    carried = f'<p class="tf-ended">{esc(conversation_words.CARRIED)}</p>'
+    drawn = "".join(answer(item, body, item.id == traced, (versions or {}).get(item.id, ()), plain_rate(item))
+                    for item in answers if item.state != "running")
+    return (carried if answers and answers[0].result.get("carried") else "") + drawn
 
 
 def quoting(quotes: Sequence[Mapping[str, Any]]) -> str:
