@@ -71,7 +71,7 @@
       meet('#pick input:enabled', '#pick-budget [data-action=leave-together]');
     }
     if (action === 'leave-together') lead(door, '#head [data-action=together]', '#together-button');
-    if (action === 'export') target.closest('.tf-menu').open = false;
+    if (action && target.closest('.tf-menu')) target.closest('.tf-menu').open = false;
     if (action?.startsWith('delete-')) lead('#undo');
     if (action === 'found') { pane('center'); lookFor(answer, 40); }
   });
@@ -96,7 +96,9 @@
     const wait = tries => {
       const here = document.activeElement;
       if (here === document.body || !here?.offsetParent) {
-        back.map(way => document.querySelector(way)).find(button => button?.offsetParent)?.focus();
+        back.map(way => document.querySelector(way)).map(button => (
+          button?.offsetParent ? button : button?.closest('.tf-menu')?.querySelector('summary')))
+          .find(button => button?.offsetParent)?.focus();
       } else if (tries) setTimeout(() => wait(tries - 1), 50);
     };
     wait(40);

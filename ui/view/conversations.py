@@ -10,7 +10,7 @@ from ..state.search import Hit
 from ..words import conversations as conversation_words
 from . import number_format as fmt
 from .charts import esc
-from .transcript import button
+from .transcript import button, menu
 
 
 def context_menu(use: ContextUse) -> str:
@@ -42,17 +42,16 @@ def bar(talk: Conversation | None, instructed: bool, use: ContextUse | None = No
     context is, where that is known."""
     told = conversation_words.INSTRUCT_SET if instructed else ""
     mark = f'<i class="tf-dot-ok" role="img" aria-label="{esc(told)}" title="{esc(told)}"></i>' if told else ""
-    instruct = button(conversation_words.INSTRUCT, "instruct", css="tf-quiet") + mark
-    instruct = (context_menu(use) if use else "") + instruct
-    if talk is None:
-        return (f'<div class="tf-talk-bar"><span class="tf-talk-title">{esc(conversation_words.NEW_TALK)}</span>'
-                f"{instruct}</div>")
-    kinds = "".join(button(words, "export", css="tf-quiet", kind=kind)
-                    for kind, words in conversation_words.EXPORT_KINDS.items())
-    return (f'<div class="tf-talk-bar"><span class="tf-talk-title" title="{esc(talk.title)}">{esc(talk.title)}</span>'
-            f'{instruct}{button(conversation_words.RENAME, "rename", css="tf-quiet")}'
-            f'<details class="tf-menu"><summary class="tf-btn tf-quiet">{esc(conversation_words.EXPORT)}</summary>'
-            f'<div class="tf-menu-items">{kinds}</div></details></div>')
+    context = context_menu(use) if use else ""
+    items = button(conversation_words.INSTRUCT, "instruct", css="tf-quiet")
+    title = conversation_words.NEW_TALK
+    if talk is not None:
+        title = talk.title
+        items += button(conversation_words.RENAME, "rename", css="tf-quiet") + "".join(
+            button(words, "export", css="tf-quiet", kind=kind)
+            for kind, words in conversation_words.EXPORT_KINDS.items())
+    return (f'<div class="tf-talk-bar"><span class="tf-talk-title" title="{esc(title)}">{esc(title)}</span>'
+            f"{mark}{context}{menu(items)}</div>")
 
 
 def found(hits: Sequence[Hit], documents: dict[str, str], query: str) -> str:

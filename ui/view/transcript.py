@@ -11,6 +11,7 @@ from ..state.conversations import Answer
 from ..state.runs import Run
 from ..words import chat as chat_words
 from ..words import conversations as conversation_words
+from ..words import page as page_words
 from ..words import provenance as provenance_words
 from . import charts, markdown, provenance
 
@@ -32,6 +33,12 @@ def button(label: str, action: str, *, css: str = "", **data: object) -> str:
     """A button that reports to Python: ``action`` and the data travel with the click."""
     extra = "".join(f' data-{key.replace("_", "-")}="{esc(value)}"' for key, value in data.items())
     return f'<button type="button" class="tf-btn {css}" data-action="{action}"{extra}>{esc(label)}</button>'
+
+
+def menu(items: str, css: str = "") -> str:
+    """A ⋯ button that unfolds buttons."""
+    return (f'<details class="tf-menu tf-more {css}"><summary class="tf-turn" aria-label="{esc(page_words.MORE)}" '
+            f'title="{esc(page_words.MORE)}">⋯</summary><div class="tf-menu-items">{items}</div></details>')
 
 
 def plain(item: Answer) -> str:

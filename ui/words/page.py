@@ -7,6 +7,7 @@ TAGLINE = "Whole documents, exact words, faster"
 SENDS_TO = "Text leaves this machine: documents and questions are sent to {url}"
 CANCEL = "Cancel"
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
+MORE = "More"
 DISMISS = "Dismiss"
 TITLE_OF = "{title} · TriForce Chat"
 NO_DOCUMENT = "That document is not in this library"
