@@ -20,7 +20,6 @@ from ..view.citations import Citations
 from ..view.live_answer import inside
 from ..view.page_choice import scope
 from ..view.painter import Panel
-from ..view.starters import starters
 from ..view.welcome import begin, welcome
 from ..words import chat as chat_words
 from ..words import library as library_words
@@ -78,7 +77,7 @@ def panels(services: Services) -> list[Panel]:
             entry = services.library.get(view.document)
             if entry is None or not askable(view):
                 return ""
-            return begin(scope(entry), starters(document.pick(entry.ranges)) if document else ())
+            return begin(scope(entry), services.suggestions.of(entry))
 
         def body(answer: Answer) -> str:
             if answer.id != view.traced:
@@ -90,6 +89,10 @@ def panels(services: Services) -> list[Panel]:
         versions, raced = conversations.versions(view.conversation or ""), conversations.race(view.document)
         return transcript.transcript(answers, body, view.traced, versions,
                                      lambda answer: plain_rate(raced, answer.question, answer.result))
+
+    def suggested(view: TabView) -> tuple[str, ...]:
+        entry = services.library.get(view.document)
+        return services.suggestions.of(entry) if entry else ()
 
     def raced(view: TabView) -> str | None:
         """The race that has ended last: what it measured stands under an answer."""
@@ -104,7 +107,7 @@ def panels(services: Services) -> list[Panel]:
     return [
         Panel("transcript", lambda view: (
             view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
-            asked_about(services, view), raced(view),
+            asked_about(services, view), raced(view), suggested(view),
             view.document is None and services.library.version), draw_transcript),
         Panel("question", partial(asked_about, services), lambda view: gr.update(
             placeholder=asked_about(services, view), label=asked_about(services, view))),

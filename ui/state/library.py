@@ -73,6 +73,7 @@ class Entry:
     chosen: str = ""
     parts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    suggested: str = ""  # as ``suggestions`` keeps it
     deleted_at: float | None = None  # of one that Undo can bring back
 
     @property

@@ -30,6 +30,7 @@ from .quotes import QuoteFinders
 from .runs import Run, RunStore
 from .settings import Settings
 from .snapshots import Snapshots
+from .suggestions import Suggestions
 from .tab_view import TabView, TabViews
 from .trash import Trash
 
@@ -66,6 +67,7 @@ class Services:
         self.trash = Trash(self.library, self.conversations, self._erase)
         self.trash.empty()
         self.collection = DocumentCollection(self.library, self.queue)
+        self.suggestions = Suggestions(self.library, self.conversations, self.queue, self.views.documents)
         self.extractor = TextExtractor(self.library, read, self._read_text)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
@@ -94,6 +96,7 @@ class Services:
 
     def close(self) -> None:
         self.models.close()
+        self.suggestions.close()
         self.extractor.close()
         self.pages.close()
         self.queue.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from page_steps import answered, ask, more, upload
 
+from ui.state.suggestions import Suggestions
 from ui.words import conversations as conversation_words
 
 pytestmark = pytest.mark.browser
@@ -84,7 +85,13 @@ def test_exports_are_downloaded(served, tab, scripted) -> None:
 
 
 def test_a_starter_is_asked_and_the_keys_are_told(served, tab, scripted) -> None:
+    scripted.confidence = 90
+    suggestions = Suggestions(served.services.library, served.services.conversations, served.services.queue,
+                              served.services.views.documents, patience=0.1)
+    suggestions.start()  # a real app has its own
     upload(served, tab)
+    tab.wait_for_selector(".tf-starters button")
+    suggestions.close()
     first = tab.inner_text(".tf-starters button >> nth=0")
     tab.focus(".tf-starters button >> nth=0")
     tab.keyboard.press("Enter")
