@@ -40,6 +40,8 @@
   document.addEventListener('click', event => {
     const copy = event.target.closest('[data-copy]');
     if (copy) copyFrom(copy);
+    const aloud = event.target.closest('[data-aloud]');
+    if (aloud) readAloud(aloud);
     const replay = event.target.closest('[data-replay]');
     if (replay) play(document.querySelector('[data-race]'));
     const picture = event.target.closest('[data-picture]');
@@ -109,6 +111,30 @@
       area.remove();
     }
   };
+
+  // -- the browser reads an answer aloud, sentence by sentence: some stop in the middle of what is long -----------------
+  const voice = window.speechSynthesis;
+  if (voice) document.documentElement.classList.add('tf-speaks');
+  function readAloud(button) {
+    const going = button.getAttribute('aria-pressed') === 'true';
+    const over = () => {
+      document.querySelectorAll('[data-aloud]').forEach(one => {
+        one.setAttribute('aria-pressed', 'false');
+        one.textContent = TF_WORDS.readAloud;
+      });
+    };
+    voice.cancel();
+    over();
+    if (going) return;
+    const words = wordsOf(button.closest('.tf-answer').querySelector('.tf-prose, .tf-tokens'));
+    const parts = words.match(/[^.!?\n]+[.!?\n]*/g)?.filter(part => part.trim()) ?? [];
+    const said = parts.map(part => new SpeechSynthesisUtterance(part.trim()));
+    if (!said.length) return;
+    said.at(-1).onend = over;
+    said.forEach(one => voice.speak(one));
+    button.setAttribute('aria-pressed', 'true');
+    button.textContent = TF_WORDS.readSilent;
+  }
 
   async function copyFrom(button) {
     const source = button.dataset.copy === 'code' ? button.parentElement.querySelector('code')

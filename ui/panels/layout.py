@@ -92,7 +92,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
             "page_open": page_open, "engine": form.engine, "race_board": lanes.board, "race_stop": lanes.stop,
             "history": history, "models_board": models_form.board, "memory": memory, "talk_bar": named.bar,
             "renaming": named.renaming, "new_title": named.title, "editing": talk.editing, "context_note": talk.context,
-            "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
+            "keys": talk.keys, "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
             "keep_instructions": told.keep, "longest": form.fields["max_new_tokens"],
             **{f"preset_{name}": button for name, button in form.presets.items()},
         }

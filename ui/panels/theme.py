@@ -61,7 +61,9 @@ def head() -> str:
     """Style sheet and script (keys, panes, copy, replay), inline, and the few words that they show.
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
-    words = json.dumps({"copy": chat_words.COPY, "copied": chat_words.COPIED, "page": strip_words.STRIP_PAGE,
+    words = json.dumps({"copy": chat_words.COPY, "copied": chat_words.COPIED,
+                        "readAloud": chat_words.READ_ALOUD, "readSilent": chat_words.READ_SILENT,
+                        "page": strip_words.STRIP_PAGE,
                         "pageOf": strip_words.STRIP_PAGE_OF,
                         "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES},
                         "pageEmpty": reader_words.PAGE_EMPTY, "pageBroken": reader_words.PAGE_BROKEN,

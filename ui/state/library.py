@@ -145,13 +145,12 @@ class Library:
         return entry
 
     def entries(self) -> list[Entry]:
-        """All documents, the most recently used first."""
+        """All documents, the last added first: to open one does not move it away from under the hand."""
         with self._lock:
             if self._cached_version != self.version:
                 version = self.version
                 found = self._database.rows(
-                    "select * from documents where deleted_at is null"
-                    " order by max(coalesce(opened_at, 0), added_at) desc, name")
+                    "select * from documents where deleted_at is null order by added_at desc, name")
                 self._cached = [_entry(row) for row in found]
                 self._cached_version = version
             return list(self._cached)
@@ -327,7 +326,7 @@ class Library:
             self._read.pop(key, None)
 
     def touch(self, key: str) -> None:
-        """It is the one used last. That must not fail where a full disk cannot keep it: it only orders the list."""
+        """It is the one used last. That must not fail where a full disk cannot keep it."""
         with suppress(NotEnoughDiskError):
             self._database.write("update documents set opened_at = ? where id = ?", (time.time(), key))
         self.version += 1

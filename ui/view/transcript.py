@@ -91,6 +91,8 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
     else:
         parts.append('<div class="tf-foot">' + charts.figures_line(figures, plain_rate, item.result.get("model", ""))
                      + trace_button(item.id, traced) + again
+                     + f'<button type="button" class="tf-copy tf-aloud" data-aloud>'
+                       f"{esc(chat_words.READ_ALOUD)}</button>"
                      + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(chat_words.COPY)}">'
                        f"{esc(chat_words.COPY)}</button></div>")
     parts.append("</div></div>")

@@ -37,7 +37,8 @@ CONTINUE_HELP = "The document stays as it is, and the last exchanges go along."
 CONTINUED = " (continued)"
 CARRIED = "Carried over from an earlier conversation"
 NEW_TALK = "New conversation"
-EXPORT_KINDS = {"md": "Export as Markdown", "json": "Export as JSON (all versions)", "html": "Export as one HTML file"}
+EXPORT_KINDS = {"md": "Export as Markdown", "html": "Export as one HTML file",
+                "json": "Export as JSON (all versions, statistics)"}
 EXPORTED = "About “{document}”, started {day}, exported from TriForce Chat."
 EXPORTED_INSTRUCTIONS = "Instructions:"
 EXPORTED_OTHERS = "Written with other instructions: {words}"
