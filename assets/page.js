@@ -114,7 +114,13 @@
 
   // -- the browser reads an answer aloud, sentence by sentence: some stop in the middle of what is long -----------------
   const voice = window.speechSynthesis;
-  if (voice) document.documentElement.classList.add('tf-speaks');
+  const own = () => {  // a voice of this machine: some browsers send the words of others to a server
+    const local = voice?.getVoices().filter(one => one.localService) ?? [];
+    return local.find(one => one.default) ?? local[0];
+  };
+  const hasVoice = () => document.documentElement.classList.toggle('tf-speaks', Boolean(own()));
+  hasVoice();
+  voice?.addEventListener?.('voiceschanged', hasVoice);
   function readAloud(button) {
     const going = button.getAttribute('aria-pressed') === 'true';
     const over = () => {
@@ -131,7 +137,7 @@
     const said = parts.map(part => new SpeechSynthesisUtterance(part.trim()));
     if (!said.length) return;
     said.at(-1).onend = over;
-    said.forEach(one => voice.speak(one));
+    said.forEach(one => { one.voice = own(); voice.speak(one); });
     button.setAttribute('aria-pressed', 'true');
     button.textContent = TF_WORDS.readSilent;
   }

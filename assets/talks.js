@@ -96,8 +96,8 @@
     const wait = tries => {
       const here = document.activeElement;
       if (here === document.body || !here?.offsetParent) {
-        back.map(way => document.querySelector(way)).map(button => (
-          button?.offsetParent ? button : button?.closest('.tf-menu')?.querySelector('summary')))
+        back.map(way => document.querySelector(way))
+          .map(button => button?.closest('.tf-menu:not([open])')?.querySelector('summary') ?? button)
           .find(button => button?.offsetParent)?.focus();
       } else if (tries) setTimeout(() => wait(tries - 1), 50);
     };

@@ -26,7 +26,7 @@ def test_a_full_context_leads_into_a_new_conversation(served, tab, scripted) -> 
     tab.wait_for_selector(f"#transcript:has-text('{conversation_words.CARRIED}')")
     tab.wait_for_selector("#context-note button", state="detached")
     answered(tab)
-    assert tab.locator(".tf-talk").count() == 2
+    tab.wait_for_function("document.querySelectorAll('.tf-talk').length === 2")
     ask(tab, "And on?")
     answered(tab, 2)
     tab.click(".tf-context-menu summary")  # also on request

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.browser
 SPOKEN = """() => {
   window.spoken = [];
   window.SpeechSynthesisUtterance = class { constructor(text) { this.text = text; } };
-  const voice = { speak: one => spoken.push(one), cancel: () => spoken.push('cancel') };
+  const voices = [{ name: 'far', default: true, localService: false }, { name: 'near', localService: true }];
+  const voice = { speak: one => spoken.push(one), cancel: () => spoken.push('cancel'), getVoices: () => voices };
   Object.defineProperty(window, 'speechSynthesis', { value: voice, configurable: true });
 }"""
 
@@ -28,6 +29,7 @@ def test_an_answer_is_read_aloud_and_stopped(served, tab, scripted) -> None:
     tab.click("[data-aloud]")
     tab.wait_for_selector(f"[data-aloud][aria-pressed=true]:has-text('{chat_words.READ_SILENT}')")
     said = tab.evaluate("spoken.filter(one => one !== 'cancel').map(one => one.text)")
+    assert tab.evaluate("spoken.every(one => one === 'cancel' || one.voice.name === 'near')")  # no words go elsewhere
     assert said[0] == "The keeper counted." and "200 ships" in said[1]
     tab.evaluate("spoken.at(-1).onend()")
     tab.wait_for_selector(f"[data-aloud][aria-pressed=false]:has-text('{chat_words.READ_ALOUD}')")
@@ -36,8 +38,9 @@ def test_an_answer_is_read_aloud_and_stopped(served, tab, scripted) -> None:
     assert tab.evaluate("spoken.at(-1)") == "cancel"
 
 
-def test_a_browser_without_a_voice_offers_none(served, tab, scripted) -> None:
-    tab.add_init_script("Object.defineProperty(window, 'speechSynthesis', { value: undefined })")
+@pytest.mark.parametrize("voice", ["undefined", "{ getVoices: () => [{ name: 'far', localService: false }] }"])
+def test_a_browser_without_a_voice_of_its_own_offers_none(served, tab, scripted, voice: str) -> None:
+    tab.add_init_script(f"Object.defineProperty(window, 'speechSynthesis', {{ value: {voice} }})")
     tab.reload()
     upload(served, tab)
     ask(tab, "How many?")
@@ -62,7 +65,8 @@ def test_on_paper_stands_the_conversation_alone(served, tab, scripted) -> None:
 
 def test_chapters_can_be_looked_into_while_a_document_is_read(served, tab, scripted) -> None:
     scripted.prefill_tokens_per_second = 60.0
-    path = write_chapters(served.folder, "slow chapters.pdf", [("One", 0, 1), ("Two", 0, 4), ("Three", 0, 7)])
+    path = write_chapters(served.folder, "slow chapters.pdf", [("One", 0, 1), ("Two", 0, 4), ("Three", 0, 7)],
+                          pages=11)  # words that no other test has read
     tab.set_input_files("#upload input[type=file]", str(path))
     tab.wait_for_selector(".tf-meanwhile button")
     tab.click(".tf-meanwhile li:nth-child(2) button")
