@@ -40,6 +40,8 @@
   document.addEventListener('click', event => {
     const copy = event.target.closest('[data-copy]');
     if (copy) copyFrom(copy);
+    const aloud = event.target.closest('[data-aloud]');
+    if (aloud) readAloud(aloud);
     const replay = event.target.closest('[data-replay]');
     if (replay) play(document.querySelector('[data-race]'));
     const picture = event.target.closest('[data-picture]');
@@ -98,10 +100,7 @@
     return words;
   }
 
-  async function copyFrom(button) {
-    const source = button.dataset.copy === 'code' ? button.parentElement.querySelector('code')
-      : button.closest('.tf-answer').querySelector('.tf-prose, .tf-tokens');
-    const text = source ? wordsOf(source) : '';
+  window.tfCopy = async text => {
     try {
       await navigator.clipboard.writeText(text);
     } catch {
@@ -111,6 +110,42 @@
       document.execCommand('copy');
       area.remove();
     }
+  };
+
+  // -- the browser reads an answer aloud, sentence by sentence: some stop in the middle of what is long -----------------
+  const voice = window.speechSynthesis;
+  const own = () => {  // a voice of this machine: some browsers send the words of others to a server
+    const local = voice?.getVoices().filter(one => one.localService) ?? [];
+    return local.find(one => one.default) ?? local[0];
+  };
+  const hasVoice = () => document.documentElement.classList.toggle('tf-speaks', Boolean(own()));
+  hasVoice();
+  voice?.addEventListener?.('voiceschanged', hasVoice);
+  function readAloud(button) {
+    const going = button.getAttribute('aria-pressed') === 'true';
+    const over = () => {
+      document.querySelectorAll('[data-aloud]').forEach(one => {
+        one.setAttribute('aria-pressed', 'false');
+        one.textContent = TF_WORDS.readAloud;
+      });
+    };
+    voice.cancel();
+    over();
+    if (going) return;
+    const words = wordsOf(button.closest('.tf-answer').querySelector('.tf-prose, .tf-tokens'));
+    const parts = words.match(/[^.!?\n]+[.!?\n]*/g)?.filter(part => part.trim()) ?? [];
+    const said = parts.map(part => new SpeechSynthesisUtterance(part.trim()));
+    if (!said.length) return;
+    said.at(-1).onend = over;
+    said.forEach(one => { one.voice = own(); voice.speak(one); });
+    button.setAttribute('aria-pressed', 'true');
+    button.textContent = TF_WORDS.readSilent;
+  }
+
+  async function copyFrom(button) {
+    const source = button.dataset.copy === 'code' ? button.parentElement.querySelector('code')
+      : button.closest('.tf-answer').querySelector('.tf-prose, .tf-tokens');
+    await tfCopy(source ? wordsOf(source) : '');
     button.textContent = TF_WORDS.copied;
     setTimeout(() => { button.textContent = TF_WORDS.copy; }, 1500);
   }

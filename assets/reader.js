@@ -71,9 +71,13 @@
     draw(data);
   }
 
-  function tell(page) {
-    const button = byId('page-turned')?.querySelector('button');
-    if (button) { button.dataset.page = page; button.click(); }
+  let telling = 0;
+  function tell(page) {  // of pages that are leafed through, the last
+    clearTimeout(telling);
+    telling = setTimeout(() => {
+      const button = byId('page-turned')?.querySelector('button');
+      if (button) { button.dataset.page = page; button.click(); }
+    }, 150);
   }
 
   function draw(data) {
@@ -211,15 +215,26 @@
     go(hits[hit].page, hits[hit].spot);
   }
 
+  async function copyLink(button) {
+    await tfCopy(tfLink(open.document, open.page, open.spot));
+    button.title = button.ariaLabel = TF_WORDS.linked;
+    button.classList.add('tf-did');
+    setTimeout(() => {
+      button.title = button.ariaLabel = TF_WORDS.link;
+      button.classList.remove('tf-did');
+    }, 1500);
+  }
+
   // -- hands --------------------------------------------------------------------------------------------------------------
   const deeds = {
     previous: () => go(open.page - 1), next: () => go(open.page + 1), smaller: () => resize(-1), larger: () => resize(1),
     thumbs, 'hit-before': () => step(-1), 'hit-after': () => step(1),
+    link: copyLink,
     close: () => { show(false); tell(''); },
   };
   document.addEventListener('click', event => {
     const button = event.target.closest?.('[data-reader]');
-    if (button) deeds[button.dataset.reader]();
+    if (button) deeds[button.dataset.reader](button);
     const thumb = event.target.closest?.('[data-thumb]');
     if (thumb) go(+thumb.dataset.thumb);
   });

@@ -49,6 +49,7 @@
       menu.querySelector('summary').focus();
     } else if (key === 'Escape' && openBox()) openBox().click();
     else if (!typing(target) && !command && !event.altKey && key === '/') focus('#question textarea', 'center');
+    else if (!typing(target) && command && key === 'z' && byId('undo')) byId('undo').click();
     else if (!typing(target) && !command && !event.altKey && key === '?') byId('key-table').showModal();
     else done = false;
     if (done) { event.preventDefault(); event.stopImmediatePropagation(); }
@@ -70,7 +71,8 @@
       meet('#pick input:enabled', '#pick-budget [data-action=leave-together]');
     }
     if (action === 'leave-together') lead(door, '#head [data-action=together]', '#together-button');
-    if (action === 'export') target.closest('.tf-menu').open = false;
+    if (action && target.closest('.tf-menu')) target.closest('.tf-menu').open = false;
+    if (action?.startsWith('delete-')) lead('#undo');
     if (action === 'found') { pane('center'); lookFor(answer, 40); }
   });
 
@@ -94,7 +96,9 @@
     const wait = tries => {
       const here = document.activeElement;
       if (here === document.body || !here?.offsetParent) {
-        back.map(way => document.querySelector(way)).find(button => button?.offsetParent)?.focus();
+        back.map(way => document.querySelector(way))
+          .map(button => button?.closest('.tf-menu:not([open])')?.querySelector('summary') ?? button)
+          .find(button => button?.offsetParent)?.focus();
       } else if (tries) setTimeout(() => wait(tries - 1), 50);
     };
     wait(40);

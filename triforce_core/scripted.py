@@ -66,7 +66,8 @@ class EngineScript:
     acceptance: chance of each drafted token. fault: of the next answer or reading (``fault_at``), after ``fault_after``
     tokens, then forgotten; fault_odds: chance that an answer crashes or runs out of memory, drawn from ``seed`` and the
     question. A hung engine hears no cancel; only ``close`` ends it. answer: instead of sentences of the document.
-    instructions: whether it takes a system text, which its answers then repeat.
+    instructions: whether it takes a system text, which its answers then repeat. confidence: of each answer, in percent;
+    negative: nobody estimates it.
     """
 
     seed: int = 0
@@ -87,6 +88,7 @@ class EngineScript:
     fault_after: int = 12
     fault_odds: float = 0.0
     instructions: bool = False
+    confidence: int = -1
 
     @classmethod
     def load(cls, path: Path) -> EngineScript:
@@ -228,7 +230,8 @@ class ScriptedEngine:
                              verifier=speculation.verifier)
         shares = page_shares(rounds)
         yield Finished(reason, "".join(written), tuple(token for event in rounds for token in event.token_ids), stats,
-                       _passages(document, leaning, shares) if shares else (), shares, tuple(quotes))
+                       _passages(document, leaning, shares) if shares else (), shares, tuple(quotes),
+                       *((script.confidence / 100, script.confidence >= 50) if script.confidence >= 0 else ()))
 
     def cancel(self) -> None:
         self._cancel.set()

@@ -163,9 +163,8 @@ def test_epub_chapters(tmp_path: Path) -> None:
     document = read_document(tmp_path / "a.epub")
     assert document.title == "Whales" and document.pages[0].text == "One whale"
     labels = [page.label for page in document.pages]
-    assert labels[:3] == ["1", "2.1", "2.2"] and "".join(PARAGRAPHS[5].split()) in "".join(
-        document.pages[1].text.split()
-    )
+    assert labels == [str(number) for number in range(1, len(labels) + 1)] and len(labels) > 2
+    assert "".join(PARAGRAPHS[5].split()) in "".join(document.pages[1].text.split())
 
 
 def test_cancel_is_quick(tmp_path: Path) -> None:

@@ -27,3 +27,17 @@ def ask(page, question: str) -> None:
 
 def answered(page, number: int = 1) -> None:
     page.wait_for_function(f"document.querySelectorAll('#transcript .tf-question').length === {number}")
+
+
+def more(page, place: str, action: str) -> None:
+    """Press what a ⋯ menu holds."""
+    page.click(f"{place} .tf-more > summary")
+    page.click(f"{place} .tf-more[open] [data-action={action}]")
+
+
+def more_by_keyboard(page, place: str, action: str) -> None:
+    page.focus(f"{place} .tf-more > summary")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"{place} .tf-more[open]")
+    page.focus(f"{place} .tf-more [data-action={action}]")
+    page.keyboard.press("Enter")

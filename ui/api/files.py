@@ -68,8 +68,13 @@ class Files:
     @answered
     async def delete(self, request: Request) -> Response:
         entry = self.find(request.path_params["file"])
-        await asyncio.to_thread(self._services.delete, TabView(), entry.id)
+        await asyncio.to_thread(self._erase, entry.id)
         return JSONResponse({"id": _PREFIX + entry.id, "object": "file", "deleted": True})
+
+    def _erase(self, document: str) -> None:
+        """A program asks for no Undo."""
+        self._services.delete(TabView(), document)
+        self._services.trash.empty(of=document)
 
     def find(self, name: str) -> Entry:
         """Raises Problem."""

@@ -9,11 +9,11 @@ import gradio as gr
 
 from triforce_core import ranges_text
 
+from ..state.quotes import places
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..view import citations
-from . import models, together
+from . import address, models, together
 from .events import safely
 
 Actions = dict[str, Callable[[TabView, dict[str, str]], Any]]
@@ -22,7 +22,7 @@ Actions = dict[str, Callable[[TabView, dict[str, str]], Any]]
 def act(services: Services, tabs: Tabs) -> Callable[[gr.EventData, gr.Request], None]:
     """What every panel's clicks are handed to."""
     actions: Actions = {**document_actions(services), **conversation_actions(services), **answer_actions(services),
-                        **models.actions(services), **together.actions(services)}
+                        **models.actions(services), **together.actions(services), **address.actions(services)}
 
     def click(event: gr.EventData, request: gr.Request) -> None:
         data = event._data if isinstance(event._data, dict) else {}
@@ -41,7 +41,7 @@ def document_actions(services: Services) -> Actions:
 
     def open_page(view: TabView, data: dict[str, str]) -> None:
         turned(view, data)
-        view.spot = citations.places(data.get("spot", ""))
+        view.spot = places(data.get("spot", ""))
         view.openings += 1
 
     def turned(view: TabView, data: dict[str, str]) -> None:
@@ -71,14 +71,6 @@ def conversation_actions(services: Services) -> Actions:
         view.conversation, view.editing, view.renaming = data.get("conversation"), None, False
         view.instructing = False
 
-    def delete(view: TabView, data: dict[str, str]) -> None:
-        run = services.runs.of_conversation(data.get("conversation"))
-        if run:
-            services.queue.stop(run)
-        services.conversations.delete(data.get("conversation", ""))
-        if view.conversation == data.get("conversation"):
-            view.conversation = None
-
     def rename(view: TabView, data: dict[str, str]) -> None:
         view.renaming = True
 
@@ -86,8 +78,11 @@ def conversation_actions(services: Services) -> Actions:
         view.instructing = not view.instructing
 
     return {
-        "new-conversation": new, "conversation": show, "delete-conversation": delete, "rename": rename,
-        "instruct": instruct,
+        "new-conversation": new, "conversation": show, "rename": rename,
+        "delete-conversation": lambda view, data: services.delete_conversation(
+            view, data.get("conversation", "")),
+        "undo": lambda view, data: services.undo(view), "instruct": instruct,
+        "continue": lambda view, data: services.continue_anew(view),
         "found": lambda view, data: services.find(view, data.get("conversation", ""), data.get("answer", "")),
     }
 

@@ -20,8 +20,7 @@ from ..view.citations import Citations
 from ..view.live_answer import inside
 from ..view.page_choice import scope
 from ..view.painter import Panel
-from ..view.starters import starters
-from ..view.welcome import begin, welcome
+from ..view.welcome import begin, meanwhile, welcome
 from ..words import chat as chat_words
 from ..words import library as library_words
 from ..words import race as race_words
@@ -39,6 +38,8 @@ class Chat:
     send: gr.Button
     stop: gr.Button
     editing: gr.HTML
+    context: gr.HTML
+    keys: gr.HTML
     race: gr.Button
 
 
@@ -46,17 +47,17 @@ def build() -> Chat:
     with gr.Column(elem_id="chat-scroll"):
         finished = html("transcript", clicks=True)
         live = html("live", clicks=True)
-    editing = editing_note()
+    editing, context = editing_note(), html("context-note", clicks=True)
     with gr.Column(elem_id="composer"):
         question = gr.Textbox(placeholder=chat_words.ASK_PLACEHOLDER, label=chat_words.ASK_PLACEHOLDER,
                               show_label=False,
                               container=False, lines=1, max_lines=7, elem_id="question")
         with gr.Row(elem_id="composer-row"):
-            html("keys", f'<span class="tf-keys">{esc(chat_words.KEYS)}</span>')
+            keys = html("keys")
             race = gr.Button(race_words.RACE, elem_id="race-now", size="sm", min_width=74)
             stop = gr.Button(chat_words.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
             send = gr.Button(chat_words.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
-    return Chat(finished, live, question, send, stop, editing, race)
+    return Chat(finished, live, question, send, stop, editing, context, keys, race)
 
 
 def panels(services: Services) -> list[Panel]:
@@ -76,8 +77,8 @@ def panels(services: Services) -> list[Panel]:
         if not answers:
             entry = services.library.get(view.document)
             if entry is None or not askable(view):
-                return ""
-            return begin(scope(entry), starters(document.pick(entry.ranges)) if document else ())
+                return meanwhile(document) if entry and document and services.phase(entry) != "too_long" else ""
+            return begin(scope(entry), services.suggestions.of(entry))
 
         def body(answer: Answer) -> str:
             if answer.id != view.traced:
@@ -89,6 +90,14 @@ def panels(services: Services) -> list[Panel]:
         versions, raced = conversations.versions(view.conversation or ""), conversations.race(view.document)
         return transcript.transcript(answers, body, view.traced, versions,
                                      lambda answer: plain_rate(raced, answer.question, answer.result))
+
+    def text_state(view: TabView) -> object:
+        entry = services.library.get(view.document)
+        return entry and (entry.state, services.phase(entry) == "too_long")
+
+    def suggested(view: TabView) -> tuple[str, ...]:
+        entry = services.library.get(view.document)
+        return services.suggestions.of(entry) if entry else ()
 
     def raced(view: TabView) -> str | None:
         """The race that has ended last: what it measured stands under an answer."""
@@ -103,7 +112,7 @@ def panels(services: Services) -> list[Panel]:
     return [
         Panel("transcript", lambda view: (
             view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
-            asked_about(services, view), raced(view),
+            asked_about(services, view), raced(view), suggested(view), text_state(view),
             view.document is None and services.library.version), draw_transcript),
         Panel("question", partial(asked_about, services), lambda view: gr.update(
             placeholder=asked_about(services, view), label=asked_about(services, view))),
@@ -121,6 +130,16 @@ def _live_panels(services: Services) -> list[Panel]:
         by_token = run is not None and run.id == view.traced
         return transcript.live(run, by_token, inside(services, run, by_token)) if run else ""
 
+    def quotes_only(view: TabView) -> bool:
+        model = services.queue.model
+        return model is not None and not model.instructions and not services.sends_to
+
+    def draw_keys(view: TabView) -> str:
+        """What the model cannot do stands where a question is written."""
+        words, more = ((chat_words.QUOTES_ONLY, chat_words.QUOTES_ONLY_HELP) if quotes_only(view)
+                       else (chat_words.KEYS, ""))
+        return f'<span class="tf-keys" title="{esc(more)}">{esc(words)}</span>'
+
     def stop_state(view: TabView) -> tuple[bool, bool]:
         run = services.active_run(view)
         return run is not None, bool(run and run.stopping)
@@ -130,7 +149,8 @@ def _live_panels(services: Services) -> list[Panel]:
         return gr.update(visible=shown, interactive=not stopping,
                          value=chat_words.STOPPING if stopping else chat_words.STOP)
 
-    return [Panel("live", live_key, draw_live), Panel("stop", stop_state, draw_stop)]
+    return [Panel("live", live_key, draw_live), Panel("stop", stop_state, draw_stop),
+            Panel("keys", quotes_only, draw_keys)]
 
 
 def asked_about(services: Services, view: TabView) -> str:

@@ -12,7 +12,7 @@ from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
 from ..view.charts import esc
-from ..view.conversations import bar, found
+from ..view.conversations import bar, context_note, found
 from ..view.export import exported
 from ..view.painter import Panel
 from ..view.transcript import button
@@ -66,7 +66,15 @@ def panels(services: Services) -> list[Panel]:
     conversations = services.conversations
 
     def draw_bar(view: TabView) -> str:
-        return bar(conversations.get(view.conversation), bool(services.instructions.of(view))) if view.document else ""
+        if not view.document:
+            return ""
+        return bar(conversations.get(view.conversation), bool(services.instructions.of(view)),
+                   services.context_use(view))
+
+    def used(view: TabView) -> object:
+        """What ``context_use`` follows from."""
+        return (view.document, view.conversation, conversations.version, services.library.version,
+                services.queue.open_key, services.queue.model, services.settings.max_new_tokens)
 
     def draw_title(view: TabView) -> dict[str, Any]:
         talk = conversations.get(view.conversation) if view.renaming else None
@@ -79,8 +87,8 @@ def panels(services: Services) -> list[Panel]:
         return f'<div class="tf-editing" role="status"><span>{esc(conversation_words.EDITING)}</span>{leave}</div>'
 
     return [
-        Panel("talk_bar", lambda view: (view.document, view.conversation, view.system, conversations.version),
-              draw_bar),
+        Panel("talk_bar", lambda view: (used(view), view.system), draw_bar),
+        Panel("context_note", used, lambda view: context_note(services.context_use(view))),
         Panel("renaming", lambda view: view.renaming, lambda view: gr.update(visible=view.renaming)),
         Panel("new_title", lambda view: (view.renaming, view.conversation), draw_title),
         Panel("editing", lambda view: view.editing, draw_editing),

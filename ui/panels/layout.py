@@ -8,7 +8,7 @@ Handlers change a tab's view (or leave a request in the engine's queue) and most
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from ..words import race as race_words
 from ..words import settings as settings_words
 from . import (
     actions,
+    address,
     chat,
     conversations,
     document_head,
@@ -58,6 +59,8 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                    delete_cache=(3600, 86400)) as page:
         memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)
         html("bar", _bar(services.sends_to))
+        undo = html("undo-offer", clicks=True)
+        shown_address, gone = address.build()
         with gr.Row(elem_id="shell", equal_height=False):
             with gr.Column(elem_id="library", scale=0, min_width=200):
                 upload, documents, sought = library.build()
@@ -81,25 +84,23 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
                 figures, strip, history = side.build()
 
         outputs = {
-            "documents": documents, "head": head_html, "notice": notice, "locked": locked.column,
-            "locked_text": locked.text, "choice_text": chosen.text,
-            "pick": picked, "pick_budget": picked_budget, "chapters": chosen.chapters, "pages_wanted": chosen.pages,
-            "range_text": chosen.budget, "read_pages": chosen.read,
-            "transcript": talk.transcript, "live": talk.live, "stop": talk.stop,
-            "question": talk.question, "figures": figures, "strip": strip,
+            "documents": documents, "undo": undo, "address": shown_address, "head": head_html, "notice": notice,
+            "locked": locked.column, "locked_text": locked.text, "choice_text": chosen.text, "pick": picked,
+            "pick_budget": picked_budget, "chapters": chosen.chapters, "pages_wanted": chosen.pages,
+            "range_text": chosen.budget, "read_pages": chosen.read, "transcript": talk.transcript, "live": talk.live,
+            "stop": talk.stop, "question": talk.question, "figures": figures, "strip": strip,
             "page_open": page_open, "engine": form.engine, "race_board": lanes.board, "race_stop": lanes.stop,
             "history": history, "models_board": models_form.board, "memory": memory, "talk_bar": named.bar,
-            "renaming": named.renaming, "new_title": named.title, "editing": talk.editing,
-            "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
+            "renaming": named.renaming, "new_title": named.title, "editing": talk.editing, "context_note": talk.context,
+            "keys": talk.keys, "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
             "keep_instructions": told.keep, "longest": form.fields["max_new_tokens"],
             **{f"preset_{name}": button for name, button in form.presets.items()},
         }
         _draw(services, tabs, page, memory, outputs)
         page.load(lambda: settings.values(services.settings), None, list(form.fields.values()), queue=False, **PRIVATE)
-        act = actions.act(services, tabs)
-        for source in (documents, head_html, notice, talk.transcript, talk.live, strip, page_turned, lanes.board,
-                       models_form.board, named.bar, talk.editing, picked, picked_budget):
-            source.click(act, None, None, queue=False, **PRIVATE)
+        _hear(services, tabs, (documents, head_html, notice, talk.transcript, talk.live, strip, lanes.board,
+                               models_form.board, named.bar, talk.editing, talk.context, picked, picked_budget, undo),
+              (page_turned, gone))
         library.wire(services, tabs, upload, sought, uploads)
         document_head.wire(services, tabs, locked)
         page_choice.wire(services, tabs, chosen)
@@ -112,17 +113,27 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
     return page
 
 
+def _hear(services: Services, tabs: Tabs, pressed: Sequence[gr.HTML], gone: Sequence[gr.HTML]) -> None:
+    """The clicks inside the panels. gone: what tells where the browser is; each must be heard, where Gradio drops a
+    second click that comes before the first was handled."""
+    act = actions.act(services, tabs)
+    for source in pressed:
+        source.click(act, None, None, queue=False, **PRIVATE)
+    for source in gone:
+        source.click(act, None, None, queue=False, trigger_mode="multiple", **PRIVATE)
+
+
 def _draw(services: Services, tabs: Tabs, page: gr.Blocks, memory: gr.BrowserState,
           outputs: dict[str, gr.blocks.Block]) -> None:
     """Every tab has its loop from its load on, or from when it is looked at again. outputs: of each panel."""
     parts = (library, document_head, chat, side, reader, race, models, conversations, page_choice, together,
-             instructions, settings)
+             instructions, settings, address)
     panels = [*(panel for part in parts for panel in part.panels(services)), _memory(services)]
     assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
     asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
     live = _live(services, tabs, panels, list(outputs), Sessions(page))
     gr.on([page.load, awake.click], live, [memory], list(outputs.values()), concurrency_limit=None,
-          trigger_mode="multiple", **PRIVATE)
+          trigger_mode="multiple", js="tfRemembered", **PRIVATE)
     asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
 
 

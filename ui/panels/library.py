@@ -11,7 +11,7 @@ from ..state.library import EXTENSIONS, Entry
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..view.library import about, listing, room_line
+from ..view.library import about, listing, room_line, undo_offer
 from ..view.painter import Panel
 from ..words import library as library_words
 from . import html
@@ -47,7 +47,11 @@ def panels(services: Services) -> list[Panel]:
         room = services.snapshots.space()
         return listing(rows(), view.document, own, view.conversation, details, room_line(room) if room.used else "")
 
-    return [Panel("documents", key, draw, 0.2)]
+    def draw_undo(view: TabView) -> str:
+        deleted = services.trash.items()
+        return undo_offer(deleted[0].title) if deleted else ""
+
+    return [Panel("documents", key, draw, 0.2), Panel("undo", lambda view: services.trash.items(), draw_undo)]
 
 
 def wire(services: Services, tabs: Tabs, upload: gr.File, sought: gr.Textbox, uploads: Path) -> None:

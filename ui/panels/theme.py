@@ -61,15 +61,18 @@ def head() -> str:
     """Style sheet and script (keys, panes, copy, replay), inline, and the few words that they show.
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
-    words = json.dumps({"copy": chat_words.COPY, "copied": chat_words.COPIED, "page": strip_words.STRIP_PAGE,
+    words = json.dumps({"copy": chat_words.COPY, "copied": chat_words.COPIED,
+                        "readAloud": chat_words.READ_ALOUD, "readSilent": chat_words.READ_SILENT,
+                        "page": strip_words.STRIP_PAGE,
                         "pageOf": strip_words.STRIP_PAGE_OF,
                         "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES},
                         "pageEmpty": reader_words.PAGE_EMPTY, "pageBroken": reader_words.PAGE_BROKEN,
                         "findBroken": reader_words.FIND_BROKEN,
+                        "linked": reader_words.LINKED, "link": reader_words.LINK,
                         "drop": {"label": f"{library_words.DROP_HERE} {library_words.DROP_HELP}".replace("\n", " "),
                                  "here": library_words.DROP_ANYWHERE, "other": library_words.DROP_OTHER}})
     # talks.js hears keys first: Escape that closes a box does not also stop the answer.
-    scripts = ("talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js", "drop.js")
+    scripts = ("talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js", "drop.js", "address.js")
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)
     drop = json.dumps(f"{library_words.DROP_HERE}\n{library_words.DROP_HELP}").replace("\\n", "\\A ")
     style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "talks.css", "shelf.css",

@@ -84,6 +84,8 @@ def serve(arguments: Arguments) -> int:
             print(page_words.SENDS_TO.format(url=services.sends_to), flush=True)
         for problem in services.start(arguments.files, SAMPLE):  # only now: the engine must not slow the page's start
             print(problem, file=sys.stderr)
+        if not services.sends_to:  # nothing goes to a server unless somebody asks
+            services.suggestions.start()
         if arguments.browser and has_display():
             webbrowser.open(url)
         leave.wait()

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,9 @@ from .database import Database
 from .trace import Trace
 
 TITLE_LENGTH = 60
+# Neither deleted, nor of a deleted document.
+SHOWN = ("conversations.deleted_at is null"
+         " and conversations.document in (select id from documents where deleted_at is null)")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Conversation:
     updated_at: float
     leaf: str = ""
     system: str = ""  # the person's instructions for all its answers
+    deleted_at: float | None = None  # of one that Undo can bring back
 
 
 @dataclass(frozen=True)
@@ -79,16 +84,50 @@ class Conversations:
     def of(self, document: str) -> list[Conversation]:
         """A document's conversations, the newest first."""
         rows = self._database.rows(
-            "select * from conversations where document = ? order by updated_at desc", (document,))
+            f"select * from conversations where document = ? and {SHOWN} order by updated_at desc", (document,))
         return [Conversation(**dict(row)) for row in rows]
 
+    def continued(self, key: str, title: str, answers: Sequence[Answer]) -> Conversation:
+        """A new conversation with the same instructions that begins with copies of these answers, in order."""
+        old = self.get(key)
+        assert old is not None, "a conversation that is there"
+        made, parent = self.new(old.document, title, old.system), ""
+        for answer in answers:
+            copied = uuid.uuid4().hex
+            self._database.write(
+                "insert into answers (id, conversation, created_at, question, text, token_ids, state, error, result,"
+                " parent) values (?,?,?,?,?,?,?,?,?,?)",
+                (copied, made.id, answer.created_at, answer.question, answer.text, json.dumps(answer.token_ids),
+                 answer.state, answer.error, json.dumps(answer.result | {"carried": True}), parent))
+            self._database.write("insert into traces select ?, trace from traces where answer = ?", (copied, answer.id))
+            parent = copied
+        self._database.write("update conversations set leaf = ? where id = ?", (parent, made.id))
+        self.version += 1
+        return made
+
     def get(self, key: str | None) -> Conversation | None:
-        row = self._database.row("select * from conversations where id = ?", (key,))
+        row = self._database.row(f"select * from conversations where id = ? and {SHOWN}", (key,))
         return Conversation(**dict(row)) if row else None
 
-    def delete(self, key: str) -> None:
-        self._database.write("delete from conversations where id = ?", (key,))
+    def delete(self, key: str, *, hidden: bool = False) -> None:
+        """hidden: only if it is so still."""
+        only = " and deleted_at is not null" if hidden else ""
+        self._database.write(f"delete from conversations where id = ?{only}", (key,))
         self.version += 1
+
+    def hide(self, key: str) -> None:
+        """Delete a conversation so that ``restore`` can bring it back as it was."""
+        self._database.write("update conversations set deleted_at = ? where id = ?", (time.time(), key))
+        self.version += 1
+
+    def restore(self, key: str) -> None:
+        self._database.write("update conversations set deleted_at = null where id = ?", (key,))
+        self.version += 1
+
+    def hidden(self) -> list[Conversation]:
+        """Those that ``restore`` can bring back, the last deleted first."""
+        rows = self._database.rows("select * from conversations where deleted_at is not null order by deleted_at desc")
+        return [Conversation(**dict(row)) for row in rows]
 
     def rename(self, key: str, title: str) -> None:
         """Words of nothing but white space change nothing."""
@@ -113,10 +152,12 @@ class Conversations:
         return [self._answer(row) for row in rows]
 
     def recent(self, document: str, most: int) -> list[Answer]:
-        """The document's newest finished answers, whatever the conversation, the newest first."""
+        """The document's newest finished answers, whatever the conversation, the newest first; none of them twice."""
         rows = self._database.rows(
             "select answers.* from answers join conversations on conversations.id = answers.conversation"
-            " where document = ? and state != 'running' order by answers.created_at desc limit ?", (document, most))
+            f" where document = ? and state != 'running' and {SHOWN}"
+            " and json_extract(result, '$.carried') is null"
+            " order by answers.created_at desc limit ?", (document, most))
         return [self._answer(row) for row in rows]
 
     def answer(self, key: str) -> Answer | None:

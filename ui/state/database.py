@@ -56,7 +56,9 @@ ADDED = (("answers", "parent", "text"), ("conversations", "leaf", "text not null
          ("documents", "words", "integer not null default 0"), ("documents", "read_with", "text not null default ''"),
          ("documents", "readings", "text not null default '[]'"),
          ("documents", "language", "text not null default ''"), ("documents", "chosen", "text not null default ''"),
-         ("documents", "parts", "text not null default '[]'"), ("documents", "notes", "text not null default '[]'"))
+         ("documents", "parts", "text not null default '[]'"), ("documents", "notes", "text not null default '[]'"),
+         ("documents", "suggested", "text not null default ''"), ("documents", "deleted_at", "real"),
+         ("conversations", "deleted_at", "real"))
 # One range of pages was all that could be chosen once.
 RANGES = """
 update documents set chosen = first_page || '-' || last_page where first_page is not null;

@@ -56,7 +56,7 @@ class EngineQueue(EngineHolder):
     def start(self) -> None:
         self._thread.start()
         threading.Thread(target=self._poll, name="engine-status", daemon=True).start()
-        self._jobs.put(Job("engine", self._load_quietly))
+        self._add(Job("engine", self._load_quietly))
 
     def read(self, selection: Selection) -> None:
         """Put a document into the cache, instead of what else was to be read of it."""
@@ -72,7 +72,7 @@ class EngineQueue(EngineHolder):
                 if not self._jobs.withdraw(job):
                     self._cancel(job)
             wanted = Prefill(selection.key)
-            self._jobs.put(Job("prefill", lambda: self._prefill_job(selection, wanted), selection, wanted))
+            self._add(Job("prefill", lambda: self._prefill_job(selection, wanted), selection, wanted))
             self._changed()
 
     def ask(self, request: Request, conversation: str, parent: str | None = None) -> Run:
@@ -85,6 +85,14 @@ class EngineQueue(EngineHolder):
     def answer(self, request: Request, heard: Callable[[], None] = lambda: None) -> Run:
         """Queue a question that belongs to no conversation kept here. heard: called after every change of its run."""
         return self._put("answer", request.run(heard=heard), request)
+
+    def try_out(self, request: Request, heard: Callable[[], None]) -> Run:
+        """Answer a question that nobody asked, of what is in the cache; whatever is asked for stops it at once. It is
+        neither shown nor counted."""
+        run = request.run(heard=heard)
+        prefill = Prefill(run.document, cancelled=run.cancelled)
+        self._jobs.put(Job("trial", lambda: self._trial(run, request), request.selection, prefill, run))
+        return run
 
     def race(self, request: Request) -> Run:
         return self._put("race", request.run(race=True), request)
@@ -130,7 +138,12 @@ class EngineQueue(EngineHolder):
     def reconfigure(self, config: EngineConfig) -> None:
         """Start the engine anew with another configuration, after the questions that are already queued."""
         if config != self.config:
-            self._jobs.put(Job("engine", lambda: self._reconfigure(config)))
+            self._add(Job("engine", lambda: self._reconfigure(config)))
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being done, and nothing waits."""
+        return self.state == "ready" and not self._jobs.jobs()
 
     @property
     def waiting(self) -> int:
@@ -138,7 +151,7 @@ class EngineQueue(EngineHolder):
 
     def ahead(self, waiting: Run | Prefill) -> Ahead | None:
         """What stands before a question or a prefill; None where nothing does."""
-        jobs = self._jobs.jobs()
+        jobs = [job for job in self._jobs.jobs() if job.kind != "trial"]
         place = next((n for n, job in enumerate(jobs) if job.run is waiting or job.prefill is waiting), 0)
         return self._estimates.ahead(jobs[:place], self._in_cache)
 
@@ -165,9 +178,21 @@ class EngineQueue(EngineHolder):
         job = Job(kind, lambda: self._serve(run, request, prefill, keep), request.selection, prefill, run)
         with self._asking:
             self._runs.add(run)
-            self._jobs.put(job)
+            self._add(job)
         self._changed()
         return run
+
+    def _add(self, job: Job) -> None:
+        """Queue what somebody wants; what nobody asked for makes way."""
+        with self._asking:
+            for other in self._jobs.jobs():
+                if other.kind == "trial" and other.run is not None:
+                    if self._jobs.withdraw(other):
+                        other.run.state = "stopped"
+                        other.run.heard()
+                    else:
+                        self._cancel(other)
+            self._jobs.put(job)
 
     def _prefills_of(self, document: str) -> list[tuple[Job, Prefill]]:
         """That are queued or under way for their own sake."""
@@ -215,6 +240,7 @@ class EngineQueue(EngineHolder):
                 if lane:
                     run.accumulators.append(Accumulator(run.ranges))
                 self._write_lane(run, request, lane, keep)
+                self._estimates.answered(time.time() - run.began_at)
             if run.race:
                 run.outcome = race.compare(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
                     "ranges": run.ranges}
@@ -227,6 +253,19 @@ class EngineQueue(EngineHolder):
         if not run.race and run.accumulator.text and self.model is not None and self.model.instructions:
             run.support = self._supports.of(request.selection, run.accumulator.text)
         self._end(run, state)
+
+    def _trial(self, run: Run, request: Request) -> None:
+        state: RunState = "stopped"
+        try:
+            if request.selection.same(self._in_cache) and not run.cancelled.is_set():
+                self._write_lane(run, request, 0, lambda: None)
+                state = "done"
+        except Stopped:
+            pass
+        except Exception as error:  # nobody asked, so nobody is told
+            log.debug("a trial ended: %s", self._explain(error))
+        run.state = state
+        run.heard()
 
     def _write_lane(self, run: Run, request: Request, lane: int, keep: Callable[[], None]) -> None:
         if run.cancelled.is_set():
@@ -245,7 +284,6 @@ class EngineQueue(EngineHolder):
                 engine.cancel()
         if accumulator.finished is None or accumulator.finished.reason == "cancelled":
             raise Stopped
-        self._estimates.answered(time.time() - run.began_at)
 
     def _end(self, run: Run, state: RunState) -> None:
         """Keep what came of it, then say that it is over: the next question's history is read from what is kept."""
@@ -288,7 +326,7 @@ class EngineQueue(EngineHolder):
     def _explain(self, error: Exception) -> str:
         text = super()._explain(error)
         if isinstance(error, EngineDiedError):
-            self._jobs.put(Job("engine", self._load_quietly))  # a new one, before it is asked for
+            self._add(Job("engine", self._load_quietly))  # a new one, before it is asked for
         return text
 
     def _cancel(self, job: Job) -> None:

@@ -1,7 +1,8 @@
 """Jobs in the order in which they will be done.
 
 Questions, and prefills of documents that somebody has open in front, go in the order in which they were asked for;
-behind them the prefills of documents that nobody looks at now. So what is asked for later never goes before a question.
+behind them the prefills of documents that nobody looks at now, and last what nobody asked for. So what is asked for
+later never goes before a question.
 """
 
 from __future__ import annotations
@@ -81,4 +82,5 @@ class JobQueue:
     def _ordered(self) -> list[Job]:
         front = self._in_front()
         return sorted(self._waiting, key=lambda job: (
+            job.kind == "trial",
             job.kind == "prefill" and job.selection is not None and job.selection.key not in front, job.number))

@@ -17,7 +17,7 @@ from triforce_core import Document, PrefillProgress, SamplingParams, Speculation
 from .library import Ranges
 from .runs import Run
 
-JobKind = Literal["engine", "prefill", "answer", "race"]
+JobKind = Literal["engine", "prefill", "answer", "race", "trial"]
 
 
 @dataclass(frozen=True, eq=False)

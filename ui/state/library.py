@@ -13,10 +13,11 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from triforce_core import (
     Chapter,
@@ -72,6 +73,8 @@ class Entry:
     chosen: str = ""
     parts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    suggested: str = ""  # as ``suggestions`` keeps it
+    deleted_at: float | None = None  # of one that Undo can bring back
 
     @property
     def ranges(self) -> Ranges:
@@ -106,6 +109,7 @@ class Library:
             raise TriForceError(library_words.FILE_EMPTY.format(name=name))
         with open(path, "rb") as file:
             key = hashlib.file_digest(file, "sha256").hexdigest()
+        self.restore(key)
         known = self.get(key)
         if known is not None:
             return known
@@ -141,15 +145,13 @@ class Library:
         return entry
 
     def entries(self) -> list[Entry]:
-        """All documents, the most recently used first."""
+        """All documents, the last added first: to open one does not move it away from under the hand."""
         with self._lock:
             if self._cached_version != self.version:
                 version = self.version
                 found = self._database.rows(
-                    "select * from documents order by max(coalesce(opened_at, 0), added_at) desc, name")
-                self._cached = [Entry(**(dict(row) | {name: tuple(json.loads(row[name]))
-                                                      for name in ("warnings", "notes", "readings", "parts")}))
-                                for row in found]
+                    "select * from documents where deleted_at is null order by added_at desc, name")
+                self._cached = [_entry(row) for row in found]
                 self._cached_version = version
             return list(self._cached)
 
@@ -239,6 +241,7 @@ class Library:
         document = self._together(tuple(flat))
         if document is None:
             raise TriForceError(together_words.PART_MISSING)
+        self.restore(key)
         if self.get(key) is None:
             self._database.write(
                 "insert or ignore into documents (id, name, extension, bytes, added_at, state, parts)"
@@ -293,10 +296,29 @@ class Library:
         self._remember(key, document)
         return document
 
-    def delete(self, key: str) -> None:
-        """Forget a document, its text and its conversations."""
+    def hide(self, key: str) -> None:
+        """Delete a document so that ``restore`` can bring it back as it was, with its conversations."""
+        self._database.write("update documents set deleted_at = ? where id = ?", (time.time(), key))
+        self.version += 1
+
+    def restore(self, key: str) -> None:
+        """Bring back one that was hidden; what was being read from its file then has to be read again."""
         with self._filing:
-            self._database.write("delete from documents where id = ?", (key,))
+            if self._database.write("update documents set deleted_at = null, state = case state when 'extracting'"
+                                    " then 'new' else state end where id = ? and deleted_at is not null", (key,)):
+                self.version += 1
+
+    def hidden(self) -> list[Entry]:
+        """Those that ``restore`` can bring back, the last deleted first."""
+        return [_entry(row) for row in self._database.rows(
+            "select * from documents where deleted_at is not null order by deleted_at desc")]
+
+    def delete(self, key: str, *, hidden: bool = False) -> None:
+        """Forget a document, its text and its conversations. hidden: only if it is so still."""
+        only = " and deleted_at is not null" if hidden else ""
+        with self._filing:
+            if not self._database.write(f"delete from documents where id = ?{only}", (key,)):
+                return
             self.version += 1
             folder = (self._folder / key).resolve()
             if folder.parent == self._folder.resolve():
@@ -304,7 +326,7 @@ class Library:
             self._read.pop(key, None)
 
     def touch(self, key: str) -> None:
-        """It is the one used last. That must not fail where a full disk cannot keep it: it only orders the list."""
+        """It is the one used last. That must not fail where a full disk cannot keep it."""
         with suppress(NotEnoughDiskError):
             self._database.write("update documents set opened_at = ? where id = ?", (time.time(), key))
         self.version += 1
@@ -314,6 +336,11 @@ class Library:
             self._read[key] = document
             while len(self._read) > 4:
                 del self._read[next(iter(self._read))]
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    return Entry(**(dict(row) | {name: tuple(json.loads(row[name]))
+                                 for name in ("warnings", "notes", "readings", "parts")}))
 
 
 def add_all(library: Library, paths: Iterable[Path]) -> tuple[list[Entry], list[str]]:

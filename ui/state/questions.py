@@ -21,6 +21,7 @@ from ..words import page_choice as choice_words
 from ..words import race as race_words
 from ..words import waiting as waiting_words
 from . import race
+from .context_budget import ContextUse, taken
 from .conversations import Conversation, Conversations
 from .engine_queue import EngineQueue
 from .instructions import Instructions
@@ -29,6 +30,8 @@ from .library import Entry, Library
 from .runs import Run, RunStore
 from .settings import Settings
 from .tab_view import TabView
+
+MOST_CARRIED = 3  # exchanges that go along into a new conversation
 
 
 class Refusal(TriForceError):
@@ -79,6 +82,23 @@ class Questions:
         if not settings.temperature and old.state == "done":
             view.notice = ("info", conversation_words.SAME_SEED_TITLE, conversation_words.SAME_SEED)
         return run
+
+    def continue_anew(self, view: TabView, use: ContextUse | None) -> None:
+        """See ``Services.continue_anew``."""
+        with self._lock, _database_told():
+            self._one_at_a_time(view)
+            talk = self._conversations.get(view.conversation)
+            if talk is None:
+                return
+            room, carried = (use.most - use.document) // 2 if use else 0, []
+            for answer in reversed(self._conversations.answers(talk.id)[-MOST_CARRIED:]):
+                room -= taken(answer)
+                if room < 0 or answer.state != "done":
+                    break
+                carried.insert(0, answer)
+            title = talk.title.removesuffix(conversation_words.CONTINUED) + conversation_words.CONTINUED
+            view.conversation = self._conversations.continued(talk.id, title, carried).id
+            view.editing = view.notice = None
 
     def _one_at_a_time(self, view: TabView) -> None:
         if self._runs.of_conversation(view.conversation) is not None:

@@ -30,6 +30,7 @@ _LIGATURES = dict(zip("ﬀﬁﬂﬃﬄﬅﬆ", ("ff", "fi", "fl", "ffi", "ffl", 
 _CHANGES = re.compile("|".join((
     "(?P<dash>\\s*[\u2010-]+\\s*)", r"(?P<space>\s{2,}|[^\S ])",
     "(?P<gone>[\u00ad\x02](?:[ \\t\\r]*\\n\\s*)?|[\u200b-\u200f\u2060\ufeff])", f"[{''.join(_LIGATURES)}]")))
+_SPOT = re.compile(r"(\d{1,6}):(\d{1,9})-(\d{1,9})")
 _EDGES = " '.,;:!?-"
 _ELLIPSIS = re.compile(r"\s*[\[(]?\s*(?:\.\s?\.\s?\.|…)\s*[\])]?\s*")
 _QUOTATION = re.compile("|".join((
@@ -55,6 +56,19 @@ class Found:
     occurrences: tuple[tuple[Place, ...], ...]
     share: float
     more: int = 0
+
+
+def spot(places: Sequence[Place]) -> str:
+    """Places as a click carries them: '3:120-188;4:0-20'."""
+    return ";".join(f"{place.page}:{place.start}-{place.end}" for place in places)
+
+
+def places(text: str) -> tuple[Place, ...]:
+    """What ``spot`` wrote; whatever else a click may carry gives ()."""
+    found = [_SPOT.fullmatch(part) for part in text.split(";")]
+    if len(found) > MOST or not all(found):
+        return ()
+    return tuple(Place(*map(int, match.groups())) for match in found if match)
 
 
 class Normal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .conversations import Conversation, Conversations
+from .conversations import SHOWN, Conversation, Conversations
 from .database import Database
 
 MOST = 50  # conversations shown
@@ -30,7 +30,7 @@ def search(database: Database, conversations: Conversations, query: str) -> list
         return []
     hits: dict[str, Hit] = {}
     titles = " and ".join("title like ? escape '\\'" for _ in words)
-    for row in database.rows(f"select * from conversations where {titles} order by updated_at desc limit ?",
+    for row in database.rows(f"select * from conversations where {titles} and {SHOWN} order by updated_at desc limit ?",
                              (*(f"%{_literally(word)}%" for word in words), MOST)):
         hits[row["id"]] = _hit(Conversation(**dict(row)), "", row["title"], words)
     for row in (_indexed(database, words) if database.full_text else []) or _scanned(database, words):

@@ -15,6 +15,7 @@ from ..words import storage as storage_words
 from ..words import together as together_words
 from . import settings as settings_store
 from .collection import DocumentCollection
+from .context_budget import ContextUse, conversation_tokens
 from .conversations import Conversations
 from .database import Database
 from .engine_queue import EngineQueue
@@ -29,7 +30,9 @@ from .quotes import QuoteFinders
 from .runs import Run, RunStore
 from .settings import Settings
 from .snapshots import Snapshots
+from .suggestions import Suggestions
 from .tab_view import TabView, TabViews
+from .trash import Trash
 
 
 # large: the one place that makes the parts of the state and knows them all
@@ -61,7 +64,10 @@ class Services:
         self.instructions = Instructions(self.conversations, lambda: self.queue.model)
         self.questions = Questions(self.library, self.conversations, self.instructions, self.queue, self.runs)
         self.snapshots = Snapshots(folders.saved_readings, config.saved_quota_bytes)
+        self.trash = Trash(self.library, self.conversations, self._erase)
+        self.trash.empty()
         self.collection = DocumentCollection(self.library, self.queue)
+        self.suggestions = Suggestions(self.library, self.conversations, self.queue, self.views.documents)
         self.extractor = TextExtractor(self.library, read, self._read_text)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
@@ -90,9 +96,11 @@ class Services:
 
     def close(self) -> None:
         self.models.close()
+        self.suggestions.close()
         self.extractor.close()
         self.pages.close()
         self.queue.close()
+        self.trash.close()
         self.conversations.close()
 
     # -- documents
@@ -157,9 +165,11 @@ class Services:
             self.extractor.extract(view.document, password=password, then_read=True)
 
     def delete(self, view: TabView, document: str) -> None:
-        """Raises Refusal where it is part of what is read together."""
+        """``undo`` brings it back for a moment. Raises Refusal where it is part of what is read together."""
         entry, holding = self.library.get(document), self.library.holding(document)
-        if entry and holding:
+        if entry is None:
+            return
+        if holding:
             raise Refusal(together_words.PART_OF.format(title=entry.title or entry.name, whole=holding[0].title),
                           remedy=together_words.PART_OF_MORE)
         for run in self.runs.active():
@@ -167,10 +177,34 @@ class Services:
                 self.queue.stop(run)
         self.extractor.cancel(document)
         self.queue.forget(document)
-        self.delete_snapshots(document)
-        self.library.delete(document)
+        self.trash.put("document", document)
         if view.document == document:
             view.document = view.conversation = view.page = view.choosing = None
+
+    def delete_conversation(self, view: TabView, conversation: str) -> None:
+        """``undo`` brings it back for a moment."""
+        run = self.runs.of_conversation(conversation)
+        if run:
+            self.queue.stop(run)
+        self.trash.put("conversation", conversation)
+        if view.conversation == conversation:
+            view.conversation = None
+
+    def undo(self, view: TabView) -> None:
+        """Bring back what was deleted last, and show it where nothing else is shown instead."""
+        if not self.trash.items():
+            return
+        item = self.trash.items()[0]
+        self.trash.restore(item)
+        if item.kind == "document" and view.document is None:
+            self.open(view, item.id)
+        elif item.kind == "conversation" and view.document == item.document and view.conversation is None:
+            view.conversation = item.id
+
+    def _erase(self, entry: Entry) -> None:
+        """A document in the trash, for good."""
+        self.snapshots.delete(entry.readings)
+        self.library.delete(entry.id, hidden=True)
 
     def delete_snapshots(self, document: str) -> None:
         """Delete what was saved of a document, its snapshots; the document stays, also in the cache if it is there."""
@@ -228,6 +262,23 @@ class Services:
     def ask(self, view: TabView, question: str) -> Run | None:
         """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
         return self.questions.ask(view, question, self.resolved_settings())
+
+    def context_use(self, view: TabView) -> ContextUse | None:
+        """How full the context is with the open document and conversation; None where that is not known."""
+        entry, model = self.library.get(view.document), self.queue.model
+        opened = self.queue.opened.get(view.document or "")
+        tokens = opened.tokens if opened and self.queue.open_key == (view.document, entry and entry.ranges) else (
+            entry.tokens if entry and model and entry.read_with == model.name else None)
+        if entry is None or model is None or not model.max_context or not tokens:
+            return None
+        answers = [answer for answer in self.conversations.answers(view.conversation) if answer.state != "running"]
+        return ContextUse(tokens, conversation_tokens(answers, tokens, entry.ranges, model.name), model.max_context,
+                          self.settings.max_new_tokens)
+
+    def continue_anew(self, view: TabView) -> None:
+        """A new conversation that begins with the last exchanges of this one, as many as leave half of the room free.
+        Raises Refusal while an answer is being written."""
+        self.questions.continue_anew(view, self.context_use(view))
 
     def ask_again(self, view: TabView, answer: str) -> Run | None:
         """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""

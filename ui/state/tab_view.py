@@ -17,7 +17,8 @@ class TabView:
     from outside the page view. traced: the answer shown token by token. editing: the answer whose question is being
     reworded. renaming: the conversation. instructing: its instructions are being written. system: those of a
     conversation that nothing was asked in yet. sought: words searched for in all conversations. choosing: pages
-    are being chosen, as typed so far. picking: documents are, to be read together. notice: (kind, title, text)."""
+    are being chosen, as typed so far. picking: documents are, to be read together. notice: (kind, title, text).
+    asked: how often the browser went to an address, as it tells."""
 
     document: str | None = None
     conversation: str | None = None
@@ -33,6 +34,7 @@ class TabView:
     choosing: str | None = None
     picking: tuple[str, ...] | None = None
     notice: tuple[str, str, str] | None = None
+    asked: int = 0
     watcher: object = None  # the loop that draws this tab; None while the tab sleeps
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..words import storage as storage_words
+from .address import visit
 from .services import Services
 from .tab_view import TabView
 
@@ -25,6 +26,9 @@ class Tabs:
         """The view of a tab that was just loaded: what this browser showed last, if it still exists."""
         view, known = self.get(session), remembered if isinstance(remembered, dict) else {}
         view.notice, self._first_notice = self._first_notice, None
+        if known.get("address"):
+            visit(self._services, view, str(known["address"]), read=False)
+            return view
         document = known.get("document")
         if self._services.opening and known.get("start") != self._services.start_id:
             document = self._services.opening

@@ -20,12 +20,6 @@ def esc(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
-def tile(value: str, unit: str, label: str, help_text: str = "") -> str:
-    """One large figure with its unit and name."""
-    return (f'<div class="tf-tile" title="{esc(help_text)}"><div class="tf-tile-value">{esc(value)}'
-            f'<span class="tf-unit">{esc(unit)}</span></div><div class="tf-tile-label">{esc(label)}</div></div>')
-
-
 def meter(fraction: float, css: str = "", label: str = "") -> str:
     """A thin bar, filled to ``fraction``."""
     filled = max(0.0, min(1.0, fraction))
@@ -83,19 +77,8 @@ def speculation_badge(figures: Figures) -> str:
 
 
 def figures_card(figures: Figures, title: str) -> str:
-    """Everything about one answer, for the side panel."""
-    tiles = "".join((
-        tile(fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–", figure_words.RATE,
-             figure_words.SPEED,
-             figure_words.SPEED_HELP),
-        tile(fmt.seconds(figures.time_to_first_token) if figures.time_to_first_token else "–", "",
-             figure_words.FIRST_TOKEN,
-             figure_words.FIRST_TOKEN_HELP),
-        tile(f"{figures.tokens_per_full_pass:.2f}" if figures.full_passes else "–", "", figure_words.PER_PASS,
-             figure_words.PER_PASS_HELP),
-        tile(fmt.count(figures.tokens), "", figure_words.TOKENS)))
-    parts = [f'<h3 class="tf-h">{esc(title)}</h3><div class="tf-tiles">{tiles}</div>',
-             f'<div class="tf-spec">{speculation_badge(figures)}</div>']
+    """What stands behind an answer, for the side panel; its speed stands below it, in one place."""
+    parts = [f'<h3 class="tf-h">{esc(title)}</h3>', f'<div class="tf-spec">{speculation_badge(figures)}</div>']
     if figures.engine == "remote":
         parts.append(f'<p class="tf-note">{esc(figure_words.NOT_REPORTED)}</p>')
     if figures.acceptance:
@@ -126,8 +109,8 @@ def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
     quiet.append((fmt.seconds(figures.time_to_first_token), figure_words.FIRST_TOKEN_HELP))
     row = ", ".join(f'<span class="tf-nowrap" title="{esc(why)}">{esc(what)}</span>' for what, why in quiet)
     items = [f"{esc(figure_words.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
-             f"<b>{figures.tokens_per_full_pass:.2f}</b> {esc(figure_words.PER_PASS_SHORT)}" if figures.full_passes
-             else "",
+             f'<span title="{esc(figure_words.PER_PASS_HELP)}"><b>{figures.tokens_per_full_pass:.2f}</b> '
+             f"{esc(figure_words.PER_PASS_SHORT)}</span>" if figures.full_passes else "",
              f"<b>{fmt.count(figures.tokens)}</b> {esc(figure_words.TOKENS_SHORT)}",
              esc(figure_words.ANSWERED_BY.format(model=model)) if model else ""]
     facts = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)

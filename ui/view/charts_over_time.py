@@ -23,7 +23,8 @@ WIDTH, HEIGHT = 300, 54
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart. css: the class that gives it its colour and its dashes."""
+    """One line of a chart. css: the class that gives it its colour and its dashes. last: its newest value, "" where
+    that is told elsewhere."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -71,7 +72,7 @@ def chart(title: str, lines: Sequence[Line], top: float) -> str:
                    for x, y in line.points[:: max(1, len(line.points) // POINTS)]) + '"/>' for line in lines)
     legend = "".join(f'<li><svg class="tf-key" viewBox="0 0 22 8" aria-hidden="true"><polyline class="{line.css}" '
                      f'points="0,4 22,4"/></svg>{esc(line.name)} <b>{esc(line.last)}</b></li>' for line in lines)
-    words = ", ".join(f"{line.name} {line.last}" for line in lines)
+    words = ", ".join(f"{line.name} {line.last}".rstrip() for line in lines)
     return (f'<h4 class="tf-h4">{esc(title)}</h4><svg class="tf-chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
             f'preserveAspectRatio="none" aria-label="{esc(f"{title}: {words}")}">{drawn}</svg>'
             f'<ul class="tf-legend">{legend}</ul>')
@@ -82,7 +83,7 @@ def answer_charts(trace: Trace) -> str:
     speed = rates(trace)
     parts = []
     if speed:
-        line = Line(figure_words.SPEED, tuple(speed), "tf-line-all", f"{fmt.rate(speed[-1][1])} {figure_words.RATE}")
+        line = Line(figure_words.SPEED, tuple(speed), "tf-line-all", "")
         parts.append(chart(figure_words.SPEED_OVER_TIME, [line], max(y for _, y in speed)))
     tiers = [Line(charts.tier_name(tier), tuple(points), f"tf-line-{tier if tier in charts.TIERS else 'other'}",
                   fmt.percent(points[-1][1], 1)) for tier, points in sorted(accepted(trace).items())]
@@ -123,7 +124,7 @@ def history(answers: Sequence[Answer]) -> str:
     if not shown:
         return ""
     speed = [(float(n), figures.tokens_per_second) for n, (_, figures) in enumerate(reversed(shown))]
-    line = Line(figure_words.SPEED, tuple(speed), "tf-line-all", f"{fmt.rate(speed[-1][1])} {figure_words.RATE}")
+    line = Line(figure_words.SPEED, tuple(speed), "tf-line-all", "")
     tiers = list(dict.fromkeys(tier for _, figures in shown for tier in figures.acceptance))
     joules = any(figures.joules is not None for _, figures in shown)
     head = "".join(f'<th scope="col">{esc(name)}</th>' for name in (

@@ -15,27 +15,13 @@ from typing import Any
 
 from triforce_core import Document
 
-from ..state.quotes import KEPT_DOCUMENTS, LEAST, MOST, Found, Place, QuoteFinder, QuoteFinders, normal
+from ..state.quotes import KEPT_DOCUMENTS, LEAST, Found, Place, QuoteFinder, QuoteFinders, normal, spot
 from ..words import chat as chat_words
 from . import markdown, page_names
 
 SHOWN = 3  # occurrences of one quotation that get a chip
 _KEPT_ANSWERS = 400
 _NAMED = re.compile(r"[\W_]{0,4}(?:pp?\.|pages?|S\.|Seite)\s*([\w-][\w.-]*)", re.IGNORECASE)
-_SPOT = re.compile(r"(\d{1,6}):(\d{1,9})-(\d{1,9})")
-
-
-def spot(places: Sequence[Place]) -> str:
-    """Places as a click carries them: '3:120-188;4:0-20'."""
-    return ";".join(f"{place.page}:{place.start}-{place.end}" for place in places)
-
-
-def places(text: str) -> tuple[Place, ...]:
-    """What ``spot`` wrote; whatever else a click may carry gives ()."""
-    found = [_SPOT.fullmatch(part) for part in text.split(";")]
-    if len(found) > MOST or not all(found):
-        return ()
-    return tuple(Place(*map(int, match.groups())) for match in found if match)
 
 
 def named_page(after: str, labels: Iterable[str] = ()) -> str | None:

@@ -4,27 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..state.context_budget import ContextUse
 from ..state.conversations import Conversation
 from ..state.search import Hit
 from ..words import conversations as conversation_words
+from . import number_format as fmt
 from .charts import esc
-from .transcript import button
+from .transcript import button, menu
 
 
-def bar(talk: Conversation | None, instructed: bool) -> str:
-    """The conversation's name, and what can be done with it. None: one that nothing was asked in yet."""
+def context_menu(use: ContextUse) -> str:
+    """How full the context is; unfolded, of what, and a way to make room."""
+    used = use.document + use.conversation
+    share = fmt.percent(min(used, use.most), use.most)
+    told = conversation_words.CONTEXT_OF.format(used=fmt.count(used), most=fmt.count(use.most))
+    facts = "".join(f"<dt>{esc(label)}</dt><dd>{esc(fmt.count(getattr(use, name)))}</dd>"
+                    for name, label in conversation_words.CONTEXT_PARTS)
+    onward = button(conversation_words.CONTINUE, "continue", css="tf-quiet") if use.conversation else ""
+    return (f'<details class="tf-menu tf-context-menu"><summary class="tf-btn tf-quiet" title="{esc(told)}">'
+            f'{esc(conversation_words.CONTEXT.format(percent=share))}</summary><div class="tf-menu-items">'
+            f'<p class="tf-note">{esc(told)}</p><dl class="tf-facts">{facts}</dl>{onward}</div></details>')
+
+
+def context_note(use: ContextUse | None) -> str:
+    """Above the question line, once there is little room left."""
+    if use is None or not use.state:
+        return ""
+    words = conversation_words.CONTEXT_FULL if use.state == "full" else conversation_words.CONTEXT_NEAR
+    onward = button(conversation_words.CONTINUE, "continue", css="tf-quiet", because=use.state)
+    return (f'<div class="tf-editing tf-context-{use.state}" role="status" '
+            f'title="{esc(conversation_words.CONTINUE_HELP)}">'
+            f"<span>{esc(words.format(left=fmt.count(use.left)))}</span>{onward}</div>")
+
+
+def bar(talk: Conversation | None, instructed: bool, use: ContextUse | None = None) -> str:
+    """The conversation's name, and what can be done with it. None: one that nothing was asked in yet. use: how full the
+    context is, where that is known."""
     told = conversation_words.INSTRUCT_SET if instructed else ""
     mark = f'<i class="tf-dot-ok" role="img" aria-label="{esc(told)}" title="{esc(told)}"></i>' if told else ""
-    instruct = button(conversation_words.INSTRUCT, "instruct", css="tf-quiet") + mark
-    if talk is None:
-        return (f'<div class="tf-talk-bar"><span class="tf-talk-title">{esc(conversation_words.NEW_TALK)}</span>'
-                f"{instruct}</div>")
-    kinds = "".join(button(words, "export", css="tf-quiet", kind=kind)
-                    for kind, words in conversation_words.EXPORT_KINDS.items())
-    return (f'<div class="tf-talk-bar"><span class="tf-talk-title" title="{esc(talk.title)}">{esc(talk.title)}</span>'
-            f'{instruct}{button(conversation_words.RENAME, "rename", css="tf-quiet")}'
-            f'<details class="tf-menu"><summary class="tf-btn tf-quiet">{esc(conversation_words.EXPORT)}</summary>'
-            f'<div class="tf-menu-items">{kinds}</div></details></div>')
+    context = context_menu(use) if use else ""
+    items = button(conversation_words.INSTRUCT, "instruct", css="tf-quiet")
+    title = conversation_words.NEW_TALK
+    if talk is not None:
+        title = talk.title
+        items += button(conversation_words.RENAME, "rename", css="tf-quiet") + "".join(
+            button(words, "export", css="tf-quiet", kind=kind)
+            for kind, words in conversation_words.EXPORT_KINDS.items())
+    return (f'<div class="tf-talk-bar"><span class="tf-talk-title" title="{esc(title)}">{esc(title)}</span>'
+            f"{mark}{context}{menu(items)}</div>")
 
 
 def found(hits: Sequence[Hit], documents: dict[str, str], query: str) -> str:

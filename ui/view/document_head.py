@@ -19,7 +19,7 @@ from . import number_format as fmt
 from .charts import esc, meter
 from .library import pages
 from .page_choice import which
-from .transcript import button, card
+from .transcript import button, card, menu
 
 
 def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") -> tuple[str, float, str]:
@@ -81,9 +81,10 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     documents takes that are read together. wait: what its prefill waits for."""
     if entry is None:
         return ""
-    body = ""
-    choose = button(head_words.CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
-    choose += button(together_words.ADD_MORE, "together", css="tf-quiet")
+    body = more = ""
+    if phase in ("ready", "closed", "resting") and prefill is None:
+        choose = button(head_words.CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
+        more = menu(choose + button(together_words.ADD_MORE, "together", css="tf-quiet"))
     if phase == "extracting":
         total = extraction.pages_total if extraction else 0
         text = (head_words.EXTRACTING.format(done=extraction.pages_done, total=total) if extraction and total
@@ -98,17 +99,17 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     elif phase == "problem":
         body = card("warn", library_words.PHASES["problem"], problem, action=button(head_words.READ_NOW, "read"))
     elif phase == "ready":
-        body = f'<p class="tf-muted tf-fact"><i class="tf-dot-ok"></i>{esc(in_context(entry, opened))} {choose}</p>'
+        body = f'<p class="tf-muted tf-fact"><i class="tf-dot-ok"></i>{esc(in_context(entry, opened))}</p>'
         if opened and opened.unsaved:
             body += card("warn", storage_words.READING_UNSAVED_TITLE,
                          storage_words.READING_UNSAVED.format(why=opened.unsaved))
     elif phase in ("closed", "resting"):
         words = head_words.RESTING if phase == "resting" else head_words.NOT_READ_YET
         read = button(head_words.READ_NOW, "read", css="tf-quiet")
-        body = f'<p class="tf-muted tf-fact">{esc(words)} {read} {choose}</p>'
+        body = f'<p class="tf-muted tf-fact">{esc(words)} {read}</p>'
     if weighing and phase in ("ready", "resting", "closed"):
         body += context_bar.bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
     warnings = "".join(card("warn", head_words.WARNINGS, text) for text in entry.warnings)
     title = entry.title or entry.name
     several = f' tf-several" title="{esc(title)}' if entry.parts else ""
-    return f'<h1 class="tf-title{several}">{esc(title)}</h1>{body}{warnings}'
+    return f'<div class="tf-title-row"><h1 class="tf-title{several}">{esc(title)}</h1>{more}</div>{body}{warnings}'

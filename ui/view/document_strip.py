@@ -8,10 +8,10 @@ from typing import Any
 from triforce_core import Document, merge_ranges
 
 from ..state.library import Ranges
+from ..state.quotes import spot
 from ..words import strip as strip_words
 from . import charts, page_names
 from .charts import esc
-from .citations import spot
 from .passages import Passage, shown
 
 LEAST_OTHERS = 2  # answers that make a mean

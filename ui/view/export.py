@@ -1,7 +1,7 @@
 """A conversation -> Markdown, JSON or one HTML file that needs nothing else. Pure.
 
-Markdown and HTML hold the branch that is shown, JSON all branches. The HTML is made by the page's own safe renderer:
-no scripts, no images, nothing is fetched.
+Markdown and HTML hold the branch that is shown: questions, answers, pages. JSON holds all branches, with statistics.
+The HTML is made by the page's own safe renderer: no scripts, no images, nothing is fetched.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..state.accumulator import Figures, figures_of
+from ..state.accumulator import figures_of
 from ..state.conversations import Answer, Conversation
 from ..state.services import Services
 from ..words import chat as chat_words
 from ..words import conversations as conversation_words
-from ..words import figures as figure_words
 from ..words import page as page_words
 from . import markdown, page_names
-from . import number_format as fmt
 from .transcript import compared
 
 KINDS = {"md": "text/markdown", "json": "application/json", "html": "text/html"}
@@ -31,7 +29,7 @@ FORMAT = 1
 STYLE = """
 :root { color-scheme: light dark; font: 16px/1.6 system-ui, sans-serif; }
 body { max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } .about, .figures { color: GrayText; font-size: .85rem; }
+h1 { font-size: 1.5rem; } .about, .note { color: GrayText; font-size: .85rem; }
 section { margin: 2rem 0; } .question { padding: .6rem 1rem; border-radius: .8rem; background: rgb(125 150 170 / 18%);
   white-space: pre-wrap; overflow-wrap: anywhere; }
 pre { overflow-x: auto; padding: .7rem 1rem; border: 1px solid rgb(125 125 125 / 40%); border-radius: .5rem; }
@@ -106,7 +104,7 @@ def to_html(talk: Talk) -> str:
         parts.append(f'<p class="about">{html.escape(conversation_words.EXPORTED_INSTRUCTIONS)} '
                      f'{html.escape(talk.conversation.system)}</p>')
     for answer in talk.shown:
-        notes = "".join(f'<p class="figures">{html.escape(line)}</p>' for line in _notes(answer, talk))
+        notes = "".join(f'<p class="note">{html.escape(line)}</p>' for line in _notes(answer, talk))
         parts.append(f'<section><div class="question">{html.escape(answer.question)}</div>'
                      f"{markdown.render(answer.text)}{notes}</section>")
     return ('<!doctype html><html><head><meta charset="utf-8">'
@@ -122,7 +120,7 @@ def _about(talk: Talk) -> str:
 
 
 def _notes(answer: Answer, talk: Talk) -> list[str]:
-    """Where its quotations stand, how the answer ended, its statistics, and that there are others in its place."""
+    """Where its quotations stand, how the answer ended, and that there are others in its place."""
     notes = [_quotation(answer.text, quote) for quote in answer.result.get("quotes", ()) if quote["closed"]]
     support = answer.result.get("support", ())
     notes += [f"{_beginning(answer.text, one)} {chat_words.NO_PASSAGE}" for one in support if not one["found"]]
@@ -135,9 +133,6 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
     if told != talk.conversation.system:
         notes.append(conversation_words.EXPORTED_OTHERS.format(words=" ".join(told.split())) if told
                      else conversation_words.EXPORTED_WITHOUT)
-    figures = figures_of(answer.result)
-    if figures.tokens:
-        notes.append(statistics(figures))
     beside = talk.versions.get(answer.id, ())
     if beside:
         notes.append(conversation_words.EXPORTED_VERSION.format(number=beside.index(answer.id) + 1, count=len(beside)))
@@ -156,15 +151,3 @@ def _quotation(text: str, quote: Mapping[str, Any]) -> str:
 def _beginning(text: str, part: Mapping[str, Any]) -> str:
     """The first words of a part of the answer."""
     return f"“{textwrap.shorten(text[part['start'] : part['end']], 60, placeholder='…')}”"
-
-
-def statistics(figures: Figures) -> str:
-    """One line of figures."""
-    parts = [f"{figures.tokens} {figure_words.TOKENS}", f"{fmt.rate(figures.tokens_per_second)} {figure_words.RATE}",
-             f"{figure_words.FIRST_TOKEN} {fmt.seconds(figures.time_to_first_token)}",
-             f"{figures.tokens_per_full_pass:.2f} {figure_words.PER_PASS}" if figures.full_passes else "",
-             figures.engine,
-             figures.why]
-    parts += [f"{figure_words.TIER_TESTED.get(tier, tier)} {accepted}/{tested}"
-              for tier, (tested, accepted) in figures.acceptance.items()]
-    return " · ".join(part for part in parts if part)

@@ -37,6 +37,13 @@ def delete_button(what: str, key: str, description: str) -> str:
             f"{esc(library_words.DELETE)}</button>")
 
 
+def undo_offer(title: str) -> str:
+    """That something was deleted, and the way back."""
+    return (f'<div class="tf-toast" role="status"><span>{esc(library_words.DELETED.format(title=title))}</span>'
+            f'<button type="button" class="tf-btn" id="undo" data-action="undo">{esc(library_words.UNDO)}</button>'
+            "</div>")
+
+
 def cover(entry: Entry) -> str:
     """The first page of a PDF, small; of anything else, or where it cannot be drawn, the kind of file."""
     if entry.parts:

@@ -10,6 +10,7 @@ from typing import Any
 
 from triforce_core import Document
 
+from ..state.quotes import spot
 from ..state.trace import Trace
 from ..words import figures as figure_words
 from ..words import provenance as provenance_words
@@ -17,7 +18,6 @@ from ..words import strip as strip_words
 from . import charts, page_names
 from . import number_format as fmt
 from .charts import esc
-from .citations import spot
 from .passages import Passage, passages, shown
 
 MOST_ROUNDS = 400  # that are drawn one by one

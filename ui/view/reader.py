@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from ..state.quotes import spot
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..words import reader as reader_words
 from .charts import esc
-from .citations import spot
+
+LINK_SIGN = ('<svg viewBox="0 0 16 16" width="15" height="15" fill="none" stroke="currentColor" stroke-width="1.6" '
+             'stroke-linecap="round" aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.6l1.5-1.5a2.8 2.8 0 0 1 4 4L11 8.6'
+             'M9 11.400l-1.500 1.500a2.800 2.800 0 0 1-4-4L5 7.400"/></svg>')
 
 
 def shell() -> str:
@@ -20,12 +24,13 @@ def shell() -> str:
             f'{button("next", reader_words.NEXT, "›")}')
     size = (f'<span class="tf-zoom">{button("smaller", reader_words.SMALLER, "−")}'
             f'{button("larger", reader_words.LARGER, "+")}'
-            f'</span>{button("thumbs", reader_words.THUMBNAILS, "☷")}{button("close", reader_words.CLOSE_PAGE, "×")}')
+            f'</span>{button("thumbs", reader_words.THUMBNAILS, "☷")}'
+            f'{button("close", reader_words.CLOSE_PAGE, "×")}')
     find = (f'<form class="tf-find" role="search"><input type="search" id="page-find" autocomplete="off" '
             f'placeholder="{esc(reader_words.FIND)}" aria-label="{esc(reader_words.FIND)}">'
             f'<span class="tf-muted" id="page-hits" '
             f'role="status"></span>{button("hit-before", reader_words.HIT_BEFORE, "↑")}'
-            f'{button("hit-after", reader_words.HIT_AFTER, "↓")}</form>')
+            f'{button("hit-after", reader_words.HIT_AFTER, "↓")}{button("link", reader_words.LINK, LINK_SIGN)}</form>')
     return (f'<section class="tf-reader" aria-label="{esc(reader_words.PAGE_VIEW)}" hidden>'
             f'<div class="tf-reader-bar"><span class="tf-page-label" id="page-label"></span>{page}{size}</div>{find}'
             f'<div class="tf-reader-body">'

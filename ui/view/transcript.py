@@ -11,6 +11,7 @@ from ..state.conversations import Answer
 from ..state.runs import Run
 from ..words import chat as chat_words
 from ..words import conversations as conversation_words
+from ..words import page as page_words
 from ..words import provenance as provenance_words
 from . import charts, markdown, provenance
 
@@ -32,6 +33,12 @@ def button(label: str, action: str, *, css: str = "", **data: object) -> str:
     """A button that reports to Python: ``action`` and the data travel with the click."""
     extra = "".join(f' data-{key.replace("_", "-")}="{esc(value)}"' for key, value in data.items())
     return f'<button type="button" class="tf-btn {css}" data-action="{action}"{extra}>{esc(label)}</button>'
+
+
+def menu(items: str, css: str = "") -> str:
+    """A ⋯ button that unfolds buttons."""
+    return (f'<details class="tf-menu tf-more {css}"><summary class="tf-turn" aria-label="{esc(page_words.MORE)}" '
+            f'title="{esc(page_words.MORE)}">⋯</summary><div class="tf-menu-items">{items}</div></details>')
 
 
 def plain(item: Answer) -> str:
@@ -86,6 +93,8 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
     else:
         parts.append('<div class="tf-foot">' + charts.figures_line(figures, plain_rate, item.result.get("model", ""))
                      + trace_button(item.id, traced) + again
+                     + f'<button type="button" class="tf-copy tf-aloud" data-aloud>'
+                       f"{esc(chat_words.READ_ALOUD)}</button>"
                      + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(chat_words.COPY)}">'
                        f"{esc(chat_words.COPY)}</button></div>")
     parts.append("</div></div>")
@@ -117,8 +126,10 @@ def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain,
                plain_rate: Callable[[Answer], float] = lambda item: 0.0) -> str:
     """All finished exchanges of a conversation. traced: the answer shown token by token. versions: as of
     ``Conversations.versions``. plain_rate: of each, as of ``charts.figures_line``."""
-    return "".join(answer(item, body, item.id == traced, (versions or {}).get(item.id, ()), plain_rate(item))
-                   for item in answers if item.state != "running")
+    carried = f'<p class="tf-ended">{esc(conversation_words.CARRIED)}</p>'
+    drawn = "".join(answer(item, body, item.id == traced, (versions or {}).get(item.id, ()), plain_rate(item))
+                    for item in answers if item.state != "running")
+    return (carried if answers and answers[0].result.get("carried") else "") + drawn
 
 
 def quoting(quotes: Sequence[Mapping[str, Any]]) -> str:

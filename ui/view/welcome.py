@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from triforce_core import Document
+
 from ..words import chat as chat_words
 from ..words import document_head as head_words
+from . import page_names
 from .charts import esc
 from .transcript import button
+
+MOST_CHAPTERS = 60
 
 
 def welcome(sample: str | None, sends_to: str = "") -> str:
@@ -15,6 +20,19 @@ def welcome(sample: str | None, sends_to: str = "") -> str:
     action = button(head_words.OPEN_SAMPLE, "open", css="tf-primary", document=sample) if sample else ""
     more = head_words.WELCOME_REMOTE if sends_to else head_words.WELCOME_MORE
     return f'<div class="tf-welcome"><h1>{esc(head_words.WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
+
+
+def meanwhile(document: Document) -> str:
+    """While a document is read: its chapters, to be looked into; "" where it has none."""
+    if not document.chapters:
+        return ""
+    items = "".join(
+        f'<li class="tf-level-{chapter.level}"><button type="button" data-action="page" data-page="{chapter.first}">'
+        f'<span>{esc(chapter.title)}</span><span class="tf-muted">'
+        f"{esc(page_names.short(document.pages[chapter.first - 1].label))}</span></button></li>"
+        for chapter in [chapter for chapter in document.chapters if chapter.level <= 2][:MOST_CHAPTERS])
+    return (f'<div class="tf-meanwhile"><h2>{esc(chat_words.MEANWHILE)}</h2><p>{esc(chat_words.MEANWHILE_MORE)}</p>'
+            f"<ul>{items}</ul></div>")
 
 
 def begin(scope: str, questions: Sequence[str] = ()) -> str:

@@ -27,9 +27,18 @@ INSTRUCT_LONG = "These instructions have {count} characters, and were not saved"
 INSTRUCT_MOST = "{most} at most"
 NO_INSTRUCTIONS = "The loaded model follows no instructions"
 NO_INSTRUCTIONS_REMEDY = "Remove them (Instructions, above the chat), or load a chat model (Models)."
+CONTEXT = "Context {percent}"
+CONTEXT_OF = "{used} of {most} tokens of the context are taken"
+CONTEXT_PARTS = (("document", "Document"), ("conversation", "This conversation"), ("left", "Free"))
+CONTEXT_NEAR = "The context is almost full: about {left} tokens are left."
+CONTEXT_FULL = "The context is full."
+CONTINUE = "Continue in a new conversation"
+CONTINUE_HELP = "The document stays as it is, and the last exchanges go along."
+CONTINUED = " (continued)"
+CARRIED = "Carried over from an earlier conversation"
 NEW_TALK = "New conversation"
-EXPORT = "Export"
-EXPORT_KINDS = {"md": "Markdown", "json": "JSON (all versions)", "html": "One HTML file"}
+EXPORT_KINDS = {"md": "Export as Markdown", "html": "Export as one HTML file",
+                "json": "Export as JSON (all versions, statistics)"}
 EXPORTED = "About “{document}”, started {day}, exported from TriForce Chat."
 EXPORTED_INSTRUCTIONS = "Instructions:"
 EXPORTED_OTHERS = "Written with other instructions: {words}"
@@ -47,6 +56,7 @@ SHORTCUTS = (
     ("Enter", "Ask"), ("Shift+Enter", "New line"), ("Esc", "Close a box or cancel an edit; stop the answer"),
     ("Ctrl+Enter", "Ask the last question again"), ("↑", "In an empty question line: edit the last question"),
     ("Alt+N", "New conversation"), ("Ctrl+K", "Search all conversations"), ("/", "Go to the question line"),
+    ("Ctrl+Z", "Undo a deletion"),
     ("Alt+1 Alt+2 Alt+3", "Go to library, chat, document"), ("← → ↑ ↓", "In the strip: move from page to page"),
     ("Tab Shift+Tab", "Everything else: forward, back; Enter presses"), ("?", "This table"),
 )

@@ -122,7 +122,7 @@ def test_a_hostile_answer_stays_in_its_place(served, tab, scripted) -> None:
     ask(tab, "What now?")
     answered(tab)
     assert "${1+1}" in tab.inner_text("#transcript") and "{{value}}" in tab.inner_text("#transcript")
-    assert tab.title() == page_words.APP
+    assert tab.title().endswith(page_words.APP)
     assert tab.locator("#transcript img, #transcript script, #transcript [style*=fixed]").count() == 0
     tab.click("button[role=tab]:has-text('Settings')")  # nothing covers the page
     assert "[evil.example]" in tab.locator("#transcript").text_content()

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from page_steps import answered, ask, upload
+from page_steps import answered, ask, more, upload
 
 pytestmark = pytest.mark.browser
 FOUND = """async () => {
@@ -60,7 +60,7 @@ def test_axe_finds_nothing_serious(served, tab, axe, width: int, theme: str) -> 
     tab.wait_for_selector("#page .tf-page-text")
     look("page")
     pane("center")
-    tab.click("#head [data-action=choose-pages]")
+    more(tab, "#head", "choose-pages")
     tab.wait_for_selector("#choice h2")
     look("choice")
     tab.click("#leave-pages")

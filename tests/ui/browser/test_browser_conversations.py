@@ -7,8 +7,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from page_steps import answered, ask, upload
+from page_steps import answered, ask, more, upload
 
+from ui.state.suggestions import Suggestions
 from ui.words import conversations as conversation_words
 
 pytestmark = pytest.mark.browser
@@ -45,7 +46,7 @@ def test_rename_search_and_find_again(served, tab, scripted) -> None:
     scripted.answer = f"The word was {mark}, and <b>nobody</b> knew it."
     ask(tab, "Which word?")
     answered(tab)
-    tab.click("#talk-bar [data-action=rename]")
+    more(tab, "#talk-bar", "rename")
     tab.fill("#new-title input, #new-title textarea", "The word <i>")
     tab.press("#new-title input, #new-title textarea", "Enter")
     tab.wait_for_selector("#talk-bar .tf-talk-title:has-text('The word <i>')")
@@ -67,7 +68,7 @@ def test_exports_are_downloaded(served, tab, scripted) -> None:
     ask(tab, "Where?")
     answered(tab)
     for kind in ("md", "json", "html"):
-        tab.click("#talk-bar summary")
+        tab.click("#talk-bar .tf-more > summary")
         with tab.expect_download() as coming:
             tab.click(f"#talk-bar [data-kind={kind}]")
         assert coming.value.suggested_filename == f"Where.{kind}"
@@ -84,7 +85,13 @@ def test_exports_are_downloaded(served, tab, scripted) -> None:
 
 
 def test_a_starter_is_asked_and_the_keys_are_told(served, tab, scripted) -> None:
+    scripted.confidence = 90
+    suggestions = Suggestions(served.services.library, served.services.conversations, served.services.queue,
+                              served.services.views.documents, patience=0.1)
+    suggestions.start()  # a real app has its own
     upload(served, tab)
+    tab.wait_for_selector(".tf-starters button")
+    suggestions.close()
     first = tab.inner_text(".tf-starters button >> nth=0")
     tab.focus(".tf-starters button >> nth=0")
     tab.keyboard.press("Enter")

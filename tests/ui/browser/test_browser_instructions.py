@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from little_books import wait_for
-from page_steps import answered, ask, upload
+from page_steps import answered, ask, more, more_by_keyboard, upload
 
 from ui.words import conversations as conversation_words
 
@@ -24,8 +24,7 @@ def follows(served, monkeypatch, whether: bool) -> None:
 def test_written_by_keyboard_kept_and_heeded(served, tab, scripted, monkeypatch) -> None:
     follows(served, monkeypatch, True)
     upload(served, tab)
-    tab.focus("#talk-bar [data-action=instruct]")
-    tab.keyboard.press("Enter")
+    more_by_keyboard(tab, "#talk-bar", "instruct")
     tab.wait_for_selector(f"#instructing:has-text('{conversation_words.INSTRUCT_HELP[:40]}')")
     tab.wait_for_function(f"document.activeElement === document.querySelector('{BOX}')")  # typing goes on there
     tab.keyboard.type("Answer in French.")
@@ -33,14 +32,14 @@ def test_written_by_keyboard_kept_and_heeded(served, tab, scripted, monkeypatch)
     tab.keyboard.press("Tab")
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#instructing", state="hidden")
-    tab.wait_for_function("document.activeElement?.dataset.action === 'instruct'")  # and back
+    tab.wait_for_selector("#talk-bar .tf-more > summary:focus")  # and back
     tab.wait_for_selector(f"#talk-bar [aria-label='{conversation_words.INSTRUCT_SET}']")
     ask(tab, "How many ships?")
     answered(tab)
     assert "It was told: Answer in French." in tab.inner_text("#transcript")
     tab.reload()
     tab.wait_for_selector(f"#talk-bar [aria-label='{conversation_words.INSTRUCT_SET}']")
-    tab.click("#talk-bar [data-action=instruct]")
+    more(tab, "#talk-bar", "instruct")
     tab.wait_for_function(f"document.querySelector('{BOX}')?.value === 'Answer in French.'")
     tab.click("#leave-instructions")
     tab.wait_for_selector("#instructing", state="hidden")
@@ -51,7 +50,7 @@ def test_written_by_keyboard_kept_and_heeded(served, tab, scripted, monkeypatch)
 def test_closed_for_a_model_that_follows_none(served, tab, scripted, monkeypatch) -> None:
     follows(served, monkeypatch, False)
     upload(served, tab)
-    tab.click("#talk-bar [data-action=instruct]")
+    more(tab, "#talk-bar", "instruct")
     tab.wait_for_selector(f"#instructing:has-text('{conversation_words.INSTRUCT_NONE[:40]}')")
     assert tab.is_disabled(BOX)
     assert tab.locator("#keep-instructions:visible").count() == 0

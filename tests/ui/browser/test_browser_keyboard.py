@@ -4,7 +4,7 @@ it, on a desktop and on a phone."""
 from __future__ import annotations
 
 import pytest
-from page_steps import answered, ask, upload
+from page_steps import answered, ask, more_by_keyboard, upload
 
 pytestmark = pytest.mark.browser
 
@@ -67,7 +67,7 @@ def test_tab_goes_through_the_page_and_out_of_it(served, tab, scripted, width: i
     assert [stop["name"] for stop in stops if not stop["seen"]] == []
     assert [stop["name"] for stop in stops if not stop["ring"]] == []
     names = {stop["name"] for stop in stops}
-    wanted = {"tab-chat-button", "tab-settings-button", "instruct", "rename", "again", "trace", "question", "send"}
+    wanted = {"tab-chat-button", "tab-settings-button", "again", "trace", "question", "send"}
     wanted |= {"library", "center", "side"} if width < 760 else {"upload", "search", "open", "new-conversation", "page"}
     assert wanted <= names, wanted - names
 
@@ -76,12 +76,12 @@ def test_the_menu_opens_closes_and_gives_the_focus_back(served, tab, scripted) -
     upload(served, tab)
     ask(tab, "How many ships?")
     answered(tab)
-    tab.focus("#talk-bar .tf-menu summary")
+    tab.focus("#talk-bar .tf-more > summary")
     tab.keyboard.press("Enter")
-    tab.wait_for_selector("#talk-bar .tf-menu[open]")
+    tab.wait_for_selector("#talk-bar .tf-more[open]")
     tab.keyboard.press("Tab")
     tab.keyboard.press("Escape")
-    tab.wait_for_selector("#talk-bar .tf-menu:not([open]) summary:focus")
+    tab.wait_for_selector("#talk-bar .tf-more:not([open]) > summary:focus")
 
 
 def test_escape_closes_what_is_open_before_it_stops_the_answer(served, tab, scripted) -> None:
@@ -89,9 +89,12 @@ def test_escape_closes_what_is_open_before_it_stops_the_answer(served, tab, scri
     scripted.triforce_tokens_per_second = 8.0
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-prose")
-    for opener, box in (("#talk-bar [data-action=instruct]", "#instructing"), (".tf-keys-button", "#key-table")):
-        tab.focus(opener)
-        tab.keyboard.press("Enter")
+    for opener, box in (("", "#instructing"), (".tf-keys-button", "#key-table")):
+        if opener:
+            tab.focus(opener)
+            tab.keyboard.press("Enter")
+        else:
+            more_by_keyboard(tab, "#talk-bar", "instruct")
         tab.wait_for_selector(box)
         tab.keyboard.press("Escape")
         tab.wait_for_selector(box, state="hidden")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from little_books import write_chapters
-from page_steps import PAGES, answered, ask, upload
+from page_steps import PAGES, answered, ask, more, more_by_keyboard, upload
 
 from ui.words import library as library_words
 
@@ -23,7 +23,7 @@ def open_chapters(served, tab) -> Path:
     tab.set_input_files("#upload input[type=file]", str(path))
     tab.wait_for_selector(f".tf-title:has-text('{path.stem}')")
     tab.wait_for_selector("#head .tf-dot-ok")
-    tab.click("#head [data-action=choose-pages]")
+    more(tab, "#head", "choose-pages")
     tab.wait_for_selector("#chapters [data-chapter]")
     tab.wait_for_function(f"{TICKS} === '1111'")
     tab.wait_for_selector("#chapters [data-chapter]:focus")  # the box that a button opens takes the focus
@@ -90,20 +90,22 @@ def test_chapters_by_keyboard_are_read_and_asked_about(served, tab) -> None:
 def test_several_documents_together(served, tab, scripted) -> None:
     first = open_chapters(served, tab)
     tab.keyboard.press("Escape")
-    tab.wait_for_selector("#head [data-action=choose-pages]:focus")  # and gives it back
-    for width, opener in ((360, "#head [data-action=together]"), (1280, "#head [data-action=together]"),
+    tab.wait_for_selector("#head .tf-more > summary:focus")  # and gives it back
+    for width, opener in ((360, "#head .tf-more > summary"), (1280, "#head .tf-more > summary"),
                           (1280, "#together-button")):  # to the one of its two buttons that opened it
         tab.set_viewport_size({"width": width, "height": 800})
-        tab.focus(opener)
-        tab.keyboard.press("Enter")
+        if opener == "#together-button":
+            tab.focus(opener)
+            tab.keyboard.press("Enter")
+        else:
+            more_by_keyboard(tab, "#head", "together")
         tab.wait_for_selector("#pick input:focus")
         tab.keyboard.press("Escape")
         tab.wait_for_selector(f"{opener}:focus")
     ask(tab, "What about this one alone?")
     answered(tab)
     second = upload(served, tab, 5)
-    tab.focus("#head [data-action=together]")  # from here on by keyboard
-    tab.keyboard.press("Enter")
+    more_by_keyboard(tab, "#head", "together")  # from here on by keyboard
     tab.wait_for_selector("#pick h2")
     tab.wait_for_selector("#pick input:focus")
     tab.wait_for_selector(f"#pick label:has-text('{second.stem}') input:checked")
@@ -168,7 +170,7 @@ def test_its_dialogs_fit_the_screen(served, tab, width: int, theme: str) -> None
     tab.set_viewport_size({"width": width, "height": 640})
     tab.goto(f"{served.url}?__theme={theme}")
     for action, button in (("choose-pages", "#read-pages"), ("together", "#pick-budget [data-action=leave-together]")):
-        tab.click(f"#head [data-action={action}]")
+        more(tab, "#head", action)
         tab.locator(button).scroll_into_view_if_needed()
         box = tab.locator(button).bounding_box()
         assert box["y"] + box["height"] <= 640 and box["x"] + box["width"] <= width, path

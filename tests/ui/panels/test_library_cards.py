@@ -42,7 +42,9 @@ def test_a_saved_reading_can_be_deleted_alone(services: Services, tmp_path: Path
     assert services.snapshots.size(one.readings) == 0 < services.snapshots.size(two.readings)
     one = services.library.get(one.id)
     assert one.state == "ready" and services.phase(one) == "closed"
-    services.delete(view, two.id)  # takes its saved reading along
+    services.delete(view, two.id)
+    assert services.snapshots.space().used > 0  # as long as there is Undo
+    services.trash.empty()  # takes its saved reading along
     assert services.snapshots.space().used == 0
 
 

@@ -14,14 +14,14 @@ from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
 from ui.panels import instructions as panel
-from ui.state import search
+from ui.state import search, starters
 from ui.state.conversations import Conversation, Conversations
 from ui.state.database import Database
 from ui.state.library import Library
 from ui.state.services import Services
 from ui.state.settings import Settings
 from ui.state.tab_view import TabView
-from ui.view import export, starters
+from ui.view import export
 from ui.view.export import exported
 from ui.words import conversations as conversation_words
 
@@ -138,7 +138,7 @@ def test_exports_hold_everything_and_nothing_live(talks: Conversations) -> None:
                         talks.versions(talk.id))
     name, page = export.export(whole, "html")
     assert re.fullmatch(r"[\w.-]+\.html", name)
-    assert "<table>" in page and "code &lt;b&gt;" in page and "3 tokens" in page
+    assert "<table>" in page and "code &lt;b&gt;" in page and "3 tokens" not in page
     assert live_parts(page) <= {"content", "charset", "name", "http-equiv", "class", "data-copy", "type",
                                 "a", "href", "rel", "target", "title"}  # links wait for a click
     assert not re.search(r"url\(|@import", page)
@@ -172,9 +172,9 @@ def test_starters_ask_about_what_is_there() -> None:
     pages = tuple(Page(str(i), f"Chapter {i}\n\nThe White Whale\n\n{text}") for i in range(1, 9))
     book = Document("t", "pdf", pages, "x")
     questions = starters.starters(book)
-    assert len(questions) == 4 and questions[-1] == conversation_words.STARTER_WHOLE
+    assert len(questions) == len(set(questions)) == 5 and questions[-1] == conversation_words.STARTER_WHOLE
     assert "Captain Ahab" in questions[0] + questions[1] and "Queequeg" in questions[0] + questions[1]
-    assert "The White Whale" in questions[2]
+    assert "The White Whale" in questions[3]
     dull = "We saw The end, The sea, The end of it, and the end of the sea, in TriForce, by TriForce, of TriForce. "
     assert starters.names(Document("t", "txt", (Page("1", dull),), "x")) == ["TriForce"]
     assert starters.starters(make_document(1))[-1] == conversation_words.STARTER_WHOLE

@@ -161,6 +161,7 @@ def test_a_deleted_document_is_told_of_nothing_and_may_come_back(services: Servi
     run = services.ask(view, "Who?")
     services.delete(view, key)
     assert run.state == "stopped"
+    services.trash.empty()
     added(services, view, tmp_path, "a.txt")
     assert view.document == key and key not in services.queue.problems
     held.let_all(services.queue)

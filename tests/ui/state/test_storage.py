@@ -188,7 +188,7 @@ def test_a_reading_that_is_not_saved_is_said(services, tmp_path) -> None:
     panel = next(panel for panel in head.panels(services) if panel.name == "head")
     assert storage_words.READING_UNSAVED_TITLE not in panel.draw(view)
     services.queue.opened[view.document] = replace(services.queue.opened[view.document], unsaved="The disk is full.")
-    wait_for(lambda: services.queue.open_key)
+    wait_for(lambda: services.queue.open_key and not services.queue.prefills)
     assert panel.draw(view).count(storage_words.READING_UNSAVED_TITLE) == 1
 
 

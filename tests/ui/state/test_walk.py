@@ -89,8 +89,8 @@ class Walk:
 
     def step(self) -> None:
         choices = {self.add: 4, self.open: 8, self.choose: 8, self.read: 6, self.ask: 30, self.ask_again: 8,
-                   self.new_talk: 3, self.stop: 5, self.cancel: 5, self.delete: 2, self.fault: 1, self.advance: 40,
-                   self.take_text: 12}
+                   self.new_talk: 3, self.stop: 5, self.cancel: 5, self.delete: 2, self.undo: 1, self.fault: 1,
+                   self.advance: 40, self.take_text: 12}
         action = self.rng.choices(list(choices), list(choices.values()))[0]
         view = self.rng.choice(self.views)
         try:
@@ -150,6 +150,15 @@ class Walk:
         if view.document:
             self.wanted.pop(view.document, None)
             self.services.delete(view, view.document)
+
+    def undo(self, view: TabView) -> None:
+        deleted = self.services.trash.items()
+        if not deleted or self.rng.random() < 0.5:
+            return self.services.trash.empty()
+        before = view.document
+        self.services.undo(view)
+        if view.document != before:
+            self.want(view.document)
 
     def fault(self, view: TabView) -> None:
         self.held.script.fault = self.rng.choice(("crash", "memory"))
@@ -219,7 +228,7 @@ class Walk:
         if run.state == "failed":
             assert run.error.startswith(ENDS), run.error
         answer = self.services.conversations.answer(run.id)
-        if answer is None:  # its document was deleted
+        if answer is None or self.services.library.get(run.document) is None:  # its document was deleted
             return
         assert answer.state == run.state and answer.text == run.accumulator.text
         if run.state == "done":

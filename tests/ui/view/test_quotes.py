@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from triforce_core import Document, Page
-from ui.state.quotes import LEAST, Found, Normal, Place, QuoteFinder, QuoteFinders, normal, quotations
+from ui.state.quotes import LEAST, Found, Normal, Place, QuoteFinder, QuoteFinders, normal, places, quotations, spot
 from ui.view import markdown
-from ui.view.citations import Citations, live, named_page, places, spot
+from ui.view.citations import Citations, live, named_page
 
 KEEPER = "The lighthouse keeper counted forty ships before the storm reached the harbour."
 

@@ -26,11 +26,11 @@ def read_epub(source: Source) -> Raw:
     _refuse_drm(archive, source)
     package = _package_name(archive, source)
     title, language, chapters, listing = _spine(archive, package, source)
-    book = Raw("epub", "epub-2", title, [], language=language)
+    book = Raw("epub", "epub-3", title, [], language=language)
     files: dict[str, tuple[int, list[str]]] = {}  # part of the archive -> pages before it, its sections
     links = Links()
     lost: list[str] = []
-    size = chapter = 0
+    size = 0
     for number, name in enumerate(chapters):
         source.at_page(number, len(chapters))
         markup = _markup(archive, name, source, book.unread)
@@ -48,9 +48,8 @@ def read_epub(source: Source) -> Raw:
             book.headings += placed(page.headings, sections, len(book.pages))
         size += sum(map(len, sections))
         source.check_characters(size)
-        chapter += bool(sections)
-        for part, text in enumerate(sections):
-            book.pages.append(RawPage(f"{chapter}.{part + 1}" if len(sections) > 1 else str(chapter), text))
+        for text in sections:  # numbered through, as the places in the reader, the pages to choose and the strip are
+            book.pages.append(RawPage(str(len(book.pages) + 1), text))
     if lost and not book.pages:
         raise damaged(source, "its chapters are missing")
     if lost:

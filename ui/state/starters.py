@@ -1,4 +1,5 @@
-"""A document -> a few questions to begin with, from its chapters and the names that come up most. Pure, no model."""
+"""A document -> questions that one might begin with, from its headings and the names that come up most. Pure, no model:
+``suggestions`` tries them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ from triforce_core import Document
 
 from ..words import conversations as conversation_words
 
-MOST = 4
 LOOKED_AT = 400_000  # characters: names that matter come early and often
 LEAST_OFTEN = 3
 # A capital inside a sentence is a name's; behind an ending, a quotation mark or a line break it may be any word's.
@@ -18,10 +18,10 @@ _HEADING = re.compile(r"^(?:chapter|part|section)?\s*(?:[\dIVXLC]+(?:\.\d+)*[.:)
 
 
 def starters(document: Document) -> list[str]:
-    """At most MOST questions, the most particular first, one for the whole last."""
-    questions = [conversation_words.STARTER_NAME.format(name=name) for name in names(document)[:2]]
-    questions += [conversation_words.STARTER_CHAPTER.format(chapter=title) for title in headings(document)[:1]]
-    return [*questions[: MOST - 1], conversation_words.STARTER_WHOLE]
+    """The most particular first, one for the whole last."""
+    questions = [conversation_words.STARTER_NAME.format(name=name) for name in names(document)[:4]]
+    questions += [conversation_words.STARTER_CHAPTER.format(chapter=title) for title in headings(document)[:3]]
+    return [*questions, conversation_words.STARTER_WHOLE]
 
 
 def names(document: Document) -> list[str]:
@@ -54,7 +54,7 @@ def headings(document: Document) -> list[str]:
             match = _HEADING.match(words)
             title = match[1].strip() if match else ""
             short = "\n" not in words and 2 <= len(title.split()) <= 7
-            if short and title[0].isupper() and title[-1] not in ".,;:?!”\"":
+            if short and title[0].isupper() and title[-1] not in ".,;:?!”\"" and title not in found:
                 found.append(title)
         if len(found) >= 3:
             break

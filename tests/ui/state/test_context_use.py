@@ -1,0 +1,101 @@
+"""How full the context is, when that is told, and what goes along into a new conversation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from little_books import read_quickly, wait_for, write_book
+
+from triforce_core import EngineConfig, EngineScript, ScriptedEngine, TriForceError
+from ui.state import folders as places
+from ui.state.context_budget import LEAST_ANSWER, ContextUse
+from ui.state.services import Services
+from ui.state.tab_view import TabView
+from ui.view.conversations import context_menu, context_note
+from ui.words import conversations as conversation_words
+
+
+@pytest.fixture
+def services(tmp_path: Path, script: EngineScript):
+    """Room for 1,024 tokens beside a document."""
+    made = Services(places.make_folders(tmp_path / "home"), lambda config: ScriptedEngine(config, script),
+                    EngineConfig(max_context=2000), read_quickly)
+    made.start([])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def view(services: Services, tmp_path: Path) -> TabView:
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "book.txt", 4), "book.txt")])
+    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    return view
+
+
+def ask(services: Services, view: TabView, words: str) -> None:
+    run = services.ask(view, words)
+    wait_for(lambda: run.ended)
+
+
+def test_it_is_counted_by_the_engine_and_told_in_time(services: Services, view: TabView, script: EngineScript) -> None:
+    script.answer = "word " * 200
+    services.keep(services.settings.__class__(max_new_tokens=200))
+    empty = services.context_use(view)
+    assert (empty.conversation, empty.most, empty.state) == (0, 2000, "") and empty.document > 200
+    seen = []
+    while services.context_use(view).state != "full":
+        ask(services, view, "And then?")
+        use = services.context_use(view)
+        assert use.conversation == 200 * (len(seen) + 1) + 2  # the scripted engine counts no earlier questions
+        seen.append(use.state)
+    assert seen == sorted(seen, key=["", "near", "full"].index) and {"", "near"} <= set(seen)
+
+
+def test_a_new_conversation_takes_the_last_exchanges_along(services: Services, view: TabView,
+                                                           script: EngineScript) -> None:
+    script.answer = "word " * 150
+    for number in range(4):
+        ask(services, view, f"Question {number}?")
+    old = view.conversation
+    services.conversations.instruct(old, "")
+    services.continue_anew(view)
+    assert view.conversation != old and len(services.conversations.answers(old)) == 4
+    carried = services.conversations.answers(view.conversation)
+    assert [answer.question for answer in carried] == ["Question 1?", "Question 2?", "Question 3?"][-len(carried):]
+    assert 1 <= len(carried) <= 3
+    history = services.conversations.history(view.conversation)
+    assert history == services.conversations.history(old)[-len(carried):]
+    assert services.context_use(view).conversation < services.context_use(TabView(view.document, old)).conversation
+    assert len(services.conversations.recent(view.document, 50)) == 4  # nothing counts twice
+    title = services.conversations.get(view.conversation).title
+    services.continue_anew(view)
+    assert services.conversations.get(view.conversation).title == title
+    ask(services, view, "And on?")
+    assert services.conversations.answers(view.conversation)[-1].state == "done"
+
+
+def test_not_while_an_answer_is_written(services: Services, view: TabView, script: EngineScript) -> None:
+    script.triforce_tokens_per_second = 5.0
+    run = services.ask(view, "Slowly?")
+    with pytest.raises(TriForceError):
+        services.continue_anew(view)
+    services.queue.stop(run)
+
+
+@pytest.mark.parametrize(("conversation", "state"), [(0, ""), (500, ""), (800, "near"), (1000 - LEAST_ANSWER, "near"),
+                                                     (1000 - LEAST_ANSWER + 1, "full"), (1200, "full")])
+def test_when_it_is_told(conversation: int, state: str) -> None:
+    use = ContextUse(9000, conversation, 10_000, 256)
+    assert use.state == state and use.left == max(0, 1000 - conversation)
+    note = context_note(use)
+    assert bool(note) == bool(state) == ('data-action="continue"' in note)
+    menu = context_menu(use)
+    assert ('data-action="continue"' in menu) == bool(conversation)
+    assert f"{min(10_000, 9000 + conversation) / 100:.0f} %" in menu
+
+
+def test_a_long_answer_setting_does_not_warn_from_the_start() -> None:
+    assert ContextUse(9000, 10, 10_000, 4096).state == "" and ContextUse(9000, 600, 10_000, 4096).state == "near"
+    assert context_note(None) == "" and conversation_words.CONTEXT_FULL in context_note(ContextUse(9, 9, 10, 5))

@@ -1,0 +1,102 @@
+"""What is deleted is hidden everywhere at once, comes back whole with Undo, and is gone for good after a while."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from little_books import wait_for, write_book
+
+from triforce_core import EngineConfig, ScriptedEngine
+from ui.state import folders as places
+from ui.state.search import search
+from ui.state.services import Services
+from ui.state.tab_view import TabView
+
+
+@pytest.fixture
+def view(services: Services, tmp_path: Path) -> TabView:
+    """A book is open in it, and one question was answered."""
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "book.txt", 4), "book.txt")])
+    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    run = services.ask(view, "How many harbours?")
+    wait_for(lambda: run.ended)
+    return view
+
+
+def found(services: Services) -> list[str]:
+    return [hit.conversation.id for hit in search(services.database, services.conversations, "harbours")]
+
+
+def test_a_document_comes_back_with_everything(services: Services, view: TabView) -> None:
+    document, talk = view.document, view.conversation
+    before = services.library.get(document), services.conversations.answers(talk)
+    services.choose_pages(view, "2-3")
+    services.delete(view, document)
+    assert view.document is None and services.library.entries() == [] and found(services) == []
+    assert services.conversations.get(talk) is None and services.conversations.recent(document, 9) == []
+    assert [item.title for item in services.trash.items()] == ["book"]
+    services.undo(view)
+    wait_for(lambda: services.phase(services.library.get(document)) == "ready")
+    entry = services.library.get(document)
+    assert (view.document, view.conversation) == (document, talk) and entry.chosen == "2-3"
+    assert entry.added_at == before[0].added_at and services.conversations.answers(talk) == before[1]
+    assert found(services) == [talk] and services.trash.items() == ()
+
+
+def test_a_conversation_comes_back_where_it_was(services: Services, view: TabView) -> None:
+    talk = view.conversation
+    services.delete_conversation(view, talk)
+    assert view.conversation is None and services.conversations.of(view.document) == [] and found(services) == []
+    services.undo(view)
+    assert view.conversation == talk and len(services.conversations.answers(talk)) == 1
+
+
+def test_undo_takes_nobody_away_from_what_he_reads(services: Services, view: TabView, tmp_path: Path) -> None:
+    first = view.document
+    services.add(view, [(write_book(tmp_path, "other.txt", 3), "other.txt")])
+    second = view.document
+    services.delete(view, first)
+    services.undo(view)
+    assert view.document == second and {entry.id for entry in services.library.entries()} == {first, second}
+
+
+def test_the_last_deleted_comes_back_first(services: Services, view: TabView) -> None:
+    document, talk = view.document, view.conversation
+    services.delete_conversation(view, talk)
+    services.delete(view, document)
+    assert [item.kind for item in services.trash.items()] == ["document", "conversation"]
+    services.undo(view)
+    assert view.document == document and services.conversations.get(talk) is None
+    services.undo(view)
+    assert services.conversations.get(talk) is not None
+
+
+def test_after_a_while_it_is_gone(services: Services, view: TabView) -> None:
+    services.trash.seconds = 0.05
+    entry = services.library.get(view.document)
+    file = services.library.file(entry)
+    services.delete(view, entry.id)
+    wait_for(lambda: not services.trash.items())
+    wait_for(lambda: not file.exists())
+    assert not services.database.rows("select * from answers")
+    services.undo(view)
+    assert services.library.entries() == []
+
+
+def test_the_same_file_again_is_the_same_document(services: Services, view: TabView, tmp_path: Path) -> None:
+    document, talk = view.document, view.conversation
+    services.delete(view, document)
+    services.add(view, [(tmp_path / "book.txt", "book.txt")])
+    assert (view.document, view.conversation) == (document, talk) and services.trash.items() == ()
+
+
+def test_what_an_ended_app_had_deleted_is_gone(services: Services, view: TabView, tmp_path: Path) -> None:
+    services.delete(view, view.document)
+    services.database.write("update documents set deleted_at = deleted_at")  # as after a crash: nothing was emptied
+    again = Services(places.make_folders(tmp_path / "home"), ScriptedEngine, EngineConfig(), services.take_text)
+    try:
+        assert again.trash.items() == () and not again.database.rows("select * from conversations")
+    finally:
+        again.conversations.close()

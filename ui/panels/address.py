@@ -1,0 +1,42 @@
+"""The tab's address: what it should be, for address.js, and where the browser went with Back, Forward or a link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gradio as gr
+
+from ..state.address import of_view, visit
+from ..state.services import Services
+from ..state.tab_view import TabView
+from ..view.charts import esc
+from ..view.painter import Panel
+from ..words import page as page_words
+from . import html
+
+
+def build() -> tuple[gr.HTML, gr.HTML]:
+    """What it should be, and the button that address.js presses."""
+    return html("address"), html("address-go", '<button type="button" data-action="go" tabindex="-1"></button>',
+                                 clicks=True)
+
+
+def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]], None]]:
+    def go(view: TabView, data: dict[str, str]) -> None:
+        asked = int(data.get("asked", "0"))
+        if asked > view.asked:  # of two at once the later one counts, whichever is heard first
+            view.asked = asked
+            visit(services, view, data.get("address", ""))
+
+    return {"go": go}
+
+
+def panels(services: Services) -> list[Panel]:
+    def draw(view: TabView) -> str:
+        entry = services.library.get(view.document)
+        title = page_words.TITLE_OF.format(title=entry.title or entry.name) if entry else page_words.APP
+        return (f'<span data-address="{esc(of_view(view))}" data-openings="{view.openings}" '
+                f'data-asked="{view.asked}" data-title="{esc(title)}"></span>')
+
+    return [Panel("address", lambda view: (of_view(view), view.openings, view.asked, services.library.version), draw,
+                  0.0)]
