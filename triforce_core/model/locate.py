@@ -5,6 +5,7 @@ Nothing is fetched unless ``allow_download``; then only the files that ``weights
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
