@@ -284,7 +284,8 @@ def test_gguf_files_of_other_programs(tmp_path: Path, monkeypatch: pytest.Monkey
                        ("gone", json.dumps({"layers": [{**layer, "digest": f"sha256:{'b' * 64}"}]}))):
         (manifests / name).mkdir(parents=True)
         (manifests / name / "3b").write_text(text)
-    models = list(Survey(EngineConfig(model_folders=(str(named),), mode="cpu", max_context=1024)).check())
+    config = EngineConfig(model_folders=(str(named),), mode="cpu", max_context=1024)
+    models = [model for model in Survey(config).check() if isinstance(model, ModelFound)]
     parts = len(list(cache.glob("*.gguf")))
     first = f"split-00001-of-{parts:05}.gguf"
     assert parts > 2 and [(model.name, model.source) for model in models] == [
