@@ -4,10 +4,11 @@ from __future__ import annotations
 
 TAB = "Models"
 TITLE = "Models on this machine"
-HELP = ("Found in the Hugging Face cache and in a folder of yours. Nothing is loaded or downloaded until you press a "
-        "button that says so. Memory means what is free now, beside the loaded model.")
+HELP = ("Found in the Hugging Face cache, where LM Studio, Ollama and llama.cpp keep models, and in a folder of yours. "
+        "Nothing is loaded or downloaded until you press a button that says so. Memory means what is free now, beside "
+        "the loaded model.")
 FOLDER = "Look in this folder too"
-FOLDER_HELP = "A folder with checkpoints, each in a folder with its config.json. May stay empty."
+FOLDER_HELP = "A folder with GGUF files, or with checkpoints, each in a folder with its config.json. May stay empty."
 LOOK = "Look for models"
 REPO = "Download a model from the Hugging Face hub"
 REPO_HELP = "OWNER/NAME. Looking it up contacts the hub and shows size and licence; nothing is downloaded yet."
