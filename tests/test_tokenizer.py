@@ -128,3 +128,15 @@ def test_unusable_folders(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> N
         Tokenizer(tmp_path)
     with pytest.raises(TokenizerMismatchError):
         tokenizers["tagged"].token_id("<nothing>")
+
+
+@pytest.mark.parametrize("kind", ["llama", "bytes"])
+def test_models_think_only_when_told_to(tmp_path: Path, kind: str) -> None:
+    """Where the chat template asks: both kinds of files, off by default."""
+    folder_of(kind, tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{{ bos_token }}{% if enable_thinking is defined and not enable_thinking %}<no>{% endif %}"
+        "{{ messages[0].content }}")
+    turns = [{"role": "user", "content": "Why?"}]
+    assert Tokenizer(tmp_path).render_chat(turns) == "<s><no>Why?"
+    assert Tokenizer(tmp_path, thinking=True).render_chat(turns) == "<s>Why?"
