@@ -130,9 +130,13 @@ def test_unusable_folders(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> N
         tokenizers["tagged"].token_id("<nothing>")
 
 
-def test_a_template_that_knows_thinking_is_told_to_answer_at_once(tmp_path: Path) -> None:
-    template = ("{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}<|assistant|>"
-                "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}")
-    tokenizer = Tokenizer(hugging_face_folder(tmp_path, "bytes", template))
-    rendered = tokenizer.render_chat([{"role": "user", "content": "Why?"}])
-    assert rendered == "<|user|>Why?<|end|><|assistant|><think></think>"
+@pytest.mark.parametrize("kind", ["llama", "bytes"])
+def test_models_think_only_when_told_to(tmp_path: Path, kind: str) -> None:
+    """Where the chat template asks: both kinds of files, off by default."""
+    folder_of(kind, tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{{ bos_token }}{% if enable_thinking is defined and not enable_thinking %}<no>{% endif %}"
+        "{{ messages[0].content }}")
+    turns = [{"role": "user", "content": "Why?"}]
+    assert Tokenizer(tmp_path).render_chat(turns) == "<s><no>Why?"
+    assert Tokenizer(tmp_path, thinking=True).render_chat(turns) == "<s>Why?"

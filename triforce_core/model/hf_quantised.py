@@ -223,7 +223,8 @@ def _compressed(given: Mapping[str, Any]) -> Scheme:
         raise _unsupported(what)
     if strategy not in ("tensor", "channel", "group"):
         raise _unsupported(f"{what}, by {strategy}")
-    reads = _packed(int(bits)) if form == "pack-quantized" else _rows_of_int8
+    assert bits is not None
+    reads = _packed(bits) if form == "pack-quantized" else _rows_of_int8
     return Scheme("compressed-tensors", reads, form == "int-quantized")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 TAB = "Models"
 TITLE = "Models on this machine"
-HELP = ("Found in the Hugging Face cache and in a folder of yours. Nothing is loaded or downloaded until you press a "
-        "button that says so. Memory means what is free now, beside the loaded model.")
+HELP = ("Found in the Hugging Face cache, where LM Studio, Ollama and llama.cpp keep models, and in a folder of yours. "
+        "Nothing is loaded or downloaded until you press a button that says so. Memory means what is free now, beside "
+        "the loaded model.")
 NO_FOLDER = "There is no folder {folder}. Give the full path of one, or leave the line empty."
 NO_REPO = ("“{given}” is no repository of the hub: OWNER/NAME is needed, such as Qwen/Qwen3-4B-Instruct-2507. Nothing "
            "was sent.")
@@ -13,7 +14,7 @@ BUSY = "{what} has to wait: {doing}. Press the button again when that is done, o
 LARGER = ("{repo} is larger on the hub than you agreed to, so the download was stopped. Look it up above to see its "
           "size and licence as they are now.")
 FOLDER = "Look in this folder too"
-FOLDER_HELP = "A folder with checkpoints, each in a folder with its config.json. May stay empty."
+FOLDER_HELP = "A folder with GGUF files, or with checkpoints, each in a folder with its config.json. May stay empty."
 LOOK = "Look for models"
 REPO = "Download a model from the Hugging Face hub"
 REPO_HELP = "OWNER/NAME. Looking it up contacts the hub and shows size and licence; nothing is downloaded yet."
