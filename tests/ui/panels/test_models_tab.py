@@ -332,3 +332,31 @@ def test_a_folder_that_is_not_there_is_named(models: Models, tmp_path: Path) -> 
     models.look(str(tmp_path))
     wait_for(idle(models))
     assert not models.refused
+
+
+@pytest.mark.browser
+def test_the_list_in_a_browser(tab, served) -> None:
+    """Opening the tab looks by itself; Download asks, no is no, yes fetches; a bad name is answered where it stands."""
+    errands, models = Errands(), served.services.models
+    errands.says |= {LOOK: [BUILTIN, LISTED, TOO_LARGE],
+                     FETCH: [replace(THE_OFFER, nbytes=8_000_000_000), LoadProgress("Fetching model.safetensors", 0.2)]}
+    models._send, models.looked, models.listed = errands, False, ()
+    tab.get_by_role("tab", name=model_words.TAB).click()
+    tab.wait_for_selector(".tf-listed .tf-model:has-text('Some 4B')")
+    get = ".tf-listed [data-action=want-model][data-repo='some/four']"
+    tab.click(get)
+    tab.wait_for_selector(".tf-listed .tf-card:has-text('Apache-2.0'):has-text('/home/me/hub')")
+    tab.click("[data-action=leave-model]")
+    tab.wait_for_selector(get)
+    assert [errand for errand, _ in errands.sent] == [LOOK], "nothing is sent before the yes"
+    tab.click(get)
+    errands.hold.clear()
+    tab.click("[data-action=fetch-model]")
+    tab.wait_for_selector(".tf-listed .tf-meter-big")
+    tab.fill("#models-repo :is(input, textarea)", "gibberish")
+    tab.click("#models-ask")
+    tab.wait_for_selector("#models-board [role=alert]:has-text('“gibberish” is no repository')")
+    assert tab.locator(".tf-listed .tf-meter-big").is_visible(), "the download goes on"
+    errands.hold.set()
+    wait_for(lambda: [errand for errand, _ in errands.sent] == [LOOK, FETCH, LOOK] and not models.errand)
+    models.refused, models.listed, models.looked = "", (), True
