@@ -198,6 +198,8 @@ def test_the_built_in_pair_on_a_cpu() -> None:
     layers, head = 8 * (4 * 512 * 512 + 3 * 512 * 1408), 8192 * 512
     assert target.nbytes == 3 * (layers + head) + head
     assert builtin("target", 4).nbytes == 4 * (layers + head) + head
+    assert replace(target, in_panels=True).nbytes == layers + 2 * head  # our own kernels: one form of each
+    assert replace(target, in_panels=True, int8=False).nbytes == 2 * (layers + 2 * head)
     wish = Wish(target, 32768, draft, budget=768, draft_slots=388)
     plan = make_plan(wish, Room(host_free=8 * GIB), 32768, ["cpu"])
     assert plan.mode == "cpu" and plan.kv == 32768 * 2 * 8 * 8 * 64 * 2 == GIB // 2

@@ -42,12 +42,12 @@ class AttentionStruct(Structure):
 
 
 class PassStruct(Structure):
-    _fields_ = [("layers", POINTER(LayerStruct)), ("head", POINTER(LinearStruct))] + [
+    _fields_ = [("layers", POINTER(LayerStruct)), ("head", POINTER(LinearStruct)), *(
         (name, c_void_p) for name in ("final_norm", "cos", "sin", "hidden", "logits", "keys", "values", "mask", "mass",
-                                      "queries", "narrow", "wide")] + [
+                                      "queries", "narrow", "wide")), *(
         (name, c_int64) for name in (
             "num_layers", "n", "width", "heads", "group", "dim", "inner", "slots", "first_slot", "length", "masked",
-            "mass_rows", "chunk", "chunks", "logits_rows", "keeps_queries", "threads")] + [("eps", c_float)]
+            "mass_rows", "chunk", "chunks", "logits_rows", "keeps_queries", "threads")), ("eps", c_float)]
 
 
 class NativeLinear:

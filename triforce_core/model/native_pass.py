@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..kernels import AttentionObserver, native
+from ..kernels import AttentionObserver, Linear, native
 from ..kv_cache.staging import StagingCache
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class NativePass:
         # Everything that is pointed to, so that it stays.
         self._held = (model.layers, head, final_norm)
         self._layers = (native.LayerStruct * c.num_layers)(*(
-            native.LayerStruct(*(linear.struct for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)),
+            native.LayerStruct(*(_struct(linear) for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)),
                                *map(native.address, (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm)))
             for layer in model.layers))
         self._head = pointer(head.struct)
@@ -103,3 +103,8 @@ class NativePass:
             self._narrow = torch.empty(n * self._narrow_width, dtype=torch.bfloat16)
             self._wide = torch.empty(n * self._wide_width)
             self._queries = torch.empty(n * c.num_heads * c.head_dim, dtype=torch.bfloat16)
+
+
+def _struct(linear: Linear) -> native.LinearStruct:
+    assert isinstance(linear, native.NativeLinear)
+    return linear.struct
