@@ -10,14 +10,14 @@ import hashlib
 import json
 import os
 import shutil
+import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 from triforce_core import (
     Chapter,
@@ -338,7 +338,7 @@ class Library:
                 del self._read[next(iter(self._read))]
 
 
-def _entry(row: Mapping[str, Any]) -> Entry:
+def _entry(row: sqlite3.Row) -> Entry:
     return Entry(**(dict(row) | {name: tuple(json.loads(row[name]))
                                  for name in ("warnings", "notes", "readings", "parts")}))
 

@@ -22,7 +22,7 @@ from ..words import race as race_words
 from ..words import waiting as waiting_words
 from . import race
 from .context_budget import ContextUse, taken
-from .conversations import Conversation, Conversations
+from .conversations import Answer, Conversation, Conversations
 from .engine_queue import EngineQueue
 from .instructions import Instructions
 from .jobs import Request, Selection
@@ -90,7 +90,8 @@ class Questions:
             talk = self._conversations.get(view.conversation)
             if talk is None:
                 return
-            room, carried = (use.most - use.document) // 2 if use else 0, []
+            room = (use.most - use.document) // 2 if use else 0
+            carried: list[Answer] = []
             for answer in reversed(self._conversations.answers(talk.id)[-MOST_CARRIED:]):
                 room -= taken(answer)
                 if room < 0 or answer.state != "done":

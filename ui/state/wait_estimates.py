@@ -22,7 +22,7 @@ class Ahead:
     """What a job waits for. doing: what the engine is at, with which document (its title); more: jobs between that and
     this one. seconds: until all of it is done, None where that is not known."""
 
-    doing: Literal["engine", "prefill", "answer", "race"]
+    doing: Literal["engine", "prefill", "answer", "race", "trial"]  # nobody waits for a trial
     title: str
     more: int
     seconds: float | None
