@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_folders import folder_of, hugging_face_folder
+from tests.tokenizer_folders import folder_of
 from triforce_core.errors import ModelNotFoundError, TokenizerMismatchError, UnsupportedModelError
 from triforce_core.tokenizer import Tokenizer
 

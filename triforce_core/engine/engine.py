@@ -31,6 +31,7 @@ from ..events import (
     PrefillProgress,
     Turn,
 )
+from ..kernels import compiled
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
 from ..prompt.builder import PROMPT_VERSION, DocumentPrompt, PromptBuilder
@@ -163,11 +164,11 @@ class Engine:
         if not fit.fits:
             raise ContextTooLongError(str(fit), remedy=f"Choose a page range, such as 1-{max(1, fit.pages_fit)}.")
         tokens = prompt.token_ids.tolist()
-        self._wanted = min(len(tokens) + _CONVERSATION, loaded.info.max_context)
-        plan = loaded.planner.plan(self._wanted, self._held, together=True)
+        wanted = self._wanted = min(len(tokens) + _CONVERSATION, loaded.info.max_context)
+        plan = loaded.planner.plan(wanted, self._held, together=True)
         chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
                               streams=plan.resident_layers < plan.num_layers)
-        full = self._cut_to_common(plan, tokens, chunk)
+        full = self._cut_to_common(plan, tokens, chunk, wanted)
         self._session = self._plan = None  # its cache goes before a new one comes
         if full is None:
             full = full_cache(loaded, plan)
@@ -189,16 +190,17 @@ class Engine:
         yield from self._session.prepare(self._settings, self._cancelled)
         yield self._opened(prompt, perf_counter() - started, restored, unsaved, reused)
 
-    def _cut_to_common(self, plan: MemoryPlan, tokens: list[int], chunk: int) -> ModelOnCache[FullCache] | None:
+    def _cut_to_common(self, plan: MemoryPlan, tokens: list[int], chunk: int,
+                       wanted: int) -> ModelOnCache[FullCache] | None:
         """The open document's cache, cut to the whole chunks with which the new one begins too; None where there are
-        none, or where the new one needs a cache of another kind or size."""
+        none, or where the new one needs a cache of another kind, or with room for more than this (wanted: tokens)."""
         session, old = self._session, self._plan
         if session is None or old is None or old.resident_layers != plan.resident_layers:
             return None
         both = min(len(tokens), len(session.prompt.token_ids))
         differ = np.flatnonzero(session.prompt.token_ids[:both] != tokens[:both])
         alike = int(differ[0] if len(differ) else both) // chunk * chunk
-        if not self._shard.least(alike > 0 and session.full.cache.max_tokens >= self._wanted):
+        if not self._shard.least(alike > 0 and session.full.cache.max_tokens >= wanted):
             return None
         session.full.observer = None
         session.full.truncate(alike)
@@ -319,6 +321,8 @@ class Engine:
     def _key(self, document: Document, tokens: list[int], chunk: int) -> SnapshotKey:
         loaded = self._need_loaded()
         settings = [("device", loaded.target.device.type), ("kv", str(_KV_VERSION)), ("prefill_chunk", str(chunk))]
+        if loaded.target.device.type == "cpu" and loaded.target.dtype == torch.bfloat16 and compiled().library:
+            settings.append(("kernels", "own"))  # they round otherwise than torch's
         if self._shard.world > 1:  # each keeps the keys and values of its own heads
             settings.append(("rank", f"{self._shard.rank} of {self._shard.world}"))
         return SnapshotKey(document.id, token_digest(tokens), loaded.fingerprint, loaded.tokenizer.fingerprint,
