@@ -61,3 +61,14 @@ def test_items_and_rows_know_what_they_hang_on() -> None:
     leads = [made.lead_in(sentence) for sentence in range(made.size)]
     assert leads == ["", "", "Applicants must send:", "Applicants must send:", "", "", "Name | Role | Year",
                      "Name | Role | Year", ""]
+
+
+def test_the_order_of_words_counts() -> None:
+    made = index(["The growth period of an account is the time before age 18.", "In the growth period all must save.",
+                  "Growth is good.", "A period ends.", "Effective Date: May 27, 2025"], [0, 1, 2, 2, 3])
+    terms = made.terms("What is meant by the growth period?")
+    assert terms == ["growth", "period"]
+    pairs, behind, on_line, leading, defined, less = made._order(terms, np.ones(2, np.float32)).T.round(3).tolist()
+    assert pairs == [1, 1, 0, 0, 0] and behind == [0, 0, -1, -1, -1] and on_line == [1, 1, 0, 0, 0]
+    assert leading == [1, 1, 0.5, 0.5, 0] and defined == [1, 0, 0.5, 0, 0] and less == [0, -1, -0.5, -1, -1]
+    assert made.signs[:, -1].tolist() == [0, 0, 0, 0, 1]

@@ -58,7 +58,7 @@ REQUEST = frozenset(
     than that the their them then there these they thing things this those to too under until up upon us use used using
     very want was way we were what what's whats when where which while who whom whose why will with word words would
     write written yes you your kind sort type exactly actually anything something someone anyone there's it's can't
-    don't doesn't didn't isn't wasn't won't author section according table""".split()
+    define defined definition meant don't doesn't didn't isn't wasn't won't author section according table""".split()
 )
 _POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he|him|his|she|her|there|then|one|"
                           r"ones)\b")

@@ -41,7 +41,11 @@ _SIGNS = tuple(re.compile(pattern) for pattern in (
     r"\?[\"')]*$",
     r"[.!][\"')\]]*$",
     r":$",
+    r"^[A-Z][\w() /-]{1,30}: \S",
 ))  # fmt: skip
+_DEFINING = ("is", "are", "was", "were", "mean", "refer", "defin", "call", "known", "denot", "consist", "describ", "term",
+             "includ")  # stems of the words that stand between a term and what it means
+_BEFORE_DEFINING, _CLOSE, _OPENING_WORDS = 9, 6, 8  # words
 
 
 # large: what is known of each sentence, each made once
@@ -198,7 +202,41 @@ class SentenceIndex:
         alike, times = self.matches(terms)
         inverse = self._inverse(held) * weights
         overlap = self._overlap(alike, times, inverse, rarity * weights, terms)
-        return np.concatenate((overlap, self.nearness(question, before), self._form(question)), axis=1)
+        order = self._order(terms, inverse)
+        return np.concatenate((overlap, self.nearness(question, before), self._form(question), order), axis=1)
+
+    def _order(self, terms: Sequence[str], inverse: np.ndarray) -> np.ndarray:
+        """[n, 6] float32: how the question's words stand: pairs that follow each other there as here, in the sentence
+        and on its line; words at the sentence's beginning; words before one that defines. Of those that the document
+        holds."""
+        known = [at for at, term in enumerate(terms) if term in self.vocabulary]
+        flat, word, everything = self._words, np.arange(len(self._words)), max(float(inverse[known].sum()), 1e-6)
+        place = word - np.repeat(self._starts, np.maximum(self.lengths, 1))
+        pairs, on_line, leading = np.zeros((3, self.size), np.float32)
+        before, close = np.zeros(len(flat), np.float32), np.zeros(len(flat), bool)
+        both, last = 1e-6, None
+        for at in known:
+            here, weight = flat == self.vocabulary[terms[at]], float(inverse[at])
+            leading += weight * self._any(here & (place < _OPENING_WORDS))
+            counted = np.concatenate(([0], np.cumsum(here)))
+            before += weight * (counted[word] > counted[word - np.minimum(place, _BEFORE_DEFINING)])
+            close |= counted[word] > counted[word - np.minimum(place, _CLOSE)]
+            if last is not None:
+                weight += float(inverse[last[0]])
+                held = self._any(np.concatenate((last[1][:-1] & here[1:] & (place[1:] > 0), [False])))
+                pairs, both = pairs + weight * held, both + weight
+                on_line += weight * np.maximum.reduceat(held, self._line_starts)[self.line_of]
+            last = (at, here)
+        verbs = np.isin(flat, [self.vocabulary[stem] for stem in _DEFINING if stem in self.vocabulary])
+        defined = np.maximum.reduceat(np.where(verbs & close, before, 0.0), self._starts)
+        columns = [pairs / both, (pairs - pairs.max()) / both, on_line / both, leading / everything,
+                   defined / everything, (defined - defined.max()) / everything]
+        return np.stack(columns, axis=1).astype(np.float32)
+
+    def _any(self, words: np.ndarray) -> np.ndarray:
+        """float32 [n]: 1 where a sentence holds such a word. words: bool, of ``_words``."""
+        found: np.ndarray = np.maximum.reduceat(words, self._starts).astype(np.float32)
+        return found
 
     def nearness(self, question: str, before: str = "") -> np.ndarray:
         """[n, 8] float32: how near the question's words lie to those that answer it, by the second table of the
