@@ -21,6 +21,7 @@ from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import Loaded, choose, full_cache, load
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished, LoadProgress, MachineInfo, ModelInfo
+from triforce_core.kernels.native import NativeLinear
 from triforce_core.kv_cache import buffers
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
@@ -69,6 +70,8 @@ def tensors(thing: Any) -> Iterator[torch.Tensor]:
     elif isinstance(thing, FunctionType):
         for cell in thing.__closure__ or ():
             yield from tensors(cell.cell_contents)
+    elif isinstance(thing, NativeLinear):
+        yield from tensors(thing._held)
     elif hasattr(thing, "__slots__"):
         for name in thing.__slots__:
             yield from tensors(getattr(thing, name))

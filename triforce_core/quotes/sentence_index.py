@@ -43,8 +43,9 @@ _SIGNS = tuple(re.compile(pattern) for pattern in (
     r":$",
     r"^[A-Z][\w() /-]{1,30}: \S",
 ))  # fmt: skip
-_DEFINING = ("is", "are", "was", "were", "mean", "refer", "defin", "call", "known", "denot", "consist", "describ", "term",
-             "includ")  # stems of the words that stand between a term and what it means
+# Stems of the words that stand between a term and what it means.
+_DEFINING = ("is", "are", "was", "were", "mean", "refer", "defin", "call", "known", "denot", "consist", "describ",
+             "term", "includ")
 _BEFORE_DEFINING, _CLOSE, _OPENING_WORDS = 9, 6, 8  # words
 
 

@@ -47,13 +47,15 @@ def test_a_tab_that_is_gone_leaves_nothing(served, fresh_script) -> None:
 
 def test_more_tabs_than_threads_come_and_go(served, fresh_script) -> None:
     """Each tab that is open has one of Gradio's 40 threads; one that was closed has none."""
-    served.events.pending_event_ids_session["left unheard"] = {"an event"}
+    waiting = served.events.pending_event_ids_session
+    waiting["left unheard"], sessions = {"an event"}, ["left unheard"]
     for _ in range(50):
         with Tab(served.url) as tab:
+            sessions.append(tab.session)
             tab.close()
     wait_for(lambda: not live_loops(), 60.0)
     wait_for(lambda: not any(served.events.active_jobs), 60.0)
-    wait_for(lambda: not served.events.pending_event_ids_session, 60.0)
+    wait_for(lambda: waiting.keys().isdisjoint(sessions), 60.0)
 
 
 def test_answers_leave_nothing_in_the_tab(served, fresh_script, tmp_path) -> None:
