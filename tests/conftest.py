@@ -10,10 +10,9 @@ from importlib.util import find_spec
 import pytest
 
 # What no GPU test needs: a machine with a GPU may do without. The names that imports ask for.
-MAY_BE_MISSING = {"PIL", "docutils", "fastapi", "fpdf", "gradio", "h11", "httpx", "jinja2", "justhtml", "markdown_it",
-                  "matplotlib", "mdit_py_plugins", "openai", "platformdirs", "playwright", "pyarrow", "pypdf",
-                  "pypdfium2", "reportlab", "snowballstemmer", "starlette", "uvicorn",
-                  "zstandard"}
+MAY_BE_MISSING = {"PIL", "docutils", "fastapi", "fpdf", "gguf", "gradio", "h11", "httpx", "jinja2", "justhtml",
+                  "markdown_it", "matplotlib", "mdit_py_plugins", "openai", "platformdirs", "playwright", "pyarrow",
+                  "pypdf", "pypdfium2", "reportlab", "snowballstemmer", "starlette", "uvicorn", "zstandard"}
 
 # Where several workers share the cores, an engine's threads only wait for each other; before anything imports torch,
 # and for the processes that tests start. Alone, tests run with as many threads as users do.
