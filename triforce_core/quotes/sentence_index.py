@@ -215,7 +215,7 @@ class SentenceIndex:
         place = word - np.repeat(self._starts, np.maximum(self.lengths, 1))
         pairs, on_line, leading = np.zeros((3, self.size), np.float32)
         before, close = np.zeros(len(flat), np.float32), np.zeros(len(flat), bool)
-        both, last = 1e-6, None
+        both, last = 1e-6, None  # all pairs' weight; the term before: its place among the terms, and where it stands
         for at in known:
             here, weight = flat == self.vocabulary[terms[at]], float(inverse[at])
             leading += weight * self._any(here & (place < _OPENING_WORDS))
@@ -225,7 +225,8 @@ class SentenceIndex:
             if last is not None:
                 weight += float(inverse[last[0]])
                 held = self._any(np.concatenate((last[1][:-1] & here[1:] & (place[1:] > 0), [False])))
-                pairs, both = pairs + weight * held, both + weight
+                both += weight
+                pairs += weight * held
                 on_line += weight * np.maximum.reduceat(held, self._line_starts)[self.line_of]
             last = (at, here)
         verbs = np.isin(flat, [self.vocabulary[stem] for stem in _DEFINING if stem in self.vocabulary])
