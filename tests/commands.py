@@ -19,7 +19,7 @@ FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 TOOLS = ("triforce_core.bench", "triforce_core.bench.answers", "triforce_core.bench.short_answers",
          "triforce_core.bench.passes", "triforce_core.bench.support",
          "triforce_core.bench.host_attention", "docs.attached", "docs.handbook", "docs.memory", "docs.screenshots",
-         "training.evaluate")
+         "training.evaluate", "training.gguf_export")
 
 
 def flags() -> dict[str, set[str]]:
