@@ -12,9 +12,9 @@ import pytest
 from tests.tokenizer_folders import hugging_face_folder, sentencepiece_folder
 from triforce_core.documents.document import Document, Page
 from triforce_core.errors import ConfigError, UnsupportedModelError
-from triforce_core.prompt.builder import PromptBuilder
+from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder
 from triforce_core.prompt.typography import ascii_typography
-from triforce_core.quotes.matcher import Mark
+from triforce_core.quotes.matcher import Mark, QuoteConstraint, QuoteState
 from triforce_core.tokenizer import Tokenizer
 
 KINDS = ["tagged", "bytes", "spaces", "base", "llama"]
@@ -179,15 +179,21 @@ def test_the_trainer_and_the_app_encode_alike() -> None:
     assert set(starts) <= {s for s, _ in sentences} and set(ends) <= {e for _, e in sentences}
 
 
-def test_a_quotation_runs_over_a_page_break_and_leads_back_to_the_pages(builders: dict[str, PromptBuilder]) -> None:
-    builder = builders["tagged"]
-    prompt = builder.document(DOCUMENT)
+def quoting_the_sailor(builder: PromptBuilder, prompt: DocumentPrompt) -> tuple[QuoteConstraint, QuoteState]:
+    """The rules, and where a quotation of both parts of "The sailor knows it well." stands after its last word."""
     rules = replace(builder.quotes(prompt, "Which words?")[0].counted_in_whole(), script=())
     state = rules.initial()
     ids = builder.tokenizer.encode(" The sailor knows") + builder.tokenizer.encode(" it well.")
     for token in [rules.open_id, *ids]:
         assert token in state.allowed()
         state = state.advance(token)
+    return rules, state
+
+
+def test_a_quotation_runs_over_a_page_break_and_leads_back_to_the_pages(builders: dict[str, PromptBuilder]) -> None:
+    builder = builders["tagged"]
+    prompt = builder.document(DOCUMENT)
+    rules, state = quoting_the_sailor(builder, prompt)
     state = state.advance(rules.close_id)
     ((start, end),) = state.spans()
     places = builder.places(prompt, start, end)
@@ -207,12 +213,7 @@ def test_notes_at_the_foot_do_not_part_a_sentence(builders: dict[str, PromptBuil
     prompt = builder.document(Document("x", "pdf", pages, "pdf"))
     found = [builder.tokenizer.decode(part.tolist()).strip() for part in prompt.quotes.sentences]
     assert found == ["Before.", "The sailor knows it well.", "After.", "[4] A note of ours."]
-    rules = replace(builder.quotes(prompt, "Which words?")[0].counted_in_whole(), script=())
-    state = rules.initial()
-    ids = builder.tokenizer.encode(" The sailor knows") + builder.tokenizer.encode(" it well.")
-    for token in [rules.open_id, *ids]:
-        assert token in state.allowed()
-        state = state.advance(token)
+    _, state = quoting_the_sailor(builder, prompt)
     places = builder.places(prompt, *state.spans()[0])
     assert [pages[index].text[first:last] for index, first, last in places] == ["The sailor knows", "it well."]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from little_books import read_quickly, wait_for, write_book
+from little_books import read_quickly, wait_for
 
 from triforce_core import EngineConfig, EngineScript, ScriptedEngine, TriForceError
 from ui.state import folders as places
@@ -24,14 +24,6 @@ def services(tmp_path: Path, script: EngineScript):
     made.start([])
     yield made
     made.close()
-
-
-@pytest.fixture
-def view(services: Services, tmp_path: Path) -> TabView:
-    view = TabView()
-    services.add(view, [(write_book(tmp_path, "book.txt", 4), "book.txt")])
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
-    return view
 
 
 def ask(services: Services, view: TabView, words: str) -> None:

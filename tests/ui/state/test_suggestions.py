@@ -22,14 +22,6 @@ def suggestions(services: Services) -> Iterator[Suggestions]:
     made.close()
 
 
-@pytest.fixture
-def view(services: Services, tmp_path: Path) -> TabView:
-    view = TabView()
-    services.add(view, [(write_book(tmp_path, "book.txt", 4), "book.txt")])
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
-    return view
-
-
 def found(services: Services, suggestions: Suggestions, view: TabView) -> tuple[str, ...]:
     return suggestions.of(services.library.get(view.document))
 

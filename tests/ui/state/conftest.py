@@ -1,0 +1,23 @@
+"""A tab with a document that was read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from little_books import wait_for, write_book
+
+if TYPE_CHECKING:  # see tests/ui/conftest.py
+    from ui.state.services import Services
+    from ui.state.tab_view import TabView
+
+
+@pytest.fixture
+def view(services: Services, tmp_path: Path) -> TabView:
+    from ui.state.tab_view import TabView
+
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "book.txt", 4), "book.txt")])
+    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    return view
