@@ -22,6 +22,7 @@ from training.model import DRAFT, Llama, ModelShape
 from training.optimiser import Optimiser
 from training.quantise import load_model, save_checkpoint
 from training.train import Clock, Place, Step, log
+from training.transfer import continue_from
 
 
 def distances(
@@ -53,11 +54,9 @@ def distil(options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     target = load_model(options.target).to(place.device).requires_grad_(False)
-    draft = (
-        load_model(options.source).train()
-        if options.source
-        else Llama(ModelShape(64, 1, 1, 96) if options.small else DRAFT)
-    )
+    draft = Llama(ModelShape(64, 1, 1, 96) if options.small else DRAFT)
+    if options.source:
+        draft = continue_from(options.source, options.source_tokenizer, options.tokenizer, draft.shape)
     draft.to(place.device)
     step, optimiser = Step(draft, place), Optimiser(draft, options.decay)
     Step(target, place)
@@ -124,6 +123,7 @@ def main() -> None:
     parser.add_argument("--target", type=Path, required=True, help="checkpoint or int8 folder")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--from", dest="source", type=Path)
+    parser.add_argument("--from-tokenizer", dest="source_tokenizer", type=Path, help="its tokenizer, if another one")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--plain", type=float, default=0.25, help="share of the time in plain language modelling")
     parser.add_argument("--rate", type=float, default=4e-3)

@@ -18,10 +18,10 @@ class ModelShape:
     layers: int
     heads: int
     intermediate: int
-    vocabulary: int = 8192
+    vocabulary: int = 24_576
     theta: float = 500_000.0
     epsilon: float = 1e-5
-    max_positions: int = 32_768
+    max_positions: int = 262_144
 
     @property
     def head(self) -> int:

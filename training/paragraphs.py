@@ -1,4 +1,4 @@
-"""Paragraphs with questions, as `training.data` keeps them."""
+"""Texts with questions, as `training.data` keeps them."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ class Paragraph:
 
     article: str
     variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True)
+class AskedText:
+    """A whole document with questions that people asked while reading it. Spans are of the document's tokens."""
+
+    ids: np.ndarray
+    sentences: np.ndarray
+    asked: tuple[Asked, ...]

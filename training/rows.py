@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,13 +10,14 @@ from random import Random
 
 import numpy as np
 
-from training.paragraphs import Paragraph
+from training.paragraphs import AskedText, Paragraph
 from training.questions import FOLLOW_UPS, ask, needle, vary
 from training.text import Encoder
 
 QUOTE_START = (6.0, 4.0, 3.0, 2.0, 2.0)
 QUOTE_REST, TEXT, PARAGRAPH, WRITTEN_QUESTION, MADE_QUESTION = 0.7, 1.0, 0.2, 0.1, 0.02
 ANSWER_START, ANSWER_REST = 4.0, 2.0
+SOURCE_SHARES = {"books": 0.42, "prose": 0.2, "reports": 0.2, "reference": 0.18}
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class RowKind:
     length: tokens; batch: rows a step and GPU; turns: share of the tokens in questions and answers; cut: share of the
     quotations that stop after a few tokens, so that more look-ups fit in a row; written: share of questions that people
     wrote; several: share of rows with several documents; plain: share of rows that only go on with a text;
-    reach: positions sometimes skip ahead up to this one.
+    reach: positions sometimes skip ahead up to this one; natural: share of documents that people asked about while
+    reading them.
     """
 
     length: int
@@ -36,6 +39,7 @@ class RowKind:
     several: float = 0.0
     plain: float = 0.1
     reach: int = 0
+    natural: float = 0.0
 
 
 @dataclass
@@ -81,12 +85,19 @@ class RowMaker:
         for index, paragraph in enumerate(self.paragraphs):
             articles.setdefault(paragraph.article, []).append(index)
         self.articles = [members for members in articles.values() if len(members) > 3]
+        places: dict[str, tuple[int, int]] = json.loads((folder / "sources.json").read_text())
+        self.sources = list(places.values())
+        self.shares = [SOURCE_SHARES[name] for name in places]
+        with (folder / "natural.pkl").open("rb") as file:
+            self.natural: list[AskedText] = pickle.load(file)
+        self.natural_shares = [len(text.asked) for text in self.natural]
 
     # Documents
 
     def add_text(self, document: Document, size: int) -> None:
         """Appends `size` tokens of a book or a report, from the start of a sentence."""
-        at = int(np.searchsorted(self.starts, self.chance.randrange(len(self.text) - size - 4000)))
+        first, end = self.chance.choices(self.sources, self.shares)[0]
+        at = int(np.searchsorted(self.starts, self.chance.randrange(first, max(first + 1, end - size - 4000))))
         start = int(self.starts[at])
         last = int(np.searchsorted(self.starts, start + size))
         spans = np.asarray(self.spans[at:last]) - start
@@ -157,6 +168,34 @@ class RowMaker:
             if between:
                 for _ in range(chance.randint(1, 3)):
                     self.add_paragraph(document, chance.randrange(len(self.paragraphs)), budget, False)
+        return document
+
+    def natural_document(self, budget: int) -> Document:
+        """A stretch of a document that people asked about, around one of their questions; other text fills it up."""
+        chance, document = self.chance, Document()
+        text = chance.choices(self.natural, self.natural_shares)[0]
+        anchor = chance.choice(text.asked)
+        size = min(budget, len(text.ids))
+        first = max(0, min(anchor.first - chance.randrange(max(1, size - 150)), len(text.ids) - size))
+        at = int(np.searchsorted(text.sentences[:, 0], first))
+        first = int(text.sentences[min(at, len(text.sentences) - 1), 0])
+        end = min(first + size, len(text.ids))
+        before = chance.randrange(budget - (end - first) + 1)
+        if before > 150:
+            self.add_text(document, before)
+        if document.size + end - first > budget:
+            end = first + budget - document.size
+        spans = text.sentences[(text.sentences[:, 0] >= first) & (text.sentences[:, 1] <= end)] - first
+        offset = document.size - first
+        document.add(text.ids[first:end], PARAGRAPH, spans)
+        document.asked += [
+            (a.question, a.first + offset, a.end + offset, a.answer)
+            for a in text.asked
+            if a.first >= first and a.end <= end
+        ]
+        self.end_line(document)
+        if budget - document.size > 150:
+            self.add_text(document, budget - document.size - 2)
         return document
 
     def lay_out(self, document: Document) -> Laid:
@@ -285,6 +324,12 @@ class RowMaker:
 
     # Rows
 
+    def document(self, kind: RowKind, budget: int) -> Document:
+        """A document of one of the three sorts."""
+        if self.natural and self.chance.random() < kind.natural:
+            return self.natural_document(budget)
+        return (self.paragraph_document if self.chance.random() < 0.4 else self.text_document)(budget)
+
     def conversation(self, size: int, kind: RowKind) -> tuple[np.ndarray, np.ndarray]:
         """One document with questions, or without."""
         plain = self.chance.random() < kind.plain
@@ -294,7 +339,7 @@ class RowMaker:
             document = Document()
             self.add_text(document, budget)
         else:
-            document = (self.paragraph_document if self.chance.random() < 0.4 else self.text_document)(budget)
+            document = self.document(kind, budget)
         if not document.size:
             self.add_text(document, budget)
         laid = self.lay_out(document)
@@ -330,7 +375,7 @@ class RowMaker:
         if kind.reach > kind.length and chance.random() < 0.5:
             for _ in range(chance.randint(1, 3)):
                 positions[chance.randrange(size) :] += chance.randrange((kind.reach - int(positions[-1])) // 2 + 1)
-        return np.concatenate(ids)[:size], np.concatenate(weights)[:size], positions[:-1].astype(np.uint16)
+        return np.concatenate(ids)[:size], np.concatenate(weights)[:size], positions[:-1].astype(np.uint32)
 
     def batch(self, kind: RowKind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """A batch of rows."""

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 
 from training.rows import RowKind
 
-LONG = 32_768
+REACH = 262_144
+LONG = 65_536
 
 FULL_KINDS = {
-    "1k": RowKind(1024, 64, turns=0.45, cut=0.6, written=0.3, plain=0.08),
-    "4k": RowKind(4096, 16, turns=0.4, cut=0.5, written=0.3, several=0.4, plain=0.1, reach=LONG),
-    "16k": RowKind(16_384, 4, turns=0.33, cut=0.4, written=0.4, several=0.3, plain=0.08, reach=LONG),
-    "32k": RowKind(LONG, 2, turns=0.28, cut=0.4, written=0.4, several=0.25, plain=0.08),
+    "1k": RowKind(1024, 64, turns=0.45, cut=0.6, written=0.35, plain=0.1, natural=0.25),
+    "4k": RowKind(4096, 16, turns=0.4, cut=0.5, written=0.4, several=0.4, plain=0.12, reach=REACH, natural=0.25),
+    "64k": RowKind(LONG, 1, turns=0.25, cut=0.4, written=0.4, several=0.2, plain=0.1, reach=REACH, natural=0.2),
 }
 FULL_KINDS |= {
-    "1k-late": replace(FULL_KINDS["1k"], turns=0.35, cut=0.3, written=0.45, plain=0.2),
-    "4k-late": replace(FULL_KINDS["4k"], turns=0.33, cut=0.3, written=0.45, plain=0.15),
-    "32k-late": replace(FULL_KINDS["32k"], cut=0.35, several=0.1, written=0.5),
+    "1k-late": replace(FULL_KINDS["1k"], turns=0.35, cut=0.3, written=0.5, plain=0.25),
+    "4k-late": replace(FULL_KINDS["4k"], turns=0.33, cut=0.3, written=0.5, plain=0.2),
+    "64k-late": replace(FULL_KINDS["64k"], cut=0.35, several=0.1, written=0.5),
 }
 SMALL_KINDS = {
     "1k": RowKind(256, 4, turns=0.45, cut=0.6, written=0.3),
@@ -34,17 +34,15 @@ class Phase:
 
 
 TARGET_PHASES = (
-    Phase(("1k",), 0.28),
-    Phase(("4k",), 0.22),
-    Phase(("16k",), 0.18),
-    Phase(("32k",), 0.20),
-    Phase(("4k-late", "32k-late", "1k-late"), 0.12),
+    Phase(("1k",), 0.34),
+    Phase(("4k",), 0.24),
+    Phase(("64k",), 0.24),
+    Phase(("4k-late", "64k-late", "1k-late"), 0.18),
 )
-CONTINUE_PHASES = (Phase(("4k-late", "16k", "4k-late", "32k-late", "1k-late"), 1.0),)
 SMALL_PHASES = (Phase(("1k",), 0.5), Phase(("4k", "1k"), 0.5))
 
 DRAFT_KINDS = {
-    "mixed": RowKind(1024, 64, turns=0.3, cut=0.2, written=0.4, plain=0.45),
+    "mixed": RowKind(1024, 64, turns=0.3, cut=0.2, written=0.4, plain=0.45, natural=0.15),
 }
 SMALL_DRAFT_KINDS = {"mixed": RowKind(256, 4, turns=0.3, cut=0.2, written=0.4, plain=0.45)}
 

@@ -1,24 +1,24 @@
-"""Trains the sentencepiece tokenizer: `python -m training.tokenizer --corpus DIR --out FILE`."""
+"""Trains the sentencepiece tokenizer: `python -m training.tokenizer --corpus DIR [DIR ...] --out FILE`."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import sentencepiece as spm
 
 from training.text import USER_PIECES, normalise, read_records
 
-VOCABULARY = 8192
+VOCABULARY = 24_576
 
 
-def sample_lines(corpus: Path, share: float, seed: int = 0) -> Iterator[str]:
+def sample_lines(folders: Sequence[Path], share: float, seed: int = 0) -> Iterator[str]:
     """A share of the paragraphs of the training files, each after one space, as documents are encoded."""
     chance = random.Random(seed)
-    for path in sorted(corpus.glob("*-train.jsonl.zst")):
+    for path in sorted(path for folder in folders for path in folder.glob("*-train.jsonl.zst")):
         for record in read_records(path):
             text = record.get("text") or record["context"] + "\n" + record["question"]
             for line in text.split("\n"):
@@ -26,14 +26,14 @@ def sample_lines(corpus: Path, share: float, seed: int = 0) -> Iterator[str]:
                     yield " " + normalise(line).strip()[:2000]
 
 
-def train_tokenizer(corpus: Path, out: Path, share: float) -> None:
+def train_tokenizer(folders: Sequence[Path], out: Path, vocabulary: int, share: float) -> None:
     """Byte-pair pieces with byte fallback; digits stand alone and no piece crosses a space."""
     written = io.BytesIO()
     spm.SentencePieceTrainer.train(
-        sentence_iterator=sample_lines(corpus, share),
+        sentence_iterator=sample_lines(folders, share),
         model_writer=written,
         model_type="bpe",
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         byte_fallback=True,
         character_coverage=0.9999,
         normalization_rule_name="identity",
@@ -57,11 +57,12 @@ def train_tokenizer(corpus: Path, out: Path, share: float) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--corpus", type=Path, nargs="+", required=True, help="folders with *-train.jsonl.zst")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--share", type=float, default=0.12, help="share of the paragraphs to learn pieces from")
+    parser.add_argument("--vocabulary", type=int, default=VOCABULARY, help="pieces")
+    parser.add_argument("--share", type=float, default=0.06, help="share of the paragraphs to learn pieces from")
     options = parser.parse_args()
-    train_tokenizer(options.corpus, options.out, options.share)
+    train_tokenizer(options.corpus, options.out, options.vocabulary, options.share)
     print(f"{options.out}: {spm.SentencePieceProcessor(model_file=str(options.out)).get_piece_size()} pieces")
 
 

@@ -1,8 +1,8 @@
 """Trains the target: `torchrun --nproc-per-node N -m training.train --data DIR --out FILE --seconds S`.
 
 S is the time spent in steps, without compilation. Phases and rows are in `training.schedule`; the rate of learning
-follows the clock of the first process. `--from` continues a checkpoint or an int8 folder; `--small` is a trial on a
-CPU.
+follows the clock of the first process. `--from` continues a checkpoint or an int8 folder, of another vocabulary too
+(`training.transfer`); `--small` is a trial on a CPU.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from training import schedule
 from training.loader import Batch, Loader
 from training.model import TARGET, Llama, ModelShape
 from training.optimiser import Optimiser
-from training.quantise import load_model, save_checkpoint
+from training.quantise import save_checkpoint
 from training.rows import QUOTE_REST, QUOTE_START, TEXT, RowMaker
+from training.transfer import continue_from
 
 STARTED = time.time()
 
@@ -157,7 +158,7 @@ class Checks:
         maker = RowMaker(data, tokenizer, 7, "qa-dev")
         self.batches = {}
         for name, kind in kinds.items():
-            same = replace(kind, written=1.0, turns=0.3, plain=0.0, reach=0, several=0.0, cut=1.0)
+            same = replace(kind, written=1.0, turns=0.3, plain=0.0, reach=0, several=0.0, cut=1.0, natural=0.0)
             self.batches[name] = [maker.batch(same) for _ in range(rows)]
 
     @torch.no_grad()
@@ -174,13 +175,7 @@ class Checks:
 def train(options: argparse.Namespace) -> None:
     """All phases."""
     kinds = schedule.SMALL_KINDS if options.small else schedule.FULL_KINDS
-    phases = (
-        schedule.SMALL_PHASES
-        if options.small
-        else schedule.CONTINUE_PHASES
-        if options.source
-        else schedule.TARGET_PHASES
-    )
+    phases = schedule.SMALL_PHASES if options.small else schedule.TARGET_PHASES
     used = {name: kinds[name] for phase in phases for name in phase.kinds}
     rank, tokenizer = int(os.environ.get("RANK", 0)), str(options.tokenizer)
     loader = Loader(options.data, tokenizer, used, options.seed + rank, options.workers)
@@ -188,11 +183,9 @@ def train(options: argparse.Namespace) -> None:
     place = Place.find()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    model = (
-        load_model(options.source).train()
-        if options.source
-        else Llama(ModelShape(64, 2, 1, 96) if options.small else TARGET)
-    )
+    model = Llama(ModelShape(64, 2, 1, 96) if options.small else TARGET)
+    if options.source:
+        model = continue_from(options.source, options.source_tokenizer, options.tokenizer, model.shape)
     model.to(place.device)
     parameters = list(model.parameters())
     step, optimiser = Step(model, place), Optimiser(model, options.decay)
@@ -252,6 +245,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--from", dest="source", type=Path)
+    parser.add_argument("--from-tokenizer", dest="source_tokenizer", type=Path, help="its tokenizer, if another one")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--flat", type=float, default=0.45, help="share of the time before the rate falls")

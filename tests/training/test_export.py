@@ -48,7 +48,7 @@ def test_tokens_are_those_of_sentencepiece(exported: Path, name: str) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported / name)
     pieces = spm.SentencePieceProcessor(model_file=str(BUILTIN / "tokenizer.model"))
     chance = np.random.default_rng(0)
-    words = [pieces.id_to_piece(int(i)).replace("▁", " ") for i in chance.integers(11, 8192, 4000)]
+    words = [pieces.id_to_piece(int(i)).replace("▁", " ") for i in chance.integers(11, 24_576, 4000)]
     letters = "".join(chance.choice(list("abcdefgh ,.'-\"\n“”<>AEé"), 3000))
     for text in (*TEXTS, "".join(words), "".join(words[::2]), letters):
         expected = pieces.encode(text)
@@ -76,7 +76,7 @@ def test_scores_are_those_of_the_int8_files(exported: Path, name: str) -> None:
         theirs = model(ids).logits
     assert model.dtype == torch.float32
     assert (ours - theirs).abs().max() < 1e-3
-    assert model.config.max_position_embeddings == 32_768
+    assert model.config.max_position_embeddings == 262_144
 
 
 def test_prompt_file_states_the_layout() -> None:
