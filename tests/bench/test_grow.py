@@ -129,4 +129,4 @@ def test_what_cannot_be_exact_is_refused(folder: Path) -> None:
 def test_named_shapes_have_the_sizes_of_their_models() -> None:
     small = read_config(BUILTIN / "target")
     billions = {name: grown_config(small, SHAPES[name]).num_parameters / 1e9 for name in ("llama2-7b", "llama3-8b")}
-    assert billions == pytest.approx({"llama2-7b": 6.54, "llama3-8b": 7.05}, abs=0.01)
+    assert billions == pytest.approx({"llama2-7b": 6.68, "llama3-8b": 7.18}, abs=0.01)

@@ -195,7 +195,7 @@ def test_the_longest_context_is_the_longest() -> None:
 def test_the_built_in_pair_on_a_cpu() -> None:
     """int8 weights: the embedding stays int8; with bf16 products each matrix is held in both forms, the head too."""
     target, draft = builtin("target", 2, keeps_int8=True), builtin("draft", 2, keeps_int8=True)
-    layers, head = 8 * (4 * 512 * 512 + 3 * 512 * 1408), 8192 * 512
+    layers, head = 8 * (4 * 512 * 512 + 3 * 512 * 1408), 24_576 * 512
     assert target.nbytes == 3 * (layers + head) + head
     assert builtin("target", 4).nbytes == 4 * (layers + head) + head
     assert replace(target, in_panels=True).nbytes == layers + 2 * head  # our own kernels: one form of each

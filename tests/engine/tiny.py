@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from triforce_core.documents.document import Document, Page
 
 BUILTIN = Path(__file__).resolve().parents[2] / "assets" / "builtin"
+TOKENIZER = Path(__file__).with_name("tiny_tokenizer.model")  # 8,192 pieces: scores of few pieces are soon computed
 
 
 def write_model(folder: Path, *, layers: int, heads: int, seed: int, context: int = 4096) -> Path:
@@ -37,7 +38,8 @@ def write_model(folder: Path, *, layers: int, heads: int, seed: int, context: in
         tensors[f"{at}.mlp.down_proj.weight"] = matrix(hidden, inner, 1.5)
         tensors |= {f"{at}.{x}_layernorm.weight": torch.ones(hidden) for x in ("input", "post_attention")}
     save_file(tensors, folder / "model.safetensors")
-    for name in ("tokenizer.model", "prompt.json", "generation_config.json", "chat_template.jinja"):
+    shutil.copy(TOKENIZER, folder / "tokenizer.model")
+    for name in ("prompt.json", "generation_config.json", "chat_template.jinja"):
         shutil.copy(BUILTIN / name, folder / name)
     return folder
 
