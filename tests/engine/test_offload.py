@@ -70,7 +70,7 @@ def plainly(ordinary):
 def test_same_words_as_the_ordinary_cache(folders, plainly, resident, temperature):
     engine, _ = opened(folders, resident_layers=resident)
     assert isinstance(engine._session.full.cache, OffloadedCache) == (resident < LAYERS)
-    for seed in range(3 if temperature else 1):  # greedy choices ask for no seed
+    for seed in range(2 if temperature else 1):  # greedy choices ask for no seed
         plain = plainly(temperature, seed)
         for speculation in (PLAIN, TRIFORCE):
             done, _ = answer(engine, speculation, temperature=temperature, seed=seed)

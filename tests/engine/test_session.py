@@ -333,7 +333,7 @@ def test_what_pages_have_in_common_at_their_beginning_is_read_once(folders, tmp_
         for layer in range(3):
             mine, theirs = used._session.full.cache.read(layer), afresh._session.full.cache.read(layer)
             assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
-        assert answer(used, TRIFORCE)[0].token_ids == answer(afresh, TRIFORCE)[0].token_ids
+        assert answer(used, TRIFORCE, tokens=16)[0].token_ids == answer(afresh, TRIFORCE, tokens=16)[0].token_ids
 
 
 @pytest.mark.parametrize("number", [28, 30], ids=["full", "read-only"])
@@ -369,7 +369,7 @@ def test_an_empty_question_is_an_error_and_the_answer_ends_where_the_context_doe
     list(small.open_document(document(sentences=58)))
     for more in ({}, {"quotes": "on"}, {"ngram": "on"}, {"ngram": "on", "small_model": "off", "middle_cache": "none"}):
         done, _ = answer(small, SpeculationConfig(verifier="coupled", **more, **SETTINGS), tokens=3000,
-                         question="Who found the lamp? " * 25)  # which leaves room for few rounds
+                         question="Who found the lamp? " * 50)  # which leaves room for few rounds
         assert done.reason == "context"  # though drafts may be longer than what is left
         assert done.stats.reused_tokens + done.stats.prompt_tokens + len(done.token_ids) == 1000
 
