@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .documents.chapters import Ranges
     from .documents.document import Document
     from .engine.engine import Engine
-    from .engine.session import AnswerEvent
     from .worker.client import EngineClient
 
 _EPILOG = """\
@@ -196,7 +195,7 @@ def _open(engine: Engine | EngineClient, document: Document, say: _Progress) -> 
     return opened
 
 
-def _answer(events: Iterable[AnswerEvent], say: _Progress, *, shown: bool) -> Finished:
+def _answer(events: Iterable[object], say: _Progress, *, shown: bool) -> Finished:
     """shown: its text goes to stdout as it comes."""
     finished = None
     for event in events:
