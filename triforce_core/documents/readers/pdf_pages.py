@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 
 from ..running_lines import between_running_lines
-from .pdf_lines import LOWERED, RAISED, Line
+from .pdf_lines import ITEM_MARK, LOWERED, RAISED, Line
 from .pdf_spans import HYPHEN
 from .source import Heading
 
@@ -22,7 +22,7 @@ _LONGEST_HEADING = 160  # ... and have no more characters, in so many lines
 _HEADING_LINES = 3
 _SMALLER = 0.94  # notes are set smaller than the text
 _FULL = 0.5  # ems for a character of the word that would not have fitted
-_ITEM = re.compile(r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])\s")
+_ITEM = re.compile(ITEM_MARK + r"\s")
 _END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
 _RAISED = re.compile(f"{RAISED}([^{LOWERED}]*){LOWERED}")
 _NOTE = re.compile(
