@@ -160,14 +160,14 @@ def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
 def test_where_the_device_leads_copies_go_straight_or_not_at_all(engines):
     """Round by round the same on the host and on the device, also after rounds in which its tiers did nothing."""
     speculation = SpeculationConfig(verifier="coupled", **{**SETTINGS, "gamma2": 4, "ngram": "straight"})
-    found = [answer(engine, speculation, tokens=400) for engine in engines]
+    found = [answer(engine, speculation, tokens=200) for engine in engines]
     assert found[0][0].token_ids == found[1][0].token_ids
     assert {"n-gram", "retrieval", "draft"} == set(found[0][0].stats.acceptance)
     assert found[0][0].stats.acceptance == found[1][0].stats.acceptance
     alone = [not event.passes["retrieval"] for event in found[0][1]]
     assert any(alone) and not all(alone[alone.index(True) :]), "and after copies the tiers write again"
     plain, _ = answer(engines[0], SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off"),
-                      tokens=400)
+                      tokens=200)
     assert plain.token_ids == found[0][0].token_ids
 
 
