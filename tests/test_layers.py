@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,20 +39,35 @@ def modules(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
 
 
-def imports(path: Path) -> Iterator[tuple[str, list[str]]]:
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Of a file's syntax, read once for all rules."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
+def imports(path: Path) -> list[tuple[str, list[str]]]:
     """(absolute module, imported names) of every import statement, wherever it stands."""
-    package = ".".join(path.relative_to(ROOT).with_suffix("").parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text())):
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    found: list[tuple[str, list[str]]] = []
+    for node in nodes(path):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, []) for alias in node.names)
+            found += [(alias.name, []) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            yield ".".join([*base, *([node.module] if node.module else [])]), [alias.name for alias in node.names]
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            found.append((".".join([*base, *([node.module] if node.module else [])]),
+                          [alias.name for alias in node.names]))
+    return found
 
 
 def unit_of(path: Path) -> str:
     """The folder or root file of the core that a file belongs to."""
     return path.relative_to(CORE).with_suffix("").parts[0]
+
+
+def files_of(unit: str) -> list[Path]:
+    """Of a folder or root file of the core."""
+    return [path for path in modules(CORE) if unit_of(path) == unit]
 
 
 def core_units(path: Path) -> Iterator[str]:
@@ -61,13 +77,17 @@ def core_units(path: Path) -> Iterator[str]:
             yield from [parts[1]] if len(parts) > 1 else [name for name in names if name in FLOOR]
 
 
-@pytest.mark.parametrize("path", modules(CORE), ids=lambda path: str(path.relative_to(CORE)))
-def test_imports_go_down(path: Path) -> None:
-    unit = unit_of(path)
+# By folder, not by file: a thousand tests of a millisecond each took ten seconds to collect and to report.
+of_the_core = pytest.mark.parametrize("unit", sorted({unit_of(path) for path in modules(CORE)}))
+
+
+@of_the_core
+def test_imports_go_down(unit: str) -> None:
     assert unit in FLOOR, f"give {unit} a floor"
-    for target in core_units(path):
-        neighbours = FLOOR[target] == FLOOR[unit] and all((CORE / f"{name}.py").exists() for name in (unit, target))
-        assert target == unit or FLOOR[target] < FLOOR[unit] or neighbours, f"{path.name} imports {target}"
+    for path in files_of(unit):
+        for target in core_units(path):
+            neighbours = FLOOR[target] == FLOOR[unit] and all((CORE / f"{name}.py").exists() for name in (unit, target))
+            assert target == unit or FLOOR[target] < FLOOR[unit] or neighbours, f"{path} imports {target}"
 
 
 @pytest.mark.parametrize("unit", sorted(LIGHT))
@@ -77,20 +97,22 @@ def test_words_need_the_standard_library_only(unit: str) -> None:
     assert set(core_units(CORE / f"{unit}.py")) <= LIGHT
 
 
-@pytest.mark.parametrize("path", modules(CORE), ids=lambda path: str(path.relative_to(CORE)))
-def test_the_core_knows_no_user_interface(path: Path) -> None:
-    assert not {module.split(".")[0] for module, _ in imports(path)} & {"gradio", "ui", "app", "training", "tests"}
+@of_the_core
+def test_the_core_knows_no_user_interface(unit: str) -> None:
+    for path in files_of(unit):
+        used = {module.split(".")[0] for module, _ in imports(path)}
+        assert not used & {"gradio", "ui", "app", "training", "tests"}, path
 
 
-@pytest.mark.parametrize("path", [*modules(ROOT / "ui"), ROOT / "app.py"], ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_user_interface_uses_the_front_door(path: Path) -> None:
+def test_the_user_interface_uses_the_front_door() -> None:
     import triforce_core
 
-    for module, names in imports(path):
-        assert not module.startswith("triforce_core."), f"{module}: import from triforce_core"
-        assert module.split(".")[0] not in {"torch", "transformers"}, "the page stays light"
-        if module == "triforce_core":
-            assert set(names) <= set(triforce_core.__all__)
+    for path in (*modules(ROOT / "ui"), ROOT / "app.py"):
+        for module, names in imports(path):
+            assert not module.startswith("triforce_core."), f"{path}, {module}: import from triforce_core"
+            assert module.split(".")[0] not in {"torch", "transformers"}, f"{path}: the page stays light"
+            if module == "triforce_core":
+                assert set(names) <= set(triforce_core.__all__), path
 
 
 # What stands for a comparison in code, and the settings' own names and values, which may stand where settings do.
@@ -109,13 +131,12 @@ def without_prose(path: Path) -> str:
     return ast.unparse(tree)
 
 
-@pytest.mark.parametrize("path", modules(CORE), ids=lambda path: str(path.relative_to(CORE)))
-def test_comparisons_stay_in_their_folder(path: Path) -> None:
-    if unit_of(path) in NAMES_SETTINGS:
-        return
-    assert "research" not in set(core_units(path)), "it is loaded by engine/registry.py where a setting names it"
-    if path.name != "registry.py":
-        assert not COMPARISONS.findall(without_prose(path))
+@of_the_core
+def test_comparisons_stay_in_their_folder(unit: str) -> None:
+    for path in files_of(unit) if unit not in NAMES_SETTINGS else ():
+        assert "research" not in set(core_units(path)), f"{path}: engine/registry.py loads it where a setting names it"
+        if path.name != "registry.py":
+            assert not COMPARISONS.findall(without_prose(path)), path
 
 
 def test_the_usual_way_loads_no_comparison(tmp_path: Path) -> None:
@@ -141,16 +162,15 @@ print("triforce_core.research" in sys.modules)
     assert told.stdout.split("\n")[:2] == ["", "True"]
 
 
-@pytest.mark.parametrize("path", modules(CORE / "engine"), ids=lambda path: path.stem)
-def test_the_engine_asks_for_no_kind(path: Path) -> None:
+def test_the_engine_asks_for_no_kind() -> None:
     """Of a drafter or a cache: what it needs is in their contracts. Build alone makes them."""
     kinds = {node.name for folder in ("drafters", "kv_cache", "speculation", "research")
-             for file in modules(CORE / folder) for node in ast.walk(ast.parse(file.read_text()))
-             if isinstance(node, ast.ClassDef)}
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-            named = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
-            assert not named & kinds, f"line {node.lineno}"
+             for file in modules(CORE / folder) for node in nodes(file) if isinstance(node, ast.ClassDef)}
+    for path in modules(CORE / "engine"):
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                named = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+                assert not named & kinds, f"{path}, line {node.lineno}"
 
 
 LONGEST_FUNCTION, MOST_ATTRIBUTES = 60, 12  # branches: ruff's C901, see pyproject.toml
@@ -172,6 +192,7 @@ UI_FOLDERS = {  # of ui/: the other folders of it that each may import from; gra
 }
 
 
+@cache
 def ui_modules() -> dict[str, Path]:
     """Of all modules below ui/, by their dotted names."""
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -194,14 +215,13 @@ def test_ui_has_folders_only() -> None:
     assert {path.name for path in UI.iterdir() if path.is_dir()} - {"__pycache__"} == set(UI_FOLDERS)
 
 
-@pytest.mark.parametrize("path", [path for path in modules(UI) if path.parent != UI],
-                         ids=lambda path: str(path.relative_to(UI)))
-def test_each_folder_of_ui_knows_what_it_may(path: Path) -> None:
-    folder = path.relative_to(UI).parts[0]
-    used = {name.split(".")[1] for name in ui_imports(path) if "." in name}
-    used |= {"gradio"} & {module.split(".")[0] for module, _ in imports(path)}
-    assert used <= UI_FOLDERS[folder] | {folder}
-    assert "ui" not in ui_imports(path), "the front door is for app.py"
+@pytest.mark.parametrize("folder", UI_FOLDERS)
+def test_each_folder_of_ui_knows_what_it_may(folder: str) -> None:
+    for path in modules(UI / folder):
+        used = {name.split(".")[1] for name in ui_imports(path) if "." in name}
+        used |= {"gradio"} & {module.split(".")[0] for module, _ in imports(path)}
+        assert used <= UI_FOLDERS[folder] | {folder}, path
+        assert "ui" not in ui_imports(path), f"{path}: the front door is for app.py"
 
 
 def test_the_server_is_imported_by_the_front_door_alone() -> None:
@@ -218,10 +238,11 @@ def test_no_modules_of_ui_import_each_other_in_a_circle() -> None:
     assert not left, f"in a circle, or behind one: {sorted(left)}"
 
 
-@pytest.mark.parametrize("path", modules(UI / "state"), ids=lambda path: path.stem)
-def test_state_makes_no_html(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        assert not (isinstance(node, ast.Constant) and isinstance(node.value, str) and "</" in node.value), node.lineno
+def test_state_makes_no_html() -> None:
+    for path in modules(UI / "state"):
+        for node in nodes(path):
+            html = isinstance(node, ast.Constant) and isinstance(node.value, str) and "</" in node.value
+            assert not html, f"{path}, line {node.lineno}"
 
 
 def test_state_works_without_gradio_and_starlette() -> None:
@@ -232,17 +253,20 @@ def test_state_works_without_gradio_and_starlette() -> None:
     assert told.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("path", [*modules(CORE), *modules(ROOT / "ui"), *modules(ROOT / "training"), ROOT / "app.py"],
-                         ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_is_large_says_why(path: Path) -> None:
+def test_what_is_large_says_why() -> None:
     """A function over 60 lines, a class over 12 attributes: "# large: REASON" stands on the line above it."""
-    text = path.read_text()
-    lines = text.splitlines()
-    for node in ast.walk(ast.parse(text)):
+    for path in (*modules(CORE), *modules(ROOT / "ui"), *modules(ROOT / "training"), ROOT / "app.py"):
+        _large_says_why(path)
+
+
+def _large_says_why(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    for node in nodes(path):
         large = ((isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                  and (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION)
                  or (isinstance(node, ast.ClassDef) and len(attributes(node)) > MOST_ATTRIBUTES))
         if large:
             first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])  # type: ignore[attr-defined]
-            assert lines[first - 2].strip().startswith("# large: "), f"{node.name}, line {node.lineno}"
-    assert not {"utils", "util", "common", "helpers", "misc"} & {part.removesuffix(".py") for part in path.parts}
+            assert lines[first - 2].strip().startswith("# large: "), f"{path}: {node.name}, line {node.lineno}"
+    named = {part.removesuffix(".py") for part in path.relative_to(ROOT).parts}
+    assert not named & {"utils", "util", "common", "helpers", "misc"}, path

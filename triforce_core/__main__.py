@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +125,7 @@ def _tune(given: Namespace) -> int:
 
 
 def _ask(given: Namespace) -> int:
+    """The process's exit status."""
     sampling = flags.sampling_params(given, given.max_new_tokens)
     speculation = flags.speculation_config(given, given.engine)
     cache = None if given.no_save else _cache(given.data_dir)
@@ -132,7 +133,26 @@ def _ask(given: Namespace) -> int:
     if not given.question.strip():
         raise TriForceError("The question is empty", remedy="Type a question about the document.")
     say = _Progress()
+    document, ranges = _read(given, say)
+    chosen = document.pick(ranges)
+    engine = _make_engine(config)
+    try:
+        model = _load(engine, say, given.system)
+        with _ctrl_c_cancels(engine):
+            _refuse_if_too_long(engine, document, ranges, say)
+            opened = _open(engine, chosen, say)
+            finished = _answer(engine.ask(given.question, (), sampling, speculation, given.system), say,
+                               shown=not given.json)
+    finally:
+        engine.close()
+    told = _as_json(opened, finished, ranges, chosen if model.instructions else None) if given.json else {}
+    print(json.dumps(told, ensure_ascii=False) if given.json else "", flush=True)
+    say.finished(finished)
+    return 130 if finished.reason == "cancelled" else 0
 
+
+def _read(given: Namespace, say: _Progress) -> tuple[Document, Ranges]:
+    """All files as one document, and which of its pages are asked about."""
     from .documents import read_document
     from .documents.chapters import chapter_ranges, page_ranges
     from .documents.together import together
@@ -141,45 +161,52 @@ def _ask(given: Namespace) -> int:
     document = together(read) if len(read) > 1 else read[0]
     for sentence in (*document.warnings, *document.notes):
         say.line(sentence)
-    ranges: Ranges = ((1, len(document.pages)),)
     if given.pages is not None:
-        ranges = page_ranges(given.pages, len(document.pages))
-    elif given.chapters is not None:
-        ranges = chapter_ranges(given.chapters, document)
-    chosen = document.pick(ranges)
+        return document, page_ranges(given.pages, len(document.pages))
+    if given.chapters is not None:
+        return document, chapter_ranges(given.chapters, document)
+    return document, ((1, len(document.pages)),)
 
-    engine, free_words = _make_engine(config), False
-    try:
-        for step in engine.load():
-            say.event(step)
-            free_words = free_words or (isinstance(step, ModelInfo) and step.instructions)
-            if isinstance(step, ModelInfo) and given.system.strip() and not step.instructions:
-                raise ConfigError(f"{step.name} follows no instructions: it only answers questions about the document",
-                                  remedy="Leave --system out, or choose a chat model with --model.")
-        with _ctrl_c_cancels(engine):
-            _refuse_if_too_long(engine, document, ranges, say)
-            opened = None
-            for progress in engine.open_document(chosen):
-                say.event(progress)
-                opened = progress if isinstance(progress, DocumentOpened) else None
-            if opened is None:
-                raise KeyboardInterrupt
-            say.opened(opened, chosen)
-            finished = None
-            for event in engine.ask(given.question, (), sampling, speculation, given.system):
-                say.event(event)
-                if isinstance(event, TextDelta) and not given.json:
-                    sys.stdout.write(event.text)
-                    sys.stdout.flush()
-                if isinstance(event, Finished):
-                    finished = event
-            assert finished is not None, "an answer ends with Finished"
-    finally:
-        engine.close()
-    told = _as_json(opened, finished, ranges, chosen if free_words else None) if given.json else {}
-    print(json.dumps(told, ensure_ascii=False) if given.json else "", flush=True)
-    say.finished(finished)
-    return 130 if finished.reason == "cancelled" else 0
+
+def _load(engine: Engine | EngineClient, say: _Progress, system: str) -> ModelInfo:
+    """Raises ConfigError where there are instructions for a model that follows none."""
+    model = None
+    for step in engine.load():
+        say.event(step)
+        if isinstance(step, ModelInfo):
+            model = step
+    assert model is not None, "loading ends with ModelInfo"
+    if system.strip() and not model.instructions:
+        raise ConfigError(f"{model.name} follows no instructions: it only answers questions about the document",
+                          remedy="Leave --system out, or choose a chat model with --model.")
+    return model
+
+
+def _open(engine: Engine | EngineClient, document: Document, say: _Progress) -> DocumentOpened:
+    """Raises KeyboardInterrupt where it was cancelled."""
+    opened = None
+    for step in engine.open_document(document):
+        say.event(step)
+        if isinstance(step, DocumentOpened):
+            opened = step
+    if opened is None:
+        raise KeyboardInterrupt
+    say.opened(opened, document)
+    return opened
+
+
+def _answer(events: Iterable[object], say: _Progress, *, shown: bool) -> Finished:
+    """shown: its text goes to stdout as it comes."""
+    finished = None
+    for event in events:
+        say.event(event)
+        if isinstance(event, TextDelta) and shown:
+            sys.stdout.write(event.text)
+            sys.stdout.flush()
+        if isinstance(event, Finished):
+            finished = event
+    assert finished is not None, "an answer ends with Finished"
+    return finished
 
 
 def _make_engine(config: Any) -> Engine | EngineClient:

@@ -273,7 +273,7 @@ def all_hostile() -> dict[str, tuple[bytes | Callable[[], bytes], str]]:
         "bells.txt": (b"The whale is\x07 a mammal.\x0c" + b"And so is the seal. " * 9, "The whale is a mammal."),
         "bidi.txt": ("The \u202ewhale\u200b is a mammal.\U000e0041".encode(), "The whale is a mammal."),
         "one-line.txt": (lambda: b"The whale is a mammal. " * 900_000, "The whale is a mammal."),
-        "nested.html": (lambda: b"<div>" * 1_000_000 + b"The whale is a mammal.", "The whale is a mammal."),
+        "nested.html": (lambda: b"<div>" * 250_000 + b"The whale is a mammal.", "The whale is a mammal."),
         "scripts.html": (
             b"<script>alert('evil')</script><p hidden>evil</p><div style='display:none'>evil<div>evil</div></div>"
             b"<p>The whale</p><img src=x onerror=evil()><style>evil</style>",

@@ -21,7 +21,7 @@ from triforce_core.bench.asked import Asked
 from triforce_core.bench.workload import FIVE, MADE
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.pipeline import PlainPipeline
+from triforce_core.engine.pipeline import Pipeline
 from triforce_core.engine.session import Question, Session
 from triforce_core.sampling import Sampler, confidence
 
@@ -77,7 +77,7 @@ def record(engine: Engine, question: str | None, temperature: float, speculation
 
 
 def _begin(session: Session, question: str | None, sampling: SamplingParams,
-           speculation: SpeculationConfig) -> tuple[list[int], Sampler, PlainPipeline]:
+           speculation: SpeculationConfig) -> tuple[list[int], Sampler, Pipeline]:
     """As ``Session.ask`` does."""
     asked = Question(question, (), sampling, speculation)
     context = session._context(asked)

@@ -43,7 +43,7 @@ def tokens(engine, question, speculation: SpeculationConfig, sampling: SamplingP
     return list(engine.ask(question, (), sampling, speculation))[-1]
 
 
-@pytest.mark.parametrize(("name", "length"), [(TEXTS[0], 128), *(
+@pytest.mark.parametrize(("name", "length"), [(TEXTS[0], 64), *(
     pytest.param(name, 256, marks=pytest.mark.exhaustive) for name in [*TEXTS, "facts"])])
 def test_greedy_equals_plain_decoding_token_for_token(engine, name, length):
     list(engine.open_document(own_document(name)))
@@ -63,11 +63,11 @@ def test_copying_changes_no_word_and_copies(engine, tiers):
     rows = "\n".join(f"{day:02d} March | harbour of Lisbon | {'calm' if day % 3 else 'rough'} sea | wind from the west"
                      for day in range(1, 29))
     list(engine.open_document(Document("log", "txt", (Page("1", rows),), "test")))
-    sampling = SamplingParams(max_new_tokens=160)
+    sampling = SamplingParams(max_new_tokens=80)
     fast = tokens(engine, None, SpeculationConfig(ngram="on", **tiers, **SETTINGS), sampling)
     plain = tokens(engine, None, SpeculationConfig(engine="autoregressive"), sampling)
     assert fast.token_ids == plain.token_ids
-    assert fast.stats.acceptance["n-gram"].accepted > 40 and "copied" in fast.stats.why
+    assert fast.stats.acceptance["n-gram"].accepted > 20 and "copied" in fast.stats.why
     assert fast.stats.tokens_per_full_pass > 3
 
 

@@ -92,7 +92,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
 def serve(hub: FakeHub) -> Iterator[FakeHub]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield hub
     finally:

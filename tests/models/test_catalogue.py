@@ -17,6 +17,7 @@ from models.fake_hub import REVISION, FakeHub, serve
 from safetensors.torch import save
 from tokenizer_folders import hugging_face_folder
 
+from tests import forked
 from tests.gguf_files import write_gguf
 from triforce_core.config import EngineConfig
 from triforce_core.errors import ConfigError
@@ -121,12 +122,11 @@ def test_nothing_is_looked_up_unless_asked() -> None:
 
 def run(hub: FakeHub, home: Path, *arguments: str) -> tuple[int, list[dict], str]:
     """The command, as a person calls it: exit status, what it printed, the last line of what it complained of."""
-    done = subprocess.run(
-        [sys.executable, "-m", "triforce_core", "models", "--json", *arguments], cwd=ROOT, text=True, timeout=120,
-        capture_output=True, env=os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1",
-                                               "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1"})
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return done.returncode, lines, (done.stderr.strip().splitlines() or [""])[-1]
+    status, out, err = forked.run(
+        ["models", "--json", *arguments],
+        {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+         "NO_PROXY": "127.0.0.1"}, home)
+    return status, [json.loads(line) for line in out.splitlines()], (err.strip().splitlines() or [""])[-1]
 
 
 @pytest.mark.slow

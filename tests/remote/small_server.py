@@ -83,7 +83,7 @@ class SmallServer:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._http.server_port}"
 
     def chats(self) -> list[dict[str, Any]]:

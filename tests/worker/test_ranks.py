@@ -98,10 +98,14 @@ def test_two_ranks_write_what_one_does(client: EngineClient, alone: list[Finishe
 def test_ranks_choose_the_same_lengths_though_their_clocks_differ(client: EngineClient, alone: list[Finished]) -> None:
     """Rank 0 decides; were each to go by its own clock, passes of different width would meet, or none at all."""
     chosen = replace(TRIFORCE, gamma1="auto", gamma2="auto", pace="on")
-    # Longer than the longest rest: drafts of random weights do not pay and are tried now and then.
-    events = list(client.ask(QUESTION, (), sampling(0.8, 160), chosen, document=document()))
+    # What passes cost is measured when a document is opened, for answers as the last one was asked.
+    finished(client.ask(QUESTION, (), sampling(0.8, 1), chosen, document=document()))
+    for opened in (document(seed=1), document()):
+        list(client.open_document(opened))
+    events = list(client.ask(QUESTION, (), sampling(0.8, 40), chosen, document=document()))
     assert finished(events).token_ids[:20] == alone[2].token_ids
-    assert {event.gamma2 for event in events if isinstance(event, RoundEvent)} - {0}
+    # Drafts of random weights do not pay: the usual length is left.
+    assert {event.gamma2 for event in events if isinstance(event, RoundEvent)} != {10}
 
 
 def test_stop_ends_both_and_both_go_on(client: EngineClient, alone: list[Finished]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..worker.client import EngineClient
     from .measure import DocumentResult
-    from .roofline import Traffic
+    from .roofline import Bandwidth, Traffic
 
 _EPILOG = """\
 Each document is read once; then every row of settings, and plain decoding, answer from that same cache with the same
@@ -131,7 +131,56 @@ def _parser() -> flags.Parser:
 # large: the steps of one run, in order
 def _bench(given: Namespace) -> dict[str, Any]:
     """Measures, prints tables, returns the JSON object."""
-    from .measure import SHORTEST, measure_document, those_that_fit
+    _check(given)
+    config = flags.engine_config(given, given.saved_readings)
+    rows = {workload: _rows(given, workload) for workload in given.workload}
+    if given.plot:
+        from .plot import check_plot
+
+        check_plot(given.plot, len(rows[given.workload[0]]))
+    from .asked import Asked
+
+    asked = Asked(given.workload, given.document, given.made_documents, given.context, given.questions_per_document,
+                  given.questions)
+    asked.check()
+    jobs = asked.jobs()
+    engine, model = _load(config, given.grow)
+    from .measure import measure_document
+    from .report import describe_machine
+    from .roofline import measure_bandwidth
+
+    where = "cuda" if _on_gpu(config, model) else "cpu"
+    before = describe_machine(where, config.gpus)
+    say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; "
+        f"{len(rows[given.workload[0]])} rows; load average {before['load_average']}\n")
+    bandwidth, traffic = measure_bandwidth(where), _traffic(config, given.grow, model)
+    results: dict[str, list[DocumentResult]] = {workload: [] for workload in given.workload}
+    read_first: tuple[str, tuple[int, ...]] = "", ()
+    for number, job in enumerate(jobs):
+        short, questions, whole = asked.ready(job, engine)
+        say(f"{job.workload}, {short.title}: {'whole' if whole else 'CUT to its first'} "
+            f"{engine.measure(short).tokens:,} tokens\n")
+        results[job.workload].append(measure_document(engine, short, questions, rows[job.workload], given.repeats, say,
+                                                      given.plain_new_tokens))
+        if given.peer and not number:
+            read_first = short.title, _token_ids(config, short)
+    machine = describe_machine(where, config.gpus)
+    engine.close()
+    say("\n")
+    found = _summed_up(results, rows, model, machine, bandwidth, traffic)
+    if len(found) > 1:
+        from .gains import gains, gains_table
+
+        over = gains(found)
+        print(gains_table(over, found))
+        return {"workloads": found, "gains": over}
+    only = found[given.workload[0]]
+    return _with_peer(config, given, model, only, results[given.workload[0]][0], *read_first) if given.peer else only
+
+
+def _check(given: Namespace) -> None:
+    """Raises ConfigError for what cannot be measured."""
+    from .measure import SHORTEST
 
     for name, low in (("context", 64), ("repeats", 1), ("questions_per_document", 1), ("peer_new_tokens", 4),
                       ("made_documents", 1), ("plain_new_tokens", SHORTEST)):
@@ -140,43 +189,17 @@ def _bench(given: Namespace) -> dict[str, Any]:
     if given.grow and (given.model != BUILTIN or given.saved_readings):
         raise ConfigError("--grow is given together with --model or --saved-readings", allowed="one of them",
                           remedy="A grown model exists in memory only.")
-    config = flags.engine_config(given, given.saved_readings)
-    rows = {workload: _rows(given, workload) for workload in given.workload}
-    number_of_rows = len(rows[given.workload[0]])
     if len(given.workload) > 1 and (given.plot or given.peer):
         raise ConfigError("--plot or --peer is given with several workloads", allowed="one workload with them")
-    if given.plot:
-        from .plot import check_plot
 
-        check_plot(given.plot, number_of_rows)
-    from .asked import Asked
 
-    asked = Asked(given.workload, given.document, given.made_documents, given.context, given.questions_per_document,
-                  given.questions)
-    asked.check()
-    jobs = asked.jobs()
-    engine, model = _load(config, given.grow)
-    from .report import describe_machine, summary, with_peer
-    from .roofline import measure_bandwidth
-    from .table import peer_table, table
+def _summed_up(results: dict[str, list[DocumentResult]], rows: dict[str, list[Row]], model: ModelInfo,
+               machine: dict[str, Any], bandwidth: Bandwidth, traffic: Traffic) -> dict[str, dict[str, Any]]:
+    """By workload; printed as tables."""
+    from .measure import those_that_fit
+    from .report import summary
+    from .table import table
 
-    where = "cuda" if _on_gpu(config, model) else "cpu"
-    before = describe_machine(where, config.gpus)
-    say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; {number_of_rows} rows; "
-        f"load average {before['load_average']}\n")
-    bandwidth, traffic = measure_bandwidth(where), _traffic(config, given.grow, model)
-    results: dict[str, list[DocumentResult]] = {workload: [] for workload in given.workload}
-    for job in jobs:
-        short, questions, whole = asked.ready(job, engine)
-        say(f"{job.workload}, {short.title}: {'whole' if whole else 'CUT to its first'} "
-            f"{engine.measure(short).tokens:,} tokens\n")
-        results[job.workload].append(measure_document(engine, short, questions, rows[job.workload], given.repeats, say,
-                                                      given.plain_new_tokens))
-        if given.peer and len(results[job.workload]) == 1:
-            read_first = short.title, _token_ids(config, short)
-    machine = describe_machine(where, config.gpus)
-    engine.close()
-    say("\n")
     found = {}
     for workload, measured in results.items():
         fitting, compared = those_that_fit(measured, rows[workload])
@@ -184,19 +207,20 @@ def _bench(given: Namespace) -> dict[str, Any]:
                                   bandwidth=bandwidth, traffic=traffic)
         heading = f"\n{workload}\n" if len(results) > 1 else ""
         print(heading + table(found[workload]), flush=True)
-    if len(found) > 1:
-        from .gains import gains, gains_table
+    return found
 
-        over = gains(found)
-        print(gains_table(over, found))
-        return {"workloads": found, "gains": over}
-    only = found[given.workload[0]]
-    if given.peer:
-        print(json.dumps(only, ensure_ascii=False), flush=True)
-        peer = _run_peer(config, given, *read_first, model, machine["threads"])
-        if peer is not None:
-            only |= with_peer(only, results[given.workload[0]][0], peer)
-            print(peer_table(only["peer"]))
+
+def _with_peer(config: EngineConfig, given: Namespace, model: ModelInfo, only: dict[str, Any], measured: DocumentResult,
+               title: str, token_ids: tuple[int, ...]) -> dict[str, Any]:
+    """``only`` with transformers' figures on the first document that was read, if that ran."""
+    from .report import with_peer
+    from .table import peer_table
+
+    print(json.dumps(only, ensure_ascii=False), flush=True)
+    peer = _run_peer(config, given, title, token_ids, model, only["threads"])
+    if peer is not None:
+        only |= with_peer(only, measured, peer)
+        print(peer_table(only["peer"]))
     return only
 
 

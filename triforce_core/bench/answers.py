@@ -91,15 +91,23 @@ def grade(asked: Asked, answered: Answered, lines: Sequence[str]) -> str:
     if answered.flagged:
         return "flagged"
     if asked.kind == "summary":
-        found = [_matches(key, " ".join(answered.quotations)) for key in asked.keys]
-        return "right" if all(found) else "partly" if any(found) else "wrong"
-    said = answered.quotations[0] if answered.quotations else ""
+        return _grade_summary(asked, " ".join(answered.quotations))
+    return _grade_quotation(asked, answered.quotations[0] if answered.quotations else "", lines)
+
+
+def _grade_summary(asked: Asked, said: str) -> str:
+    found = [_matches(key, said) for key in asked.keys]
+    return "right" if all(found) else "partly" if any(found) else "wrong"
+
+
+def _grade_quotation(asked: Asked, said: str, lines: Sequence[str]) -> str:
     letters = _letters(said)
-    accepted = [_letters(sentence) for sentence in asked.accepted]
-    if any(one and one in letters for one in accepted) or any(_matches(key, said) for key in asked.keys):
+    accepted = [spelt for sentence in asked.accepted if (spelt := _letters(sentence))]
+    if any(one in letters for one in accepted) or any(_matches(key, said) for key in asked.keys):
         return "right"
-    beside = any(letters and letters in line and any(one and one in line for one in accepted) for line in lines)
-    return "partly" if beside else "wrong"
+    if letters and any(letters in line and any(one in line for one in accepted) for line in lines):
+        return "partly"
+    return "wrong"
 
 
 def _letters(text: str) -> str:

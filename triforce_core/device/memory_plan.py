@@ -187,13 +187,20 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
     if mode == "offload":
         free = wish.most_resident is None or wish.most_resident >= layers
         return plan if plan.fits and free else _offload(plan, wish, layer_kv)
-    if draft and wish.draft_reads:
-        reading = replace(plan, draft_cache=plan.draft_cache + draft.kv_per_token * context)
+    return _with_extras(plan, wish)
+
+
+def _with_extras(plan: MemoryPlan, wish: Wish) -> MemoryPlan:
+    """With what only makes answers faster, as far as it fits too: the context as the draft model reads it, and a copy
+    of the weights in few bits."""
+    if wish.draft and wish.draft_reads:
+        reading = replace(plan, draft_cache=plan.draft_cache + wish.draft.kv_per_token * plan.context)
         plan = reading if reading.fits else plan
     if wish.copy_bytes_per_weight:
-        head = target.shape.vocab_size * target.shape.hidden_size  # in int8, whatever the layers are in
-        with_copy = replace(plan, weight_copy=int(target.matrices * wish.copy_bytes_per_weight) + head)
-        return with_copy if with_copy.fits else plan
+        shape = wish.target.shape
+        head = shape.vocab_size * shape.hidden_size  # in int8, whatever the layers are in
+        with_copy = replace(plan, weight_copy=int(wish.target.matrices * wish.copy_bytes_per_weight) + head)
+        plan = with_copy if with_copy.fits else plan
     return plan
 
 
@@ -264,27 +271,30 @@ def _too_little(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> NotEnoug
     have = f"{size(plan.have)} are free" + (" under the limit" if plan.mode != "cpu" and room.limit else "")
     if plan.host > plan.host_have:
         have += f"; {size(plan.host)} of host memory, and {size(plan.host_have)} are free"
-    ways = []
+    return NotEnoughMemoryError(f"{need}, and {have}", remedy=_sentence(_ways_out(wish, room, tried)))
+
+
+def _ways_out(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> list[str]:
+    """What a person can do where none of the tried plans fits, in words."""
+    plan, shape, ways = tried[-1], wish.target.shape, list[str]()
     longest = max(one.longest for one in tried)
     if longest >= min(LEAST_CONTEXT, plan.context):
         ways.append(f"choose fewer pages or a smaller --max-context ({longest:,} tokens fit)")
-    offloaded = plan.longest_offloaded or 0
-    if all(one.mode != "offload" for one in tried) and offloaded >= plan.context:
+    if all(one.mode != "offload" for one in tried) and (plan.longest_offloaded or 0) >= plan.context:
         ways.append("keep the cache in host memory (--mode offload)")
     for kind, weights in wish.rounded:
         if _lay_out(replace(wish, target=weights, copy_bytes_per_weight=0.0), room, plan.context, plan.mode).fits:
             ways.append(f"round its weights (--weights {kind})")
             break
-    shape = wish.target.shape
     if longest < plan.context // 8:  # most of the memory goes to the weights
         ways.append("choose a smaller model")
-    elif shape.num_kv_heads == shape.num_heads and plan.kv > fixed:
+    elif shape.num_kv_heads == shape.num_heads and plan.kv > plan.weights + plan.draft_weights:
         per_token = size(plan.kv_per_token * 1024)
         ways.append(f"choose a model with fewer KV heads (this one keeps {per_token} per 1,024 tokens)")
     if wish.target.dtype_bytes > 2:
         ways.append("choose a smaller number type (--dtype bfloat16)")
     ways.append("close other programs" if plan.mode == "cpu" or not room.limit else "raise --gpu-memory-limit")
-    return NotEnoughMemoryError(f"{need}, and {have}", remedy=_sentence(ways))
+    return ways
 
 
 def _sentence(ways: Sequence[str]) -> str:

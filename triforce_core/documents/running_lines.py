@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 SHARE = 0.6
 _FEWEST = 3
@@ -36,26 +36,29 @@ def between_running_lines(pages: Sequence[Sequence[str]]) -> list[tuple[int, int
 
 def _strip_once(pages: Sequence[Sequence[str]], kept: list[tuple[int, int]], edge: int) -> bool:
     """Take the outermost line away where it repeats; says whether any was."""
-    filled = [number for number, (first, end) in enumerate(kept) if first < end]
-    keys = {number: _keys(pages[number][kept[number][0] if edge == 0 else kept[number][1] - 1], number)
-            for number in filled}
-    repeated: set[tuple[Key, int]] = set()
-    for side in (0, 1):  # left and right pages
-        here = [number for number in filled if number % 2 == side]
-        for group in (filled, here):
-            counts = Counter(key for number in group for key in keys[number])
-            repeated |= {
-                (key, side) for key, count in counts.items() if count >= _FEWEST and count > SHARE * len(group)
-            }
+    keys = {number: _keys(pages[number][first if edge == 0 else end - 1], number)
+            for number, (first, end) in enumerate(kept) if first < end}
+    repeated = _repeated(keys)
     numbered = any(key[0] == _BARE and key[1] is not None for key, _ in repeated)
     found = False
-    for number in filled:
+    for number, own in keys.items():
         first, end = kept[number]
-        running = any((key, number % 2) in repeated and key != (_BARE, None) for key in keys[number])
-        if (running or (numbered and (_BARE, None) in keys[number])) and end - first > 1:
+        running = any((key, number % 2) in repeated and key != (_BARE, None) for key in own)
+        if (running or (numbered and (_BARE, None) in own)) and end - first > 1:
             kept[number] = _trimmed(pages[number], first + (edge == 0), end - (edge != 0))
             found = True
     return found
+
+
+def _repeated(keys: Mapping[int, set[Key]]) -> set[tuple[Key, int]]:
+    """Keys that come often enough, on the left (0) or the right (1) pages or on all. keys: by page."""
+    repeated: set[tuple[Key, int]] = set()
+    for side in (0, 1):
+        for group in (list(keys), [number for number in keys if number % 2 == side]):
+            counts = Counter(key for number in group for key in keys[number])
+            repeated |= {(key, side) for key, count in counts.items()
+                         if count >= _FEWEST and count > SHARE * len(group)}
+    return repeated
 
 
 def _keys(line: str, page: int) -> set[Key]:

@@ -11,6 +11,7 @@ from ..device.shard import Shard
 from ..drafters.model import QUOTE, ModelOnCache
 from ..drafters.prompt_lookup import NGRAM
 from ..events import RoundEvent
+from ..kernels import AttentionObserver
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, NoDrafter
@@ -71,7 +72,7 @@ class DraftLengthSelector:
         self._known: dict[tuple[float, bool], Controller] = {}
         self._controller: Controller | None = None
 
-    def measure(self, context: Sequence[int], observer: object, sampler: Sampler,
+    def measure(self, context: Sequence[int], observer: AttentionObserver | None, sampler: Sampler,
                 cancelled: Callable[[], bool]) -> None:
         """What rounds after ``context`` cost, unless it is known or of no use. The pipeline has started there; what is
         staged on the way is forgotten. observer: sees passes over made-up drafts. sampler: chooses as answers do; its
@@ -181,8 +182,9 @@ class _Given(NoDrafter):
         return self._draft
 
 
-def measure_costs(pipeline: DraftPipeline, full: ModelOnCache, context: Sequence[int], observer: object, shard: Shard,
-                  sampler: Sampler, cancelled: Callable[[], bool] = lambda: False) -> Costs | None:
+def measure_costs(pipeline: DraftPipeline, full: ModelOnCache, context: Sequence[int],
+                  observer: AttentionObserver | None, shard: Shard, sampler: Sampler,
+                  cancelled: Callable[[], bool] = lambda: False) -> Costs | None:
     """Medians of a few repeats, of fewer where passes are long. cancelled: asked after every pass, on every rank
     alike; then there are none."""
     lengths = pipeline.plan.lengths
@@ -220,7 +222,7 @@ def measure_costs(pipeline: DraftPipeline, full: ModelOnCache, context: Sequence
                  {gamma1: middle(times) for gamma1, times in steps.items()}, middle(choose))
 
 
-def _pass(full: ModelOnCache, context: Sequence[int], drafted: int, observer: object,
+def _pass(full: ModelOnCache, context: Sequence[int], drafted: int, observer: AttentionObserver | None,
           sampler: Sampler) -> float:
     """Milliseconds of the full pass over a draft, with its verdict."""
     full.observer = observer

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 from torch import Tensor
 
-from ..kernels import Kernels
 from ..kv_cache.staging import StagingCache
-from ..model.graphs import DeviceSlots, StagesKV
-from ..model.rope import RotaryTable
+from ..model.graphs import DeviceSlots
 from ..sampling import DeviceSampling, DrawnChance, SamplingKind, confidence
 from .model import ModelOnCache
-
-
-class DeviceModel(Protocol):
-    """``model.Llama`` as seen from here."""
-
-    config: Any
-    rope: RotaryTable
-    kernels: Kernels
-
-    def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor: ...
 
 
 class GraphModel:
@@ -32,7 +19,7 @@ class GraphModel:
         """reread: tokens up to the newest that a draft's first pass stages (again)."""
         assert isinstance(on.cache, StagingCache)
         self.on, self.cache, self._reread = on, on.cache, reread
-        self.model: DeviceModel = on.model  # type: ignore[assignment]
+        self.model = on.model
         self._narrow = self.model.config.vocab_size <= self.model.kernels.probs_width
 
     @property

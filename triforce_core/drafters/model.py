@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,21 +18,9 @@ from ..speculation import staged
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, KeepGoing
 
-
-class ForwardModel(Protocol):
-    """``model.Llama`` as seen from here."""
-
-    def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int, observer: Any = None,
-                depths: list[int] | None = None, staged_mask: Tensor | None = None) -> Tensor: ...
-
-    def prepare(self, cache: KVCache, rows: int, observer: Any = None, *, tree: bool = False,
-                logits_rows: int | None = None) -> None:
-        """Have a pass of so many rows captured, where passes are."""
-        ...
-
-    def capture_wanted(self, cache: KVCache) -> int:
-        """Have passes captured that came often; how many."""
-        ...
+if TYPE_CHECKING:
+    from ..kernels import AttentionObserver
+    from ..model import Llama
 
 
 CacheT = TypeVar("CacheT", bound=KVCache)
@@ -45,10 +33,10 @@ class ModelOnCache(Generic[CacheT]):
     and the recent window; what lies between would have been evicted anyway). observer is handed to every pass.
     """
 
-    def __init__(self, model: ForwardModel, cache: CacheT, device: torch.device | str = "cpu") -> None:
+    def __init__(self, model: Llama, cache: CacheT, device: torch.device | str = "cpu") -> None:
         self.model, self.cache, self.device = model, cache, torch.device(device)
         self.skipped = 0
-        self.observer: object = None
+        self.observer: AttentionObserver | None = None
         self._staged: list[int] = []
         self._parents: list[int] = []  # of staged tokens: see ``speculation.staged``
 

@@ -25,7 +25,7 @@ from . import registry
 from .attention_report import MASS_ROWS, AttentionMass
 from .draft_model import DraftPrefill, on_streaming, prefill_bytes
 from .loading import Loaded
-from .pipeline import COPY_LENGTHS, Pipeline, PipelineParts, PlainPipeline
+from .pipeline import COPY_LENGTHS, Pipeline, PipelineParts
 from .plan import Plan, Situation, plan
 
 # A drafted token's time in full passes. Measured on an H200, llama2-7b, 120,000 tokens: 2.1 ms beside 20; on two, 1.2
@@ -97,10 +97,10 @@ def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationC
                                   runs_on_graphs(loaded), reads <= free))
 
 
-def build(loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: DocumentParts) -> PlainPipeline:
+def build(loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: DocumentParts) -> Pipeline:
     """Raises ConfigError (not every comparison can follow a cache in host memory), NotEnoughMemoryError."""
     if plan.engine == "autoregressive":
-        return PlainPipeline(plan, kept.observer(plan.chunk_size))
+        return Pipeline(loaded, full, plan, kept.observer(plan.chunk_size), PipelineParts())
     parts = registry.parts_for(plan.comparison)(loaded, full, plan, kept)
     return Pipeline(loaded, full, plan, parts.observer, parts.make())
 

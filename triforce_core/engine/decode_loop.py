@@ -18,7 +18,7 @@ from ..model import Llama
 from ..sampling import Sampler
 from ..speculation.round import Round, speculate
 from .attention_report import AttentionReport
-from .pipeline import PlainPipeline
+from .pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Step:
 class DecodeLoop:
     """``context`` grows with every round; all but its last token is in ``full``."""
 
-    def __init__(self, target: Llama, full: ModelOnCache[FullCache], pipeline: PlainPipeline,
+    def __init__(self, target: Llama, full: ModelOnCache[FullCache], pipeline: Pipeline,
                  attended: AttentionReport, sampler: Sampler, context: list[int], max_context: int) -> None:
         self._target, self._full, self._pipeline = target, full, pipeline
         self._attended, self._sampler = attended, sampler

@@ -174,16 +174,17 @@ class Engine:
             full = full_cache(loaded, plan)
             yield from prepare(full, len(tokens), self._cancelled)
         key, reused, unsaved = self._key(document, tokens, chunk), 0, ""
+        prefixes = prefix_digests(tokens, chunk) if self._saved else []
         read_seconds = restore(full, self._saved, key) if self._saved else None
         restored = self._shard.least(read_seconds is not None) == 1
         if not restored or read_seconds is None:
             if read_seconds is not None:
                 full.reset()  # this rank has restored what another has not
-            reused = yield from self._read(full, tokens, chunk, key)
+            reused = yield from self._read(full, tokens, chunk, key, prefixes)
             if full.length < len(tokens):
                 return
             read_seconds = perf_counter() - started
-            unsaved = yield from self._save(full, key, tokens, chunk, read_seconds, document.title)
+            unsaved = yield from self._save(full, key, prefixes, read_seconds, document.title)
         self._read_seconds = read_seconds
         self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile), plan
         yield from self._session.prefill_draft_model(self._cancelled)
@@ -206,11 +207,11 @@ class Engine:
         session.full.truncate(alike)
         return session.full
 
-    def _read(self, full: ModelOnCache[FullCache], tokens: list[int], chunk: int,
-              key: SnapshotKey) -> Generator[PrefillProgress, None, int]:
+    def _read(self, full: ModelOnCache[FullCache], tokens: list[int], chunk: int, key: SnapshotKey,
+              prefixes: Sequence[str]) -> Generator[PrefillProgress, None, int]:
         """Prefill what neither the cache nor a saved reading holds of these tokens. Returns how many they held."""
         if self._saved:
-            restore_beginning(full, self._saved, key, tokens, chunk)
+            restore_beginning(full, self._saved, key, prefixes, chunk)
         reused = self._shard.least(full.length)
         full.truncate(reused)
         yield from prefill(full, tokens[reused:], chunk, self._cancelled, len(tokens))
@@ -296,8 +297,8 @@ class Engine:
                               restored, self._need_loaded().info.max_context, unsaved=unsaved,
                               reused=reused)
 
-    def _save(self, full: ModelOnCache[FullCache], key: SnapshotKey, token_ids: Sequence[int], chunk: int,
-              read_seconds: float, title: str) -> Generator[PrefillProgress, None, str]:
+    def _save(self, full: ModelOnCache[FullCache], key: SnapshotKey, prefixes: Sequence[str], read_seconds: float,
+              title: str) -> Generator[PrefillProgress, None, str]:
         """Returns why it could not be kept (full disk, quota, folder): that costs the next opening time, not this one.
         """
         cache = full.cache
@@ -308,7 +309,7 @@ class Engine:
         started = perf_counter()
         try:
             for fraction in self._saved.save_steps(key, layers, read_seconds=read_seconds, title=title,
-                                                   prefixes=prefix_digests(token_ids, chunk)):
+                                                   prefixes=prefixes):
                 if self._cancel.is_set():
                     return ""
                 spent = perf_counter() - started

@@ -62,73 +62,15 @@ class PipelineParts:
     width: int = 0  # of those
 
 
-class PlainPipeline:
-    """Plain decoding: nothing drafts."""
-
-    def __init__(self, plan: Plan, observer: AttentionMass) -> None:
-        self.plan, self.observer = plan, observer
-        self.drafter: Drafter = NoDrafter()
-
-        self.tiers: Drafter = self.drafter  # without direct copies
-
-    drafts = False
-    measures_next_round = False
-    profile_key: tuple[str, str] | None = None
-
-    def serves(self, plan: Plan) -> bool:
-        """Whether it is what ``plan`` would be built to. The reason counts the context's tokens, and both verifiers
-        verify the same drafts: another one needs no other caches, and no other graphs."""
-        return replace(self.plan, why=plan.why, verifier=plan.verifier) == plan
-
-    def reset(self) -> None:
-        """Before a question's prompt is read: forget the last one's."""
-
-    def start(self, context: list[int], *, marks: bool = True) -> None:
-        """Before the first round of a question: its prompt but for the last token is in the full cache, and in the
-        small model's own where that attends chunks. marks: whether it does so in this answer; else it attends the
-        newest tokens."""
-
-    def preparations(self, context: list[int], samplers: Sequence[Sampler], *,
-                     quoting: bool) -> list[Callable[[], object]]:
-        """After ``start``, each to be called in order: what rounds will run is captured where it is not, so that no
-        answer waits for a capture, or for a kernel to be compiled. What is staged on the way is forgotten.
-
-        samplers: one for each kind of choices that answers may make, none of them an answer's own. quoting: answers
-        may be held to the document's words."""
-        return []
-
-    def time_choice(self) -> float:
-        """Choose chunks now; milliseconds."""
-        return 0.0
-
-    def forget(self) -> None:
-        """What is told of rounds: those before belong to no answer."""
-
-    def begin(self, choice: Selection) -> int:
-        """Before each round; -> tokens to ask for."""
-        return 0
-
-    def overlap(self, told: Callable[[Tensor], None]) -> None:
-        """An observed pass is under way."""
-
-    def after_round(self) -> None:
-        """The full cache has committed a round."""
-
-    def milliseconds(self) -> dict[str, float]:
-        """Of the choice that the last round's drafts were made with; clears it. Waits for nothing."""
-        return {}
-
-
 # large: the tiers, and what was chosen for the next round
-class Pipeline(PlainPipeline):
-    """The drafters of one document's session, made once for a plan, and how each question starts them."""
-
-    drafts = True
+class Pipeline:
+    """The drafters of one document's session, made once for a plan, and how each question starts them. Without parts it
+    is plain decoding: nothing drafts."""
 
     def __init__(self, loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, observer: AttentionMass,
                  parts: PipelineParts) -> None:
         """observer: of the full passes that choose."""
-        super().__init__(plan, observer)
+        self.plan, self.observer = plan, observer
         self.parts, self._full, self._target, self._shard = parts, full, loaded.target, loaded.shard
         self.drafter, self.tiers = parts.drafter, parts.tiers
         self._streams = full.cache.streams
@@ -141,7 +83,16 @@ class Pipeline(PlainPipeline):
         self._spent: dict[str, float] = {}
 
     @property
-    def profile_key(self) -> tuple[str, str] | None:  # type: ignore[override]
+    def drafts(self) -> bool:
+        return self.plan.engine != "autoregressive"
+
+    def serves(self, plan: Plan) -> bool:
+        """Whether it is what ``plan`` would be built to. The reason counts the context's tokens, and both verifiers
+        verify the same drafts: another one needs no other caches, and no other graphs."""
+        return replace(self.plan, why=plan.why, verifier=plan.verifier) == plan
+
+    @property
+    def profile_key(self) -> tuple[str, str] | None:
         """What passes and steps take their time from: where keys and values lie, and the tiers. None: measured costs
         do not last."""
         cache, tiers = self._full.cache, self.plan.tiers_key
@@ -150,10 +101,14 @@ class Pipeline(PlainPipeline):
         return None if tiers is None else (place, tiers)
 
     def reset(self) -> None:
+        """Before a question's prompt is read: forget the last one's."""
         self.drafter.reset()
         self._rounds = 0
 
     def start(self, context: list[int], *, marks: bool = True) -> None:
+        """Before the first round of a question: its prompt but for the last token is in the full cache, and in the
+        small model's own where that attends chunks. marks: whether it does so in this answer; else it attends the
+        newest tokens."""
         parts, plan = self.parts, self.plan
         self._marks, self._chosen = marks, None
         self._side_stream.join()
@@ -169,6 +124,11 @@ class Pipeline(PlainPipeline):
 
     def preparations(self, context: list[int], samplers: Sequence[Sampler], *,
                      quoting: bool) -> list[Callable[[], object]]:
+        """After ``start``, each to be called in order: what rounds will run is captured where it is not, so that no
+        answer waits for a capture, or for a kernel to be compiled. What is staged on the way is forgotten.
+
+        samplers: one for each kind of choices that answers may make, none of them an answer's own. quoting: answers
+        may be held to the document's words."""
         plan, parts = self.plan, self.parts
         observers: list[AttentionMass | None] = [self.observer, *([None] if plan.refresh_every > 1 else [])]
         steps: list[Callable[[], object]] = [
@@ -207,28 +167,34 @@ class Pipeline(PlainPipeline):
             self.tiers.prepare(context, self.plan.lengths.longest, samplers)
 
     def forget(self) -> None:
+        """What is told of rounds: those before belong to no answer."""
         self.after_round()
         for told in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes, self.drafter.ranks,
                      self.milliseconds):
             told()
 
     def milliseconds(self) -> dict[str, float]:
+        """Of the choice that the last round's drafts were made with; clears it. Waits for nothing."""
         spent, self._spent = self._spent, {}
         return spent
 
     def begin(self, choice: Selection) -> int:
+        """Before each round; -> tokens to ask for."""
         self._observes = choice.observed
         if choice.gamma2:
             self.tiers.configure(choice.gamma1, choice.keep_going)
         return self.drafter.begin(choice.gamma2)
 
     @property
-    def measures_next_round(self) -> bool:  # type: ignore[override]
+    def measures_next_round(self) -> bool:
         """Whether the next full pass should report attention mass."""
+        if not self.drafts:
+            return False
         due = self._observes and (self._rounds + 1) % self.plan.refresh_every == 0
         return self.observer.sees_all or due
 
     def time_choice(self) -> float:
+        """Choose chunks now; milliseconds."""
         self._choose()
         return sum(self._clock.read().values())
 

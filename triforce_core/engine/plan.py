@@ -193,25 +193,13 @@ def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
     if comparison is not None and comparison.rests_draft_model:
         tiers = Tiers(tiers.speculates, False, tiers.intermediate, tiers.budget, tiers.recent)
     drafts = tiers.intermediate or tiers.draft_model
-    lookup = "off"
-    if tiers.speculates and comparison is not None and comparison.lookup:
-        lookup = "below" if tiers.draft_model else "alone"
-    elif tiers.speculates and wanted.ngram == "straight" and not drafts:
-        lookup = "alone"
+    lookup = _lookup(wanted, tiers, comparison)
     lengths = _lengths(wanted, at, tiers, comparison, lookup != "off")
     # At temperature 0 direct copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to 1.08
     # times going on with five books on a GPU. Above it next to no copy is proven: looking for them costs 2 %.
     directly = wanted.ngram == "straight" or (wanted.ngram == "auto" and not at.offloaded)
     direct = MAX_GUIDED if tiers.speculates and directly and drafts else 0
-    copied: str = wanted.retrieval_weights
-    # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
-    if copied == "auto" and at.on_gpu and not at.offloaded:
-        copied = COPY
-    copied = copied if tiers.intermediate and copied in at.copies else "same"
-    # Where the cache comes through a link, drafting is a small part of the time and its memory better spent; a CPU
-    # reads a long document noticeably longer for it.
-    reads = wanted.draft_cache == "cross" or (
-        wanted.draft_cache == "auto" and tiers.intermediate and at.on_gpu and not at.offloaded)
+    copied, reads = _copied(wanted, at, tiers), _reads(wanted, at, tiers)
     own_weights = comparison is not None and comparison.attends_all
     cross = tiers.draft_model and not own_weights and reads and at.room_to_read
     speculates = tiers.speculates and (drafts or lookup != "off")
@@ -232,6 +220,32 @@ def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
                 tiers.recent, wanted.refresh, _auto(wanted.refresh_every, 1), copied,
                 "cross" if cross else "streaming", wanted.sinks, _auto(wanted.window, 256), lookup, direct,
                 at.on_gpu and wanted.ngram == "auto", comparison, why)
+
+
+def _lookup(wanted: SpeculationConfig, tiers: Tiers, comparison: Comparison | None) -> str:
+    """See ``Plan``."""
+    if not tiers.speculates:
+        return "off"
+    if comparison is not None and comparison.lookup:
+        return "below" if tiers.draft_model else "alone"
+    drafts = tiers.intermediate or tiers.draft_model
+    return "alone" if wanted.ngram == "straight" and not drafts else "off"
+
+
+def _copied(wanted: SpeculationConfig, at: Situation, tiers: Tiers) -> str:
+    """The weights of the intermediate verifier: "same", or a copy in few bits."""
+    kind: str = wanted.retrieval_weights
+    # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
+    if kind == "auto" and at.on_gpu and not at.offloaded:
+        kind = COPY
+    return kind if tiers.intermediate and kind in at.copies else "same"
+
+
+def _reads(wanted: SpeculationConfig, at: Situation, tiers: Tiers) -> bool:
+    """Whether the draft model shall read the whole context. Where the cache comes through a link, drafting is a small
+    part of the time and its memory better spent; a CPU reads a long document noticeably longer for it."""
+    usual = tiers.intermediate and at.on_gpu and not at.offloaded
+    return wanted.draft_cache == "cross" or (wanted.draft_cache == "auto" and usual)
 
 
 def _auto(value: int | str, default: int) -> int:

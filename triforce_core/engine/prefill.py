@@ -8,7 +8,7 @@ from time import perf_counter
 from ..drafters.model import ModelOnCache
 from ..events import PrefillProgress
 from ..kv_cache.full import FullCache
-from ..kv_cache.snapshot import DamagedSnapshot, Snapshot, SnapshotKey, SnapshotStore, prefix_digests
+from ..kv_cache.snapshot import DamagedSnapshot, Snapshot, SnapshotKey, SnapshotStore
 
 
 def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled: Callable[[], bool],
@@ -42,11 +42,11 @@ def restore(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotK
 
 
 def restore_beginning(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey,
-                      token_ids: Sequence[int], chunk: int) -> None:
-    """Fill the full cache with the longest beginning that these tokens share with a saved reading of any document, if
-    that is more than the cache holds. Only whole chunks of the prefill: then keys and values are the same, to the bit,
-    as if everything was read."""
-    found = saved.load_beginning(key, prefix_digests(token_ids, chunk), more_than=model.length // chunk)
+                      prefixes: Sequence[str], chunk: int) -> None:
+    """Fill the full cache with the longest beginning that these tokens (prefixes: their ``prefix_digests``) share with
+    a saved reading of any document, if that is more than the cache holds. Only whole chunks of the prefill: then keys
+    and values are the same, to the bit, as if everything was read."""
+    found = saved.load_beginning(key, prefixes, more_than=model.length // chunk)
     if found is not None:
         reading, chunks = found
         _fill(model, reading, chunks * chunk)

@@ -26,7 +26,7 @@ from .attention_report import AttentionMass, AttentionReport
 from .build import DocumentParts, build, plan_for
 from .decode_loop import DecodeLoop
 from .loading import Loaded
-from .pipeline import PlainPipeline
+from .pipeline import Pipeline
 from .plan import Plan
 from .prefill import prefill
 from .warm_up import OBSERVED, WarmUp
@@ -59,7 +59,7 @@ class Session:
         self._shared = len(self._document) - builder.tail_length  # tokens that every context begins with
         self._read = self._document[: full.length]  # ids behind the cache, in order
         self._parts = DocumentParts(loaded, self._document, self._shared)
-        self._pipeline: PlainPipeline | None = None
+        self._pipeline: Pipeline | None = None
         self._selector: DraftLengthSelector | None = None  # of the pipeline
         self._warm_up = WarmUp()
 
@@ -99,7 +99,7 @@ class Session:
         yield answer.finished(ended, context[len(context) - generated_tokens(answer.rounds) :], read.when() - started,
                               told)
 
-    def _start(self, pipeline: PlainPipeline, question: Question, context: list[int], sampler: Sampler,
+    def _start(self, pipeline: Pipeline, question: Question, context: list[int], sampler: Sampler,
                cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
         """What drafting needs behind a prompt that was read: a part of its price."""
         if not pipeline.drafts:
@@ -116,7 +116,7 @@ class Session:
         if self._selector is not None:
             self._selector.begin(context, sampler)
 
-    def _decode(self, loop: DecodeLoop, pipeline: PlainPipeline, answer: Answer, sampling: SamplingParams,
+    def _decode(self, loop: DecodeLoop, pipeline: Pipeline, answer: Answer, sampling: SamplingParams,
                 read: Moment, cancelled: Callable[[], bool]) -> Generator[AnswerEvent, None, FinishReason]:
         """Rounds until the answer ends; why it did. read: the end of the prompt."""
         selector = self._selector if pipeline.drafts else None
@@ -137,7 +137,7 @@ class Session:
             if left <= 0:
                 return "context" if room < sampling.max_new_tokens else "length"
 
-    def loop(self, pipeline: PlainPipeline, attended: AttentionReport, sampler: Sampler,
+    def loop(self, pipeline: Pipeline, attended: AttentionReport, sampler: Sampler,
              context: list[int]) -> DecodeLoop:
         return DecodeLoop(self.loaded.target, self.full, pipeline, attended, sampler, context,
                           self.loaded.info.max_context)
@@ -176,7 +176,7 @@ class Session:
         self.full.observer = None
         self.full.truncate(len(self._read))
 
-    def begin_behind(self, pipeline: PlainPipeline, context: list[int]) -> None:
+    def begin_behind(self, pipeline: Pipeline, context: list[int]) -> None:
         """As an answer does; the full cache holds all but the last token."""
         prefilled = self._parts.draft_prefill
         if prefilled is not None:
@@ -229,7 +229,7 @@ class Session:
         del read[common:]
         return common
 
-    def _pipeline_for(self, plan: Plan) -> PlainPipeline:
+    def _pipeline_for(self, plan: Plan) -> Pipeline:
         """Made anew only when the plan is another: its caches go before the new ones come."""
         if plan.engine == "autoregressive":
             return build(self.loaded, self.full, plan, self._parts)

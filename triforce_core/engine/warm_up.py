@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..config import SamplingParams
 from ..draft_length.controller import Selection
 from ..draft_length.selector import DraftLengthSelector
-from ..drafters.model import ModelOnCache
-from ..kv_cache.full import FullCache
 from ..quotes.matcher import QuoteConstraint
 from ..sampling import Sampler
-from .attention_report import AttentionReport
-from .decode_loop import DecodeLoop
-from .loading import Loaded
-from .pipeline import PlainPipeline
+from .pipeline import Pipeline
 from .warm_up_passes import questions
+
+if TYPE_CHECKING:  # which imports this file
+    from .session import Session
 
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.
@@ -30,31 +28,15 @@ _KINDS = ((_GREEDY, "rejection"), (_DRAWN, "rejection"), (_FILTERED, "rejection"
           (_FILTERED, "coupled"))
 
 
-class Rounds(Protocol):
-    """``session.Session`` as seen from here."""
-
-    loaded: Loaded
-    full: ModelOnCache[FullCache]
-
-    def begin_behind(self, pipeline: PlainPipeline, context: list[int]) -> None: ...
-
-    def loop(self, pipeline: PlainPipeline, attended: AttentionReport, sampler: Sampler,
-             context: list[int]) -> DecodeLoop: ...
-
-    def report(self) -> AttentionReport: ...
-
-    def throwaway_sampler(self, params: SamplingParams, verifier: str, *, held: bool) -> Sampler: ...
-
-
 class WarmUp:
     """What a session runs before an answer may wait for it, and takes back."""
 
     room = 64  # tokens behind a context that it writes
 
     def __init__(self) -> None:
-        self._warmed: PlainPipeline | None = None  # whose rounds have been run
+        self._warmed: Pipeline | None = None  # whose rounds have been run
 
-    def steps(self, session: Rounds, pipeline: PlainPipeline, selector: DraftLengthSelector | None,
+    def steps(self, session: Session, pipeline: Pipeline, selector: DraftLengthSelector | None,
               constraint: QuoteConstraint | None, context: list[int],
               cancelled: Callable[[], bool]) -> list[Callable[[], object]]:
         """To be called in order. constraint: of answers held to the document's words, where there are such."""
@@ -94,7 +76,7 @@ def _index_quotations(constraint: QuoteConstraint) -> None:
         constraint.initial().advance(token).prior()
 
 
-def _try_rounds(session: Rounds, pipeline: PlainPipeline, context: list[int], sampler: Sampler) -> None:
+def _try_rounds(session: Session, pipeline: Pipeline, context: list[int], sampler: Sampler) -> None:
     """Run rounds as an answer does, and take them back: libraries load much when they are first used."""
     before, lengths = session.full.length, pipeline.plan.lengths
     loop = session.loop(pipeline, session.report(), sampler, list(context))

@@ -58,6 +58,8 @@ class SentenceIndex:
     def __init__(self, sentences: Sequence[str], lines: Sequence[int] | np.ndarray, vectors: WordVectors) -> None:
         assert len(sentences) == len(lines)
         self._vectors, self._stems = vectors, Stems()
+        self._corrected: dict[str, str] = {}  # stems of words that nobody knows: looking for the nearest takes 10 ms
+        self._matched: tuple[tuple[str, ...], tuple[np.ndarray, np.ndarray]] | None = None
         self.sentences, self.size = list(sentences), len(sentences)
         self.line_of = np.unique(np.asarray(lines, np.int64), return_inverse=True)[1].reshape(-1)
         self._line_starts = np.flatnonzero(np.diff(self.line_of, prepend=-1))
@@ -140,9 +142,11 @@ class SentenceIndex:
         for word in subject_words(question):
             stem = self._stems.of(word)
             if stem not in self.vocabulary and stem not in self._vectors.number and len(word) > 3:
-                near = [known for known in self._spellings if abs(len(known) - len(word)) < 3]
-                alike = difflib.get_close_matches(word, near, 1, 0.75)
-                stem = self._stems.of(alike[0]) if alike else stem
+                if word not in self._corrected:
+                    near = [known for known in self._spellings if abs(len(known) - len(word)) < 3]
+                    alike = difflib.get_close_matches(word, near, 1, 0.75)
+                    self._corrected[word] = self._stems.of(alike[0]) if alike else stem
+                stem = self._corrected[word]
             found.append(stem)
         return list(dict.fromkeys(found)) or [""]  # no word: one that stands nowhere
 
@@ -178,7 +182,13 @@ class SentenceIndex:
 
     def matches(self, terms: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(alike, times), both [terms, n]: how alike the most similar word of each sentence is to each term, 1 for the
-        term itself; and how often the term stands there."""
+        term itself; and how often the term stands there. The newest are kept: a question's scores and its confidence
+        ask for the same."""
+        if self._matched is None or self._matched[0] != tuple(terms):
+            self._matched = tuple(terms), self._match(terms)
+        return self._matched[1]
+
+    def _match(self, terms: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         vectors, _ = self._vectors.of(list(terms))
         alike = vectors @ self._word_vectors.T
         numbers = np.array([self.vocabulary.get(term, -1) for term in terms], np.int64)

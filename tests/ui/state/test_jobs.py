@@ -35,6 +35,7 @@ def services(tmp_path: Path, held: Held) -> Iterator[Services]:
     made = Services(places.make_folders(tmp_path / "home"), held.make, EngineConfig(), read_quickly)
     made.start([])
     yield made
+    held.gate.set(True)  # closing waits for who stands before it
     made.close()
 
 

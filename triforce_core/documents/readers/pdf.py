@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import re
 import time
+from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
 from ..cleanup import letters, one_line
@@ -16,6 +17,9 @@ from .pdf_lines import Line, page_lines
 from .pdf_pages import page_texts
 from .pdf_spans import page_spans
 from .source import Heading, Raw, RawPage, Source, is_are, page_numbers
+
+if TYPE_CHECKING:
+    from pypdf import PdfReader
 
 LINES_VERSION = 2  # of what is made of PDFium's characters; raise it when the same file would give other text
 FEW_LETTERS = 16  # a page with fewer and a picture is a scan
@@ -179,13 +183,26 @@ def read_with_pypdf(source: Source) -> Raw:
     outline: it is asked only for files that PDFium cannot read."""
     try:
         import pypdf
-        from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
     except ImportError as problem:
         raise ReaderMissingError("pypdf") from problem
-    bomb = DocumentTooLargeError(
-        f"{source.name} unpacks to more data than any real document (a PDF bomb?)",
-        remedy="Do not trust this file; print it to a new PDF if you must.",
-    )
+    pdf, labels = _opened_with_pypdf(source)
+    pages = _pages_of_pypdf(source, pdf, labels)
+    try:
+        title = str(pdf.metadata.title or "") if pdf.metadata else ""
+    except Exception:  # a broken information dictionary is no reason to fail
+        title = ""
+    try:
+        language = str(pdf.root_object.get("/Lang", ""))
+    except Exception:  # nor is a broken catalog, whose pages could be read
+        language = ""
+    return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, lines=True, language=language)
+
+
+def _opened_with_pypdf(source: Source) -> tuple[PdfReader, list[str]]:
+    """With the labels of its pages, of which there is at least one."""
+    import pypdf
+    from pypdf.errors import DependencyError, LimitReachedError, PyPdfError
+
     try:
         pdf = pypdf.PdfReader(str(source.path))
         if pdf.is_encrypted and not pdf.decrypt(source.password or ""):
@@ -194,27 +211,24 @@ def read_with_pypdf(source: Source) -> Raw:
         source.check_pages(count)
         labels = list(pdf.page_labels) if count else []
     except LimitReachedError as problem:
-        raise bomb from problem
+        raise _bomb(source) from problem
     except DependencyError as problem:
         raise EncryptedDocumentError(
             f"{source.name} is encrypted in a way that needs another package", remedy="Run: pip install 'pypdf[crypto]'"
         ) from problem
-    except (
-        PyPdfError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        RecursionError,
-        OSError,
-    ) as problem:
+    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
+            OSError) as problem:
         raise damaged(source) from problem
     if count == 0:
         raise empty(source)
+    return pdf, labels
+
+
+def _pages_of_pypdf(source: Source, pdf: PdfReader, labels: Sequence[str]) -> list[RawPage]:
+    from pypdf.errors import LimitReachedError
+
     pages: list[RawPage] = []
-    size = 0
-    limited = False
+    size, limited, count = 0, False, len(pdf.pages)
     for index in range(count):
         source.at_page(index, count)
         label = one_line(labels[index], 40) if index < len(labels) else ""
@@ -233,16 +247,13 @@ def read_with_pypdf(source: Source) -> Raw:
         size += len(page.text)
         source.check_characters(size)
     if all(page.failed for page in pages):
-        raise bomb if limited else damaged(source)
-    try:
-        title = str(pdf.metadata.title or "") if pdf.metadata else ""
-    except Exception:  # a broken information dictionary is no reason to fail
-        title = ""
-    try:
-        language = str(pdf.root_object.get("/Lang", ""))
-    except Exception:  # nor is a broken catalog, whose pages could be read
-        language = ""
-    return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, lines=True, language=language)
+        raise _bomb(source) if limited else damaged(source)
+    return pages
+
+
+def _bomb(source: Source) -> DocumentTooLargeError:
+    return DocumentTooLargeError(f"{source.name} unpacks to more data than any real document (a PDF bomb?)",
+                                 remedy="Do not trust this file; print it to a new PDF if you must.")
 
 
 def _has_picture(page: Any) -> bool:

@@ -9,29 +9,24 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from .pdf_spans import HYPHEN, Span
+from .pdf_spans import HYPHEN, Placed, Span
 
 RAISED, LOWERED = "\x0e", "\x0f"  # stand around a raised mark in a line's text until it is known what it marks
 _MARK = re.compile(r"(?:\d{1,3}|[*†‡§¶]{1,3}|\[\d{1,3}\]|[a-z])(?:[,–-]\s?\d{1,3})*,?\Z")
 _ORDINAL = re.compile(r"(?:st|nd|rd|th|er|re|e|ème)\Z")
 _SMALL = 0.82  # of the size beside it: a raised mark
 _APART = 2.0  # ems between two pieces of a row that may be cells
-ITEM = re.compile(r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])\Z")
+ITEM_MARK = r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])"
+_ITEM = re.compile(ITEM_MARK + r"\Z")
 _STACKED = 1.7  # line heights between the lines of one cell
 _STACKED_BESIDE = 2.7  # ... that stands beside another: it may have several paragraphs
 _SAME = 3.0  # points
 
 
 @dataclass(slots=True)
-class Line:
+class Line(Placed):
     """One line of text as it is read. row: a table's row or a list item put together, which no other line joins."""
 
-    text: str
-    left: float
-    right: float
-    base: float
-    size: float
-    bold: bool
     row: bool = False
 
 
@@ -161,7 +156,7 @@ def _aligned(groups: Sequence[Cells], at: int) -> bool:
 
 
 def _item(cells: Cells) -> bool:
-    return len(cells) == 2 and len(cells[0]) == 1 and ITEM.match(cells[0][0].text.strip()) is not None
+    return len(cells) == 2 and len(cells[0]) == 1 and _ITEM.match(cells[0][0].text.strip()) is not None
 
 
 def _edges(cell: Sequence[Line]) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 
 from ..running_lines import between_running_lines
-from .pdf_lines import LOWERED, RAISED, Line
+from .pdf_lines import ITEM_MARK, LOWERED, RAISED, Line
 from .pdf_spans import HYPHEN
 from .source import Heading
 
@@ -22,7 +22,7 @@ _LONGEST_HEADING = 160  # ... and have no more characters, in so many lines
 _HEADING_LINES = 3
 _SMALLER = 0.94  # notes are set smaller than the text
 _FULL = 0.5  # ems for a character of the word that would not have fitted
-_ITEM = re.compile(r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])\s")
+_ITEM = re.compile(ITEM_MARK + r"\s")
 _END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
 _RAISED = re.compile(f"{RAISED}([^{LOWERED}]*){LOWERED}")
 _NOTE = re.compile(
@@ -168,40 +168,41 @@ class _Measure:
 
 
 # large: what tells a paragraph's end, one sign after the other
-def _continues(
-    above: Sequence[Line], line: Line, following: Line | None, measure: _Measure
-) -> bool:
+def _continues(above: Sequence[Line], line: Line, following: Line | None, measure: _Measure) -> bool:
     """Whether a paragraph goes on with ``line``."""
-    last, first = above[-1], above[0]
+    last = above[-1]
     if abs(last.size - line.size) > 0.08 * last.size + 0.2 or line.text[0] == RAISED:
         return False
     if last.text.endswith(HYPHEN):
         return True
     if _ITEM.match(line.text):
         return False
-    usual, right = measure.gap(line.size), measure.right(last)
-    step, em = last.base - line.base, max(line.size, 1.0)
+    step, usual, em = last.base - line.base, measure.gap(line.size), max(line.size, 1.0)
     word = line.text.split(None, 1)[0]
-    full = last.right + (len(word) + 1) * _FULL * em > right - 0.5 * em
+    full = last.right + (len(word) + 1) * _FULL * em > measure.right(last) - 0.5 * em
     ended = _END.search(_RAISED.sub("", last.text) if LOWERED in last.text else last.text) is not None
     if step <= 0 or step > 3 * max(usual, em):  # the head of the next column, or a line drawn out of order
         return not ended and not (last.bold and line.bold) and (line.text[0].islower() or full) and len(last.text) > 20
-    if step > _WIDER * max(usual, 0.9 * em):
+    if step > _WIDER * max(usual, 0.9 * em) or (last.bold and not line.bold and not full):
         return False
-    if last.bold != line.bold and (last.bold and not full):
-        return False
+    return _aligns(above, line, following, full=full, ended=ended)
+
+
+def _aligns(above: Sequence[Line], line: Line, following: Line | None, *, full: bool, ended: bool) -> bool:
+    """Whether ``line``, right below a paragraph, begins where the paragraph's next line would. full: the last one had
+    no room for its first word; ended: it ends like a sentence."""
+    first, last, em = above[0], above[-1], max(line.size, 1.0)
     centred = abs(last.left + last.right - line.left - line.right) < 4 and abs(last.left - line.left) > 2
     if centred and first.left > 0:
         return not ended or not full
     item = _ITEM.match(first.text) is not None
-    if len(above) == 1 and item:
+    if item and len(above) == 1:
         return full or line.left > first.left + 0.5 * em
-    indent = line.left - last.left
-    if indent > 0.5 * em and not item:
+    if item and line.left < above[1].left - 0.5 * em:
+        return False
+    if not item and line.left - last.left > 0.5 * em:
         hanging = following is not None and abs(following.left - line.left) < 1.5 and not ended
         return hanging and full
-    if item and line.left < above[1].left - 0.5 * em if len(above) > 1 else False:
-        return False
     return full or (not ended and line.text[0].islower())
 
 

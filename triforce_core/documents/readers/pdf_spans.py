@@ -23,9 +23,9 @@ _WORD = re.compile(r"\S+")
 
 
 @dataclass(slots=True)
-class Span:
-    """Characters of one text object. left, right, base (its baseline, upwards) and size in points, as they are read: a
-    page of text that runs upwards is turned. spaced: white space stands before it."""
+class Placed:
+    """Text and where it stands: left, right, base (its baseline, upwards) and size in points, as they are read: a page
+    of text that runs upwards is turned."""
 
     text: str
     left: float
@@ -33,6 +33,12 @@ class Span:
     base: float
     size: float
     bold: bool
+
+
+@dataclass(slots=True)
+class Span(Placed):
+    """Characters of one text object. spaced: white space stands before it."""
+
     spaced: bool
     turn: int = 0  # quarters, against the clock
 
