@@ -54,7 +54,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def found(shelf: Path, **settings: object) -> dict[str, ModelFound]:
     folders = (str(shelf), str(shelf / "family"), str(shelf / "nowhere"))
-    config = EngineConfig(model_folders=folders, mode="cpu", **settings)
+    config = EngineConfig(model_folders=folders, mode="cpu", kv="same", **settings)
     models = [model for model in Survey(config).check() if isinstance(model, ModelFound)]
     assert len({model.model for model in models}) == len(models), "each once"
     return {model.name: model for model in models}

@@ -3,6 +3,7 @@
 from .cpu import BATCH_INVARIANT_ROWS
 from .dispatch import REFERENCE, AttentionObserver, Kernels, choose_kernels, values_transposed
 from .fused import FusedLinear, PreNorm
+from .int8_rows import from_rows, row_bytes, to_rows
 from .library import compiled
 from .quantized import HEAD_KIND, bytes_per_weight
 from .quantized import KINDS as WEIGHT_KINDS
@@ -10,4 +11,4 @@ from .reference import Dense, Linear
 
 __all__ = ["BATCH_INVARIANT_ROWS", "HEAD_KIND", "REFERENCE", "WEIGHT_KINDS", "AttentionObserver", "Dense",
            "FusedLinear", "Kernels", "Linear", "PreNorm", "bytes_per_weight", "choose_kernels", "compiled",
-           "values_transposed"]
+           "from_rows", "row_bytes", "to_rows", "values_transposed"]

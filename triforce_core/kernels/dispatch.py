@@ -54,6 +54,8 @@ class Kernels:
     pick: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DrawnChance has it
     probs_width: int = 0  # of a vocabulary, up to which those two are faster
     confidence: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
+    # of products: whether attention takes keys and values in rows of int8 as they are
+    attends_rows: Callable[[torch.dtype], bool] = lambda dtype: False
     # (cached tokens, KV heads, type, device) -> rows that a pass behind them computes as passes of one row do
     batch_invariant_rows: Callable[[int, int, torch.dtype, torch.device], int] | None = None
 
@@ -67,7 +69,7 @@ def choose_kernels(device: torch.device) -> Kernels:
     """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
         return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, native.make_linear,
-                       native.Attention())
+                       native.Attention(), attends_rows=native.attends_rows)
     if device.type == "cuda" and find_spec("triton") is not None:
         from . import triton_attention, triton_dense, triton_indexed, triton_linear, triton_ops, triton_probs
 

@@ -28,6 +28,7 @@ from ..kernels import (
     PreNorm,
     bytes_per_weight,
     choose_kernels,
+    from_rows,
 )
 from ..kv_cache.base import KVCache, KVView
 from ..kv_cache.staging import StagingCache
@@ -370,6 +371,10 @@ class Llama:
 
     def _attend(self, q: Tensor, view: KVView, observer: AttentionObserver | None) -> tuple[Tensor, Tensor | None]:
         ops, at = self.kernels, view.index
+        plain = at is None and view.top_k is None
+        if view.keys.dtype == torch.int8 and not (plain and ops.attends_rows(self.dtype)):
+            view = replace(view, keys=from_rows(view.keys, self.config.head_dim).to(self.dtype),
+                           values=from_rows(view.values, self.config.head_dim).to(self.dtype))
         if view.top_k is not None:
             assert isinstance(view.length, int)
             return ops.top_k_attention(q, view.keys, view.values, view.length, view.staged_mask, view.top_k), None
