@@ -323,6 +323,8 @@ class Engine:
         settings = [("device", loaded.target.device.type), ("kv", str(_KV_VERSION)), ("prefill_chunk", str(chunk))]
         if loaded.target.device.type == "cpu" and loaded.target.dtype == torch.bfloat16 and compiled().library:
             settings.append(("kernels", "own"))  # they round otherwise than torch's
+        if loaded.target.in_groups:
+            settings.append(("weights", "in groups"))
         if kv_kind != "same":
             settings.append(("kv_kind", kv_kind))
         if self._shard.world > 1:  # each keeps the keys and values of its own heads

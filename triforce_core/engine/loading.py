@@ -196,8 +196,9 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
         weights = replace(weights, few_bits=int8, few_bits_head=dtype.itemsize)
     if rounding == "same":
         return weights
-    if device.type == "cpu":  # int4 is rounding alone
-        return replace(weights, few_bits=int8 if rounding == "int8" else dtype.itemsize, few_bits_head=int8)
+    if device.type == "cpu":
+        int4 = bytes_per_weight("int4") if panels else dtype.itemsize  # torch's kernels: rounding alone
+        return replace(weights, few_bits=int8 if rounding == "int8" else int4, few_bits_head=int8)
     if dtype not in choose_kernels(device).quantized_types:
         return weights
     return replace(weights, few_bits=bytes_per_weight(rounding), few_bits_head=bytes_per_weight(HEAD_KIND))

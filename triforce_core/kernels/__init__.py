@@ -5,10 +5,11 @@ from .dispatch import REFERENCE, AttentionObserver, Kernels, choose_kernels, val
 from .fused import FusedLinear, PreNorm
 from .int8_rows import from_rows, row_bytes, to_rows
 from .library import compiled
-from .quantized import HEAD_KIND, bytes_per_weight
+from .quantized import HEAD_KIND, Grouped, bytes_per_weight, fits, grouped_bytes, join_grouped, to_groups
 from .quantized import KINDS as WEIGHT_KINDS
 from .reference import Dense, Linear
 
 __all__ = ["BATCH_INVARIANT_ROWS", "HEAD_KIND", "REFERENCE", "WEIGHT_KINDS", "AttentionObserver", "Dense",
-           "FusedLinear", "Kernels", "Linear", "PreNorm", "bytes_per_weight", "choose_kernels", "compiled",
-           "from_rows", "row_bytes", "to_rows", "values_transposed"]
+           "FusedLinear", "Grouped", "Kernels", "Linear", "PreNorm", "bytes_per_weight", "choose_kernels", "compiled",
+           "fits", "from_rows", "grouped_bytes", "join_grouped", "row_bytes", "to_groups", "to_rows",
+           "values_transposed"]

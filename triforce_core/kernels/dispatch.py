@@ -12,6 +12,7 @@ from torch import Tensor
 
 from . import cpu, gpu, native, reference, sdpa
 from .library import compiled
+from .quantized import Grouped
 from .reference import AddNorm, Linear
 
 
@@ -46,6 +47,7 @@ class Kernels:
     max_rows: int = 0  # rows of a pass up to which it does
     indexed_attention: Callable[..., Tensor] | None = None  # None: chosen chunks are faster copied together
     rotate_and_write: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = reference.rotate_and_write
+    make_grouped: Callable[[Grouped, Tensor | None, torch.dtype], Linear] = reference.make_grouped
     quantize_linear: Callable[..., Linear] = reference.quantize_linear
     quantized_types: tuple[torch.dtype, ...] = ()  # of products that weights in few bits make faster
     look_ahead: Callable[[Tensor], Tensor] = reference.look_ahead
@@ -69,7 +71,7 @@ def choose_kernels(device: torch.device) -> Kernels:
     """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
         return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, native.make_linear,
-                       native.Attention(), attends_rows=native.attends_rows)
+                       native.Attention(), attends_rows=native.attends_rows, make_grouped=native.make_grouped)
     if device.type == "cuda" and find_spec("triton") is not None:
         from . import triton_attention, triton_dense, triton_indexed, triton_linear, triton_ops, triton_probs
 

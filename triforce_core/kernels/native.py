@@ -15,6 +15,7 @@ from torch import Tensor
 from . import cpu
 from .int8_rows import from_rows, row_bytes
 from .library import compiled
+from .quantized import Grouped
 from .reference import Linear, chunk_mass, probabilities
 
 PANEL = 64  # outputs of one panel of weights
@@ -25,8 +26,8 @@ _LONGEST_HEAD = 1024  # head_dim
 
 
 class LinearStruct(Structure):
-    _fields_ = [(name, c_void_p) for name in ("weight", "scale", "bias")] + [
-        (name, c_int64) for name in ("outputs", "inputs")]
+    _fields_ = [(name, c_void_p) for name in ("weight", "scale", "bias", "offset")] + [
+        (name, c_int64) for name in ("outputs", "inputs", "group", "bits")]
 
 
 class LayerStruct(Structure):
@@ -60,8 +61,20 @@ class NativeLinear:
         self.outputs, self.inputs = data.shape
         self._held = (panels(data if scale is not None else data.to(torch.bfloat16)),
                       None if scale is None else scale.float().contiguous(),
-                      None if bias is None else bias.float().contiguous())
-        self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs)
+                      None if bias is None else bias.float().contiguous(), None)
+        self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs, 0, 0 if scale is None else 8)
+
+    @classmethod
+    def of_groups(cls, library: ctypes.CDLL, weight: Grouped, bias: Tensor | None) -> NativeLinear:
+        """Of weights in groups, which stay so: see ``takes``."""
+        own = cls.__new__(cls)
+        own.library = library
+        own.outputs, own.inputs = weight.steps.shape
+        own._held = (panels(weight.steps) if weight.bits == 8 else panels_of_4(weight),
+                     _group_panels(weight.scale), None if bias is None else bias.float().contiguous(),
+                     None if weight.offset is None else _group_panels(weight.offset))
+        own.struct = LinearStruct(*map(address, own._held), own.outputs, own.inputs, weight.group // 2, weight.bits)
+        return own
 
     def __call__(self, x: Tensor) -> Tensor:
         x = x.to(torch.bfloat16).contiguous()
@@ -77,6 +90,34 @@ def panels(data: Tensor) -> Tensor:
     filled = torch.zeros(-(-outputs // PANEL) * PANEL, inputs, dtype=data.dtype)
     filled[:outputs] = data
     return filled.view(-1, PANEL, inputs // 2, 2).transpose(1, 2).contiguous()
+
+
+def panels_of_4(weight: Grouped) -> Tensor:
+    """Steps [out, in] -> int16 [panels, in / 8, PANEL, 2]: four numbers of inputs two apart, the first lowest."""
+    filled = panels(weight.steps if weight.offset is not None else weight.steps + 8).to(torch.int16)
+    by_four = filled.view(len(filled), -1, 4, PANEL, 2)
+    return by_four[:, :, 0] | by_four[:, :, 1] << 4 | by_four[:, :, 2] << 8 | by_four[:, :, 3] << 12
+
+
+def _group_panels(values: Tensor) -> Tensor:
+    """fp32 [out, groups] -> [panels, groups, PANEL]."""
+    outputs, groups = values.shape
+    filled = torch.zeros(-(-outputs // PANEL) * PANEL, groups)
+    filled[:outputs] = values
+    return filled.view(-1, PANEL, groups).transpose(1, 2).contiguous()
+
+
+def takes(group: int, inputs: int) -> bool:
+    """Whether weights in such groups stay so: whole vectors, whole steps of what is unpacked together."""
+    return group in (16, 32, 64, 128, 256) and inputs % group == 0
+
+
+def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+    """The product with a weight in groups; as it is stored where there is a form for that, else of its numbers."""
+    library = compiled().library if dtype == torch.bfloat16 and takes(weight.group, weight.steps.shape[1]) else None
+    if library is None:
+        return make_linear(weight.numbers().to(dtype), None, bias, dtype)
+    return NativeLinear.of_groups(library, weight, bias)
 
 
 def address(tensor: Tensor | None) -> int | None:

@@ -23,12 +23,15 @@ from ..kernels import (
     AttentionObserver,
     Dense,
     FusedLinear,
+    Grouped,
     Kernels,
     Linear,
     PreNorm,
     bytes_per_weight,
     choose_kernels,
+    fits,
     from_rows,
+    to_groups,
 )
 from ..kv_cache.base import KVCache, KVView
 from ..kv_cache.staging import StagingCache
@@ -85,6 +88,7 @@ class Llama:
         self.config, self.shard = local_config(config, shard), shard
         self.device, self.dtype = torch.device(device), dtype
         self.kernels, self._rounding = kernels or choose_kernels(self.device), rounding
+        self.in_groups = False  # whether weights are multiplied in groups of few bits
         self.rope = RotaryTable(config.rope, config.head_dim, self.device)
         self.graphs = self._own_graphs()
         self._fused: list[_FusedLayer] | None = None
@@ -209,13 +213,17 @@ class Llama:
             if scale is None:
                 data, scale = quantize(data)
             return self.kernels.make_linear(data, scale, bias, self.dtype)
-        if self.device.type == "cpu":  # no kernel for few bits: the rounded numbers in the type of products
+        if self.device.type == "cpu":
             weight = (data if scale is None else data.float() * scale.float()[:, None]).to(self.dtype)
-            rounded = self.kernels.quantize_linear(Dense(weight), kind, pair)
-            assert isinstance(rounded, Dense)
-            return self.kernels.make_linear(rounded.weight, None, bias, self.dtype)
+            if not fits(weight, kind):
+                return self.kernels.make_linear(weight, None, bias, self.dtype)
+            return self._grouped(to_groups(weight), bias)
         made = self.kernels.make_linear(data, scale, bias, self.dtype)
         return self.kernels.quantize_linear(made, kind, pair) if isinstance(made, Dense) else made
+
+    def _grouped(self, weight: Grouped, bias: Tensor | None) -> Linear:
+        self.in_groups = True
+        return self.kernels.make_grouped(weight, bias, self.dtype)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int,

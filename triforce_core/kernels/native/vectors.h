@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -46,6 +46,18 @@ INLINE f16 products(f16 sums, u16 a, u16 b) {
 #else
     sums += (f16)(a << 16) * (f16)(b << 16);
     return sums + (f16)(a & 0xffff0000u) * (f16)(b & 0xffff0000u);
+#endif
+}
+
+/* a * b + c, rounded once wherever the machine can: what the compiler makes of it does not depend on what stands around */
+INLINE f16 multiply_add(f16 a, f16 b, f16 c) {
+#if defined(__AVX512F__)
+    return (f16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FP_FAST_FMAF)
+    for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
 #endif
 }
 
