@@ -17,7 +17,7 @@ from ..device.shard import ALONE, Shard
 from ..drafters.model import ModelOnCache
 from ..errors import ConfigError, NotEnoughMemoryError
 from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
-from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, compiled
+from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, compiled, keeps_groups
 from ..kv_cache.full import FullCache
 from ..kv_cache.full_int8 import Int8Cache
 from ..kv_cache.offloaded import OffloadedCache
@@ -195,6 +195,8 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
     if stored.int8_rows:
         weights = replace(weights, few_bits=int8, few_bits_head=dtype.itemsize)
     if rounding == "same":
+        if stored.groups is not None and panels and shard.world == 1:
+            return replace(weights, few_bits=stored.groups[0], few_bits_head=stored.groups[1])
         return weights
     if device.type == "cpu":
         int4 = bytes_per_weight("int4") if panels else dtype.itemsize  # torch's kernels: rounding alone
@@ -206,8 +208,9 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
 
 def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str) -> str:
     """What is loaded, where it is not what was published; "" where it is."""
-    stored = stored_form(folder).words(str(dtype).removeprefix("torch."),
-                                       device.type == "cpu" and dtype == torch.bfloat16)
+    stored = stored_form(folder).words(
+        str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16,
+        rounding == "same" and keeps_groups(device, dtype))
     if rounding == "same":
         return stored
     rounded = f"{rounding} by this app: not the published weights"

@@ -86,6 +86,11 @@ def choose_kernels(device: torch.device) -> Kernels:
                    sdpa.attention)
 
 
+def keeps_groups(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether ``make_grouped`` multiplies weights as they lie in groups, for products in ``dtype``."""
+    return device.type == "cpu" and dtype == torch.bfloat16 and compiled().library is not None
+
+
 def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether ``attention`` reads values faster from memory laid out [H, D, C] (seen through a transposed view)."""
     return device.type == "cpu" and dtype == torch.bfloat16 and compiled().library is None

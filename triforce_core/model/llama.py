@@ -31,6 +31,7 @@ from ..kernels import (
     choose_kernels,
     fits,
     from_rows,
+    join_grouped,
     to_groups,
 )
 from ..kv_cache.base import KVCache, KVView
@@ -164,14 +165,18 @@ class Llama:
             return weights.tensor(name, (size,)).to(self.device, torch.float32)
 
         def linear(names: list[str], sizes: list[int], width: int, bias: bool = False, pair: int = 0) -> Linear:
-            parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
-            data = _join([part.data for part in parts]).to(self.device)
-            scales = [part.scale for part in parts if part.scale is not None]
-            scale = _join(scales).to(self.device) if len(scales) == len(parts) else None
             offset = None
             if bias:
                 biases = [weights.tensor(f"{name}.bias", (size,)) for name, size in zip(names, sizes, strict=True)]
                 offset = _join(biases).to(self.device)
+            kept = [weights.grouped(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
+            groups = [part for part in kept if part is not None]
+            if len(groups) == len(kept):
+                return self._grouped(join_grouped(groups), offset)
+            parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
+            data = _join([part.data for part in parts]).to(self.device)
+            scales = [part.scale for part in parts if part.scale is not None]
+            scale = _join(scales).to(self.device) if len(scales) == len(parts) else None
             return self._product(data, scale, offset, HEAD_KIND if names == ["lm_head"] else self._rounding, pair)
 
         embedding = weights.matrix("model.embed_tokens.weight", (c.vocab_size, d))
@@ -200,7 +205,9 @@ class Llama:
         if c.tied_embeddings:
             weights.ignore("lm_head.weight")  # some exporters write the tied matrix twice
             scale = None if self._embedding_scale is None else self._embedding_scale[start:stop]
-            self._head = self._product(self._embedding[start:stop], scale, None, HEAD_KIND)
+            groups = weights.grouped("model.embed_tokens.weight", (c.vocab_size, d))
+            self._head = (self._product(self._embedding[start:stop], scale, None, HEAD_KIND) if groups is None
+                          else self._grouped(groups, None))
         else:
             self._head = linear(["lm_head"], [stop - start], d)
 
