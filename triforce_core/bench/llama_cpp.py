@@ -1,7 +1,7 @@
 """llama.cpp beside us: its own ``llama-bench`` on the same weights, context and threads.
 
-It reads and writes any tokens, not these; speculation it does not measure. Of its attention paths the better counts. A row is
-made of BF16 and Q8_0 of the built-in model, or the GGUF file that was given.
+It reads and writes any tokens, not these; speculation it does not measure. Of its attention paths the better counts. A
+row is a file: BF16 and Q8_0 of the built-in model, or the GGUF file that was given.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SETTING = "TRIFORCE_LLAMA_BENCH"
 _TYPES = ("BF16", "Q8_0")  # the first one's weights are the very ones that we compute with
 _SECONDS = 3600
 _REMEDY = ("Build it from llama-cpp-python's source archive: pip download --no-deps --no-binary :all: "
-           "llama-cpp-python; unpack it; cmake -S vendor/llama.cpp -B build -DCMAKE_BUILD_TYPE=Release; cmake --build build --target "
-           f"llama-bench. Then give it with --llama-bench or {SETTING}, or put it into the PATH.")
+           "llama-cpp-python; unpack it; cmake -S vendor/llama.cpp -B build -DCMAKE_BUILD_TYPE=Release; cmake --build "
+           f"build --target llama-bench. Then give it with --llama-bench or {SETTING}, or put it into the PATH.")
 
 
 def find_binary(given: Path | None) -> Path:

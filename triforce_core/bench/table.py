@@ -149,8 +149,8 @@ def peer_table(peer: Mapping[str, Any]) -> str:
         lines = [f"{peer['name']} {peer['version']} on the same weights, over as many tokens of any text"]
     else:
         lines = [f"{peer['name']} {peer['version']} ({peer['attention']}) on the same weights: logits differ by at "
-                 f"most {logits['max_difference']:.3g} (their spread is {logits['deviation']:.3g}), the same first choice "
-                 f"in {logits['same_choice']:.0%} of {logits['rows']} rows"]
+                 f"most {logits['max_difference']:.3g} (their spread is {logits['deviation']:.3g}), the same first "
+                 f"choice in {logits['same_choice']:.0%} of {logits['rows']} rows"]
     for name, method in peer["methods"].items():
         same = "" if method["same_tokens"] is None else (
             f", {method['same_tokens']} of {method['tokens']} tokens as here")
