@@ -47,7 +47,6 @@ class Kernels:
     max_rows: int = 0  # rows of a pass up to which it does
     indexed_attention: Callable[..., Tensor] | None = None  # None: chosen chunks are faster copied together
     rotate_and_write: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = reference.rotate_and_write
-    make_grouped: Callable[[Grouped, Tensor | None, torch.dtype], Linear] = reference.make_grouped
     quantize_linear: Callable[..., Linear] = reference.quantize_linear
     quantized_types: tuple[torch.dtype, ...] = ()  # of products that weights in few bits make faster
     look_ahead: Callable[[Tensor], Tensor] = reference.look_ahead
@@ -56,6 +55,7 @@ class Kernels:
     pick: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DrawnChance has it
     probs_width: int = 0  # of a vocabulary, up to which those two are faster
     confidence: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
+    make_grouped: Callable[[Grouped, Tensor | None, torch.dtype], Linear] = reference.make_grouped
     # of products: whether attention takes keys and values in rows of int8 as they are
     attends_rows: Callable[[torch.dtype], bool] = lambda dtype: False
     # (cached tokens, KV heads, type, device) -> rows that a pass behind them computes as passes of one row do

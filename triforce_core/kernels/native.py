@@ -56,6 +56,8 @@ class PassStruct(Structure):
 class NativeLinear:
     """A ``Linear`` over weights in panels: [outputs / 64, inputs / 2, 64, 2], int8 with scales or bfloat16."""
 
+    _held: tuple[Tensor | None, ...]  # weight, scale, bias, offset: what the struct points to
+
     def __init__(self, library: ctypes.CDLL, data: Tensor, scale: Tensor | None, bias: Tensor | None) -> None:
         self.library = library
         self.outputs, self.inputs = data.shape

@@ -26,10 +26,11 @@ def read_groups(raw: np.ndarray, kind: str) -> Grouped:
     nbytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1]
     with np.errstate(all="ignore"):  # scales of hostile files
         steps, scale, offset = _READERS[kind](raw.reshape(-1, nbytes))
-    rows = len(raw)
-    return Grouped(FORMS[kind][0], *(torch.from_numpy(np.ascontiguousarray(part)).view(rows, -1)
-                                     for part in (steps.astype(np.int8), scale)),
-                   None if offset is None else torch.from_numpy(np.ascontiguousarray(offset)).view(rows, -1))
+
+    def rows(part: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(part)).view(len(raw), -1)
+
+    return Grouped(FORMS[kind][0], rows(steps.astype(np.int8)), rows(scale), None if offset is None else rows(offset))
 
 
 def _half(blocks: np.ndarray, at: int) -> np.ndarray:
