@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 CORE = ROOT / "triforce_core"
 FLOORS = [
     {"errors", "events", "config"},  # words: standard library only
-    {"gguf"},  # another program's file format
+    {"gguf", "native_build"},  # another program's file format; a compiler
     {"device", "kernels", "sampling", "tokenizer", "metrics", "flags"},  # the machine
     {"kv_cache", "documents", "quotes"},  # memory and text
     {"model", "prompt"},

@@ -54,6 +54,8 @@ class EngineConfig:
     weights: "int8" and "int4" round the target's matrices when they are loaded; exactness then is that of plain
     decoding with the rounded weights. thinking: let models reason before they answer whose chat template can turn that
     off.
+    kv: the full cache on a CPU in the type of products ("same") or in int8, in half the memory or less; "auto": int8
+    where only that fits. Exactness then is that of plain decoding over the same cache.
     gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 
@@ -76,9 +78,11 @@ class EngineConfig:
     tune: bool = False
     weights: Literal["same", "int8", "int4"] = "same"
     thinking: bool = False
+    kv: Literal["auto", "same", "int8"] = "auto"
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, ("auto", "cpu", "on-chip", "offload"))
+        _one_of("kv", self.kv, ("auto", "same", "int8"))
         _one_of("weights", self.weights, ("same", "int8", "int4"))
         _one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         _whole("max_context", self.max_context, 256, 4_194_304)

@@ -34,9 +34,9 @@ class LoadProgress:
 class MemoryPlan:
     """Where everything lies, in bytes, for ``context`` tokens. In mode "cpu" the device is the host's memory.
 
-    kv: of the whole context, wherever it lies. resident_layers: of the full cache on the device (all, unless mode is
-    "offload"). host: keys and values in host memory. longest_*: tokens that fit that way, at most the model's own; None
-    without a GPU."""
+    kv: of the whole context, wherever it lies. kv_kind: "same" as products, or "int8". resident_layers: of the full
+    cache on the device (all, unless mode is "offload"). host: keys and values in host memory. longest_*: tokens that
+    fit that way, at most the model's own; None without a GPU."""
 
     mode: Mode
     why: str
@@ -59,6 +59,7 @@ class MemoryPlan:
     longest: int
     longest_on_chip: int | None = None
     longest_offloaded: int | None = None
+    kv_kind: str = "same"
 
     @property
     def resident_kv(self) -> int:
@@ -120,6 +121,12 @@ class Fit:
     context: int
     mode: str = ""
     need: int = 0
+    kv: str = "same"  # kind of keys and values, see MemoryPlan
+
+    @property
+    def way(self) -> str:
+        """The mode in words, with what is rounded for it."""
+        return self.mode if self.kv == "same" else f"{self.mode}, keys and values in {self.kv}"
 
 
 @dataclass(frozen=True, slots=True)

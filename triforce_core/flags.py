@@ -33,6 +33,9 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
     group.add_argument("--weights", choices=("same", "int8", "int4"), default="same",
                        help="round the model's weights when they are loaded, to fit or to be faster (default: same)")
+    group.add_argument("--kv", choices=("auto", "same", "int8"), default="auto",
+                       help="keys and values on a CPU: as they are, or rounded to int8 in half the memory (default: "
+                            "auto, int8 where only that fits)")
     group.add_argument("--thinking", action="store_true",
                        help="let a model reason before it answers, where its template leaves the choice")
     group.add_argument("--threads", type=auto_or_whole, default="auto", metavar="N")
@@ -105,7 +108,7 @@ def engine_config(given: argparse.Namespace, saved_readings: Path | None = None,
         model=given.model, draft_model=given.draft_model, mode=given.mode, dtype=given.dtype, device=given.device,
         max_context=given.max_context, prefill_chunk=given.prefill_chunk, threads=given.threads,
         gpu_memory_limit=given.gpu_memory_limit, gpus=given.gpus, resident_layers=given.resident_layers,
-        allow_download=given.allow_download, weights=given.weights, thinking=given.thinking,
+        allow_download=given.allow_download, weights=given.weights, thinking=given.thinking, kv=given.kv,
         saved_readings=saved_readings, measurements=measurements, tune=getattr(given, "tune", False),
     )
 

@@ -41,7 +41,7 @@ def folders(tmp_path_factory, lengths_given):
 
 def config(folders, **changes) -> EngineConfig:
     return EngineConfig(**{"model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "float32", "threads": 1,
-                           "mode": "cpu", **changes})
+                           "mode": "cpu", "kv": "same", **changes})
 
 
 def answer(engine: Engine) -> Finished:

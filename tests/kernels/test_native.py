@@ -199,7 +199,7 @@ def test_told_to_do_without(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_compiler(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(afresh))
-    monkeypatch.setattr("triforce_core.kernels.library.find_spec", lambda name: None)
+    monkeypatch.setattr("triforce_core.native_build.find_spec", lambda name: None)
     torchs("no C compiler")
 
 
@@ -229,9 +229,9 @@ def test_a_folder_that_cannot_be_made(afresh: Path) -> None:
 
 
 def compiled_here() -> bool:
-    from triforce_core.kernels.library import _compiler
+    from triforce_core.native_build import compiler as found
 
-    return os.name != "nt" and _compiler() is not None
+    return os.name != "nt" and found() is not None
 
 
 @needs_library

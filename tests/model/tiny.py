@@ -49,11 +49,12 @@ def tiny_tensors(raw: dict[str, Any], seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 def tiny_llama(dtype: torch.dtype = torch.float32, *, seed: int = 0, kernels: Kernels | None = None,
+               rounding: str = "same",
                **changes: Any) -> Llama:
     raw = tiny_config(**changes)
     with tempfile.TemporaryDirectory() as folder:
         save_file(tiny_tensors(raw, seed), str(Path(folder) / "model.safetensors"))
-        return Llama(parse_config(raw), Checkpoint(Path(folder)), dtype=dtype, kernels=kernels)
+        return Llama(parse_config(raw), Checkpoint(Path(folder)), dtype=dtype, kernels=kernels, rounding=rounding)
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, staged_mask: Tensor | None = None,

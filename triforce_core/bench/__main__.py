@@ -46,6 +46,8 @@ called modelled.
   real size        --grow llama2-7b --context 124928 --max-context 131072
   transformers     --peer transformers                   its generate, prompt lookup and assisted generation on the same
                                                          weights, tokens, dtype and threads, in a process of its own
+  llama.cpp        --peer llama.cpp --llama-bench PROG   its llama-bench: the built-in weights as BF16 and Q8_0 (or
+                                                         --model FILE.gguf), as many tokens, the same threads
 
 Each row is told on stderr as soon as it is known. The last line is one JSON object: of the first row, and of every row
 under "rows" (with --peer another one, without transformers' figures, comes before that process starts, and one for each
@@ -73,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         plot(found, given.plot)
     if given.peer and "peer" not in found:
-        print("triforce_core.bench: transformers failed, see above; the figures without it are complete",
+        print(f"triforce_core.bench: {given.peer} failed, see above; the figures without it are complete",
               file=sys.stderr)
         return 1
     return 0
@@ -117,7 +119,10 @@ def _parser() -> flags.Parser:
     rows.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), metavar="SHAPE",
                       help="the built-in model in the size of llama2-7b or llama3-8b, same function, same text; "
                            "its draft model in the size of llama-68m")
-    rows.add_argument("--peer", choices=("transformers",))
+    rows.add_argument("--peer", choices=("transformers", "llama.cpp"),
+                      help="another engine on the same weights, after ours")
+    rows.add_argument("--llama-bench", type=Path, metavar="PROGRAM",
+                      help="llama.cpp's own benchmark (default: TRIFORCE_LLAMA_BENCH, or the one in the PATH)")
     rows.add_argument("--peer-new-tokens", type=int, default=48, metavar="N")
     rows.add_argument("--peer-compile", action="store_true",
                       help="its generate also compiled by torch.compile, which takes minutes")
@@ -131,8 +136,8 @@ def _parser() -> flags.Parser:
 # large: the steps of one run, in order
 def _bench(given: Namespace) -> dict[str, Any]:
     """Measures, prints tables, returns the JSON object."""
-    _check(given)
     config = flags.engine_config(given, given.saved_readings)
+    _check(config, given)
     rows = {workload: _rows(given, workload) for workload in given.workload}
     if given.plot:
         from .plot import check_plot
@@ -178,7 +183,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
     return _with_peer(config, given, model, only, results[given.workload[0]][0], *read_first) if given.peer else only
 
 
-def _check(given: Namespace) -> None:
+def _check(config: EngineConfig, given: Namespace) -> None:
     """Raises ConfigError for what cannot be measured."""
     from .measure import SHORTEST
 
@@ -191,6 +196,11 @@ def _check(given: Namespace) -> None:
                           remedy="A grown model exists in memory only.")
     if len(given.workload) > 1 and (given.plot or given.peer):
         raise ConfigError("--plot or --peer is given with several workloads", allowed="one workload with them")
+    if given.peer == "llama.cpp":
+        from .llama_cpp import check_model, find_binary
+
+        check_model(config, given.grow)
+        given.llama_bench = find_binary(given.llama_bench)
 
 
 def _summed_up(results: dict[str, list[DocumentResult]], rows: dict[str, list[Row]], model: ModelInfo,
@@ -212,7 +222,7 @@ def _summed_up(results: dict[str, list[DocumentResult]], rows: dict[str, list[Ro
 
 def _with_peer(config: EngineConfig, given: Namespace, model: ModelInfo, only: dict[str, Any], measured: DocumentResult,
                title: str, token_ids: tuple[int, ...]) -> dict[str, Any]:
-    """``only`` with transformers' figures on the first document that was read, if that ran."""
+    """``only`` with the peer's figures on the first document that was read, if that ran."""
     from .report import with_peer
     from .table import peer_table
 
@@ -330,6 +340,8 @@ def _token_ids(config: EngineConfig, document: Document) -> tuple[int, ...]:
 def _run_peer(config: EngineConfig, given: Namespace, title: str, token_ids: tuple[int, ...], model: ModelInfo,
               threads: int) -> dict[str, Any] | None:
     """None where its process failed (it has said why): what was measured before is not thrown away for it."""
+    if given.peer == "llama.cpp":
+        return _run_llama_cpp(config, given, title, len(token_ids), threads)
     from ..engine.checkpoints import BUILTIN_FOLDER
     from ..engine.plan import prefill_chunk
     from ..model import find_model
@@ -349,6 +361,20 @@ def _run_peer(config: EngineConfig, given: Namespace, title: str, token_ids: tup
         prefill_chunk=chunk, new_tokens=given.peer_new_tokens, compiled=given.peer_compile), _print_line)
     say("\n")
     return found and {**found, "document": title, "prefill_chunk": chunk}
+
+
+def _run_llama_cpp(config: EngineConfig, given: Namespace, title: str, tokens: int,
+                   threads: int) -> dict[str, Any] | None:
+    from tempfile import TemporaryDirectory
+
+    from .llama_cpp import run_llama_cpp
+
+    say(f"llama.cpp with {tokens:,} tokens, as many as {title}")
+    with TemporaryDirectory() as folder:
+        found = run_llama_cpp(config, given.llama_bench, tokens, threads, given.peer_new_tokens, given.repeats,
+                              Path(folder), _print_line)
+    say("\n")
+    return found and {**found, "document": title}
 
 
 def _print_line(line: str) -> None:

@@ -36,6 +36,7 @@ from ..engine.checkpoints import BUILTIN_FOLDER
 from ..engine.engine import Engine
 from ..engine.loading import Loaded, load
 from ..errors import ConfigError, UnsupportedModelError
+from ..kernels import Grouped
 from ..model import Checkpoint, Llama, ModelConfig, read_config
 from ..model.quantized import dequantize
 from ..model.rope import RopeConfig
@@ -183,6 +184,9 @@ class GrownWeights:
         if original is not None:
             self._place(grown, original)
         return Matrix(grown if part is None else part.of(grown))
+
+    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        return None
 
     def ignore(self, name: str) -> None:
         self._files.ignore(name)

@@ -168,7 +168,7 @@ def with_peer(found: Mapping[str, Any], own: DocumentResult, peer: Mapping[str, 
     pair, plain, fast = own.pairs[0][0], own.plain_rate(0), own.fast_rate(0)
     ours = pair.plain[0].token_ids if pair.question is None else None
     methods = {name: {key: value for key, value in found.items() if key != "token_ids"} | {
-        "same_tokens": None if ours is None else same_start(ours, found["token_ids"])}
+        "same_tokens": None if ours is None or "token_ids" not in found else same_start(ours, found["token_ids"])}
         for name, found in peer["methods"].items()}
     best = max(methods, key=lambda name: methods[name]["tokens_per_second"])
     told = {key: value for key, value in peer.items() if key not in ("methods", "token_ids")} | {
@@ -178,10 +178,10 @@ def with_peer(found: Mapping[str, Any], own: DocumentResult, peer: Mapping[str, 
         "prefill_ratio": peer["prefill_tokens_per_second"] / own.prefill_tokens_per_second,  # our time / theirs
         "autoregressive_over_peer": plain / peer["tokens_per_second"],
         "triforce_over_best": fast / methods[best]["tokens_per_second"],
-        "same_tokens": None if ours is None else same_start(ours, peer["token_ids"]),
+        "same_tokens": None if ours is None or peer["token_ids"] is None else same_start(ours, peer["token_ids"]),
     }
-    return {"peer": told, "transformers_tokens_per_second": peer["tokens_per_second"],
-            "transformers_prefill_tokens_per_second": peer["prefill_tokens_per_second"]}
+    return {"peer": told, f"{peer['name']}_tokens_per_second": peer["tokens_per_second"],
+            f"{peer['name']}_prefill_tokens_per_second": peer["prefill_tokens_per_second"]}
 
 
 def streamed_per_second(answers: Sequence[Answer]) -> float:

@@ -143,17 +143,21 @@ def _roofline(found: Mapping[str, Any]) -> list[str]:
 
 
 def peer_table(peer: Mapping[str, Any]) -> str:
-    """What ``transformers`` did on the first document, beside what was measured on it here."""
-    logits = peer["logits"]
-    lines = [f"transformers {peer['version']} ({peer['attention']}) on the same weights: logits differ by at most "
-             f"{logits['max_difference']:.3g} (their spread is {logits['deviation']:.3g}), the same first choice in "
-             f"{logits['same_choice']:.0%} of {logits['rows']} rows"]
+    """What the peer did on the first document, beside what was measured on it here."""
+    logits = peer.get("logits")
+    if logits is None:
+        lines = [f"{peer['name']} {peer['version']} on the same weights, over as many tokens of any text"]
+    else:
+        lines = [f"{peer['name']} {peer['version']} ({peer['attention']}) on the same weights: logits differ by at "
+                 f"most {logits['max_difference']:.3g} (their spread is {logits['deviation']:.3g}), the same first "
+                 f"choice in {logits['same_choice']:.0%} of {logits['rows']} rows"]
     for name, method in peer["methods"].items():
         same = "" if method["same_tokens"] is None else (
             f", {method['same_tokens']} of {method['tokens']} tokens as here")
         lines.append(f"  {name}: {method['tokens_per_second']:.2f} t/s{same}")
     lines += [f"  {name}: failed, {why}" for name, why in peer["failed"].items()]
-    lines.append(f"  plain decoding here: {peer['autoregressive_over_peer']:.2f}x of its generate; TriForce "
+    plain = "generate" if logits else "best"
+    lines.append(f"  plain decoding here: {peer['autoregressive_over_peer']:.2f}x of its {plain}; TriForce "
                  f"{peer['triforce_over_best']:.2f}x of its best ({peer['best']})")
     lines.append(f"  prefill {peer['prefill_seconds']:.1f} s, here {peer['prefill_seconds_triforce']:.1f} s "
                  f"(ours / theirs {peer['prefill_ratio']:.2f})")

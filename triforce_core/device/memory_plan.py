@@ -20,6 +20,7 @@ _VERIFIED_ROWS = 64  # rows of logits that a round may ask for
 _LOGIT_COPIES = 4  # fp32 forms of a row of logits while a distribution is made of it
 _CPU_SCORES = 1 << 26  # attention scores that the CPU's kernel keeps in its scratch memory (kernels/cpu.py)
 _LEAST_RESERVE = 512 * 2**20
+_UNPACKING = 14  # bytes that torch needs for a number of an int8 cache while a layer of it is attended
 
 
 class Shape(Protocol):
@@ -90,6 +91,13 @@ class Weights:
     def kv_per_token(self) -> int:
         return self.shape.kv_bytes_per_token(self.dtype_bytes)
 
+    def kv_per_token_in(self, kind: str) -> int:
+        """In the full cache. kind: "same", or "int8" (kernels/int8_rows.py: two bytes of scale for each 32)."""
+        s = self.shape
+        if kind == "same":
+            return self.kv_per_token
+        return 2 * s.num_layers * s.num_kv_heads * (s.head_dim + 2 * -(-s.head_dim // 32))
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -103,7 +111,9 @@ class Wish:
     stream_buffers: device buffers through which layers of an offloaded cache pass, each for stream_tokens tokens of
     one layer (0: all of them); stream_tail: newest tokens of each such layer that stay on the device; most_resident: of
     its layers on the device (None: as many as fit); streamed_chunk: of a prefill pass then (0: prefill_chunk).
-    rounded: smaller forms of the target by the setting that makes them, for what to do where it does not fit."""
+    rounded: smaller forms of the target by the setting that makes them, for what to do where it does not fit.
+    kv_kinds: of the full cache, the best first: the first that fits is taken. kv_offers: other kinds that may be
+    chosen. unpacks_kv: an int8 cache is unpacked layer by layer to be attended."""
 
     target: Weights
     max_context: int
@@ -122,6 +132,9 @@ class Wish:
     most_resident: int | None = None
     streamed_chunk: int = 0
     rounded: tuple[tuple[str, Weights], ...] = ()
+    kv_kinds: tuple[str, ...] = ("same",)
+    kv_offers: tuple[str, ...] = ()
+    unpacks_kv: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +153,9 @@ class Room:
 
 
 def make_plan(wish: Wish, room: Room, context: int, modes: Sequence[Mode]) -> MemoryPlan:
-    """The first of ``modes`` in which ``context`` tokens fit. Raises NotEnoughMemoryError: need, have, what to do."""
-    tried = [_plan(wish, room, context, mode) for mode in modes]
+    """The first of ``modes`` in which ``context`` tokens fit, with the first kind of cache that does. Raises
+    NotEnoughMemoryError: need, have, what to do."""
+    tried = [_plan(wish, room, context, mode, kind) for kind in wish.kv_kinds for mode in modes]
     for plan in tried:
         if plan.fits:
             return plan
@@ -161,27 +175,28 @@ def size(nbytes: float) -> str:
     return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"
 
 
-def _plan(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
-    plan = _lay_out(wish, room, context, mode)
-    plan = replace(plan, why=_why(plan), longest=_longest(wish, room, mode))
+def _plan(wish: Wish, room: Room, context: int, mode: Mode, kind: str) -> MemoryPlan:
+    plan = _lay_out(wish, room, context, mode, kind)
+    plan = replace(plan, why=_why(plan) + _why_kind(wish, plan), longest=_longest(wish, room, mode))
     if mode == "cpu":
         return plan
     return replace(plan, longest_on_chip=_longest(wish, room, "on-chip"),
                    longest_offloaded=_longest(wish, room, "offload"))
 
 
-def _lay_out(wish: Wish, room: Room, context: int, mode: Mode) -> MemoryPlan:
+def _lay_out(wish: Wish, room: Room, context: int, mode: Mode, kind: str) -> MemoryPlan:
     """Whether it fits or not; without words and longest contexts."""
     target, draft, layers = wish.target, wish.draft, wish.target.shape.num_layers
     have = room.host_free if mode == "cpu" else room.device
-    layer_kv = target.kv_per_token * context // layers
+    per_token = target.kv_per_token_in(kind)
+    layer_kv = per_token * context // layers
     copied = wish.budget and not (wish.in_place and mode == "on-chip")
     plan = MemoryPlan(
         mode=mode, why="", context=context, weights=target.nbytes, draft_weights=draft.nbytes if draft else 0,
-        weight_copy=0, kv_per_token=target.kv_per_token, kv=layer_kv * layers,
+        weight_copy=0, kv_per_token=per_token, kv=layer_kv * layers, kv_kind=kind,
         retrieval=target.kv_per_token * (min(wish.budget, context) + wish.slack) if copied else 0,
         draft_cache=draft.kv_per_token * wish.draft_slots if draft else 0,
-        workspace=workspace(wish, context, mode), streams=0, reserve=_reserve(have, 32 if mode != "cpu" else 16),
+        workspace=workspace(wish, context, mode, kind), streams=0, reserve=_reserve(have, 32 if mode != "cpu" else 16),
         num_layers=layers, resident_layers=layers, have=have, host=0,
         host_have=room.host_free - _reserve(room.host_free, 16), longest=0)
     if mode == "offload":
@@ -214,7 +229,7 @@ def _offload(plan: MemoryPlan, wish: Wish, layer_kv: int) -> MemoryPlan:
     return replace(bare, resident_layers=resident, host=layer_kv * (plan.num_layers - resident))
 
 
-def workspace(wish: Wish, context: int, mode: Mode) -> int:
+def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
     """What passes need beside weights and caches: the widest pass's activations (prefill), logits of a round, attention
     mass, and one layer of the cache twice while it grows."""
     s, b = wish.target.shape, wish.target.dtype_bytes
@@ -229,7 +244,9 @@ def workspace(wish: Wish, context: int, mode: Mode) -> int:
     if mode == "cpu":
         total += min(_CPU_SCORES, s.num_heads * n * context) * b * 9 // 8
     if mode != "offload":
-        total += wish.target.kv_per_token * context // s.num_layers
+        total += wish.target.kv_per_token_in(kind) * context // s.num_layers
+    if kind != "same" and wish.unpacks_kv:
+        total += 2 * kv_heads * context * _UNPACKING
     return total
 
 
@@ -240,7 +257,8 @@ def _reserve(have: int, part: int) -> int:
 
 def _longest(wish: Wish, room: Room, mode: Mode) -> int:
     """The most tokens that fit, 0 if none do: need grows with the context."""
-    return _last(lambda tokens: _lay_out(wish, room, tokens, mode).fits, wish.max_context)
+    return max(_last(lambda tokens, kind=kind: _lay_out(wish, room, tokens, mode, kind).fits,  # type: ignore[misc]
+                     wish.max_context) for kind in wish.kv_kinds)
 
 
 def _last(good: Callable[[int], bool], most: int) -> int:
@@ -260,6 +278,15 @@ def _why(plan: MemoryPlan) -> str:
         return f"all of it fits on the GPU: {size(need)} of {size(plan.have)}"
     return (f"{size(plan.kv)} of keys and values do not fit beside the rest in {size(plan.have)} of GPU memory: "
             f"{plan.resident_layers} of {plan.num_layers} layers stay there, {size(plan.host)} lie in host memory")
+
+
+def _why_kind(wish: Wish, plan: MemoryPlan) -> str:
+    if plan.kv_kind == "same":
+        return ""
+    if len(wish.kv_kinds) == 1:
+        return f"; keys and values in {plan.kv_kind}, as chosen"
+    whole = wish.target.kv_per_token * plan.context
+    return f"; keys and values in {plan.kv_kind}: unrounded they would take {size(whole)} and do not fit"
 
 
 def _too_little(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> NotEnoughMemoryError:
@@ -282,8 +309,12 @@ def _ways_out(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> list[str]:
         ways.append(f"choose fewer pages or a smaller --max-context ({longest:,} tokens fit)")
     if all(one.mode != "offload" for one in tried) and (plan.longest_offloaded or 0) >= plan.context:
         ways.append("keep the cache in host memory (--mode offload)")
+    for kind in wish.kv_offers:
+        if _lay_out(wish, room, plan.context, plan.mode, kind).fits:
+            ways.append(f"round keys and values (--kv {kind})")
     for kind, weights in wish.rounded:
-        if _lay_out(replace(wish, target=weights, copy_bytes_per_weight=0.0), room, plan.context, plan.mode).fits:
+        smaller = replace(wish, target=weights, copy_bytes_per_weight=0.0)
+        if _lay_out(smaller, room, plan.context, plan.mode, plan.kv_kind).fits:
             ways.append(f"round its weights (--weights {kind})")
             break
     if longest < plan.context // 8:  # most of the memory goes to the weights

@@ -173,7 +173,7 @@ class Engine:
         if full is None:
             full = full_cache(loaded, plan)
             yield from prepare(full, len(tokens), self._cancelled)
-        key, reused, unsaved = self._key(document, tokens, chunk), 0, ""
+        key, reused, unsaved = self._key(document, tokens, chunk, plan.kv_kind), 0, ""
         prefixes = prefix_digests(tokens, chunk) if self._saved else []
         read_seconds = restore(full, self._saved, key) if self._saved else None
         restored = self._shard.least(read_seconds is not None) == 1
@@ -196,7 +196,7 @@ class Engine:
         """The open document's cache, cut to the whole chunks with which the new one begins too; None where there are
         none, or where the new one needs a cache of another kind, or with room for more than this (wanted: tokens)."""
         session, old = self._session, self._plan
-        if session is None or old is None or old.resident_layers != plan.resident_layers:
+        if session is None or old is None or (old.resident_layers, old.kv_kind) != (plan.resident_layers, plan.kv_kind):
             return None
         both = min(len(tokens), len(session.prompt.token_ids))
         differ = np.flatnonzero(session.prompt.token_ids[:both] != tokens[:both])
@@ -319,11 +319,15 @@ class Engine:
             return str(error)
         return ""
 
-    def _key(self, document: Document, tokens: list[int], chunk: int) -> SnapshotKey:
+    def _key(self, document: Document, tokens: list[int], chunk: int, kv_kind: str) -> SnapshotKey:
         loaded = self._need_loaded()
         settings = [("device", loaded.target.device.type), ("kv", str(_KV_VERSION)), ("prefill_chunk", str(chunk))]
         if loaded.target.device.type == "cpu" and loaded.target.dtype == torch.bfloat16 and compiled().library:
             settings.append(("kernels", "own"))  # they round otherwise than torch's
+        if loaded.target.in_groups:
+            settings.append(("weights", "in groups"))
+        if kv_kind != "same":
+            settings.append(("kv_kind", kv_kind))
         if self._shard.world > 1:  # each keeps the keys and values of its own heads
             settings.append(("rank", f"{self._shard.rank} of {self._shard.world}"))
         return SnapshotKey(document.id, token_digest(tokens), loaded.fingerprint, loaded.tokenizer.fingerprint,

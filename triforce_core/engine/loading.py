@@ -17,8 +17,9 @@ from ..device.shard import ALONE, Shard
 from ..drafters.model import ModelOnCache
 from ..errors import ConfigError, NotEnoughMemoryError
 from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
-from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, compiled
+from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, compiled, keeps_groups
 from ..kv_cache.full import FullCache
+from ..kv_cache.full_int8 import Int8Cache
 from ..kv_cache.offloaded import OffloadedCache
 from ..model import Llama, ModelConfig, load_model, read_config, stored_form, weight_files
 from ..model.sharded import local_config
@@ -99,7 +100,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         mode=plan.mode, why=f"{why_there}; {plan.why}; {why_dtype}", device=device_name(device, shard, dtype),
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
         model_bytes=sum(f.stat().st_size for f in weight_files(folder)),
-        kv_bytes_per_token=wish.target.kv_per_token * shard.world, plan=plan,
+        kv_bytes_per_token=plan.kv_per_token * shard.world, plan=plan,
         pass_bytes=int(read_config(folder).matrix_weights * (target.few_bits or dtype.itemsize)),
         instructions=not tokenizer.prompt_settings,
         weights=_weight_words(folder, dtype, device, config.weights))
@@ -122,7 +123,7 @@ def fitting(config: EngineConfig, contexts: Sequence[int]) -> Iterator[Fit]:
         for context in contexts:
             try:
                 plan = planner.plan(context)
-                yield Fit(weights, context, plan.mode, plan.need)
+                yield Fit(weights, context, plan.mode, plan.need, plan.kv_kind)
             except NotEnoughMemoryError:
                 yield Fit(weights, context)
 
@@ -176,7 +177,8 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
         loaded.copies.clear()
         torch.cuda.empty_cache()
     streamed = partial(OffloadedCache, resident_layers=plan.resident_layers)
-    cache = (FullCache if plan.resident_layers == plan.num_layers else streamed)(
+    whole = Int8Cache if plan.kv_kind == "int8" else FullCache
+    cache = (whole if plan.resident_layers == plan.num_layers else streamed)(
         c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
         dtype=loaded.target.dtype, device=loaded.target.device, slots=plan.context)
     return ModelOnCache(loaded.target, cache, loaded.target.device)
@@ -193,9 +195,12 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
     if stored.int8_rows:
         weights = replace(weights, few_bits=int8, few_bits_head=dtype.itemsize)
     if rounding == "same":
+        if stored.groups is not None and panels and shard.world == 1:
+            return replace(weights, few_bits=stored.groups[0], few_bits_head=stored.groups[1])
         return weights
-    if device.type == "cpu":  # int4 is rounding alone
-        return replace(weights, few_bits=int8 if rounding == "int8" else dtype.itemsize, few_bits_head=int8)
+    if device.type == "cpu":
+        int4 = bytes_per_weight("int4") if panels else dtype.itemsize  # torch's kernels: rounding alone
+        return replace(weights, few_bits=int8 if rounding == "int8" else int4, few_bits_head=int8)
     if dtype not in choose_kernels(device).quantized_types:
         return weights
     return replace(weights, few_bits=bytes_per_weight(rounding), few_bits_head=bytes_per_weight(HEAD_KIND))
@@ -203,8 +208,9 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
 
 def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str) -> str:
     """What is loaded, where it is not what was published; "" where it is."""
-    stored = stored_form(folder).words(str(dtype).removeprefix("torch."),
-                                       device.type == "cpu" and dtype == torch.bfloat16)
+    stored = stored_form(folder).words(
+        str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16,
+        rounding == "same" and keeps_groups(device, dtype))
     if rounding == "same":
         return stored
     rounded = f"{rounding} by this app: not the published weights"

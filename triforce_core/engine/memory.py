@@ -11,9 +11,9 @@ from ..config import EngineConfig, SpeculationConfig
 from ..device.memory import read_room
 from ..device.memory_plan import Weights, Wish, longest_plan, make_plan, size
 from ..device.shard import Shard
-from ..errors import NotEnoughMemoryError
+from ..errors import ConfigError, NotEnoughMemoryError
 from ..events import MemoryPlan, Mode
-from ..kernels import bytes_per_weight, choose_kernels
+from ..kernels import bytes_per_weight, choose_kernels, compiled, native
 from ..kv_cache.offloaded import TAIL
 from .plan import COPY, Situation, plan, prefill_chunk
 
@@ -78,8 +78,9 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
     """With the caches that answers use unless they are asked with other settings."""
     on_gpu, group = device.type == "cuda", target.shape.num_heads // target.shape.num_kv_heads
     usual = plan(SpeculationConfig(), Situation(max_context, draft is not None, on_gpu))
-    kernels = choose_kernels(device)
+    kernels, own = choose_kernels(device), device.type == "cpu" and compiled().library is not None
     copied = target.dtype_bytes == 2 and not target.few_bits and bool(kernels.quantized_types)
+    kinds, offers = _cache_kinds(config, on_gpu)
     in_place = kernels.indexed_attention is not None and target.shape.head_dim in kernels.device_lengths
     return Wish(target, max_context, draft, budget=usual.budget if usual.middle_cache == "retrieval" else 0,
                 slack=_SLACK, in_place=in_place, draft_slots=usual.sinks + usual.window + 2 * _SLACK,
@@ -88,7 +89,21 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
                 streamed_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=True),
                 chunk_size=usual.chunk_size, stream_tail=TAIL,
                 copy_bytes_per_weight=bytes_per_weight(COPY) if copied else 0.0,
+                kv_kinds=kinds, kv_offers=offers, unpacks_kv=not native.attends(target.shape.head_dim) or not own,
                 most_resident=None if config.resident_layers == "auto" else config.resident_layers)
+
+
+def _cache_kinds(config: EngineConfig, on_gpu: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the full cache, the best first, and those that could be chosen instead. Raises ConfigError."""
+    if on_gpu or config.mode == "offload":
+        if config.kv == "int8":
+            raise ConfigError("kv is 'int8' " + ("on a GPU" if on_gpu else "with --mode offload"), allowed="auto, same",
+                              remedy="Keep the cache in host memory (--mode offload), or use the CPU (--mode cpu)."
+                              if on_gpu else "Leave --mode out: int8 is for a cache that a CPU attends.")
+        return ("same",), ()
+    if config.kv == "auto":
+        return ("same", "int8"), ()
+    return (config.kv,), () if config.kv == "int8" else ("int8",)
 
 
 def limit_bytes(config: EngineConfig) -> int | None:

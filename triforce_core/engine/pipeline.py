@@ -98,6 +98,8 @@ class Pipeline:
         cache, tiers = self._full.cache, self.plan.tiers_key
         layers, here = cache.num_layers, cache.resident_layers
         place = "all on the device" if here == layers else f"{here} of {layers} layers on the device"
+        if cache.kind != "same":
+            place += f", in {cache.kind}"
         return None if tiers is None else (place, tiers)
 
     def reset(self) -> None:

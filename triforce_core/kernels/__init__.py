@@ -1,13 +1,15 @@
 """The decoder's ops: one specification, fast twins, one place that chooses."""
 
 from .cpu import BATCH_INVARIANT_ROWS
-from .dispatch import REFERENCE, AttentionObserver, Kernels, choose_kernels, values_transposed
+from .dispatch import REFERENCE, AttentionObserver, Kernels, choose_kernels, keeps_groups, values_transposed
 from .fused import FusedLinear, PreNorm
+from .int8_rows import from_rows, row_bytes, to_rows
 from .library import compiled
-from .quantized import HEAD_KIND, bytes_per_weight
+from .quantized import HEAD_KIND, Grouped, bytes_per_weight, fits, grouped_bytes, join_grouped, to_groups
 from .quantized import KINDS as WEIGHT_KINDS
 from .reference import Dense, Linear
 
 __all__ = ["BATCH_INVARIANT_ROWS", "HEAD_KIND", "REFERENCE", "WEIGHT_KINDS", "AttentionObserver", "Dense",
-           "FusedLinear", "Kernels", "Linear", "PreNorm", "bytes_per_weight", "choose_kernels", "compiled",
+           "FusedLinear", "Grouped", "Kernels", "Linear", "PreNorm", "bytes_per_weight", "choose_kernels", "compiled",
+           "fits", "from_rows", "grouped_bytes", "join_grouped", "keeps_groups", "row_bytes", "to_groups", "to_rows",
            "values_transposed"]

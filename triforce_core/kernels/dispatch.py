@@ -12,6 +12,7 @@ from torch import Tensor
 
 from . import cpu, gpu, native, reference, sdpa
 from .library import compiled
+from .quantized import Grouped
 from .reference import AddNorm, Linear
 
 
@@ -54,6 +55,9 @@ class Kernels:
     pick: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DrawnChance has it
     probs_width: int = 0  # of a vocabulary, up to which those two are faster
     confidence: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
+    make_grouped: Callable[[Grouped, Tensor | None, torch.dtype], Linear] = reference.make_grouped
+    # of products: whether attention takes keys and values in rows of int8 as they are
+    attends_rows: Callable[[torch.dtype], bool] = lambda dtype: False
     # (cached tokens, KV heads, type, device) -> rows that a pass behind them computes as passes of one row do
     batch_invariant_rows: Callable[[int, int, torch.dtype, torch.device], int] | None = None
 
@@ -67,7 +71,7 @@ def choose_kernels(device: torch.device) -> Kernels:
     """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
         return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, native.make_linear,
-                       native.Attention())
+                       native.Attention(), attends_rows=native.attends_rows, make_grouped=native.make_grouped)
     if device.type == "cuda" and find_spec("triton") is not None:
         from . import triton_attention, triton_dense, triton_indexed, triton_linear, triton_ops, triton_probs
 
@@ -80,6 +84,11 @@ def choose_kernels(device: torch.device) -> Kernels:
                        confidence=triton_probs.confidence, batch_invariant_rows=triton_attention.batch_invariant_rows)
     return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
                    sdpa.attention)
+
+
+def keeps_groups(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether ``make_grouped`` multiplies weights as they lie in groups, for products in ``dtype``."""
+    return device.type == "cpu" and dtype == torch.bfloat16 and compiled().library is not None
 
 
 def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:

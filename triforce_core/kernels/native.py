@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from . import cpu
+from .int8_rows import from_rows, row_bytes
 from .library import compiled
+from .quantized import Grouped
 from .reference import Linear, chunk_mass, probabilities
 
 PANEL = 64  # outputs of one panel of weights
@@ -24,8 +26,8 @@ _LONGEST_HEAD = 1024  # head_dim
 
 
 class LinearStruct(Structure):
-    _fields_ = [(name, c_void_p) for name in ("weight", "scale", "bias")] + [
-        (name, c_int64) for name in ("outputs", "inputs")]
+    _fields_ = [(name, c_void_p) for name in ("weight", "scale", "bias", "offset")] + [
+        (name, c_int64) for name in ("outputs", "inputs", "group", "bits")]
 
 
 class LayerStruct(Structure):
@@ -36,7 +38,7 @@ class LayerStruct(Structure):
 class AttentionStruct(Structure):
     _fields_ = [(name, c_void_p) for name in ("queries", "keys", "values", "out", "mass", "mask")] + [
         (name, c_int64) for name in (
-            "stride", "n", "heads", "group", "dim", "length", "masked", "mass_rows", "chunk", "chunks",
+            "stride", "row", "int8", "n", "heads", "group", "dim", "length", "masked", "mass_rows", "chunk", "chunks",
             "parts", "blocks", "row_blocks", "rows_of_block", "mass_blocks")] + [
         (name, c_void_p) for name in ("partial", "chunk_sums", "tops")]
 
@@ -47,19 +49,34 @@ class PassStruct(Structure):
                                       "queries", "narrow", "wide")), *(
         (name, c_int64) for name in (
             "num_layers", "n", "width", "heads", "group", "dim", "inner", "slots", "first_slot", "length", "masked",
-            "mass_rows", "chunk", "chunks", "logits_rows", "keeps_queries", "threads")), ("eps", c_float)]
+            "mass_rows", "chunk", "chunks", "logits_rows", "keeps_queries", "threads", "row", "int8")),
+                ("eps", c_float)]
 
 
 class NativeLinear:
     """A ``Linear`` over weights in panels: [outputs / 64, inputs / 2, 64, 2], int8 with scales or bfloat16."""
+
+    _held: tuple[Tensor | None, ...]  # weight, scale, bias, offset: what the struct points to
 
     def __init__(self, library: ctypes.CDLL, data: Tensor, scale: Tensor | None, bias: Tensor | None) -> None:
         self.library = library
         self.outputs, self.inputs = data.shape
         self._held = (panels(data if scale is not None else data.to(torch.bfloat16)),
                       None if scale is None else scale.float().contiguous(),
-                      None if bias is None else bias.float().contiguous())
-        self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs)
+                      None if bias is None else bias.float().contiguous(), None)
+        self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs, 0, 0 if scale is None else 8)
+
+    @classmethod
+    def of_groups(cls, library: ctypes.CDLL, weight: Grouped, bias: Tensor | None) -> NativeLinear:
+        """Of weights in groups, which stay so: see ``takes``."""
+        own = cls.__new__(cls)
+        own.library = library
+        own.outputs, own.inputs = weight.steps.shape
+        own._held = (panels(weight.steps) if weight.bits == 8 else panels_of_4(weight),
+                     _group_panels(weight.scale), None if bias is None else bias.float().contiguous(),
+                     None if weight.offset is None else _group_panels(weight.offset))
+        own.struct = LinearStruct(*map(address, own._held), own.outputs, own.inputs, weight.group // 2, weight.bits)
+        return own
 
     def __call__(self, x: Tensor) -> Tensor:
         x = x.to(torch.bfloat16).contiguous()
@@ -75,6 +92,34 @@ def panels(data: Tensor) -> Tensor:
     filled = torch.zeros(-(-outputs // PANEL) * PANEL, inputs, dtype=data.dtype)
     filled[:outputs] = data
     return filled.view(-1, PANEL, inputs // 2, 2).transpose(1, 2).contiguous()
+
+
+def panels_of_4(weight: Grouped) -> Tensor:
+    """Steps [out, in] -> int16 [panels, in / 8, PANEL, 2]: four numbers of inputs two apart, the first lowest."""
+    filled = panels(weight.steps if weight.offset is not None else weight.steps + 8).to(torch.int16)
+    by_four = filled.view(len(filled), -1, 4, PANEL, 2)
+    return by_four[:, :, 0] | by_four[:, :, 1] << 4 | by_four[:, :, 2] << 8 | by_four[:, :, 3] << 12
+
+
+def _group_panels(values: Tensor) -> Tensor:
+    """fp32 [out, groups] -> [panels, groups, PANEL]."""
+    outputs, groups = values.shape
+    filled = torch.zeros(-(-outputs // PANEL) * PANEL, groups)
+    filled[:outputs] = values
+    return filled.view(-1, PANEL, groups).transpose(1, 2).contiguous()
+
+
+def takes(group: int, inputs: int) -> bool:
+    """Whether weights in such groups stay so: whole vectors, whole steps of what is unpacked together."""
+    return group in (16, 32, 64, 128, 256) and inputs % group == 0
+
+
+def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+    """The product with a weight in groups; as it is stored where there is a form for that, else of its numbers."""
+    library = compiled().library if dtype == torch.bfloat16 and takes(weight.group, weight.steps.shape[1]) else None
+    if library is None:
+        return make_linear(weight.numbers().to(dtype), None, bias, dtype)
+    return NativeLinear.of_groups(library, weight, bias)
 
 
 def address(tensor: Tensor | None) -> int | None:
@@ -95,15 +140,18 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
 
 
 class Attention(cpu.Attention):
-    """See reference.attention; the result has the type of keys."""
+    """See reference.attention; the result has the type of keys. They may be rows of int8 too (see ``int8_rows``): the
+    result is bfloat16 then, as from a cache of the numbers they stand for."""
 
     def __call__(
         self, queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None = None,
         mass_rows: int = 0, chunk_size: int = 1,
     ) -> tuple[Tensor, Tensor | None]:
-        library = compiled().library if keys.dtype == torch.bfloat16 else None
-        fits = attends(keys.shape[2]) and keys.is_contiguous() and values.is_contiguous()
+        library = compiled().library if keys.dtype in (torch.bfloat16, torch.int8) else None
+        fits = attends(queries.shape[2]) and keys.is_contiguous() and values.is_contiguous()
         if library is None or not fits:
+            if keys.dtype == torch.int8:
+                keys, values = (from_rows(part[:, :length], queries.shape[2]) for part in (keys, values))
             return super().__call__(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
         return attention(library, queries, keys, values, length, staged_mask, mass_rows, chunk_size)
 
@@ -111,6 +159,11 @@ class Attention(cpu.Attention):
 def attends(dim: int) -> bool:
     """Whether there is a form for heads of this size."""
     return dim % LANES == 0 and dim <= _LONGEST_HEAD
+
+
+def attends_rows(dtype: torch.dtype) -> bool:
+    """See Kernels. Ours read them faster than torch unpacks them, so also where products are made in float32."""
+    return dtype == torch.bfloat16 or compiled().library is not None
 
 
 def notes_mass(chunk_size: int) -> bool:
@@ -122,23 +175,28 @@ def mass_again(queries: Tensor, keys: Tensor, length: int, staged_mask: Tensor |
                chunk_size: int) -> Tensor:
     """What it is not a by-product of: see reference.attention."""
     n = queries.shape[0]
+    if keys.dtype == torch.int8:
+        keys = from_rows(keys[:, :length], queries.shape[2])
     probs = probabilities(queries, keys, length, staged_mask, min(n, mass_rows))
     return chunk_mass(probs, (length - n) // chunk_size, chunk_size)
 
 
 def attention(library: ctypes.CDLL, queries: Tensor, keys: Tensor, values: Tensor, length: int,
               staged_mask: Tensor | None, mass_rows: int, chunk_size: int) -> tuple[Tensor, Tensor | None]:
-    """See reference.attention; keys and values contiguous bfloat16, see ``attends``."""
+    """See reference.attention; keys and values contiguous bfloat16 or rows of int8, see ``attends``."""
     n, num_heads, dim = queries.shape
     heads, slots = keys.shape[:2]
     assert n <= length <= slots and num_heads % heads == 0, (queries.shape, keys.shape, length)
-    asked = queries.to(keys.dtype).contiguous()
-    out = torch.empty(n, num_heads * dim, dtype=keys.dtype)
+    assert keys.shape[2] == (row_bytes(dim) if keys.dtype == torch.int8 else dim), (keys.shape, dim)
+    asked = queries.to(torch.bfloat16).contiguous()
+    out = torch.empty(n, num_heads * dim, dtype=torch.bfloat16)
+    row = keys.shape[2] * keys.element_size()
     chunks = (length - n) // chunk_size if mass_rows and notes_mass(chunk_size) else 0
     mass = torch.zeros(heads, chunks) if mass_rows else None
     mask = None if staged_mask is None else staged_mask.to(torch.uint8).contiguous()
     given = AttentionStruct(
-        *map(address, (asked, keys, values, out)), address(mass) if chunks else None, address(mask), slots * dim, n,
+        *map(address, (asked, keys, values, out)), address(mass) if chunks else None, address(mask), slots * row, row,
+        keys.dtype == torch.int8, n,
         heads, num_heads // heads, dim, length, 0 if mask is None else mask.shape[1], min(n, mass_rows), chunk_size,
         chunks)
     no_memory(library.triforce_attention(byref(given), c_int64(torch.get_num_threads())))

@@ -9,6 +9,7 @@ For a tier whose tokens are verified: rounding costs acceptance, never exactness
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,60 @@ class Rounded:
     kind: str
     data: Tensor
     scale: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A weight [out, in] as a checkpoint in few bits has it: steps * scale + offset, for each group of inputs.
+
+    bits: 8, steps from -128 to 127; or 4: from 0 to 15 with offsets, from -8 to 7 without. steps: int8 [out, in], not
+    packed; scale, offset: fp32 [out, in / group]."""
+
+    bits: int
+    steps: Tensor
+    scale: Tensor
+    offset: Tensor | None = None
+
+    @property
+    def group(self) -> int:
+        return self.steps.shape[1] // self.scale.shape[1]
+
+    def numbers(self) -> Tensor:
+        """The weight, fp32 [out, in]."""
+        grouped = self.steps.float().view(*self.scale.shape, -1) * self.scale[..., None]
+        return (grouped if self.offset is None else grouped + self.offset[..., None]).view(self.steps.shape)
+
+    def in_order(self, order: Callable[[Tensor], Tensor]) -> Grouped:
+        """With its outputs in another order, or some of them."""
+        return Grouped(self.bits, order(self.steps), order(self.scale),
+                       None if self.offset is None else order(self.offset))
+
+
+def grouped_bytes(bits: int, group: int, offset: bool) -> float:
+    """Of a weight, in our kernels for CPUs."""
+    return bits / 8 + (8 if offset else 4) / group
+
+
+def join_grouped(parts: Sequence[Grouped]) -> Grouped:
+    """Their outputs one after another, without loss: in the smallest groups of any, with eight bits if one has."""
+    group, bits = min(part.group for part in parts), max(part.bits for part in parts)
+    offsets = any(part.offset is not None for part in parts)
+    if bits == 4 and offsets and any(part.offset is None for part in parts):
+        bits = 8  # steps from 0 and from -8 are not of one kind
+
+    def spread(part: Grouped, values: Tensor | None) -> Tensor:
+        return (torch.zeros_like(part.scale) if values is None else values).repeat_interleave(part.group // group, 1)
+
+    return Grouped(bits, torch.cat([part.steps for part in parts]),
+                   torch.cat([spread(part, part.scale) for part in parts]),
+                   torch.cat([spread(part, part.offset) for part in parts]) if offsets else None)
+
+
+def to_groups(weight: Tensor) -> Grouped:
+    """weight [out, in], see ``fits``, rounded to four bits."""
+    data, scale = _groups(weight)
+    halves = torch.stack((data & 15, data >> 4)).view(2, len(data), -1, GROUP // 2)
+    return Grouped(4, (halves.permute(1, 2, 0, 3).reshape(len(data), -1).to(torch.int8) - 8), scale)
 
 
 def fits(weight: Tensor, kind: str) -> bool:

@@ -80,6 +80,11 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
     return Dense(weight, None if bias is None else bias.to(dtype))
 
 
+def make_grouped(weight: quantized.Grouped, bias: Tensor | None, dtype: torch.dtype) -> Linear:
+    """``make_linear`` of a weight whose inputs are in groups."""
+    return make_linear(weight.numbers(), None, bias, dtype)
+
+
 def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:
     """The same product with a weight that has been through ``kind`` (see ``quantized``), unless it does not fit it.
     pair: of each 2 * pair outputs, i and i + pair are used together (0: no two are); how to store them, if at all."""

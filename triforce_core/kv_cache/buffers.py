@@ -42,11 +42,14 @@ class LayerBuffers:
         self.keys[:, start : start + n] = k.transpose(0, 1)
         self.values[:, start : start + n] = v.transpose(0, 1)
 
+    def numbers(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of slots [start, stop) in a type to compute with: [H, stop - start, D], views or copies."""
+        return self.keys[:, start:stop], self.values[:, start:stop]
+
     def copy(self, start: int, source: LayerBuffers, first: int, stop: int) -> None:
         """Slots [first, stop) of ``source`` to slots [start, start + stop - first)."""
         end = start + stop - first
-        self.keys[:, start:end] = source.keys[:, first:stop]
-        self.values[:, start:end] = source.values[:, first:stop]
+        self.keys[:, start:end], self.values[:, start:end] = source.numbers(first, stop)
 
     def move(self, source: Tensor, target: int) -> None:
         """Slots ``source`` (int64 [m], ascending) to [target, target + m)."""

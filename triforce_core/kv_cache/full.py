@@ -30,6 +30,8 @@ class FullCache(StagingCache):
         self.max_tokens = max_tokens
         self._truncations: list[int] = []  # lengths, oldest first
 
+    kind = "same"  # its numbers are in the type of products
+
     @property
     def resident_layers(self) -> int:
         """Layers that lie on the device."""
@@ -85,10 +87,15 @@ class FullCache(StagingCache):
         return min(self._truncations[mark:], default=None)
 
     def read(self, layer: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
-        """Committed keys and values of tokens [start, stop): views [H, stop - start, D], valid until the next begin."""
+        """Committed keys and values of tokens [start, stop) as they are held: views [H, stop - start, D] (or W, see
+        ``full_int8``), valid until the next begin."""
         stop = self.num_committed if stop is None else stop
         assert 0 <= start <= stop <= self.num_committed
         return self.layers[layer].keys[:, start:stop], self.layers[layer].values[:, start:stop]
+
+    def numbers(self, layer: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """``read`` in the type of the model: [H, stop - start, D], views or copies."""
+        return self.read(layer, start, stop)
 
     def lend(self, layer: int, into: LayerBuffers, at: int, start: int, stop: int) -> None:
         """Copy tokens [start, stop) to slots [at, at + stop - start) of ``into``, on this cache's device."""
@@ -102,7 +109,7 @@ class FullCache(StagingCache):
 
     def restore(self, num_tokens: int) -> Sequence[tuple[Tensor, Tensor]]:
         """Forget everything and hold ``num_tokens`` committed tokens, whose keys and values the caller now writes into
-        the returned views [H, num_tokens, D], one pair per layer. Raises as ``reserve``."""
+        the returned views, one pair per layer, as ``read`` gives them. Raises as ``reserve``."""
         self.truncate(0)
         self.reserve(num_tokens)
         self.num_committed = self.length = self._filled = num_tokens

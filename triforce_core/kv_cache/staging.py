@@ -123,8 +123,9 @@ class StagingCache(KVCache):
         assert 0 <= self._filled and self._filled + self.num_staged <= self.slots
         assert len(self.layers) == self.num_layers
         for buffers in self.layers:
-            assert buffers.keys.shape == buffers.values.shape == (self.num_kv_heads, self.slots, self.head_dim)
-            assert bool(torch.isfinite(buffers.keys).all() and torch.isfinite(buffers.values).all())
+            keys, values = buffers.numbers(0, self.slots)
+            assert keys.shape == values.shape == (self.num_kv_heads, self.slots, self.head_dim)
+            assert bool(torch.isfinite(keys).all() and torch.isfinite(values).all())
 
     @abstractmethod
     def _make_room(self, n: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from ..device.shard import ALONE, Shard
+from ..kernels import keeps_groups
 from .checkpoint import Stored, open_weights, read_config, stored_form, weight_files
 from .config import ModelConfig, parse_config
 from .llama import Llama
@@ -26,5 +27,6 @@ def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu"
     ModelError, UnsupportedModelError, DamagedWeightsError, ConfigError (a model that cannot be split so)."""
     place = find_model(folder_or_repo, allow_download=allow_download)
     config = read_config(place)
-    return Llama(config, open_weights(place, config, dtype), device=device, dtype=dtype, shard=shard,
+    kept = rounding == "same" and shard.world == 1 and keeps_groups(torch.device(device), dtype)
+    return Llama(config, open_weights(place, config, dtype, keeps_groups=kept), device=device, dtype=dtype, shard=shard,
                  rounding=rounding)

@@ -11,6 +11,7 @@ from ..gguf import open_gguf
 from . import config as folder_config
 from .config import ModelConfig
 from .gguf_config import gguf_config
+from .gguf_groups import FORMS, kept_bytes
 from .gguf_weights import INT8_KEY, GGUFWeights
 from .hf_quantised import QuantisedCheckpoint, read_scheme
 from .weights import Checkpoint, WeightSource, stored_as_int8
@@ -20,17 +21,25 @@ from .weights import Checkpoint, WeightSource, stored_as_int8
 class Stored:
     """How weights lie on disk. int8: our own layout, embedding and head too; int8_rows: of the layers' products alone.
     few_bits: the name of another layout ("Q4_K, Q6_K"), whose weights become the decoder's number type; "" if they are
-    plain numbers already."""
+    plain numbers already.
+
+    groups: bytes of a layers' weight and of the head's where weights in groups are kept so; None: there
+    are none, or they are int8 by rows. ungrouped: types of few_bits that have no such form."""
 
     int8: bool = False
     few_bits: str = ""
     int8_rows: bool = False
+    groups: tuple[float, float] | None = None
+    ungrouped: str = ""
 
-    def words(self, dtype: str, keeps_int8: bool) -> str:
+    def words(self, dtype: str, keeps_int8: bool, keeps_groups: bool = False) -> str:
         """What is loaded, in words fit to show; "" where there is nothing to say. dtype: of products. keeps_int8: the
-        device has products with int8."""
+        device has products with int8, keeps_groups: with weights in groups."""
         if not self.few_bits:
             return ""
+        if keeps_groups and self.groups is not None:
+            rest = f", but {self.ungrouped} unpacked to {dtype}" if self.ungrouped else ""
+            return f"{self.few_bits}, kept in few bits{rest}"
         kept = keeps_int8 and (self.int8 or self.int8_rows)
         return f"{self.few_bits}, kept as int8" if kept else f"{self.few_bits}, unpacked to {dtype}"
 
@@ -40,10 +49,11 @@ def read_config(place: Path) -> ModelConfig:
     return gguf_config(open_gguf(place)) if place.is_file() else folder_config.read_config(place)
 
 
-def open_weights(place: Path, config: ModelConfig, dtype: torch.dtype) -> WeightSource:
-    """dtype: of matrices that are not kept as they are stored. Raises what ``read_config`` raises."""
+def open_weights(place: Path, config: ModelConfig, dtype: torch.dtype, *, keeps_groups: bool = False) -> WeightSource:
+    """dtype: of matrices that are not kept as they are stored. keeps_groups: weights in groups are. Raises what
+    ``read_config`` raises."""
     if place.is_file():
-        return GGUFWeights(open_gguf(place), config.head_dim, dtype)
+        return GGUFWeights(open_gguf(place), config.head_dim, dtype, keeps_groups=keeps_groups)
     scheme = read_scheme(folder_config.read_raw(place / "config.json"))
     return Checkpoint(place) if scheme is None else QuantisedCheckpoint(Checkpoint(place), scheme, dtype)
 
@@ -58,7 +68,10 @@ def stored_form(place: Path) -> Stored:
                       scheme is not None and scheme.int8_rows)
     file = open_gguf(place)
     kinds = [kind for kind in file.kinds if kind not in ("F32", "F16", "BF16")]
-    return Stored(bool(file.metadata.get(INT8_KEY)), ", ".join(kinds))
+    int8 = bool(file.metadata.get(INT8_KEY))
+    groups = None if int8 or not any(kind in FORMS for kind in kinds) else kept_bytes(file)
+    rest = ", ".join(kind for kind in kinds if kind not in FORMS)
+    return Stored(int8, ", ".join(kinds), groups=groups, ungrouped=rest)
 
 
 def weight_files(place: Path) -> list[Path]:

@@ -1,7 +1,8 @@
 """A ``WeightSource`` over a GGUF file: its tensors under the names that the decoder asks for.
 
-Weights in few bits become the decoder's number type as they are read, some rows at a time, exactly as llama.cpp's own
-Python package dequantises them. Q8_0 whose blocks of a row share one scale is our int8 layout, and stays int8.
+Weights in few bits stay so where there are kernels for them (``gguf_groups``). Else they become the decoder's number
+type as they are read, some rows at a time, exactly as llama.cpp's own Python package dequantises them. Q8_0 whose
+blocks of a row share one scale is our int8 layout, and stays int8.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from torch import Tensor
 
 from ..errors import DamagedWeightsError
 from ..gguf import GGUFFile, StoredTensor
+from ..kernels import Grouped, join_grouped
 from .gguf_config import ROPE_DIVISORS, permuted
+from .gguf_groups import FORMS, read_groups
 from .weights import Matrix, Part
 
 INT8_KEY = "triforce.int8_rows"  # written by our exporter: every Q8_0 matrix has one scale for each row
@@ -42,9 +45,10 @@ def stored_name(name: str) -> str:
 class GGUFWeights:
     """See ``weights.WeightSource``."""
 
-    def __init__(self, file: GGUFFile, head_dim: int, dtype: torch.dtype) -> None:
-        """dtype: of matrices that are not kept as they are stored."""
-        self._file, self._head_dim, self._dtype = file, head_dim, dtype
+    def __init__(self, file: GGUFFile, head_dim: int, dtype: torch.dtype, *, keeps_groups: bool = False) -> None:
+        """dtype: of matrices that are not kept as they are stored. keeps_groups: the kernels have products with weights
+        in groups."""
+        self._file, self._head_dim, self._dtype, self._keeps_groups = file, head_dim, dtype, keeps_groups
         self._permuted = permuted(file)
         self._int8 = bool(file.metadata.get(INT8_KEY))
         self._asked = {ROPE_DIVISORS}
@@ -68,6 +72,17 @@ class GGUFWeights:
         if part is None:
             return Matrix(data, scale)
         return Matrix(part.of(data), part.of(scale) if part.axis == 0 else scale)
+
+    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        if not self._keeps_groups or stored_name(name) not in self._file.tensors:
+            return None
+        found = self._find(name, shape)
+        if found.kind.name not in FORMS or (self._int8 and found.kind.name == "Q8_0"):
+            return None
+        step = max(1, _AT_ONCE // shape[1])
+        parts = [read_groups(self._file.raw(found, start, min(step, shape[0] - start)), found.kind.name)
+                 for start in range(0, shape[0], step)]
+        return join_grouped(parts).in_order(lambda rows: self._in_order(name, rows))
 
     def ignore(self, name: str) -> None:
         self._asked.add(stored_name(name))

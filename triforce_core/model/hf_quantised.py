@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DamagedWeightsError, UnsupportedModelError
+from ..kernels import Grouped
 from .weights import Checkpoint, Matrix, Part
 
 _ALLOWED = ("AWQ (gemm) and GPTQ in 4 bits, FP8, compressed-tensors (int8, symmetric 4 bits, FP8), bitsandbytes (int8, "
@@ -90,6 +91,9 @@ class QuantisedCheckpoint:
         if part is None:
             return Matrix(data, scale)
         return Matrix(part.of(data), part.of(scale) if scale is not None and part.axis == 0 else scale)
+
+    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        return None
 
     def ignore(self, name: str) -> None:
         self._folder.ignore(name)

@@ -23,11 +23,16 @@ from ..kernels import (
     AttentionObserver,
     Dense,
     FusedLinear,
+    Grouped,
     Kernels,
     Linear,
     PreNorm,
     bytes_per_weight,
     choose_kernels,
+    fits,
+    from_rows,
+    join_grouped,
+    to_groups,
 )
 from ..kv_cache.base import KVCache, KVView
 from ..kv_cache.staging import StagingCache
@@ -84,6 +89,7 @@ class Llama:
         self.config, self.shard = local_config(config, shard), shard
         self.device, self.dtype = torch.device(device), dtype
         self.kernels, self._rounding = kernels or choose_kernels(self.device), rounding
+        self.in_groups = False  # whether weights are multiplied in groups of few bits
         self.rope = RotaryTable(config.rope, config.head_dim, self.device)
         self.graphs = self._own_graphs()
         self._fused: list[_FusedLayer] | None = None
@@ -159,14 +165,18 @@ class Llama:
             return weights.tensor(name, (size,)).to(self.device, torch.float32)
 
         def linear(names: list[str], sizes: list[int], width: int, bias: bool = False, pair: int = 0) -> Linear:
-            parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
-            data = _join([part.data for part in parts]).to(self.device)
-            scales = [part.scale for part in parts if part.scale is not None]
-            scale = _join(scales).to(self.device) if len(scales) == len(parts) else None
             offset = None
             if bias:
                 biases = [weights.tensor(f"{name}.bias", (size,)) for name, size in zip(names, sizes, strict=True)]
                 offset = _join(biases).to(self.device)
+            kept = [weights.grouped(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
+            groups = [part for part in kept if part is not None]
+            if len(groups) == len(kept):
+                return self._grouped(join_grouped(groups), offset)
+            parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
+            data = _join([part.data for part in parts]).to(self.device)
+            scales = [part.scale for part in parts if part.scale is not None]
+            scale = _join(scales).to(self.device) if len(scales) == len(parts) else None
             return self._product(data, scale, offset, HEAD_KIND if names == ["lm_head"] else self._rounding, pair)
 
         embedding = weights.matrix("model.embed_tokens.weight", (c.vocab_size, d))
@@ -195,7 +205,9 @@ class Llama:
         if c.tied_embeddings:
             weights.ignore("lm_head.weight")  # some exporters write the tied matrix twice
             scale = None if self._embedding_scale is None else self._embedding_scale[start:stop]
-            self._head = self._product(self._embedding[start:stop], scale, None, HEAD_KIND)
+            groups = weights.grouped("model.embed_tokens.weight", (c.vocab_size, d))
+            self._head = (self._product(self._embedding[start:stop], scale, None, HEAD_KIND) if groups is None
+                          else self._grouped(groups, None))
         else:
             self._head = linear(["lm_head"], [stop - start], d)
 
@@ -208,13 +220,17 @@ class Llama:
             if scale is None:
                 data, scale = quantize(data)
             return self.kernels.make_linear(data, scale, bias, self.dtype)
-        if self.device.type == "cpu":  # no kernel for few bits: the rounded numbers in the type of products
+        if self.device.type == "cpu":
             weight = (data if scale is None else data.float() * scale.float()[:, None]).to(self.dtype)
-            rounded = self.kernels.quantize_linear(Dense(weight), kind, pair)
-            assert isinstance(rounded, Dense)
-            return self.kernels.make_linear(rounded.weight, None, bias, self.dtype)
+            if not fits(weight, kind):
+                return self.kernels.make_linear(weight, None, bias, self.dtype)
+            return self._grouped(to_groups(weight), bias)
         made = self.kernels.make_linear(data, scale, bias, self.dtype)
         return self.kernels.quantize_linear(made, kind, pair) if isinstance(made, Dense) else made
+
+    def _grouped(self, weight: Grouped, bias: Tensor | None) -> Linear:
+        self.in_groups = True
+        return self.kernels.make_grouped(weight, bias, self.dtype)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int,
@@ -370,6 +386,10 @@ class Llama:
 
     def _attend(self, q: Tensor, view: KVView, observer: AttentionObserver | None) -> tuple[Tensor, Tensor | None]:
         ops, at = self.kernels, view.index
+        plain = at is None and view.top_k is None
+        if view.keys.dtype == torch.int8 and not (plain and ops.attends_rows(self.dtype)):
+            view = replace(view, keys=from_rows(view.keys, self.config.head_dim).to(self.dtype),
+                           values=from_rows(view.values, self.config.head_dim).to(self.dtype))
         if view.top_k is not None:
             assert isinstance(view.length, int)
             return ops.top_k_attention(q, view.keys, view.values, view.length, view.staged_mask, view.top_k), None

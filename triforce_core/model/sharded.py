@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..device.shard import Shard
 from ..errors import ConfigError
+from ..kernels import Grouped
 from .config import ModelConfig
 from .weights import Matrix, Part, WeightSource
 
@@ -47,6 +48,9 @@ class ShardedWeights:
     def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
         (rows, columns), part = self._part(name, shape)
         return self._whole.matrix(name, (rows, columns), part)
+
+    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        return None
 
     def ignore(self, name: str) -> None:
         self._whole.ignore(name)

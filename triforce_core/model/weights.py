@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..errors import DamagedWeightsError, ModelNotFoundError, UnsupportedModelError
+from ..kernels import Grouped
 from .quantized import FORMAT, SCALE_SUFFIX
 
 _AGAIN = "Fetch the checkpoint again."
@@ -59,6 +60,10 @@ class WeightSource(Protocol):
 
     def matrix(self, name: str, shape: tuple[int, int], part: Part | None = None) -> Matrix: ...
 
+    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        """``matrix`` of weights that are stored in groups and shall stay so; None: they are not, or there is none."""
+        ...
+
     def ignore(self, name: str) -> None: ...
 
     def finish(self) -> None: ...
@@ -97,6 +102,9 @@ class Checkpoint:
         if data.dtype != torch.int8 or scale.dtype != torch.float32:
             raise DamagedWeightsError(f"{self._where[name].name}: {name} is not int8 with a float32 scale")
         return Matrix(data, scale)
+
+    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        return None
 
     def optional(self, name: str) -> Tensor | None:
         """A tensor of any shape and type; None where there is none. Raises DamagedWeightsError."""

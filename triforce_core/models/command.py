@@ -115,7 +115,7 @@ def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
         if event.longest:
             yield f"  {event.longest:,} tokens of context would fit"
     for weights in dict.fromkeys(fit.weights for fit in event.fits):
-        told = "; ".join(f"{fit.context:,}: " + (f"{fit.mode}, {size(fit.need)}" if fit.mode else "does not fit")
+        told = "; ".join(f"{fit.context:,}: " + (f"{fit.way}, {size(fit.need)}" if fit.mode else "does not fit")
                          for fit in event.fits if fit.weights == weights)
         yield f"  weights {weights}: {told}"
     for choice in event.drafts:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import EngineConfig
 from ..errors import TriForceError
 from ..events import DocumentFit, Event
+from ..native_build import compile_ahead
 from .followers import Followers
 from .protocol import (
     Accepted,
@@ -278,6 +279,7 @@ def main() -> None:
     except EOFError:
         return
     factory, *place = sys.argv[1:]
+    compile_ahead()
     Process(config, factory, receiver, Sender(answers), *map(int, place)).run()
     sys.stderr.flush()
     os._exit(0)  # the reader thread still waits on its pipe

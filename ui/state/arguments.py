@@ -17,6 +17,7 @@ ENGINES = ("triforce", "autoregressive", "scripted", "remote")
 MODES = ("auto", "cpu", "on-chip", "offload")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 WEIGHTS = ("same", "int8", "int4")
+KV_KINDS = ("auto", "same", "int8")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -39,6 +40,7 @@ class Arguments:
     max_context: int | None = None
     gpu_memory_limit: float | str = "none"  # GiB
     weights: str = "same"
+    kv: str = "auto"
     thinking: bool = False
     data_dir: Path | None = None
     allow_download: bool = False
@@ -69,6 +71,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--mode", choices=MODES, help=say["mode"])
     parser.add_argument("--dtype", choices=DTYPES, help=say["dtype"])
     parser.add_argument("--weights", choices=WEIGHTS, default="same", help=say["weights"])
+    parser.add_argument("--kv", choices=KV_KINDS, default="auto", help=say["kv"])
     parser.add_argument("--thinking", action="store_true", help=say["thinking"])
     parser.add_argument("--device", default="auto", help=say["device"])
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help=say["gpus"])
@@ -93,7 +96,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
         files=tuple(given.files), host=given.host, port=given.port, allow_host=tuple(given.allow_host),
         allow_origin=tuple(given.allow_origin),
         browser=not given.no_browser, model=given.model, draft_model=given.draft_model, mode=given.mode,
-        dtype=given.dtype, weights=given.weights, thinking=given.thinking,
+        dtype=given.dtype, weights=given.weights, kv=given.kv, thinking=given.thinking,
         device=given.device, gpus=given.gpus, max_context=given.max_context,
         gpu_memory_limit=given.gpu_memory_limit, data_dir=given.data_dir, allow_download=given.allow_download,
         engine=given.engine, base_url=given.base_url, remote_model=given.remote_model,
@@ -109,7 +112,8 @@ def engine_config(arguments: Arguments, saved_readings: Path | None = None,
         dtype=arguments.dtype or "auto", device=arguments.device, gpus=arguments.gpus,
         max_context=arguments.max_context or "auto", gpu_memory_limit=arguments.gpu_memory_limit,
         allow_download=arguments.allow_download, saved_readings=saved_readings, measurements=measurements,
-        tune=arguments.tune, weights=arguments.weights, thinking=arguments.thinking)
+        tune=arguments.tune, weights=arguments.weights, kv=arguments.kv,
+        thinking=arguments.thinking)
 
 
 def _none_or_number(text: str) -> float | str:

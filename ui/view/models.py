@@ -40,7 +40,7 @@ def room(found: ModelFound) -> str:
 
 def fits(found: ModelFound, weights: str) -> str:
     """With weights so, what each context needs."""
-    told = [model_words.FIT.format(tokens=fmt.count(fit.context), need=fmt.memory(fit.need), mode=fit.mode) if fit.mode
+    told = [model_words.FIT.format(tokens=fmt.count(fit.context), need=fmt.memory(fit.need), mode=fit.way) if fit.mode
             else model_words.FITS_NOT.format(tokens=fmt.count(fit.context)) for fit in found.fits
             if fit.weights == weights]
     return f"{model_words.WEIGHTS[weights]}: {', '.join(told)}"

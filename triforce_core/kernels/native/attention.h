@@ -9,16 +9,44 @@
 
 typedef struct {
     const uint16_t *queries; /* [n, H * G, D] */
-    const uint16_t *keys, *values; /* [H, C, D], heads apart by ``stride`` numbers */
+    const char *keys, *values; /* [H, C, D] of bfloat16 or [H, C, row] of int8; heads apart by ``stride`` bytes */
     uint16_t *out; /* [n, H * G, D] */
     float *mass; /* [H, chunks] or NULL */
     const uint8_t *mask; /* [n, masked] or NULL: causal */
-    int64_t stride, n, heads, group, dim, length, masked, mass_rows, chunk, chunks;
+    int64_t stride, row, int8, n, heads, group, dim, length, masked, mass_rows, chunk, chunks; /* row: bytes of a slot */
     /* of the call */
     int64_t parts, blocks, row_blocks, rows_of_block, mass_blocks;
     float *partial; /* [H, n G, parts, D + 2]: sums, maximum, sum of weights */
     float *chunk_sums, *tops; /* [H, mass rows G, chunks], [H, mass rows G, mass_blocks] */
 } Attention;
+
+static void pack_int8_keys(const int8_t *keys, long have, long dim, long row, pair *out) {
+    long half = dim / 2;
+    for (long j = 0; j < have; j += LANES)
+        for (long d = 0; d < half; d += LANES) {
+            u16 rows[LANES];
+            long width = half - d < LANES ? half - d : LANES;
+            for (int i = 0; i < LANES; i++) {
+                __builtin_prefetch(keys + (j + i + AHEAD) * row + 2 * d);
+                rows[i] = j + i < have ? load_group(keys + (j + i) * row, dim, 2 * d) : (u16){0};
+            }
+            transpose(rows);
+            for (int i = 0; i < width; i++)
+                *(u16_loose *)(out + j / 64 * 64 * half + (d + i) * 64 + j % 64) = rows[i];
+        }
+}
+
+static void pack_int8_values(const int8_t *values, long have, long dim, long row, pair *out) {
+    for (long j = 0; j < have; j += 2)
+        for (long d = 0; d < dim; d += GROUP) {
+            __builtin_prefetch(values + (j + AHEAD) * row + d);
+            __builtin_prefetch(values + (j + 1 + AHEAD) * row + d);
+            u16 low = load_group(values + j * row, dim, d);
+            u16 high = j + 1 < have ? load_group(values + (j + 1) * row, dim, d) : (u16){0};
+            *(u16_loose *)(out + j / 2 * dim + d) = INTERLEAVED(low, high, 0);
+            if (dim - d > LANES) *(u16_loose *)(out + j / 2 * dim + d + LANES) = INTERLEAVED(low, high, 16);
+        }
+}
 
 static void pack_keys(const uint16_t *keys, long have, long dim, pair *out) {
     long half = dim / 2;
@@ -111,12 +139,12 @@ static void finish_row(const Attention *a, long head, long row, const float *sum
 }
 
 /* The next block on its way while this one is computed: each row asks for its share of the lines. */
-INLINE void fetch_some(const uint16_t *keys, const uint16_t *values, long row, long rows, long dim) {
+INLINE void fetch_some(const char *keys, const char *values, long row, long rows, long bytes) {
     if (rows < 2 * ROWS) return; /* all at once would hold up what is being read */
-    long lines = BLOCK * dim / 32;
+    long lines = BLOCK * bytes / 64;
     for (long line = row * lines / rows; line < (row + 1) * lines / rows; line++) {
-        __builtin_prefetch(keys + line * 32);
-        __builtin_prefetch(values + line * 32);
+        __builtin_prefetch(keys + line * 64);
+        __builtin_prefetch(values + line * 64);
     }
 }
 
@@ -148,16 +176,21 @@ static void attend(void *given, long item, int thread) {
     float scale = 1.4426950408889634f / sqrtf((float)dim);
     for (long first = start; first < stop; first += BLOCK) {
         long have = stop - first < BLOCK ? stop - first : BLOCK, padded = (have + LANES - 1) / LANES * LANES;
-        const uint16_t *keys = a->keys + head * a->stride + first * dim, *values = a->values + head * a->stride + first * dim;
-        pack_keys(keys, have, dim, packed_keys);
-        pack_values(values, have, dim, packed_values);
+        const char *keys = a->keys + head * a->stride + first * a->row, *values = a->values + head * a->stride + first * a->row;
+        if (a->int8) {
+            pack_int8_keys((const int8_t *)keys, have, dim, a->row, packed_keys);
+            pack_int8_values((const int8_t *)values, have, dim, a->row, packed_values);
+        } else {
+            pack_keys((const uint16_t *)keys, have, dim, packed_keys);
+            pack_values((const uint16_t *)values, have, dim, packed_values);
+        }
         long groups = (rows + ROWS - 1) / ROWS; /* as even as can be: few rows use registers badly */
         for (long number = 0, r = 0; number < groups; number++) {
             int some = (int)((rows - r + groups - number - 1) / (groups - number));
             for (long j = 0; j < have; j += 64)
                 tile_4(some, half, (const pair *)(queries + r * dim), half, packed_keys + j * half, 64, scores + j, BLOCK, 0);
             for (int i = 0; i < some; i++) {
-                fetch_some(keys + BLOCK * dim, values + BLOCK * dim, r + i, rows, dim);
+                fetch_some(keys + BLOCK * a->row, values + BLOCK * a->row, r + i, rows, a->row);
                 if (first + have > plain || have < padded)
                     hide(a, first_row + r + i, first, have, padded, scores + i * BLOCK);
                 float shrink = weigh(scores + i * BLOCK, weights + i * BLOCK, padded, scale, tops + r + i, totals + (r + i) * LANES,

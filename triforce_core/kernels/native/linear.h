@@ -1,14 +1,23 @@
 /* Products with a model's matrices, and what stands between them. Weights lie in panels of 64 outputs, in pairs along the
-   inputs: [outputs / 64, inputs / 2, 64, 2]; int8 ones become bfloat16, which holds them exactly, a few at a time. */
+   inputs: [outputs / 64, inputs / 2, 64, 2]; int8 ones become bfloat16, which holds them exactly, a few at a time. Those
+   of four bits lie by eight inputs, [outputs / 64, inputs / 8, 64, 2] of uint16: each holds four numbers, the first in its
+   lowest bits, of inputs two apart.
+
+   In groups along the inputs a weight is step * scale + offset. For few rows the steps are multiplied and each group's
+   sum is scaled; for many, where that would cost more, the weights are made of them, rounded to bfloat16. */
 
 #define PANEL 64
 #define DEPTH 128 /* pairs of inputs at a time: a panel of them is 32 KiB */
+#define DIRECT_ROWS 32 /* up to here unpacking anew for each tile of rows takes less than keeping what was unpacked */
 #define SHARED_ROWS 192 /* rows that share one unpacking */
 
 typedef struct {
     const void *weight;
     const float *scale, *bias; /* [outputs]; NULL: none. Scales: of int8 weights */
+    const float *offset;
     int64_t outputs, inputs;
+    int64_t group, bits; /* group: pairs of inputs that share scale and offset, [outputs / 64, inputs / 2 / group, 64];
+                            0: all. bits: 4, of which 8 is subtracted where there is no offset, or 8; 0: bfloat16 */
 } Linear;
 
 typedef struct {
@@ -17,15 +26,182 @@ typedef struct {
     float *y; /* [n, outputs] */
     int64_t n, panels;
     int adds; /* to what y holds */
+    const float *totals; /* of x in each group: [n, inputs / 2 / group]; where there are offsets */
 } Product;
 
-static void unpack(const int8_t *from, long pairs, pair *to) {
-    for (long p = 0; p < pairs * PANEL; p += LANES) {
-        i16 both = (i16)load_halves((const uint16_t *)(from + 2 * p));
-        u16 low = (u16) __builtin_convertvector((both << 24) >> 24, f16);
-        u16 high = (u16) __builtin_convertvector((both << 16) >> 24, f16);
-        *(u16_loose *)(to + p) = (low >> 16) | high; /* seven bits and a sign: the lower half of a float is zero */
+/* 32 of them, exactly */
+INLINE u16 steps_of_8(const int8_t *from) {
+#if defined(__AVX512BF16__)
+    f16 low = (f16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const b16_loose *)from));
+    f16 high = (f16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const b16_loose *)(from + LANES)));
+    return (u16)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+#else
+    i16 both = (i16)load_halves((const uint16_t *)from);
+    u16 low = (u16) __builtin_convertvector((both << 24) >> 24, f16);
+    u16 high = (u16) __builtin_convertvector((both << 16) >> 24, f16);
+    return (low >> 16) | high; /* seven bits and a sign: the lower half of a float is zero */
+#endif
+}
+
+/* The sixteen numbers of four bits as bfloat16, twice: more bits than four are not looked at then. zero: is subtracted */
+static h32 table_of(float zero) {
+    h32 table;
+    for (int i = 0; i < 32; i++) {
+        float number = (float)(i % 16) - zero;
+        uint32_t bits;
+        memcpy(&bits, &number, 4);
+        table[i] = (uint16_t)(bits >> 16);
     }
+    return table;
+}
+
+/* The lowest four bits of each half of a lane */
+INLINE u16 steps_of_4(u16 at, h32 table) {
+#if defined(__AVX512BW__)
+    return (u16)_mm512_permutexvar_epi16((__m512i)at, (__m512i)table);
+#else
+    uint32_t bits = (uint32_t)table[0] << 16; /* less than nothing by what is subtracted */
+    float zero;
+    memcpy(&zero, &bits, 4);
+    f16 low = __builtin_convertvector((i16)(at & 15), f16) + zero;
+    f16 high = __builtin_convertvector((i16)((at >> 16) & 15), f16) + zero;
+    return ((u16)low >> 16) | (u16)high;
+#endif
+}
+
+static void unpack_8(const int8_t *from, long pairs, pair *to) {
+    for (long p = 0; p < pairs * PANEL; p += LANES) *(u16_loose *)(to + p) = steps_of_8(from + 2 * p);
+}
+
+/* Four pairs of inputs at a time */
+static void unpack_4(const uint16_t *from, long pairs, h32 table, pair *to) {
+    for (long p = 0; p < pairs; p += 4)
+        for (long i = 0; i < PANEL; i += LANES) {
+            u16 packed = *(const u16_loose *)(from + p / 4 * 2 * PANEL + 2 * i);
+            for (int s = 0; s < 4; s++) *(u16_loose *)(to + (p + s) * PANEL + i) = steps_of_4(packed >> (4 * s), table);
+        }
+}
+
+/* Steps, as they were unpacked, times their scales. */
+static void scale_steps(const float *scale, const float *offset, long group, long pairs, pair *all) {
+    for (long p = 0; p < pairs; p++)
+        for (long i = 0; i < PANEL; i += LANES) {
+            u16 both = *(const u16_loose *)(all + p * PANEL + i);
+            f16 by = load(scale + p / group * PANEL + i), low = (f16)(both << 16) * by;
+            f16 high = (f16)(both & 0xffff0000u) * by;
+            if (offset) low += load(offset + p / group * PANEL + i), high += load(offset + p / group * PANEL + i);
+            *(u16_loose *)(all + p * PANEL + i) = rounded(low) | (rounded(high) << 16);
+        }
+}
+
+/* c [R, PANEL] += the groups' sums, scaled. totals: of each row's x. */
+INLINE void grouped(const int R, long groups, long group, const pair *a, long lda, const pair *b, const float *scale,
+                    const float *offset, const float *totals, long ldt, float *c) {
+    for (long g = 0; g < groups; g++) {
+        f16 sums[ROWS][4];
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < 4; v++) sums[r][v] = splat(0);
+        for (long p = g * group; p < (g + 1) * group; p++) {
+            u16 right[4];
+            for (int v = 0; v < 4; v++) right[v] = *(const u16_loose *)(b + p * PANEL + v * LANES);
+            for (int r = 0; r < R; r++) {
+                u16 left = a[r * lda + p] - (u16){0};
+                for (int v = 0; v < 4; v++) sums[r][v] = products(sums[r][v], right[v], left);
+            }
+        }
+        for (int v = 0; v < 4; v++) {
+            f16 by = load(scale + g * PANEL + v * LANES);
+            f16 add = offset ? load(offset + g * PANEL + v * LANES) : splat(0);
+            for (int r = 0; r < R; r++) {
+                float *to = c + r * PANEL + v * LANES;
+                f16 sum = multiply_add(sums[r][v], by, load(to));
+                store(to, offset ? multiply_add(add, splat(totals[r * ldt + g]), sum) : sum);
+            }
+        }
+    }
+}
+
+/* The same, the same bits, of steps as they are stored: for so few rows that unpacked ones would
+   only be waited for. scale NULL:
+   their sums as they are. */
+INLINE void direct(const int R, const int bits, long groups, long group, const pair *a, long lda, const char *b,
+                   h32 table, const float *scale, const float *offset, const float *totals, long ldt, float *c) {
+    for (long g = 0; g < groups; g++) {
+        f16 sums[ROWS][4];
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < 4; v++) sums[r][v] = splat(0);
+        for (long p = g * group; p < (g + 1) * group; p += bits == 4 ? 4 : 1) {
+            u16 packed[4];
+            if (bits == 4)
+                for (int v = 0; v < 4; v++) packed[v] = *(const u16_loose *)(b + (p * PANEL + 4 * v * LANES));
+            for (int s = 0; s < (bits == 4 ? 4 : 1); s++)
+                for (int v = 0; v < 4; v++) {
+                    u16 right = bits == 4 ? steps_of_4(packed[v] >> (4 * s), table)
+                                          : steps_of_8((const int8_t *)b + (p * PANEL + v * LANES) * 2);
+                    for (int r = 0; r < R; r++)
+                        sums[r][v] = products(sums[r][v], right, a[r * lda + p + s] - (u16){0});
+                }
+        }
+        for (int v = 0; v < 4; v++)
+            for (int r = 0; r < R; r++) {
+                float *to = c + r * PANEL + v * LANES;
+                if (!scale) {
+                    store(to, sums[r][v]);
+                    continue;
+                }
+                f16 sum = multiply_add(sums[r][v], load(scale + g * PANEL + v * LANES), load(to));
+                if (offset)
+                    sum = multiply_add(load(offset + g * PANEL + v * LANES), splat(totals[r * ldt + g]), sum);
+                store(to, sum);
+            }
+    }
+}
+
+static void direct_rows(const Product *call, long panel, h32 table, float *sums) {
+    const Linear *l = call->linear;
+    long pairs = l->inputs / 2, group = l->group ? l->group : pairs, groups = pairs / group;
+    const char *b = (const char *)l->weight + panel * pairs * PANEL * 2 * l->bits / 8;
+    const float *scale = l->group ? l->scale + panel * groups * PANEL : NULL;
+    const float *offset = l->offset ? l->offset + panel * groups * PANEL : NULL;
+#define DIRECT(R)                                                                                                      \
+    case R:                                                                                                            \
+        if (l->bits == 4) direct(R, 4, groups, group, a, pairs, b, table, scale, offset, totals, groups, c);           \
+        else direct(R, 8, groups, group, a, pairs, b, table, scale, offset, totals, groups, c);                        \
+        break;
+    long tiles = (call->n + ROWS - 1) / ROWS;
+    for (long tile = 0, row = 0; tile < tiles; tile++) {
+        long rows = (call->n - row + tiles - tile - 1) / (tiles - tile);
+        const pair *a = (const pair *)(call->x + row * l->inputs);
+        const float *totals = offset ? call->totals + row * groups : NULL;
+        float *c = sums + row * PANEL;
+        switch (rows) { DIRECT(1) DIRECT(2) DIRECT(3) DIRECT(4) DIRECT(5) DIRECT(6) }
+        row += rows;
+    }
+#undef DIRECT
+}
+
+static void grouped_rows(int rows, long groups, long group, const pair *a, long lda, const pair *b, const float *scale,
+                         const float *offset, const float *totals, long ldt, float *c) {
+    switch (rows) {
+    case 1: grouped(1, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
+    case 2: grouped(2, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
+    case 3: grouped(3, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
+    case 4: grouped(4, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
+    case 5: grouped(5, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
+    default: grouped(6, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
+    }
+}
+
+static void total_row(void *given, long row, int thread) {
+    const Product *call = given;
+    long group = call->linear->group, groups = call->linear->inputs / 2 / group;
+    const uint16_t *x = call->x + row * call->linear->inputs;
+    for (long g = 0; g < groups; g++) {
+        f16 sum = splat(0);
+        for (long i = 0; i < 2 * group; i += LANES) sum += load_bf16(x + g * 2 * group + i);
+        ((float *)call->totals)[row * groups + g] = sum_of(sum);
+    }
+    (void)thread;
 }
 
 static void multiply(void *given, long item, int thread) {
@@ -35,12 +211,28 @@ static void multiply(void *given, long item, int thread) {
     long rows = call->n - row < SHARED_ROWS ? call->n - row : SHARED_ROWS, pairs = l->inputs / 2;
     pair *unpacked = (pair *)room[thread].at;
     float *sums = (float *)(unpacked + DEPTH * PANEL);
-    for (long k = 0; k < pairs; k += DEPTH) {
+    if (l->group && call->n <= FEW) memset(sums, 0, rows * PANEL * 4);
+    h32 table = table_of(l->offset ? 0 : 8);
+    int straight = l->bits && call->n <= DIRECT_ROWS;
+    if (straight) direct_rows(call, panel, table, sums);
+    for (long k = 0; k < pairs && !straight; k += DEPTH) {
         long deep = pairs - k < DEPTH ? pairs - k : DEPTH;
         const pair *weight = (const pair *)l->weight + (panel * pairs + k) * PANEL;
-        if (l->scale) {
-            unpack((const int8_t *)l->weight + (panel * pairs + k) * PANEL * 2, deep, unpacked);
-            weight = unpacked;
+        if (l->bits == 8) unpack_8((const int8_t *)l->weight + (panel * pairs + k) * PANEL * 2, deep, unpacked);
+        if (l->bits == 4) unpack_4((const uint16_t *)l->weight + (panel * pairs + k) * PANEL / 2, deep, table, unpacked);
+        if (l->bits) weight = unpacked;
+        if (l->group) {
+            long groups = pairs / l->group, at = (panel * groups + k / l->group) * PANEL;
+            const float *scale = l->scale + at, *offset = l->offset ? l->offset + at : NULL;
+            if (call->n > FEW) scale_steps(scale, offset, l->group, deep, unpacked);
+            else {
+                for (long r = 0; r < rows; r += ROWS)
+                    grouped_rows(rows - r < ROWS ? (int)(rows - r) : ROWS, deep / l->group, l->group,
+                                 (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, scale, offset,
+                                 offset ? call->totals + (row + r) * groups + k / l->group : NULL, groups,
+                                 sums + r * PANEL);
+                continue;
+            }
         }
         for (long r = 0; r < rows; r += ROWS) {
             int some = rows - r < ROWS ? (int)(rows - r) : ROWS;
@@ -53,7 +245,7 @@ static void multiply(void *given, long item, int thread) {
         float *y = call->y + (row + r) * l->outputs + first;
         for (long i = 0; i < width; i++) {
             float sum = sums[r * PANEL + i];
-            if (l->scale) sum *= l->scale[first + i];
+            if (l->scale && !l->group) sum *= l->scale[first + i];
             if (l->bias) sum += l->bias[first + i];
             y[i] = call->adds ? y[i] + sum : sum;
         }
@@ -63,7 +255,20 @@ static void multiply(void *given, long item, int thread) {
 /* 0: done; 1: no memory */
 static int linear(const Linear *l, const uint16_t *x, float *y, long n, int adds) {
     if (!reserve(DEPTH * PANEL * 4 + SHARED_ROWS * PANEL * 4)) return 1;
-    Product call = {l, x, y, n, (l->outputs + PANEL - 1) / PANEL, adds};
+    Product call = {l, x, y, n, (l->outputs + PANEL - 1) / PANEL, adds, NULL};
+    if (l->offset && n <= FEW) {
+        static float *totals;
+        static size_t size;
+        size_t wanted = n * (l->inputs / 2 / l->group);
+        if (size < wanted) {
+            free(totals);
+            totals = malloc(wanted * 4);
+            size = totals ? wanted : 0;
+            if (!totals) return 1;
+        }
+        call.totals = totals;
+        for (long row = 0; row < n; row++) total_row(&call, row, 0);
+    }
     share(call.panels * ((n + SHARED_ROWS - 1) / SHARED_ROWS), multiply, &call);
     return 0;
 }

@@ -17,14 +17,14 @@ typedef struct {
     const float *final_norm, *cos, *sin; /* [n, D]; of sin the first half is negated */
     float *hidden; /* [n, d] */
     float *logits; /* [logits_rows, vocabulary] */
-    uint16_t *const *keys, *const *values; /* of each layer [H, C, D] */
+    char *const *keys, *const *values; /* of each layer, see Attention */
     const uint8_t *mask; /* see Attention */
     float *mass; /* [layers, H, chunks] or NULL */
     uint16_t *queries; /* [layers, n, H * G, D] where ``keeps_queries``, else [n, H * G, D] */
     uint16_t *narrow; /* [n, widest input of a product] */
     float *wide; /* [n, widest output of one of a layer] */
     int64_t num_layers, n, width, heads, group, dim, inner, slots, first_slot, length, masked, mass_rows, chunk, chunks,
-        logits_rows, keeps_queries, threads;
+        logits_rows, keeps_queries, threads, row, int8; /* the last two: see Attention */
     float eps;
 } Pass;
 
@@ -32,8 +32,8 @@ typedef struct {
     const Pass *pass;
     const Layer *layer;
     const float *weight, *from;
-    uint16_t *queries, *keys, *values;
-    long first; /* row of the pass */
+    uint16_t *queries;
+    char *keys, *values;
 } Step;
 
 static float inverse_rms(const float *x, long width, float eps) {
@@ -55,10 +55,16 @@ static void norm_row(void *given, long row, int thread) {
     (void)thread;
 }
 
+static void store_slot(char *slot, const float *x, long dim, int int8) {
+    if (int8) store_row((int8_t *)slot, x, dim);
+    else
+        for (long d = 0; d < dim; d += LANES) store_bf16((uint16_t *)slot + d, load(x + d));
+}
+
 static void rotate_head(const float *x, const float *cos, const float *sin, const float *norm, float by, long dim,
-                        uint16_t *out) {
+                        float *turned) {
     long half = dim / 2;
-    float turned[1024], scaled[1024];
+    float scaled[1024];
     if (norm) {
         for (long d = 0; d < dim; d++) scaled[d] = x[d] * by * norm[d];
         x = scaled;
@@ -67,7 +73,6 @@ static void rotate_head(const float *x, const float *cos, const float *sin, cons
         turned[d] = x[d] * cos[d] + x[d + half] * sin[d];
         turned[d + half] = x[d + half] * cos[d + half] + x[d] * sin[d + half];
     }
-    for (long d = 0; d < dim; d += LANES) store_bf16(out + d, load(turned + d));
 }
 
 static void place_row(void *given, long row, int thread) {
@@ -75,16 +80,16 @@ static void place_row(void *given, long row, int thread) {
     const Pass *p = s->pass;
     long dim = p->dim, asking = p->heads * p->group, slot = p->first_slot + row;
     const float *x = p->wide + row * (asking + 2 * p->heads) * dim;
+    float turned[1024];
     for (long h = 0; h < asking + p->heads; h++) {
         const float *norm = h < asking ? s->layer->q_norm : s->layer->k_norm, *own = x + h * dim;
         float by = norm ? inverse_rms(own, dim, p->eps) : 1;
-        uint16_t *out = h < asking ? s->queries + (row * asking + h) * dim
-                                   : s->keys + ((h - asking) * p->slots + slot) * dim;
-        rotate_head(own, p->cos + row * dim, p->sin + row * dim, norm, by, dim, out);
+        rotate_head(own, p->cos + row * dim, p->sin + row * dim, norm, by, dim, turned);
+        if (h < asking) store_slot((char *)(s->queries + (row * asking + h) * dim), turned, dim, 0);
+        else store_slot(s->keys + ((h - asking) * p->slots + slot) * p->row, turned, dim, (int)p->int8);
     }
     for (long h = 0; h < p->heads; h++)
-        for (long d = 0; d < dim; d += LANES)
-            store_bf16(s->values + (h * p->slots + slot) * dim + d, load(x + (asking + p->heads + h) * dim + d));
+        store_slot(s->values + (h * p->slots + slot) * p->row, x + (asking + p->heads + h) * dim, dim, (int)p->int8);
     (void)thread;
 }
 
@@ -118,8 +123,8 @@ static int run_layer(const Pass *p, long index, Step *s, int last) {
     rows(p->n, place_row, s);
     if (!kept) return 0; /* its keys and values are all that was wanted */
     Attention a = {.queries = s->queries, .keys = s->keys, .values = s->values, .out = p->narrow, .mask = p->mask,
-                   .mass = p->mass ? p->mass + index * p->heads * p->chunks : NULL, .stride = p->slots * p->dim,
-                   .n = p->n, .heads = p->heads, .group = p->group, .dim = p->dim, .length = p->length,
+                   .mass = p->mass ? p->mass + index * p->heads * p->chunks : NULL, .stride = p->slots * p->row,
+                   .row = p->row, .int8 = p->int8, .n = p->n, .heads = p->heads, .group = p->group, .dim = p->dim, .length = p->length,
                    .masked = p->masked, .mass_rows = p->mass_rows, .chunk = p->chunk, .chunks = p->chunks};
     if (attention(&a)) return 1;
     if (linear(&layer->output, p->narrow + dropped * asking * p->dim, p->hidden + dropped * p->width, kept, 1)) return 1;

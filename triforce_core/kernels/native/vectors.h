@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -14,9 +14,12 @@ typedef float f16 __attribute__((vector_size(64)));
 typedef uint32_t u16 __attribute__((vector_size(64)));
 typedef int32_t i16 __attribute__((vector_size(64)));
 typedef uint16_t h16 __attribute__((vector_size(32)));
+typedef uint16_t h32 __attribute__((vector_size(64)));
+typedef int8_t b16 __attribute__((vector_size(16)));
 typedef f16 f16_loose __attribute__((aligned(4), may_alias));
 typedef u16 u16_loose __attribute__((aligned(2), may_alias));
 typedef h16 h16_loose __attribute__((aligned(1), may_alias));
+typedef b16 b16_loose __attribute__((aligned(1), may_alias));
 typedef uint32_t pair __attribute__((may_alias, aligned(2))); /* two bfloat16 */
 
 #define LANES 16
@@ -46,6 +49,18 @@ INLINE f16 products(f16 sums, u16 a, u16 b) {
 #endif
 }
 
+/* a * b + c, rounded once wherever the machine can: what the compiler makes of it does not depend on what stands around */
+INLINE f16 multiply_add(f16 a, f16 b, f16 c) {
+#if defined(__AVX512F__)
+    return (f16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FP_FAST_FMAF)
+    for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+
 /* to the nearest bfloat16, ties to even; not for NaN */
 INLINE u16 rounded(f16 x) {
     u16 bits = (u16)x;
@@ -69,6 +84,40 @@ INLINE u16 load_halves(const uint16_t *p) {
 }
 INLINE f16 load_bf16(const uint16_t *p) { return (f16)(load_halves(p) << 16); }
 
+/* Rows of int8 with a bfloat16 scale for each GROUP numbers behind them, see int8_rows.py */
+
+#define GROUP 32
+
+INLINE f16 scale_of(const int8_t *row, long dim, long group) {
+    uint16_t bits;
+    memcpy(&bits, row + dim + 2 * group, 2);
+    return (f16)((u16){0} + ((uint32_t)bits << 16));
+}
+
+/* Their GROUP numbers from ``first`` on, as bfloat16 in this order; of a last group that is shorter, those there are. */
+INLINE u16 load_group(const int8_t *row, long dim, long first) {
+    f16 by = scale_of(row, dim, first / GROUP);
+    const int8_t *from = row + first;
+#if defined(__AVX512BF16__)
+    f16 low = (f16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const b16_loose *)from)) * by, high = splat(0);
+    if (dim - first > LANES)
+        high = (f16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const b16_loose *)(from + LANES))) * by;
+    return (u16)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+#else
+    uint16_t some[LANES] = {0};
+    memcpy(some, from, dim - first > LANES ? GROUP : LANES);
+    i16 both = (i16)load_halves(some);
+    u16 even = rounded(__builtin_convertvector((both << 24) >> 24, f16) * by);
+    return even | (rounded(__builtin_convertvector((both << 16) >> 24, f16) * by) << 16);
+#endif
+}
+
+/* Pairs of a's and b's numbers, the first or the second half of them. */
+#define INTERLEAVED(a, b, at)                                                                                          \
+    (u16) SHUFFLE((h32)a, (h32)b, at, at + 32, at + 1, at + 33, at + 2, at + 34, at + 3, at + 35, at + 4, at + 36,     \
+                  at + 5, at + 37, at + 6, at + 38, at + 7, at + 39, at + 8, at + 40, at + 9, at + 41, at + 10,        \
+                  at + 42, at + 11, at + 43, at + 12, at + 44, at + 13, at + 45, at + 14, at + 46, at + 15, at + 47)
+
 /* Halves on each other, four times: in one order, whatever the machine is. */
 #define FOLD(x, how)                                                                                                   \
     x = how(x, SHUFFLE(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));                                   \
@@ -85,6 +134,26 @@ INLINE float sum_of(f16 x) {
 INLINE float largest_of(f16 x) {
     FOLD(x, larger)
     return x[0];
+}
+
+/* x [dim] as such a row. The same bits as ``to_rows``: scales are the next bfloat16 upwards. */
+INLINE void store_row(int8_t *row, const float *x, long dim) {
+    for (long first = 0; first < dim; first += GROUP) {
+        long last = first + GROUP < dim ? first + GROUP : dim;
+        f16 most = splat(1e-30f);
+        for (long d = first; d < last; d += LANES) most = larger(most, larger(load(x + d), -load(x + d)));
+        float wanted = largest_of(most) / 127, scale;
+        uint32_t bits;
+        memcpy(&bits, &wanted, 4);
+        bits = (bits + 0xffff) & 0xffff0000u;
+        memcpy(&scale, &bits, 4);
+        uint16_t stored = (uint16_t)(bits >> 16);
+        memcpy(row + dim + 2 * (first / GROUP), &stored, 2);
+        for (long d = first; d < last; d += LANES) {
+            f16 steps = load(x + d) / splat(scale) + 12582912.0f; /* 1.5 * 2^23: ties to even */
+            *(b16_loose *)(row + d) = __builtin_convertvector((i16)steps - 0x4b400000, b16);
+        }
+    }
 }
 
 /* 2^x for x <= 127 to about 2 units in the last place; 0 below -126 */

@@ -1,0 +1,161 @@
+"""The engine with keys and values in int8: same words with and without speculation, chosen where only that fits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from engine.tiny import document, write_model
+
+from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.device import memory
+from triforce_core.engine.engine import Engine
+from triforce_core.engine.loading import choose, fitting
+from triforce_core.errors import ConfigError, NotEnoughMemoryError
+from triforce_core.events import DocumentOpened, Finished
+from triforce_core.flags import Parser, add_engine_flags, engine_config
+from triforce_core.kernels import compiled
+
+SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, lengths_given):
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("pair")
+    target = write_model(root / "target", layers=3, heads=4, seed=1)
+    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
+
+
+def config(folders, **changes) -> EngineConfig:
+    return EngineConfig(**{"model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "bfloat16", "threads": 1,
+                           "mode": "cpu", "kv": "int8", **changes})
+
+
+def opened(folders, *, doc=None, **changes) -> tuple[Engine, DocumentOpened]:
+    engine = Engine(config(folders, **changes))
+    list(engine.load())
+    *_, opening = engine.open_document(doc or document())
+    assert isinstance(opening, DocumentOpened)
+    return engine, opening
+
+
+def answer(of: Engine, temperature=0.0, seed=0, question: str | None = "Who found the lamp?",
+           **settings) -> Finished:
+    sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=48, stop_token_ids=())
+    *_, done = of.ask(question, (), sampling, SpeculationConfig(**settings))
+    assert isinstance(done, Finished)
+    return done
+
+
+@pytest.fixture(scope="module")
+def engine(folders):
+    return opened(folders)[0]
+
+
+needs_library = pytest.mark.skipif(compiled().library is None, reason=f"kernels: {compiled().told}")
+
+
+@needs_library
+@pytest.mark.parametrize("tiers", [
+    {}, {"small_model": "off"}, {"middle_cache": "none"}, {"ngram": "straight"}, {"draft_cache": "cross"},
+    {"refresh": "chunk-means"}, {"middle_cache": "h2o"}, {"middle_cache": "top-k", "small_model": "off"},
+    {"tree": "sequoia", "gamma1": "auto"}], ids=str)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_speculation_changes_no_word(engine, temperature, tiers):
+    """In bfloat16 too: rows of a pass are the same bits in any company, over int8 as over bfloat16."""
+    assert engine._session.full.cache.kind == "int8"
+    for question in ("Who found the lamp?", None):
+        fast = answer(engine, temperature, question=question, verifier="coupled", quotes="off", **{**SETTINGS, **tiers})
+        plain = answer(engine, temperature, question=question, quotes="off", engine="autoregressive",
+                       verifier="coupled")
+        assert fast.token_ids == plain.token_ids
+        assert fast.stats.tokens_per_full_pass >= plain.stats.tokens_per_full_pass == 1
+
+
+def test_a_reading_is_of_one_kind(folders, tmp_path):
+    """Kept and taken back as it was; a cache of the other kind is read anew."""
+    first, opening = opened(folders, saved_readings=tmp_path)
+    again, reopening = opened(folders, saved_readings=tmp_path)
+    assert not opening.restored and reopening.restored
+    assert answer(again).token_ids == answer(first).token_ids
+    small = next(tmp_path.glob("*.kv")).stat().st_size
+    other, afresh = opened(folders, saved_readings=tmp_path, kv="same")
+    assert not afresh.restored and other._session.full.cache.kind == "same"
+    assert small < 0.6 * max(path.stat().st_size for path in tmp_path.glob("*.kv"))
+
+
+def free(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    """This machine has so much memory left, and what we hold does not count."""
+    monkeypatch.setattr(memory, "free_host_memory", lambda: nbytes)
+    monkeypatch.setattr(memory.psutil.Process, "memory_info", lambda self: _Info())
+
+
+class _Info:
+    rss = shared = 0
+
+
+def test_it_is_chosen_where_only_that_fits_and_told(folders, monkeypatch):
+    free(monkeypatch, 2 * GIB)
+    auto = choose(config(folders, kv="auto"))
+    whole = auto.planner.plan(4096)
+    assert whole.kv_kind == "same" and auto.info.plan.kv_kind == "same"
+    rounded = choose(config(folders)).planner.plan(4096)
+    assert rounded.kv_kind == "int8" and rounded.kv * 2 > whole.kv > rounded.kv * 1.8 and "int8" in rounded.why
+    free(monkeypatch, whole.need - (whole.kv - rounded.kv) // 2)
+    info = choose(config(folders, kv="auto")).info
+    assert info.plan.kv_kind == "int8" and info.plan.context == 4096 and "do not fit" in info.why
+    assert info.kv_bytes_per_token == info.plan.kv_per_token == rounded.kv_per_token
+    with pytest.raises(NotEnoughMemoryError, match="--kv int8"):
+        choose(config(folders, kv="same", max_context=4096))
+    kinds = {(fit.weights, fit.context): fit.kv for fit in fitting(config(folders, kv="auto"), (512, 4096)) if fit.mode}
+    assert kinds[("same", 512)] == "same" and kinds[("same", 4096)] == "int8"
+
+
+def test_each_document_gets_what_fits(folders, monkeypatch):
+    """A short one unrounded, a long one in int8, and none takes the other's keys and values for its own."""
+    free(monkeypatch, 2 * GIB)
+    engine = Engine(config(folders, kv="auto"))
+    list(engine.load())
+    short, long = document(40), document(200)
+    list(engine.open_document(short))
+    assert engine._session.full.cache.kind == "same" and "int8" not in engine.facts().why
+    plans = [choose(config(folders, kv=kind)).planner.plan(4096) for kind in ("same", "int8")]
+    free(monkeypatch, sum(plan.need for plan in plans) // 2)
+    *_, opening = engine.open_document(long)
+    assert isinstance(opening, DocumentOpened) and opening.reused == 0
+    assert engine._session.full.cache.kind == "int8" and "int8" in engine.facts().why
+    assert answer(engine, **SETTINGS).token_ids
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    ({"kv": "int8", "mode": "offload", "device": "cpu"}, "--mode offload"), ({"kv": "fp8"}, "kv is 'fp8'"),
+    ({"kv": "int4"}, "auto, same, int8"), ({"kv": ""}, "kv is ''"), ({"kv": None}, "kv is None"),
+    ({"kv": 8}, "kv is 8"), ({"kv": "INT8"}, "kv is 'INT8'")], ids=str)
+def test_what_cannot_be_is_refused_by_name(folders, changes, told):
+    with pytest.raises(ConfigError, match=told):
+        choose(config(folders, **changes))
+
+
+def test_a_gpu_is_refused_by_name_or_left_as_it_is():
+    from triforce_core.engine.memory import _cache_kinds
+
+    with pytest.raises(ConfigError, match="on a GPU"):
+        _cache_kinds(EngineConfig(kv="int8"), on_gpu=True)
+    assert _cache_kinds(EngineConfig(), on_gpu=True) == (("same",), ())
+
+
+def test_the_flag():
+    parser = Parser()
+    add_engine_flags(parser)
+    assert engine_config(parser.parse_args([])).kv == "auto"
+    assert engine_config(parser.parse_args(["--kv", "int8"])).kv == "int8"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--kv", "int3"])
+
+
+def test_float32_products_over_int8(folders):
+    """Another number type of products, where the cache is smaller still; the words are plain decoding's."""
+    engine, _ = opened(folders, dtype="float32")
+    fast = answer(engine, verifier="coupled", **SETTINGS)
+    assert fast.token_ids == answer(engine, engine="autoregressive", verifier="coupled").token_ids

@@ -1,0 +1,96 @@
+"""Products with weights in groups of few bits: the CPU's own kernels against the numbers that the weights stand for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from model.tiny import VOCAB, tiny_llama
+
+from triforce_core.kernels import REFERENCE, Grouped, compiled, grouped_bytes, join_grouped, native, to_groups
+from triforce_core.kernels.quantized import dequantize, quantize
+from triforce_core.kv_cache.full import FullCache
+
+LIBRARY = compiled().library
+needs_library = pytest.mark.skipif(LIBRARY is None, reason=f"kernels: {compiled().told}")
+BF16 = torch.bfloat16
+
+
+def drawn(bits: int, outputs: int, inputs: int, group: int, offsets: bool, g: torch.Generator) -> Grouped:
+    low, high = (-128, 128) if bits == 8 else (0, 16) if offsets else (-8, 8)
+    shape = outputs, inputs // group
+    return Grouped(bits, torch.randint(low, high, (outputs, inputs), generator=g, dtype=torch.int8),
+                   torch.rand(shape, generator=g) / 20, torch.randn(shape, generator=g) if offsets else None)
+
+
+@needs_library
+@pytest.mark.parametrize("seed", range(24))
+def test_products_of_any_shape(seed: int) -> None:
+    """Few rows: the same bits in any company; many: the product with the weights in bfloat16."""
+    chance, g = random.Random(seed), torch.Generator().manual_seed(seed)
+    group = chance.choice((16, 32, 64, 128, 256))
+    weight = drawn(chance.choice((4, 8)), chance.choice((1, 64, 70, 200)), group * chance.choice((1, 2, 3, 9)), group,
+                   seed % 2 == 0, g)
+    inputs = weight.steps.shape[1]
+    bias = torch.randn(len(weight.steps), generator=g) if chance.random() < 0.3 else None
+    linear, x = native.make_grouped(weight, bias, BF16), torch.randn(200, inputs, generator=g).to(BF16)
+    assert isinstance(linear, native.NativeLinear)
+    expected = REFERENCE.make_grouped(weight, bias, torch.float32)(x.float())
+    alone = torch.cat([linear(x[i : i + 1]) for i in range(64)])
+    torch.testing.assert_close(alone, expected[:64], atol=2e-3 * inputs**0.5, rtol=1e-3)
+    for n in (2, 5, 6, 7, 26, 32, 33, 64):
+        assert torch.equal(linear(x[:n]), alone[:n]), n
+    wide = native.make_linear(weight.numbers().to(BF16), None, bias, BF16)
+    torch.testing.assert_close(linear(x), wide(x), atol=1e-4 * inputs**0.5, rtol=1e-3)
+
+
+@needs_library
+@pytest.mark.parametrize("bits", [4, 8])
+def test_what_lies_in_memory(bits: int) -> None:
+    for offsets in (False, True):
+        weight = drawn(bits, 128, 256, 32, offsets, torch.Generator().manual_seed(0))
+        linear = native.make_grouped(weight, None, BF16)
+        assert isinstance(linear, native.NativeLinear)
+        held = sum(part.nbytes for part in linear._held if part is not None)
+        assert held == 128 * 256 * grouped_bytes(bits, 32, offsets)
+
+
+@pytest.mark.parametrize("group", [8, 24, 48])
+def test_groups_without_a_form_are_multiplied_as_numbers(group: int) -> None:
+    weight = drawn(8, 20, 2 * group, group, True, torch.Generator().manual_seed(group))
+    x = torch.randn(3, 2 * group)
+    torch.testing.assert_close(native.make_grouped(weight, None, BF16)(x).float(), x @ weight.numbers().T, atol=0.5,
+                               rtol=0.05)
+
+
+@pytest.mark.parametrize("kinds", [((4, 32, True), (8, 16, False)), ((4, 32, False), (4, 128, False)),
+                                   ((4, 32, True), (4, 32, False)), ((8, 64, False), (8, 32, True))], ids=str)
+def test_joined_without_loss(kinds: tuple[tuple[int, int, bool], ...]) -> None:
+    g = torch.Generator().manual_seed(0)
+    parts = [drawn(bits, 10, 256, group, offsets, g) for bits, group, offsets in kinds]
+    joined = join_grouped(parts)
+    assert torch.equal(joined.numbers(), torch.cat([part.numbers() for part in parts]))
+    low, high = int(joined.steps.min()), int(joined.steps.max())
+    assert joined.bits == 8 or (0 <= low and high < 16 if joined.offset is not None else -8 <= low and high < 8)
+
+
+def test_rounded_to_four_bits_as_everywhere() -> None:
+    weight = torch.randn(30, 256, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(to_groups(weight).numbers(), dequantize(quantize(weight, "int4")))
+
+
+@needs_library
+def test_a_model_in_four_bits_decodes_as_it_verifies() -> None:
+    """A whole pass, bit by bit; the wide one that reads is near it."""
+    model = tiny_llama(BF16, hidden_size=128, intermediate_size=256, rounding="int4")
+    assert model._native is not None
+    c, ids = model.config, torch.randint(VOCAB, (90,), generator=torch.Generator().manual_seed(1))
+    caches = [FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=200, dtype=BF16) for _ in range(3)]
+    for cache in caches[:2]:
+        model.forward(ids[:50], cache, logits_rows=0)
+        cache.commit()
+    expected = torch.cat([model.forward(ids[i : i + 1], caches[0], logits_rows=1) for i in range(50, 90)])
+    assert torch.equal(model.forward(ids[50:], caches[1], logits_rows=40), expected)
+    wide = model.forward(ids, caches[2], logits_rows=40)
+    assert float((wide - expected).norm() / expected.norm()) < 0.1

@@ -1,0 +1,144 @@
+"""The whole context in int8: one contract with the other kinds, and what it lends are the numbers that it attends."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from tests.model.tiny import VOCAB, tiny_llama
+from triforce_core.errors import ContextTooLongError
+from triforce_core.kernels import REFERENCE, compiled, from_rows, row_bytes
+from triforce_core.kv_cache.full_int8 import Int8Cache
+from triforce_core.kv_cache.retrieval_copied import RetrievalCache
+from triforce_core.model import Llama
+from triforce_core.research.chunk_means import ChunkMeans
+from triforce_core.research.top_k import TopKCache
+
+BF16 = torch.bfloat16
+MODEL = tiny_llama(BF16, hidden_size=64, num_key_value_heads=2)
+EXACT = compiled().library is not None
+
+
+def cache_of(model: Llama = MODEL, max_tokens: int = 400, slots: int = 8) -> Int8Cache:
+    c = model.config
+    return Int8Cache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=model.dtype, slots=slots)
+
+
+def one_by_one(tokens: list[int]) -> torch.Tensor:
+    """Logits of every token, each in a pass of its own: plain decoding over this kind of cache."""
+    cache = cache_of()
+    return torch.cat([MODEL.forward(torch.tensor([token]), cache, logits_rows=1) for token in tokens])
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> None:
+    if EXACT:
+        assert torch.equal(one, other)
+    else:  # torch's products round by their width, and a step of int8 may flip
+        torch.testing.assert_close(one, other, atol=0.5, rtol=0.1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_life(seed: int) -> None:
+    """Any passes of up to 20 tokens, cuts and growth: plain decoding's logits, to the last bit."""
+    rng = random.Random(seed)
+    cache, committed, staged = cache_of(), [], []
+    for _ in range(30):
+        action = rng.choice(["stage", "stage", "stage", "keep", "commit", "truncate", "reset"])
+        if action == "stage" and len(committed) + len(staged) < 250:
+            new = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 9, 20]))]
+            logits = MODEL.forward(torch.tensor(new), cache, logits_rows=len(new))
+            staged = staged + new
+            same(logits, one_by_one(committed + staged)[-len(new) :])
+        elif action == "keep":
+            staged = staged[: rng.randint(0, len(staged))]
+            cache.keep(range(len(staged)))
+        elif action == "commit":
+            cache.commit()
+            committed, staged = committed + staged, []
+        elif action == "truncate":
+            committed, staged = committed[: rng.randint(0, len(committed))], []
+            cache.truncate(len(committed))
+        elif action == "reset" and rng.random() < 0.3:
+            cache.reset()
+            committed, staged = [], []
+        cache.check_integrity()
+        assert (cache.num_committed, cache.length) == (len(committed), len(committed) + len(staged))
+
+
+def test_tree_of_staged_tokens() -> None:
+    """Two branches staged in one pass; the second survives, moved next to its ancestors."""
+    prefix, cache = [1, 2, 3, 4, 5], cache_of()
+    MODEL.forward(torch.tensor(prefix), cache, logits_rows=0)
+    cache.commit()
+    mask = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]], dtype=torch.bool)
+    logits = MODEL.forward(torch.tensor([10, 11, 12, 13]), cache, logits_rows=4, depths=[0, 1, 1, 2], staged_mask=mask)
+    torch.testing.assert_close(logits[3], one_by_one([*prefix, 10, 12, 13])[-1], atol=0.3, rtol=0.1)
+    cache.keep([0, 2, 3])
+    cache.commit()
+    after = MODEL.forward(torch.tensor([14]), cache, logits_rows=1)[0]
+    torch.testing.assert_close(after, one_by_one([*prefix, 10, 12, 13, 14])[-1], atol=0.3, rtol=0.1)
+
+
+def filled(tokens: int = 200, model: Llama = MODEL) -> Int8Cache:
+    cache = cache_of(model)
+    model.forward(torch.randint(VOCAB, (tokens,), generator=torch.Generator().manual_seed(0)), cache, logits_rows=0)
+    cache.commit()
+    return cache
+
+
+def test_what_it_lends_is_what_it_attends() -> None:
+    full = filled()
+    part = RetrievalCache(full, budget=96, recent=16)
+    part.select(torch.rand(full.num_layers, full.num_kv_heads, 25, generator=torch.Generator().manual_seed(1)))
+    part.check_integrity()
+    assert part.selection is not None and part.layers[0].keys.dtype == BF16
+    for layer in range(full.num_layers):
+        keys, values = full.numbers(layer, 0, 200)
+        for head in range(full.num_kv_heads):
+            for at, chunk in enumerate(part.selection[layer, head].tolist()):
+                held, own = slice(8 * at, 8 * at + 8), slice(8 * chunk, 8 * chunk + 8)
+                assert torch.equal(part.layers[layer].keys[head, held], keys[head, own])
+                assert torch.equal(part.layers[layer].values[head, held], values[head, own])
+    means = ChunkMeans(full, 8)
+    means.update()
+    queries = torch.randn(full.num_layers, 1, MODEL.config.num_heads, MODEL.config.head_dim)
+    assert means.score(queries).isfinite().all()
+
+
+def test_a_reading_comes_back_as_it_was() -> None:
+    full, other = filled(), cache_of()
+    for (keys, values), layer in zip(other.restore(200), range(full.num_layers), strict=True):
+        k, v = full.read(layer)
+        assert k.dtype == torch.int8 and k.shape[2] == row_bytes(full.head_dim)
+        keys.copy_(k)
+        values.copy_(v)
+    token = torch.tensor([7])
+    assert torch.equal(MODEL.forward(token, full, logits_rows=1), MODEL.forward(token, other, logits_rows=1))
+
+
+def test_half_the_memory_and_its_limit() -> None:
+    cache = cache_of(max_tokens=64, slots=64)
+    assert cache.nbytes == sum(part.nbytes for own in cache.layers for part in (own.keys, own.values))
+    assert cache.kind == "int8" and cache.dtype == BF16
+    with pytest.raises(ContextTooLongError):
+        cache.reserve(65)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16])
+def test_the_slow_twin_computes_alike(dtype: torch.dtype) -> None:
+    """The specification's ops over the same cache; float32 too, and where each query attends its own best slots."""
+    fast = tiny_llama(dtype, hidden_size=64, num_key_value_heads=2)
+    slow = tiny_llama(dtype, hidden_size=64, num_key_value_heads=2, kernels=REFERENCE)
+    ids = torch.randint(VOCAB, (60,), generator=torch.Generator().manual_seed(2))
+    logits = [model.forward(ids, cache_of(model), logits_rows=20) for model in (fast, slow)]
+    assert float((logits[0] - logits[1]).norm() / logits[1].norm()) < 0.08
+    top = TopKCache(filled(100, slow), budget=500)
+    assert slow.forward(ids[:1], top, logits_rows=1).isfinite().all()
+    top.check_integrity()
+
+
+def test_unfilled_slots_are_zeros() -> None:
+    cache = cache_of(slots=16)
+    assert not from_rows(cache.layers[0].keys, cache.head_dim).any()

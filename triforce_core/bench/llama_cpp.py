@@ -1,0 +1,107 @@
+"""llama.cpp beside us: its own ``llama-bench`` on the same weights, context and threads.
+
+It reads and writes any tokens, not these; speculation it does not measure. Of its attention paths the better counts. A
+row is a file: BF16 and Q8_0 of the built-in model, or the GGUF file that was given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..config import BUILTIN, EngineConfig
+from ..errors import ConfigError
+
+SETTING = "TRIFORCE_LLAMA_BENCH"
+_TYPES = ("BF16", "Q8_0")  # the first one's weights are the very ones that we compute with
+_SECONDS = 3600
+_REMEDY = ("Build it from llama-cpp-python's source archive: pip download --no-deps --no-binary :all: "
+           "llama-cpp-python; unpack it; cmake -S vendor/llama.cpp -B build -DCMAKE_BUILD_TYPE=Release; cmake --build "
+           f"build --target llama-bench. Then give it with --llama-bench or {SETTING}, or put it into the PATH.")
+
+
+def find_binary(given: Path | None) -> Path:
+    """``llama-bench``. Raises ConfigError that says how to come by one."""
+    named = given or (Path(os.environ[SETTING]) if os.environ.get(SETTING) else None)
+    found = named or (Path(path) if (path := shutil.which("llama-bench")) else None)
+    if found is None:
+        raise ConfigError("--peer llama.cpp finds no llama-bench", remedy=_REMEDY)
+    if not found.is_file() or not os.access(found, os.X_OK):
+        raise ConfigError(f"{str(found)!r} is no program that can be run", remedy=_REMEDY)
+    return found
+
+
+def check_model(config: EngineConfig, grown: str | None) -> None:
+    """Raises ConfigError where there is no GGUF file of the model, and we cannot write one."""
+    if grown or not (config.model == BUILTIN or Path(config.model).suffix == ".gguf"):
+        raise ConfigError("--peer llama.cpp is given with a model that is no GGUF file",
+                          allowed="the built-in model, or --model FILE.gguf",
+                          remedy="Convert it with llama.cpp's convert_hf_to_gguf.py.")
+
+
+def run_llama_cpp(config: EngineConfig, binary: Path, tokens: int, threads: int, new_tokens: int, repeats: int,
+                  folder: Path, tell: Callable[[str], None]) -> dict[str, Any] | None:
+    """Figures as ``peer.run_peer`` returns them, without its tokens; None where the program failed for every file (it
+    has said why). folder: for files that are written. tell: is given each row's line."""
+    found: dict[str, dict[str, Any]] = {}
+    failed: dict[str, str] = {}
+    build = ""
+    for name, file in _files(config, folder):
+        try:
+            rows = list(measure(binary, file, tokens, threads, new_tokens, repeats))
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            failed[name] = said[-1][:300] if said else type(error).__name__
+            continue
+        written = max((row for row in rows if row["n_gen"]), key=lambda row: row["avg_ts"])
+        read = max((row for row in rows if not row["n_gen"]), key=lambda row: row["avg_ts"])
+        build = written.get("build_commit", "")
+        found[name] = {"tokens_per_second": written["avg_ts"], "spread": written["stddev_ts"], "tokens": new_tokens,
+                       "flash_attention": written["flash_attn"], "prefill_tokens_per_second": read["avg_ts"],
+                       "prefill_seconds": tokens / read["avg_ts"]}
+        tell(json.dumps({"peer": "llama.cpp", "method": name, **found[name]}))
+    if not found:
+        for name, why in failed.items():
+            print(f"llama.cpp, {name}: {why}", file=sys.stderr)
+        return None
+    best = max(found.values(), key=lambda row: row["tokens_per_second"])
+    reading = max(row["prefill_tokens_per_second"] for row in found.values())
+    return {"name": "llama.cpp", "version": build, "tokens_per_second": best["tokens_per_second"], "token_ids": None,
+            "prefill_seconds": tokens / reading, "prefill_tokens_per_second": reading, "context_tokens": tokens,
+            "methods": found, "failed": failed}
+
+
+def measure(binary: Path, file: Path, tokens: int, threads: int, new_tokens: int,
+            repeats: int) -> Iterator[Mapping[str, Any]]:
+    """Rows of llama-bench: reading once, as it takes minutes, and writing behind as many tokens; with both of its
+    attention paths. Raises OSError, SubprocessError, ValueError."""
+    alike = [str(binary), "-m", str(file), "-t", str(threads), "-ngl", "0", "-fa", "0,1", "-o", "jsonl"]
+    for work in (["-p", str(tokens), "-n", "0", "-r", "1"],
+                 ["-p", "0", "-n", str(new_tokens), "-d", str(tokens), "-r", str(repeats)]):
+        told = subprocess.run([*alike, *work], check=True, capture_output=True, text=True, timeout=_SECONDS).stdout
+        rows = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        if not rows or any(not row["avg_ts"] > 0 for row in rows):
+            raise ValueError("llama-bench told no rates")
+        yield from rows
+
+
+def _files(config: EngineConfig, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Names of rows, and the weights. Raises ConfigError where this checkout cannot write them."""
+    if config.model != BUILTIN:
+        yield Path(config.model).name, Path(config.model)
+        return
+    root = Path(__file__).resolve().parents[2]
+    for kind in _TYPES:
+        try:
+            subprocess.run([sys.executable, "-m", "training.gguf_export", str(folder), "--type", kind], check=True,
+                           capture_output=True, text=True, cwd=root, timeout=_SECONDS)
+        except subprocess.SubprocessError as error:
+            raise ConfigError("The built-in model could not be written as a GGUF file",
+                              remedy="Run `python -m training.gguf_export OUT` to see why.") from error
+        yield f"{kind}, plain decoding", folder / f"builtin-target-{kind}.gguf"

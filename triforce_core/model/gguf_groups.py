@@ -1,0 +1,112 @@
+"""GGUF's blocks as weights in groups, step * scale + offset, without loss: what our kernels multiply as it is.
+
+Only types whose steps are evenly spaced have such a form. Layouts as in the format's own description (ggml-common.h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from ..gguf.file import GGUFFile
+from ..kernels import Grouped, grouped_bytes
+
+# Bits of the steps in memory, weights of a group, whether there are offsets.
+FORMS = {"Q8_0": (8, 32, False), "Q4_0": (4, 32, False), "Q4_1": (4, 32, True), "Q4_K": (4, 32, True),
+         "Q5_K": (8, 32, True), "Q6_K": (8, 16, False)}
+_Parts = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # steps, scale, offset: [blocks, ...]
+
+
+def read_groups(raw: np.ndarray, kind: str) -> Grouped:
+    """uint8 [rows, bytes of a row] of a type in FORMS -> the weight."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    nbytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1]
+    with np.errstate(all="ignore"):  # scales of hostile files
+        steps, scale, offset = _READERS[kind](raw.reshape(-1, nbytes))
+
+    def rows(part: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(part)).view(len(raw), -1)
+
+    return Grouped(FORMS[kind][0], rows(steps.astype(np.int8)), rows(scale), None if offset is None else rows(offset))
+
+
+def _half(blocks: np.ndarray, at: int) -> np.ndarray:
+    """fp32 [blocks, 1]"""
+    return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
+
+
+def _nibbles(packed: np.ndarray, width: int) -> np.ndarray:
+    """[blocks, bytes] -> of each ``width`` bytes the lower halves, then the upper ones."""
+    runs = packed.reshape(len(packed), -1, 1, width)
+    return (runs >> np.array([0, 4], np.uint8).reshape(1, 1, 2, 1) & 15).reshape(len(packed), -1)
+
+
+def _q8_0(blocks: np.ndarray) -> _Parts:
+    return np.ascontiguousarray(blocks[:, 2:]).view(np.int8), _half(blocks, 0), None
+
+
+def _q4_0(blocks: np.ndarray) -> _Parts:
+    return _nibbles(blocks[:, 2:], 16).astype(np.int8) - 8, _half(blocks, 0), None
+
+
+def _q4_1(blocks: np.ndarray) -> _Parts:
+    return _nibbles(blocks[:, 4:], 16), _half(blocks, 0), _half(blocks, 2)
+
+
+def _scales_of_k(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of Q4_K and Q5_K: eight scales and offsets of six bits each, times the block's."""
+    packed = blocks[:, 4:16].reshape(-1, 3, 4)
+    low, high, rest = packed[:, 0], packed[:, 1], packed[:, 2]
+    scale = np.concatenate((low & 63, rest & 15 | low >> 2 & 48), 1)
+    least = np.concatenate((high & 63, rest >> 4 | high >> 2 & 48), 1)
+    return _half(blocks, 0) * scale.astype(np.float32), -(_half(blocks, 2) * least.astype(np.float32))
+
+
+def _q4_k(blocks: np.ndarray) -> _Parts:
+    return (_nibbles(blocks[:, 16:], 32), *_scales_of_k(blocks))
+
+
+def _q5_k(blocks: np.ndarray) -> _Parts:
+    fifth = blocks[:, 16:48].reshape(-1, 1, 32) >> np.arange(8, dtype=np.uint8).reshape(1, 8, 1) & 1
+    return (_nibbles(blocks[:, 48:], 32) | fifth.reshape(len(blocks), -1) << 4, *_scales_of_k(blocks))
+
+
+def _q6_k(blocks: np.ndarray) -> _Parts:
+    low = _nibbles(blocks[:, :128], 64)
+    high = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8).reshape(1, 1, 4, 1) & 3
+    steps = (low | high.reshape(len(blocks), -1) << 4).astype(np.int8) - 32
+    return steps, _half(blocks, 208) * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8).astype(np.float32), None
+
+
+_READERS: dict[str, Callable[[np.ndarray], _Parts]] = {
+    "Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_1": _q4_1, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k}
+_PRODUCTS = (("attn_q", "attn_k", "attn_v"), ("attn_output",), ("ffn_gate", "ffn_up"), ("ffn_down",))
+
+
+def kept_bytes(file: GGUFFile) -> tuple[float, float]:
+    """Bytes of a layers' weight, and of one of the head's, where what has a form is kept in it: those that are one
+    product take one form together (see ``kernels.join_grouped``), and what has none takes two bytes."""
+    taken = weights = 0.0
+    for layer in range(10**6):
+        joined = [[file.tensors.get(f"blk.{layer}.{name}.weight") for name in names] for names in _PRODUCTS]
+        if joined[0][0] is None:
+            break
+        for parts in joined:
+            found = [part for part in parts if part is not None]
+            count = sum(part.shape[0] * part.shape[1] for part in found)
+            weights += count
+            taken += count * _bytes([part.kind.name for part in found])
+    head = file.tensors.get("output.weight") or file.tensors.get("token_embd.weight")
+    return taken / max(1.0, weights), _bytes([head.kind.name]) if head else 2.0
+
+
+def _bytes(kinds: Sequence[str]) -> float:
+    if any(kind not in FORMS for kind in kinds):
+        return 2.0
+    forms = [FORMS[kind] for kind in kinds]
+    offsets = {form[2] for form in forms}
+    bits = max(form[0] for form in forms)
+    return grouped_bytes(8 if len(offsets) > 1 else bits, min(form[1] for form in forms), any(offsets))
