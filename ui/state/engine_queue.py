@@ -32,6 +32,7 @@ from .wait_estimates import Ahead
 log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
 POLL_EVERY = 2.0
+PAUSABLE = ("waiting", "loading", "tokenize", "read")  # stages of a prefill: of the others little is left
 
 
 class EngineQueue(EngineHolder):
@@ -43,6 +44,7 @@ class EngineQueue(EngineHolder):
         """in_front: the documents that somebody looks at now."""
         super().__init__(make_engine, config, library)
         self._conversations, self._runs = conversations, runs
+        self._in_front = in_front
         self._jobs = JobQueue(in_front)
         self._asking = threading.RLock()  # held by whoever looks at what is queued and then changes it
         self._thread = threading.Thread(target=self._work, name="engine-queue", daemon=True)
@@ -67,12 +69,12 @@ class EngineQueue(EngineHolder):
                 return self._changed()  # and nothing that is queued changes that
             for job, prefill in self._prefills_of(selection.key):
                 if selection.same(job.selection) and not prefill.cancelled.is_set():
+                    self._make_way(job)
                     return self._changed()
                 prefill.superseded = True
                 if not self._jobs.withdraw(job):
                     self._cancel(job)
-            wanted = Prefill(selection.key)
-            self._add(Job("prefill", lambda: self._prefill_job(selection, wanted), selection, wanted))
+            self._add(self._prefill_of(selection))
             self._changed()
 
     def ask(self, request: Request, conversation: str, parent: str | None = None) -> Run:
@@ -193,6 +195,33 @@ class EngineQueue(EngineHolder):
                     else:
                         self._cancel(other)
             self._jobs.put(job)
+            self._make_way(job)
+
+    def _make_way(self, job: Job) -> None:
+        """What is being read, and nobody looks at, is paused for what somebody waits for."""
+        current = self._jobs.current
+        if current is None or current.kind != "prefill" or current.selection is None or job.selection is None:
+            return
+        front, reading = self._in_front(), current.selection.key
+        if reading not in front and reading != job.selection.key and (
+                job.kind in ("answer", "race") or job.selection.key in front):
+            self._pause(current)
+
+    def _pause(self, job: Job) -> None:
+        """Have what is being read end at its next chunk, to be gone on with. Too late where it is nearly done."""
+        if job.prefill is not None and job.prefill.stage in PAUSABLE and not job.prefill.stopping:
+            job.prefill.paused = True
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._engine:
+            self._asked_to_stop = self._asked_to_stop or time.monotonic()
+            self._engine.cancel()
+
+    def _prefill_of(self, selection: Selection, before: Prefill | None = None) -> Job:
+        """before: it was paused, so far as this tells."""
+        wanted = Prefill(selection.key, progress=before.progress if before else None)
+        return Job("prefill", lambda: self._prefill_job(selection, wanted), selection, wanted)
 
     def _prefills_of(self, document: str) -> list[tuple[Job, Prefill]]:
         """That are queued or under way for their own sake."""
@@ -218,6 +247,9 @@ class EngineQueue(EngineHolder):
                 raise Stopped
             self._open(selection, prefill)
         except Stopped:
+            with self._asking:
+                if prefill.paused and not prefill.cancelled.is_set() and not prefill.superseded:
+                    return self._jobs.put(self._prefill_of(selection, prefill))
             self._not_read(prefill, head_words.READING_CANCELLED)
         except TooLong:
             pass  # the page shows the choice, from ``fits``
@@ -334,9 +366,8 @@ class EngineQueue(EngineHolder):
             if job.prefill is None:
                 return
             job.prefill.cancelled.set()
-            if job is self._jobs.current and self._engine:
-                self._asked_to_stop = self._asked_to_stop or time.monotonic()
-                self._engine.cancel()
+            if job is self._jobs.current:
+                self._interrupt()
         self._changed()
 
     def _poll(self) -> None:

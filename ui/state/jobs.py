@@ -73,7 +73,8 @@ class Request:
 @dataclass(eq=False)
 class Prefill:
     """A document on its way into the cache. stage: waiting, loading, or its progress's. opening: it is under way.
-    superseded: other pages of it were asked for since, or it was deleted: nobody needs to hear how it ended."""
+    superseded: other pages of it were asked for since, or it was deleted: nobody needs to hear how it ended. paused: it
+    gives way to something else and will be gone on with."""
 
     document: str
     stage: str = "waiting"
@@ -81,6 +82,12 @@ class Prefill:
     cancelled: threading.Event = field(default_factory=threading.Event)
     opening: bool = False
     superseded: bool = False
+    paused: bool = False
+
+    @property
+    def stopping(self) -> bool:
+        """It is to end before it is done."""
+        return self.paused or self.cancelled.is_set()
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from .jobs import Job, Selection
 from .runs import Run
 
 LETTERS_A_TOKEN = 4.0  # where nobody counted the tokens
+PAUSE = 1.0  # seconds that a reading takes to make way
 LAST = 8  # answers of which the mean is taken
 
 
@@ -22,7 +23,7 @@ class Ahead:
     """What a job waits for. doing: what the engine is at, with which document (its title); more: jobs between that and
     this one. seconds: until all of it is done, None where that is not known."""
 
-    doing: Literal["engine", "prefill", "answer", "race", "trial"]  # nobody waits for a trial
+    doing: Literal["engine", "prefill", "answer", "race", "trial", "pause"]  # nobody waits for a trial
     title: str
     more: int
     seconds: float | None
@@ -65,11 +66,15 @@ class Estimates:
             known, total = known and left is not None, total + (left or 0.0)
             opened = job.selection or opened
         doing = "prefill" if first.opening else first.kind
+        if first.prefill is not None and first.prefill.paused:
+            doing = "pause"
         title = first.selection.document.title if first.selection else ""
         return Ahead(doing, title, len(jobs) - 1, total if known else None)
 
     def _left(self, job: Job, opened: Selection | None) -> float | None:
         """Of the job that is being done."""
+        if job.prefill is not None and job.prefill.paused:
+            return PAUSE
         if job.opening:
             progress = job.prefill.progress if job.prefill else None
             left = progress.eta_seconds if progress else None
@@ -79,7 +84,9 @@ class Estimates:
     def _whole(self, job: Job, opened: Selection | None) -> float | None:
         if job.selection is None:
             return None
-        here = 0.0 if job.selection.same(opened) else self._prefill(job.selection)
+        begun = job.prefill.progress if job.prefill else None  # of a reading that was paused
+        here = 0.0 if job.selection.same(opened) else (
+            begun.eta_seconds if begun and begun.eta_seconds is not None else self._prefill(job.selection))
         return _sum(here, self._answer(job))
 
     def _answer(self, job: Job) -> float | None:

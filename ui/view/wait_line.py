@@ -12,7 +12,7 @@ def wait_line(ahead: Ahead | None) -> str:
     if ahead is None:
         return ""
     line = {"prefill": waiting_words.FOR_READING, "answer": waiting_words.FOR_ANSWER, "race": waiting_words.FOR_RACE,
-            "engine": waiting_words.FOR_ENGINE}[ahead.doing].format(title=ahead.title)
+            "pause": waiting_words.FOR_PAUSE, "engine": waiting_words.FOR_ENGINE}[ahead.doing].format(title=ahead.title)
     line += waiting_words.AND_MORE.format(more=ahead.more) if ahead.more else ""
     eta = waiting_words.ETA.format(eta=fmt.seconds(ahead.seconds)) if ahead.seconds is not None else ""
     return f"{line} · {eta}" if eta else line

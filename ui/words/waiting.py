@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 FOR_READING = "Waiting until “{title}” is read"
+FOR_PAUSE = "Pausing the reading of “{title}”"
 FOR_ANSWER = "Waiting for an answer about “{title}”"
 FOR_RACE = "Waiting for a race about “{title}”"
 FOR_ENGINE = "Waiting for the engine to start"

@@ -254,6 +254,63 @@ def test_the_document_in_front_is_read_first_and_no_question_is_passed(services:
     assert run.state == behind.state == "done" and services.queue.open_key[0] == first
 
 
+def test_a_reading_that_nobody_looks_at_makes_way_and_goes_on(services: Services, held: Held, tmp_path: Path) -> None:
+    held.gate.set(False)
+    view, queue = TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    wait_for(lambda: queue.state == "ready" or held.at_rest(queue))
+    while phase(services, view) != "read":
+        held.let(queue)
+    done = queue.prefills[long].progress.tokens_done
+    note = added(services, view, tmp_path, "note.txt", 1)  # the person turns to it
+    ahead = queue.ahead(queue.prefills[note])
+    assert ahead.doing == "pause" and "“long”" in wait_line(ahead)
+    held.let(queue, 2)
+    assert [job.selection.key for job in queue._jobs.jobs()] == [note, long]
+    assert queue.prefills[long].progress.tokens_done >= done and not queue.problems
+    run = services.ask(view, "What does the note say?")
+    held.let_all(queue)
+    assert run.state == "done" and queue.open_key[0] == long and not queue.problems
+
+
+def test_a_question_about_another_document_pauses_it_too(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path, "note.txt", 1)
+    note, queue = view.document, services.queue
+    held.gate.set(False)
+    long = added(services, view, tmp_path, "long.txt", 40)
+    while phase(services, view) != "read":
+        held.let(queue)
+    services.open(view, note)  # also where it was read before
+    run = services.ask(view, "What does it say?")
+    held.let(queue, 2)
+    assert [job.selection.key for job in queue._jobs.jobs()][-1] == long
+    held.let_all(queue)
+    assert run.state == "done" and queue.open_key[0] == long
+
+
+def test_one_that_is_looked_at_does_not(services: Services, held: Held, tmp_path: Path) -> None:
+    held.gate.set(False)
+    view, other, queue = TabView(), TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    while phase(services, view) != "read":
+        held.let(queue)
+    added(services, other, tmp_path, "note.txt", 1)
+    assert not queue.prefills[long].paused
+    held.let_all(queue)
+
+
+def test_a_paused_reading_is_cancelled_for_good(services: Services, held: Held, tmp_path: Path) -> None:
+    held.gate.set(False)
+    view, queue = TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    while phase(services, view) != "read":
+        held.let(queue)
+    added(services, view, tmp_path, "note.txt", 1)
+    services.cancel_reading(long)
+    held.let_all(queue)
+    assert queue.problems[long] == head_words.READING_CANCELLED and queue.open_key[0] == view.document
+
+
 def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, tmp_path: Path) -> None:
     view = opened(services, tmp_path, "a long one.txt")
     run = services.ask(view, "How long does it take?")
