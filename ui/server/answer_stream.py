@@ -43,8 +43,8 @@ async def _events(services: Services, run: Run, by_token: bool) -> AsyncIterator
     shown = ""
     while not run.ended:
         stands = _stands(services, run)
-        if told != (stands, run.version):
-            told = stands, run.version
+        if told != (news := (stands, run.version, services.queue.pages_read(run))):
+            told = news
             before, shown = shown, await asyncio.to_thread(inside, services, run, by_token)
             yield f"data: {json.dumps(change(before, shown))}\n\n"
         slept = 0.0

@@ -34,9 +34,10 @@ class JobQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job, number: int = 0) -> None:
+        """number: of the job in whose place it comes; 0 for a place behind all others."""
         with self._news:
-            job.number = next(self._numbers)
+            job.number = number or next(self._numbers)
             self._waiting.append(job)
             self._news.notify()
 

@@ -93,14 +93,17 @@ class Prefill:
 @dataclass(eq=False)
 class Job:
     """One thing for the engine's thread. selection, prefill: all but those that start the engine have them; the flag of
-    the prefill cancels the whole job. number: the queue's, in order of asking."""
+    the prefill cancels the whole job. request: an answer's or a race's. number: the queue's, in order of asking.
+    instead: what it is to be done as, once it was paused."""
 
     kind: JobKind
     work: Callable[[], None]
     selection: Selection | None = None
     prefill: Prefill | None = None
     run: Run | None = None
+    request: Request | None = None
     number: int = 0
+    instead: Job | None = None
 
     @property
     def opening(self) -> bool:

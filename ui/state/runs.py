@@ -29,7 +29,8 @@ class Run:
     """One answer (one lane) or one race (several) on its way. Only the engine thread changes state, save for what never
     began.
 
-    ranges: the document's pages that were asked about. system: instructions for it. longest: tokens that it may have.
+    ranges: the document's pages that it is answered from. asked_about: those that were asked about, where they are
+    more: the rest was still being read. system: instructions for it. longest: tokens that it may have.
     began_at: when the writing of this lane began. heard: called after every change, by the thread that changes it."""
 
     document: str
@@ -53,9 +54,15 @@ class Run:
     cause: Exception | None = None  # of a failure
     support: list[dict[str, Any]] | None = None  # of an answer in free words, once it has ended: see ``Supports.of``
     heard: Callable[[], None] = lambda: None
+    asked_about: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         self.accumulators.append(Accumulator(self.ranges))
+
+    def narrow(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        """Answer from these pages, a part of what was asked about. Before it has begun."""
+        self.asked_about, self.ranges = self.asked_about or self.ranges, ranges
+        self.accumulators[:] = [Accumulator(ranges)]
 
     @property
     def first_page(self) -> int:

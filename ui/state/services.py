@@ -23,6 +23,7 @@ from .engines import Engine
 from .extraction import Reader, TextExtractor
 from .folders import Folders
 from .instructions import Instructions
+from .jobs import Selection
 from .library import Entry, Library
 from .models import Models
 from .questions import Questions, Refusal
@@ -294,6 +295,14 @@ class Services:
         view.conversation = talk.id
         if answer and answer not in {each.id for each in self.conversations.answers(talk.id)}:
             self.conversations.show(answer)
+
+    def answer_now(self, key: str) -> None:
+        """Answer a waiting question from the pages that are read by now; the rest is read behind it."""
+        run = self.runs.get(key)
+        pages = self.queue.pages_read(run) if run else ()
+        document = self.library.document(run.document) if run else None
+        if run is not None and document is not None and pages:
+            self.queue.answer_from(run, Selection(run.document, document, pages))
 
     def race(self, view: TabView, question: str, third: str = "") -> Run:
         """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""

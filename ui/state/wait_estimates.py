@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from triforce_core import DocumentFit, DocumentOpened
+from triforce_core import DocumentFit, DocumentOpened, merge_ranges
 
 from .jobs import Job, Selection
+from .library import Ranges
 from .runs import Run
 
 LETTERS_A_TOKEN = 4.0  # where nobody counted the tokens
 PAUSE = 1.0  # seconds that a reading takes to make way
+FRONT = 200  # tokens, at most, that stand before the first page
 LAST = 8  # answers of which the mean is taken
 
 
@@ -115,6 +117,19 @@ class Estimates:
         if not figures.tokens_per_second:
             return None
         return (max(0, run.longest - figures.tokens) + others * run.longest) / figures.tokens_per_second
+
+
+def read_by(tokens: int, page_tokens: Sequence[int], ranges: Ranges) -> Ranges:
+    """The pages of these ranges that are surely read when so many tokens are, () for all of them: then there is nothing
+    left to wait for. page_tokens: of every page of the document."""
+    left, whole = tokens - FRONT, []
+    for first, last in ranges:
+        for page in range(first, last + 1):
+            left -= page_tokens[page - 1]
+            if left < 0:
+                return merge_ranges((page, page) for page in whole)
+            whole.append(page)
+    return ()
 
 
 def _sum(one: float | None, other: float | None) -> float | None:
