@@ -46,7 +46,6 @@ class EngineQueue(EngineHolder):
         """in_front: the documents that somebody looks at now."""
         super().__init__(make_engine, config, library)
         self._conversations, self._runs = conversations, runs
-        self._in_front = in_front
         self._jobs = JobQueue(in_front)
         self._asking = threading.RLock()  # held by whoever looks at what is queued and then changes it
         self._thread = threading.Thread(target=self._work, name="engine-queue", daemon=True)
@@ -248,7 +247,7 @@ class EngineQueue(EngineHolder):
         current = self._jobs.current
         if current is None or current.kind != "prefill" or current.selection is None or job.selection is None:
             return
-        front, reading = self._in_front(), current.selection.key
+        front, reading = self._jobs.in_front(), current.selection.key
         if reading not in front and reading != job.selection.key and (
                 job.kind in ("answer", "race") or job.selection.key in front):
             self._pause(current)

@@ -19,7 +19,7 @@ class JobQueue:
 
     def __init__(self, in_front: Callable[[], Collection[str]]) -> None:
         """in_front: the documents that somebody looks at now."""
-        self._in_front = in_front
+        self.in_front = in_front
         self._news = threading.Condition()
         self._waiting: list[Job] = []
         self._current: Job | None = None
@@ -81,7 +81,7 @@ class JobQueue:
             self._news.notify_all()
 
     def _ordered(self) -> list[Job]:
-        front = self._in_front()
+        front = self.in_front()
         return sorted(self._waiting, key=lambda job: (
             job.kind == "trial",
             job.kind == "prefill" and job.selection is not None and job.selection.key not in front, job.number))
