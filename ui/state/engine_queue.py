@@ -85,6 +85,11 @@ class EngineQueue(EngineHolder):
         self._conversations.begin(run.id, conversation, run.question, parent)
         return self._put("answer", run, request)
 
+    def take_over(self, run: Run, request: Request) -> None:
+        """A question that has waited elsewhere, for its document's text."""
+        run.about(request.selection.ranges)
+        self._put("answer", run, request)
+
     def answer(self, request: Request, heard: Callable[[], None] = lambda: None) -> Run:
         """Queue a question that belongs to no conversation kept here. heard: called after every change of its run."""
         return self._put("answer", request.run(heard=heard), request)
@@ -147,7 +152,7 @@ class EngineQueue(EngineHolder):
             job = next((job for job in self._jobs.jobs() if job.run is run), None)
             if job is not None and self._jobs.withdraw(job):
                 run.cancelled.set()
-                self._end(run, "stopped")
+                self.end(run, "stopped")
             elif job is not None:
                 self._cancel(job)
 
@@ -334,7 +339,7 @@ class EngineQueue(EngineHolder):
             state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
         if not run.race and run.accumulator.text and self.model is not None and self.model.instructions:
             run.support = self._supports.of(request.selection, run.accumulator.text)
-        self._end(run, state)
+        self.end(run, state)
 
     def _queued_instead(self, job: Job, run: Run) -> bool:
         """Whether it was paused to be answered from fewer pages; the reading goes on behind that."""
@@ -379,8 +384,9 @@ class EngineQueue(EngineHolder):
         if accumulator.finished is None or accumulator.finished.reason == "cancelled":
             raise Stopped
 
-    def _end(self, run: Run, state: RunState) -> None:
+    def end(self, run: Run, state: RunState, why: str = "") -> None:
         """Keep what came of it, then say that it is over: the next question's history is read from what is kept."""
+        run.error = why or run.error
         if state == "stopped" and self._closing.is_set():
             state, run.error = "failed", chat_words.APP_ENDED
         try:

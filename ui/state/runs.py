@@ -59,10 +59,15 @@ class Run:
     def __post_init__(self) -> None:
         self.accumulators.append(Accumulator(self.ranges))
 
+    def about(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        """These pages are meant. Before it has begun."""
+        self.ranges = ranges
+        self.accumulators[:] = [Accumulator(ranges)]
+
     def narrow(self, ranges: tuple[tuple[int, int], ...]) -> None:
         """Answer from these pages, a part of what was asked about. Before it has begun."""
-        self.asked_about, self.ranges = self.asked_about or self.ranges, ranges
-        self.accumulators[:] = [Accumulator(ranges)]
+        self.asked_about = self.asked_about or self.ranges
+        self.about(ranges)
 
     @property
     def first_page(self) -> int:

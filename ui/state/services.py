@@ -69,7 +69,7 @@ class Services:
         self.trash.empty()
         self.collection = DocumentCollection(self.library, self.queue)
         self.suggestions = Suggestions(self.library, self.conversations, self.queue, self.views.documents)
-        self.extractor = TextExtractor(self.library, read, self._read_text)
+        self.extractor = TextExtractor(self.library, read, self._read_text, self.questions.early.end)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
         self.opening: str | None = None  # document that a first tab shows (from the command line)
@@ -175,7 +175,7 @@ class Services:
                           remedy=together_words.PART_OF_MORE)
         for run in self.runs.active():
             if run.document == document:
-                self.queue.stop(run)
+                self._stop(run)
         self.extractor.cancel(document)
         self.queue.forget(document)
         self.trash.put("document", document)
@@ -186,7 +186,7 @@ class Services:
         """``undo`` brings it back for a moment."""
         run = self.runs.of_conversation(conversation)
         if run:
-            self.queue.stop(run)
+            self._stop(run)
         self.trash.put("conversation", conversation)
         if view.conversation == conversation:
             view.conversation = None
@@ -262,7 +262,10 @@ class Services:
 
     def ask(self, view: TabView, question: str) -> Run | None:
         """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
-        return self.questions.ask(view, question, self.resolved_settings())
+        run = self.questions.ask(view, question, self.resolved_settings())
+        if run is not None and self.questions.early.waits(run):
+            self.read(run.document)  # whoever only added it did not want to hear of its text
+        return run
 
     def context_use(self, view: TabView) -> ContextUse | None:
         """How full the context is with the open document and conversation; None where that is not known."""
@@ -314,7 +317,7 @@ class Services:
         """Stop the answer or the race that this view shows."""
         run = self.active_run(view)
         if run:
-            self.queue.stop(run)
+            self._stop(run)
 
     def running(self, view: TabView) -> Run | None:
         """The answer that is being written in the conversation on the screen."""
@@ -360,3 +363,8 @@ class Services:
         """The text that somebody waits for has been taken out."""
         if self.library.document(document) is not None:  # it may have been deleted meanwhile
             self.read(document)
+            self.questions.text_is_there(document)
+
+    def _stop(self, run: Run) -> None:
+        if not self.questions.early.stop(run):
+            self.queue.stop(run)

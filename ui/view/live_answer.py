@@ -5,10 +5,11 @@ from __future__ import annotations
 from ..state.runs import Run
 from ..state.services import Services
 from ..words import chat as chat_words
+from ..words import waiting as waiting_words
 from . import citations, transcript
 from .pace import pace
 from .page_choice import which
-from .wait_line import wait_line
+from .wait_line import text_line, wait_line
 
 
 def inside(services: Services, run: Run, by_token: bool) -> str:
@@ -27,4 +28,9 @@ def sooner(services: Services, run: Run) -> str:
 
 def wait(services: Services, run: Run) -> str:
     """What it waits for; "" where it waits no more."""
-    return wait_line(services.queue.ahead(run)) if run.state == "queued" else ""
+    if run.state != "queued":
+        return ""
+    if services.questions.early.waits(run):
+        extraction = services.extractor.extractions.get(run.document)
+        return text_line(extraction) if extraction else waiting_words.FOR_TEXT
+    return wait_line(services.queue.ahead(run))

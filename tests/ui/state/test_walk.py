@@ -129,7 +129,9 @@ class Walk:
 
     def ask(self, view: TabView) -> None:
         self.number += 1
-        self.expect(self.services.ask(view, f"Question {self.number}?"))
+        run, entry = self.services.ask(view, f"Question {self.number}?"), self.services.library.get(view.document)
+        if entry.state == "ready":  # else it waits for the text: of which pages, is said when that is there
+            self.expect(run)
 
     def ask_again(self, view: TabView) -> None:
         answers = self.services.conversations.answers(view.conversation)
