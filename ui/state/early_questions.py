@@ -1,4 +1,5 @@
-"""Questions about a document whose text is still being taken out: they wait here, and go to the engine with it.
+"""Questions about a document whose text is still being taken out, or of which pages must be chosen first: they wait
+here, and go to the engine then.
 
 Knows neither Gradio nor HTML.
 """

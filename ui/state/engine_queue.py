@@ -78,10 +78,12 @@ class EngineQueue(EngineHolder):
             self._add(self._prefill_of(selection))
             self._changed()
 
-    def ask(self, request: Request, conversation: str, parent: str | None = None) -> Run:
+    def ask(self, request: Request, conversation: str, parent: str | None = None,
+            too_long: Callable[[Run], bool] = lambda run: False) -> Run:
         """Queue a question of a conversation; its answer appears in the run store. parent: the answer that it follows
-        (None: the last that is shown; "": none). Raises NotEnoughDiskError, FolderError: nothing is queued then."""
-        run = request.run(conversation)
+        (None: the last that is shown; "": none). too_long: as of ``Run``. Raises NotEnoughDiskError, FolderError:
+        nothing is queued then."""
+        run = request.run(conversation, too_long=too_long)
         self._conversations.begin(run.id, conversation, run.question, parent)
         return self._put("answer", run, request)
 
@@ -334,6 +336,9 @@ class EngineQueue(EngineHolder):
                 return
             state = "stopped"
         except TooLong as error:
+            run.state = "queued"
+            if not run.cancelled.is_set() and run.too_long(run):
+                return self._changed()
             state, run.error, run.fit = "failed", choice_words.CHOOSE_PAGES_FIRST, error.fit
         except Exception as error:
             state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)

@@ -39,9 +39,9 @@ class Extraction:
 
     @property
     def seconds_left(self) -> float | None:
-        """By what the pages took that are done; None before the first is."""
+        """By what the pages took that are done; None before the first and behind the last."""
         left = self.pages_total - self.pages_done
-        return left * (time.monotonic() - self.began) / self.pages_done if self.pages_done else None
+        return left * (time.monotonic() - self.began) / self.pages_done if left and self.pages_done else None
 
 
 class TextExtractor:

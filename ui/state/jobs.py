@@ -64,10 +64,12 @@ class Request:
     history: tuple[Turn, ...] = ()
     system: str = ""
 
-    def run(self, conversation: str = "", *, race: bool = False, heard: Callable[[], None] = lambda: None) -> Run:
+    def run(self, conversation: str = "", *, race: bool = False, heard: Callable[[], None] = lambda: None,
+            too_long: Callable[[Run], bool] = lambda run: False) -> Run:
         """What becomes of it, to be shown; holds no document."""
         return Run(self.selection.key, self.question, conversation, ranges=self.selection.ranges, race=race,
-                   lanes=self.lanes, system=self.system, longest=self.sampling.max_new_tokens, heard=heard)
+                   lanes=self.lanes, system=self.system, longest=self.sampling.max_new_tokens, heard=heard,
+                   too_long=too_long)
 
 
 @dataclass(eq=False)

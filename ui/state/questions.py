@@ -125,10 +125,15 @@ class Questions:
         def request(pages: Selection) -> Request:
             return Request(pages, question, settings.sampling(), lanes, history, system)
 
+        def too_long(run: Run) -> bool:
+            self.early.add(run, request)
+            return True
+
         if selection is not None:
-            run = self._queue.ask(request(selection), conversation, parent)
+            run = self._queue.ask(request(selection), conversation, parent, too_long)
         else:
-            run = Run(entry.id, question, conversation, lanes=lanes, system=system, longest=settings.max_new_tokens)
+            run = Run(entry.id, question, conversation, lanes=lanes, system=system, longest=settings.max_new_tokens,
+                      too_long=too_long)
             self._conversations.begin(run.id, conversation, question, parent)
             self._runs.add(run)
             self.early.add(run, request)
@@ -152,7 +157,7 @@ class Questions:
             return self._queue.race(Request(self.selection(entry), question, settings.sampling(details=False), lanes))
 
     def text_is_there(self, document: str) -> None:
-        """If it is, ask what waited for it."""
+        """If it is, ask what waited for it, or for other pages of it."""
         entry = self._library.get(document)
         if entry is not None and entry.state == "ready":
             self.early.text_is_there(document, lambda: self.selection(entry))

@@ -31,7 +31,8 @@ class Run:
 
     ranges: the document's pages that it is answered from. asked_about: those that were asked about, where they are
     more: the rest was still being read. system: instructions for it. longest: tokens that it may have.
-    began_at: when the writing of this lane began. heard: called after every change, by the thread that changes it."""
+    began_at: when the writing of this lane began. heard: called after every change, by the thread that changes it.
+    too_long: told when the pages do not fit; True: it waits for others."""
 
     document: str
     question: str
@@ -55,6 +56,7 @@ class Run:
     support: list[dict[str, Any]] | None = None  # of an answer in free words, once it has ended: see ``Supports.of``
     heard: Callable[[], None] = lambda: None
     asked_about: tuple[tuple[int, int], ...] = ()
+    too_long: Callable[[Run], bool] = lambda run: False
 
     def __post_init__(self) -> None:
         self.accumulators.append(Accumulator(self.ranges))

@@ -117,6 +117,7 @@ class Services:
             self.extractor.extract(document, then_read=True)
         elif entry.state == "ready":
             self.queue.read(self.questions.selection(entry))
+            self.questions.text_is_there(document)
         elif entry.state == "extracting":
             self.extractor.extract(document, then_read=True)
 
@@ -363,7 +364,6 @@ class Services:
         """The text that somebody waits for has been taken out."""
         if self.library.document(document) is not None:  # it may have been deleted meanwhile
             self.read(document)
-            self.questions.text_is_there(document)
 
     def _stop(self, run: Run) -> None:
         if not self.questions.early.stop(run):

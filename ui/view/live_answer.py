@@ -32,5 +32,5 @@ def wait(services: Services, run: Run) -> str:
         return ""
     if services.questions.early.waits(run):
         extraction = services.extractor.extractions.get(run.document)
-        return text_line(extraction) if extraction else waiting_words.FOR_TEXT
+        return text_line(extraction) if extraction else waiting_words.FOR_PAGES
     return wait_line(services.queue.ahead(run))

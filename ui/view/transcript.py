@@ -176,5 +176,6 @@ def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True
                  if by_token
                  else body() if body else markdown.render(run.accumulator.text))
         text = f'<div class="tf-prose tf-streaming">{words}</div>'
+    trace = trace_button(run.id, by_token) if text else ""
     return (f'{text}<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'
-            f'<i></i><i></i><i></i></span><span>{esc(state)}</span>{offer}{trace_button(run.id, by_token)}</p>')
+            f'<i></i><i></i><i></i></span><span>{esc(state)}</span>{offer}{trace}</p>')

@@ -98,3 +98,15 @@ def test_where_no_text_comes_it_ends(services: Services, view: TabView, reader: 
     wait_for(lambda: run.ended)
     assert (run.state, run.error) == {"cancelled": ("failed", head_words.READING_CANCELLED), "deleted": ("stopped", ""),
                                       "broken": ("failed", "The file is broken.")}[how]
+
+
+def test_it_waits_until_pages_are_chosen_that_fit(services: Services, view: TabView, reader: HeldReader) -> None:
+    services.queue.reconfigure(EngineConfig(max_context=1024 + 400))
+    run = services.ask(view, "First?")
+    reader.let.set()
+    wait_for(lambda: services.phase(services.library.get(view.document)) == "too_long")
+    wait_for(lambda: services.questions.early.waits(run))
+    assert run.state == "queued" and waiting_words.FOR_PAGES in live_answer.inside(services, run, False)
+    services.choose_pages(view, "3-4")
+    wait_for(lambda: run.ended)
+    assert (run.state, run.ranges, run.asked_about) == ("done", ((3, 4),), ())
