@@ -69,7 +69,7 @@ class Steps:
 
 def pane(page: Page, name: str) -> None:
     """On a narrow window one of three is shown."""
-    button = page.locator(f"[data-pane={name}]:visible")
+    button = page.locator(f"button[data-pane={name}]:visible")
     if button.count():
         button.first.click()
 
