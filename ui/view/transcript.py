@@ -13,6 +13,7 @@ from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import page as page_words
 from ..words import provenance as provenance_words
+from ..words import waiting as waiting_words
 from . import charts, markdown, provenance
 from .page_choice import which
 
@@ -166,6 +167,9 @@ def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True
         state = chat_words.PREPARING
     elif not run.accumulator.text:
         state = chat_words.THINKING
+        read = run.accumulator.prefill  # a conversation that was left is read again behind the document
+        if read is not None and read.eta_seconds is not None and read.eta_seconds >= 1:
+            state += f" · {waiting_words.ETA.format(eta=charts.fmt.seconds(read.eta_seconds))}"
     else:
         rate = charts.fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # none of one round
         state = chat_words.WRITING.format(rate=rate, tokens=figures.tokens)
