@@ -67,11 +67,10 @@ class Estimates:
             left = self._left(job, opened) if job is first else self._whole(job, opened)
             known, total = known and left is not None, total + (left or 0.0)
             opened = job.selection or opened
-        doing = "prefill" if first.opening else first.kind
-        if first.prefill is not None and first.prefill.paused:
-            doing = "pause"
+        paused = first.prefill is not None and first.prefill.paused
         title = first.selection.document.title if first.selection else ""
-        return Ahead(doing, title, len(jobs) - 1, total if known else None)
+        return Ahead("pause" if paused else "prefill" if first.opening else first.kind, title, len(jobs) - 1,
+                     total if known else None)
 
     def _left(self, job: Job, opened: Selection | None) -> float | None:
         """Of the job that is being done."""
@@ -122,7 +121,7 @@ class Estimates:
 def read_by(tokens: int, page_tokens: Sequence[int], ranges: Ranges) -> Ranges:
     """The pages of these ranges that are surely read when so many tokens are, () for all of them: then there is nothing
     left to wait for. page_tokens: of every page of the document."""
-    left, whole = tokens - FRONT, []
+    left, whole = tokens - FRONT, list[int]()
     for first, last in ranges:
         for page in range(first, last + 1):
             left -= page_tokens[page - 1]
