@@ -14,8 +14,12 @@
     source = wanted ? new EventSource(wanted) : null;
     if (!source) return;
     const mine = source, fresh = document.createElement('template');
+    let html = '';
+    mine.onopen = () => { html = ''; };  // also when the browser connects once more: then all is sent again
     mine.onmessage = event => {
-      fresh.innerHTML = JSON.parse(event.data);
+      const [start, words, end] = JSON.parse(event.data);
+      html = html.slice(0, start) + words + html.slice(html.length - end);
+      fresh.innerHTML = html;
       if (mine === source && place()) patch(place(), fresh.content);
     };
     mine.addEventListener('end', () => mine.close());

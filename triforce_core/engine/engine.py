@@ -47,6 +47,8 @@ _CONVERSATION = 1536  # tokens left for questions and answers beside a document
 _SHORTEST_TUNED = 1024  # tokens: passes over less context cost what their weights cost
 _COPIED = 512 * 2**20  # bytes: far beyond any GPU's cache, and copied in a millisecond
 _WORTH_SAVING = 2048  # tokens: shorter documents are read faster than a file is looked after
+_SAVED_PER_SECOND = 5 * 10**8  # bytes, checksum included
+_WORTH_KEEPING = 0.2  # seconds that keeping an unfinished reading may take, of each that it took
 _Step = TypeVar("_Step")
 
 
@@ -181,9 +183,13 @@ class Engine:
             if read_seconds is not None:
                 full.reset()  # this rank has restored what another has not
             reused = yield from self._read(full, tokens, chunk, key, prefixes)
-            if full.length < len(tokens):
-                return
             read_seconds = perf_counter() - started
+            if full.length < len(tokens):
+                beginning = tokens[: full.length // chunk * chunk]
+                key = self._key(document, beginning, chunk, plan.kv_kind)
+                yield from self._save_beginning(full, key, prefixes[: len(beginning) // chunk], len(beginning), reused,
+                                                read_seconds, document.title)
+                return
             unsaved = yield from self._save(full, key, prefixes, read_seconds, document.title)
         self._read_seconds = read_seconds
         self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile), plan
@@ -297,10 +303,24 @@ class Engine:
                               restored, self._need_loaded().info.max_context, unsaved=unsaved,
                               reused=reused)
 
+    def _save_beginning(self, full: ModelOnCache[FullCache], key: SnapshotKey, prefixes: Sequence[str], kept: int,
+                        reused: int, read_seconds: float, title: str) -> Iterator[PrefillProgress]:
+        """A reading that was cut short: its whole chunks, for whoever goes on with it, where writing them takes little
+        beside what reading them took."""
+        cache = full.cache
+        if not self._saved or kept - reused < _WORTH_SAVING or self._shard.world > 1:
+            return
+        full.truncate(kept)
+        keys, values = cache.read(0)
+        size = cache.num_layers * (keys.nbytes + values.nbytes)
+        read_seconds *= kept / (kept - reused)  # as if all of it had been read now
+        if size / _SAVED_PER_SECOND < read_seconds * _WORTH_KEEPING:
+            yield from self._save(full, key, prefixes, read_seconds, title, unfinished=True)
+
     def _save(self, full: ModelOnCache[FullCache], key: SnapshotKey, prefixes: Sequence[str], read_seconds: float,
-              title: str) -> Generator[PrefillProgress, None, str]:
+              title: str, unfinished: bool = False) -> Generator[PrefillProgress, None, str]:
         """Returns why it could not be kept (full disk, quota, folder): that costs the next opening time, not this one.
-        """
+        unfinished: it was cancelled already."""
         cache = full.cache
         tokens = cache.num_committed
         if self._saved is None or tokens < _WORTH_SAVING:
@@ -309,8 +329,8 @@ class Engine:
         started = perf_counter()
         try:
             for fraction in self._saved.save_steps(key, layers, read_seconds=read_seconds, title=title,
-                                                   prefixes=prefixes):
-                if self._cancel.is_set():
+                                                   prefixes=prefixes, unfinished=unfinished):
+                if self._cancel.is_set() and not unfinished:
                     return ""
                 spent = perf_counter() - started
                 yield PrefillProgress(int(fraction * tokens), tokens, fraction * tokens / max(spent, 1e-9),

@@ -234,13 +234,15 @@ class SnapshotStore:
 
     def save_steps(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
                    title: str = "", extras: Mapping[str, Tensor] | None = None,
-                   prefixes: Sequence[str] = ()) -> Iterator[float]:
-        """``save`` in steps that yield the fraction done. Dropping the iterator abandons the file."""
+                   prefixes: Sequence[str] = (), unfinished: bool = False) -> Iterator[float]:
+        """``save`` in steps that yield the fraction done. Dropping the iterator abandons the file. unfinished: the
+        tokens are but a beginning, of use until more of them is saved."""
         tensors = {f"{i}.{part}": pair[j] for i, pair in enumerate(layers) for j, part in enumerate("kv")}
         tensors |= {f"extra:{name}": tensor for name, tensor in (extras or {}).items()}
         header: dict[str, Any] = {"format": FORMAT, "key": _plain(key), "title": title, "layers": len(layers),
                                   "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
-                                  "prefixes": list(prefixes), "tensors": _plan(tensors)}
+                                  "prefixes": list(prefixes), "unfinished": unfinished,
+                                  "tensors": _plan(tensors)}
         size = _place(header)
         temporary = self.folder / f".{key.digest}.{os.getpid()}.{time.monotonic_ns()}.tmp"
         try:
@@ -259,6 +261,7 @@ class SnapshotStore:
             with self._locked():
                 os.replace(temporary, self._path(key))
             _sync_folder(self.folder)
+            self._drop_beginnings(key, prefixes)
             yield 1.0
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -296,6 +299,17 @@ class SnapshotStore:
         for path in doomed:
             path.unlink(missing_ok=True)
         return len(doomed)
+
+    def _drop_beginnings(self, key: SnapshotKey, prefixes: Sequence[str]) -> None:
+        """The unfinished readings of which all stands in the one that was just saved."""
+        for path, _, _ in self._files():
+            with contextlib.suppress(OSError):
+                with path.open("rb") as file:
+                    header = _read_header(file)
+                if (header is not None and path != self._path(key) and header.get("unfinished")
+                        and _kind(header["key"]) == _kind(_plain(key))
+                        and header["prefixes"] == list(prefixes[: len(header["prefixes"])])):
+                    path.unlink()
 
     def _path(self, key: SnapshotKey) -> Path:
         return self.folder / f"{key.digest}.kv"

@@ -96,6 +96,7 @@ def answer_actions(services: Services) -> Actions:
 
     return {
         "ask": lambda view, data: services.ask(view, data.get("question", "")),
+        "answer-now": lambda view, data: services.answer_now(data.get("run", "")),
         "again": lambda view, data: services.ask_again(view, data.get("answer", "")),
         "version": lambda view, data: services.conversations.show(data.get("answer", "")),
         "edit": edit, "leave-edit": edit, "trace": trace,

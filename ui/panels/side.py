@@ -65,7 +65,7 @@ def _figure_panels(services: Services) -> list[Panel]:
 
     def draw_figures(view: TabView) -> str:
         figures, *_, title = _shown(services, view)
-        if figures is None:
+        if figures is None or not (figures.tokens or services.running(view)):
             return (f'<h3 class="tf-h">{esc(figure_words.THIS_ANSWER)}</h3>'
                     f'<p class="tf-note">{esc(figure_words.NO_ANSWER)}</p>')
         trace, facts = last_trace(view), getattr(queue.status, "facts", None)

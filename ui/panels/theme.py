@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import gradio as gr
@@ -15,6 +16,10 @@ from ..words import strip as strip_words
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
+# talks.js hears keys first: Escape that closes a box does not also stop the answer.
+SCRIPTS = ("talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js", "drop.js", "address.js")
+STYLES = ("style.css", "talks.css", "shelf.css", "models.css")
+SCRIPT, STYLE = "page.js", "page.css"  # as they are served: one file each
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
 
@@ -57,8 +62,8 @@ def theme() -> gr.themes.Base:
     return made.set(**values)
 
 
-def head() -> str:
-    """Style sheet and script (keys, panes, copy, replay), inline, and the few words that they show.
+def files() -> dict[str, str]:
+    """Our style sheet and script (keys, panes, copy, replay) by name, with the few words that they show.
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
     words = json.dumps({"copy": chat_words.COPY, "copied": chat_words.COPIED,
@@ -71,12 +76,19 @@ def head() -> str:
                         "linked": reader_words.LINKED, "link": reader_words.LINK,
                         "drop": {"label": f"{library_words.DROP_HERE} {library_words.DROP_HELP}".replace("\n", " "),
                                  "here": library_words.DROP_ANYWHERE, "other": library_words.DROP_OTHER}})
-    # talks.js hears keys first: Escape that closes a box does not also stop the answer.
-    scripts = ("talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js", "drop.js", "address.js")
-    script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)
     drop = json.dumps(f"{library_words.DROP_HERE}\n{library_words.DROP_HELP}").replace("\\n", "\\A ")
-    style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "talks.css", "shelf.css",
-                                                                           "models.css"))
-    return (f"<style>:root {{ --tf-drop: {drop}; }}\n{style}</style>"
+    script, style = ("\n".join((ASSETS / name).read_text(encoding="utf-8") for name in names)
+                     for names in (SCRIPTS, STYLES))
+    return {STYLE: f":root {{ --tf-drop: {drop}; }}\n{style}", SCRIPT: f"const TF_WORDS = {words};\n{script}"}
+
+
+def head(address: Callable[[str], str]) -> str:
+    """What goes into the page's head. address: of one of ``files``.
+
+    Gradio's own script would put all of it into the head a second time, so it is taken from the page's description
+    as soon as that has been read."""
+    return (f'<link rel="stylesheet" href="{address(STYLE)}">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<script>const TF_WORDS = {words};\n{script}</script>")
+            "<script>document.addEventListener('readystatechange', () => {"
+            " if (window.gradio_config) window.gradio_config.head = null; });</script>"
+            f'<script src="{address(SCRIPT)}"></script>')

@@ -123,19 +123,21 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
 
     from ..panels import layout, theme
     from ..panels.gradio_sessions import Sessions
+    from .assets import Assets
 
     access = access or Access()
     page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
     # As Gradio has it on Windows; elsewhere its queue looks a thousand times a second, which an engine on a CPU feels.
     queue = page.queue(max_size=64)._queue
     queue.sleep_when_free = queue.progress_update_sleep_when_free = 0.05
-    ours = [*own_routes(services, access), *(login_routes(access) if access.users else [])]
+    assets = Assets(theme.files())
+    ours = [*assets.routes(), *own_routes(services, access), *(login_routes(access) if access.users else [])]
     app = FastAPI(routes=ours, openapi_url=None, redirect_slashes=False)
     gr.mount_gradio_app(
         app, page, "/", server_name=host, server_port=port, show_error=True, allowed_paths=[],
         max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False, enable_monitoring=False, ssr_mode=False,
-        pwa=False, mcp_server=False, auth=_nobody if access.users else None, theme=theme.theme(), head=theme.head(),
-        favicon_path=str(ASSETS / "logo.svg"), app_kwargs={
+        pwa=False, mcp_server=False, auth=_nobody if access.users else None, theme=theme.theme(),
+        head=theme.head(assets.address), favicon_path=str(ASSETS / "logo.svg"), app_kwargs={
             "openapi_url": None, "exception_handlers": {OSError: _told_of_the_disk},
             "middleware": [Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(Bodies)]})
     page.app = app.routes[-1].app  # type: ignore[attr-defined]  # as page.launch sets it, and page.close wants it
@@ -165,6 +167,7 @@ def _told_of_the_disk(request: Request, error: OSError) -> Response:
 def quiet_environment(uploads: Path) -> None:
     """Before Gradio is imported: no analytics, no version check, uploads in our own private folder."""
     os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1",
+                      MPLBACKEND="agg",  # or Gradio's first event tries them all, half a second, where there are any
                       GRADIO_TEMP_DIR=str(uploads), **NO_STATISTICS)
 
 

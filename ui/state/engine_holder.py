@@ -136,7 +136,7 @@ class EngineHolder:
             self._changed()
 
         def go_on() -> None:
-            if prefill.cancelled.is_set():
+            if prefill.stopping:
                 raise Stopped
 
         go_on()
@@ -149,13 +149,15 @@ class EngineHolder:
             raise TooLong(fit)
         opened: DocumentOpened | None = None
         self._in_cache = None
+        if not selection.ephemeral:
+            self._library.begins_to_be_read(selection.key, selection.text)
         self._watchdog.began("read")
         for event in engine.open_document(selection.chosen):
             if isinstance(event, DocumentOpened):
                 opened = event
             else:
                 heard(event)
-            if prefill.cancelled.is_set():
+            if prefill.stopping:
                 engine.cancel()  # again: the first call may have come before there was something to cancel
         if opened is None:
             raise Stopped

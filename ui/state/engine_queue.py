@@ -6,10 +6,12 @@ confirmed only when that owner has stopped. Nothing in this file knows of Gradio
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable, Collection
+from typing import cast
 
 from triforce_core import EngineConfig, EngineDiedError
 
@@ -24,14 +26,15 @@ from .engine_holder import EngineHolder, Stopped, TooLong
 from .engines import Engine
 from .job_queue import JobQueue
 from .jobs import Job, JobKind, Prefill, Request, Selection
-from .library import Library
+from .library import Library, Ranges
 from .runs import Run, RunState, RunStore
 from .supports import Supports
-from .wait_estimates import Ahead
+from .wait_estimates import Ahead, read_by
 
 log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
 POLL_EVERY = 2.0
+PAUSABLE = ("waiting", "loading", "tokenize", "read")  # stages of a prefill: of the others little is left
 
 
 class EngineQueue(EngineHolder):
@@ -67,20 +70,27 @@ class EngineQueue(EngineHolder):
                 return self._changed()  # and nothing that is queued changes that
             for job, prefill in self._prefills_of(selection.key):
                 if selection.same(job.selection) and not prefill.cancelled.is_set():
+                    self._make_way(job)
                     return self._changed()
                 prefill.superseded = True
                 if not self._jobs.withdraw(job):
                     self._cancel(job)
-            wanted = Prefill(selection.key)
-            self._add(Job("prefill", lambda: self._prefill_job(selection, wanted), selection, wanted))
+            self._add(self._prefill_of(selection))
             self._changed()
 
-    def ask(self, request: Request, conversation: str, parent: str | None = None) -> Run:
+    def ask(self, request: Request, conversation: str, parent: str | None = None,
+            too_long: Callable[[Run], bool] = lambda run: False) -> Run:
         """Queue a question of a conversation; its answer appears in the run store. parent: the answer that it follows
-        (None: the last that is shown; "": none). Raises NotEnoughDiskError, FolderError: nothing is queued then."""
-        run = request.run(conversation)
+        (None: the last that is shown; "": none). too_long: as of ``Run``. Raises NotEnoughDiskError, FolderError:
+        nothing is queued then."""
+        run = request.run(conversation, too_long=too_long)
         self._conversations.begin(run.id, conversation, run.question, parent)
-        return self._put("answer", run, request, self._every_so_often(run))
+        return self._put("answer", run, request)
+
+    def take_over(self, run: Run, request: Request) -> None:
+        """A question that has waited elsewhere, for its document's text."""
+        run.about(request.selection.ranges)
+        self._put("answer", run, request)
 
     def answer(self, request: Request, heard: Callable[[], None] = lambda: None) -> Run:
         """Queue a question that belongs to no conversation kept here. heard: called after every change of its run."""
@@ -94,6 +104,47 @@ class EngineQueue(EngineHolder):
         self._jobs.put(Job("trial", lambda: self._trial(run, request), request.selection, prefill, run))
         return run
 
+    def pages_read(self, run: Run) -> Ranges:
+        """The pages of its document that are read by now, while a question waits for the others; () where it does not,
+        or where its reading cannot make way."""
+        job, reading = self._waiting_for(run)
+        progress = reading.prefill.progress if reading and reading.prefill else None
+        if (job is None or job.selection is None or reading is None or reading.prefill is None or progress is None
+                or reading.prefill.stage != "read" or reading.prefill.stopping):
+            return ()
+        fit = self.fits.get(job.selection.key)
+        return read_by(progress.tokens_done, fit.page_tokens, job.selection.ranges) if fit else ()
+
+    def _waiting_for(self, run: Run) -> tuple[Job | None, Job | None]:
+        """(the job of a question that waits for its document's reading, the job that reads it)."""
+        jobs = self._jobs.jobs()
+        job, current = next((job for job in jobs if job.run is run), None), self._jobs.current
+        if job is None or job.selection is None or job.kind != "answer" or current is None or not current.opening:
+            return None, None
+        mine = job is current or (current.kind == "prefill" and job.selection.same(current.selection))
+        return (job, current) if mine else (None, None)
+
+    def answer_from(self, run: Run, part: Selection) -> bool:
+        """Answer a question that waits for its document's reading from a part of the pages, before the reading goes on.
+        False: it waits no more."""
+        with self._asking:
+            job, reading = self._waiting_for(run)
+            if job is None or reading is None or job.request is None or run.cancelled.is_set():
+                return False
+            anew = self._job_of(job.kind, run, dataclasses.replace(job.request, selection=part))
+            if job is reading:
+                if not self._pause(job):
+                    return False
+                job.instead = anew  # unless all is read by then
+            elif not self._jobs.withdraw(job):
+                return False
+            else:
+                run.narrow(part.ranges)
+                self._jobs.put(anew, job.number)
+                self._pause(reading)
+        self._changed()
+        return True
+
     def race(self, request: Request) -> Run:
         return self._put("race", request.run(race=True), request)
 
@@ -103,7 +154,7 @@ class EngineQueue(EngineHolder):
             job = next((job for job in self._jobs.jobs() if job.run is run), None)
             if job is not None and self._jobs.withdraw(job):
                 run.cancelled.set()
-                self._end(run, "stopped")
+                self.end(run, "stopped")
             elif job is not None:
                 self._cancel(job)
 
@@ -172,15 +223,18 @@ class EngineQueue(EngineHolder):
             self._engine.close()
             self._thread.join(patience / 4)
 
-    def _put(self, kind: JobKind, run: Run, request: Request, keep: Callable[[], None] = lambda: None) -> Run:
-        """keep: called while the answer is written."""
-        prefill = Prefill(run.document, cancelled=run.cancelled)
-        job = Job(kind, lambda: self._serve(run, request, prefill, keep), request.selection, prefill, run)
+    def _put(self, kind: JobKind, run: Run, request: Request) -> Run:
         with self._asking:
             self._runs.add(run)
-            self._add(job)
+            self._add(self._job_of(kind, run, request))
         self._changed()
         return run
+
+    def _job_of(self, kind: JobKind, run: Run, request: Request) -> Job:
+        keep = self._every_so_often(run) if run.conversation else lambda: None
+        job = Job(kind, lambda: self._serve(job, run, request, keep), request.selection,
+                  Prefill(run.document, cancelled=run.cancelled), run, request)
+        return job
 
     def _add(self, job: Job) -> None:
         """Queue what somebody wants; what nobody asked for makes way."""
@@ -193,6 +247,35 @@ class EngineQueue(EngineHolder):
                     else:
                         self._cancel(other)
             self._jobs.put(job)
+            self._make_way(job)
+
+    def _make_way(self, job: Job) -> None:
+        """What is being read, and nobody looks at, is paused for what somebody waits for."""
+        current = self._jobs.current
+        if current is None or current.kind != "prefill" or current.selection is None or job.selection is None:
+            return
+        front, reading = self._jobs.in_front(), current.selection.key
+        if reading not in front and reading != job.selection.key and (
+                job.kind in ("answer", "race") or job.selection.key in front):
+            self._pause(current)
+
+    def _pause(self, job: Job) -> bool:
+        """Have what is being read end at its next chunk, to be gone on with. False: too late, it is nearly done."""
+        if job.prefill is None or job.prefill.stage not in PAUSABLE or job.prefill.stopping:
+            return False
+        job.prefill.paused = True
+        self._interrupt()
+        return True
+
+    def _interrupt(self) -> None:
+        if self._engine:
+            self._asked_to_stop = self._asked_to_stop or time.monotonic()
+            self._engine.cancel()
+
+    def _prefill_of(self, selection: Selection, before: Prefill | None = None) -> Job:
+        """before: it was paused, so far as this tells."""
+        wanted = Prefill(selection.key, progress=before.progress if before else None)
+        return Job("prefill", lambda: self._prefill_job(selection, wanted), selection, wanted)
 
     def _prefills_of(self, document: str) -> list[tuple[Job, Prefill]]:
         """That are queued or under way for their own sake."""
@@ -218,6 +301,9 @@ class EngineQueue(EngineHolder):
                 raise Stopped
             self._open(selection, prefill)
         except Stopped:
+            with self._asking:
+                if prefill.paused and not prefill.cancelled.is_set() and not prefill.superseded:
+                    return self._jobs.put(self._prefill_of(selection, prefill))
             self._not_read(prefill, head_words.READING_CANCELLED)
         except TooLong:
             pass  # the page shows the choice, from ``fits``
@@ -228,9 +314,10 @@ class EngineQueue(EngineHolder):
         if not prefill.superseded:
             self.problems[prefill.document] = why
 
-    def _serve(self, run: Run, request: Request, prefill: Prefill, keep: Callable[[], None]) -> None:
-        """Whatever happens, the run ends in one of its end states."""
-        state: RunState = "done"
+    def _serve(self, job: Job, run: Run, request: Request, keep: Callable[[], None]) -> None:
+        """Whatever happens, the run ends in one of its end states, or is queued anew."""
+        prefill, state = job.prefill, cast(RunState, "done")
+        assert prefill is not None
         try:
             if run.cancelled.is_set():
                 raise Stopped
@@ -245,14 +332,31 @@ class EngineQueue(EngineHolder):
                 run.outcome = race.compare(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
                     "ranges": run.ranges}
         except Stopped:
+            if self._queued_instead(job, run):
+                return
             state = "stopped"
         except TooLong as error:
+            run.state = "queued"
+            if not run.cancelled.is_set() and run.too_long(run):
+                return self._changed()
             state, run.error, run.fit = "failed", choice_words.CHOOSE_PAGES_FIRST, error.fit
         except Exception as error:
             state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
         if not run.race and run.accumulator.text and self.model is not None and self.model.instructions:
             run.support = self._supports.of(request.selection, run.accumulator.text)
-        self._end(run, state)
+        self.end(run, state)
+
+    def _queued_instead(self, job: Job, run: Run) -> bool:
+        """Whether it was paused to be answered from fewer pages; the reading goes on behind that."""
+        with self._asking:
+            if job.instead is None or job.instead.selection is None or run.cancelled.is_set():
+                return False
+            run.state = "queued"
+            run.narrow(job.instead.selection.ranges)
+            self._jobs.put(job.instead, job.number)
+            if job.selection is not None:
+                self._jobs.put(self._prefill_of(job.selection, job.prefill))
+            return True
 
     def _trial(self, run: Run, request: Request) -> None:
         state: RunState = "stopped"
@@ -285,8 +389,9 @@ class EngineQueue(EngineHolder):
         if accumulator.finished is None or accumulator.finished.reason == "cancelled":
             raise Stopped
 
-    def _end(self, run: Run, state: RunState) -> None:
+    def end(self, run: Run, state: RunState, why: str = "") -> None:
         """Keep what came of it, then say that it is over: the next question's history is read from what is kept."""
+        run.error = why or run.error
         if state == "stopped" and self._closing.is_set():
             state, run.error = "failed", chat_words.APP_ENDED
         try:
@@ -319,6 +424,7 @@ class EngineQueue(EngineHolder):
         result = run.accumulator.result() | {"first_page": run.first_page, "ranges": run.ranges, "system": run.system,
                                       "quotes": run.quotes, "model": self.model.name if self.model else "",
                                       "support": run.support or []}
+        result |= {"asked_about": run.asked_about} if run.asked_about else {}
         self._conversations.save(run.id, text=run.accumulator.text, token_ids=tuple(run.accumulator.token_ids),
                                  state=state,
                                  error=run.error, result=result)
@@ -334,9 +440,8 @@ class EngineQueue(EngineHolder):
             if job.prefill is None:
                 return
             job.prefill.cancelled.set()
-            if job is self._jobs.current and self._engine:
-                self._asked_to_stop = self._asked_to_stop or time.monotonic()
-                self._engine.cancel()
+            if job is self._jobs.current:
+                self._interrupt()
         self._changed()
 
     def _poll(self) -> None:

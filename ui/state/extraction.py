@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,14 @@ class Extraction:
     pages_total: int = 0
     started: bool = False
     keeping: bool = False
+    began: float = 0.0  # of ``time.monotonic``
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By what the pages took that are done; None before the first and behind the last."""
+        left = self.pages_total - self.pages_done
+        return left * (time.monotonic() - self.began) / self.pages_done if left and self.pages_done else None
 
 
 class TextExtractor:
@@ -42,9 +50,11 @@ class TextExtractor:
     ``extractions`` holds what is under way, and nothing else: what is cancelled or deleted leaves it at once, so that
     the same document can be asked for again, and whatever a reader still says of it is dropped."""
 
-    def __init__(self, library: Library, read: Reader, then: Callable[[str], None]) -> None:
-        """then: called with the document's id when its text is there and it was opened rather than just added."""
-        self._library, self._read, self._then = library, read, then
+    def __init__(self, library: Library, read: Reader, then: Callable[[str], None],
+                 failed: Callable[[str, str], None] = lambda document, why: None) -> None:
+        """then: called with the document's id when its text is there and it was opened rather than just added. failed:
+        with the id and the reason when the text will not come."""
+        self._library, self._read, self._then, self._failed = library, read, then, failed
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="extract")
         self._lock = threading.Lock()
         self.extractions: dict[str, Extraction] = {}
@@ -81,6 +91,7 @@ class TextExtractor:
             del self.extractions[document]
             self.version += 1
             self._library.mark(now.entry, "failed", head_words.READING_CANCELLED)
+        self._failed(document, head_words.READING_CANCELLED)
 
     def close(self) -> None:
         """End all; what was under way starts anew with the app."""
@@ -97,7 +108,7 @@ class TextExtractor:
                              key=lambda each: not each.then_read)
             if not waiting:  # it was cancelled
                 return
-            waiting[0].started = True
+            waiting[0].started, waiting[0].began = True, time.monotonic()
         try:
             self._work(waiting[0])
         except Exception:  # the database: what became of it cannot be written
@@ -138,6 +149,8 @@ class TextExtractor:
                 extraction.entry, state, error)
         if here and extraction.then_read and state == "ready":
             self._then(extraction.entry.id)
+        if state == "failed":
+            self._failed(extraction.entry.id, error)
 
     def _is_wanted(self, extraction: Extraction) -> bool:
         return self.extractions.get(extraction.entry.id) is extraction

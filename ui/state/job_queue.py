@@ -19,7 +19,7 @@ class JobQueue:
 
     def __init__(self, in_front: Callable[[], Collection[str]]) -> None:
         """in_front: the documents that somebody looks at now."""
-        self._in_front = in_front
+        self.in_front = in_front
         self._news = threading.Condition()
         self._waiting: list[Job] = []
         self._current: Job | None = None
@@ -34,9 +34,10 @@ class JobQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job, number: int = 0) -> None:
+        """number: of the job in whose place it comes; 0 for a place behind all others."""
         with self._news:
-            job.number = next(self._numbers)
+            job.number = number or next(self._numbers)
             self._waiting.append(job)
             self._news.notify()
 
@@ -80,7 +81,7 @@ class JobQueue:
             self._news.notify_all()
 
     def _ordered(self) -> list[Job]:
-        front = self._in_front()
+        front = self.in_front()
         return sorted(self._waiting, key=lambda job: (
             job.kind == "trial",
             job.kind == "prefill" and job.selection is not None and job.selection.key not in front, job.number))

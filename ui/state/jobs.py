@@ -64,16 +64,19 @@ class Request:
     history: tuple[Turn, ...] = ()
     system: str = ""
 
-    def run(self, conversation: str = "", *, race: bool = False, heard: Callable[[], None] = lambda: None) -> Run:
+    def run(self, conversation: str = "", *, race: bool = False, heard: Callable[[], None] = lambda: None,
+            too_long: Callable[[Run], bool] = lambda run: False) -> Run:
         """What becomes of it, to be shown; holds no document."""
         return Run(self.selection.key, self.question, conversation, ranges=self.selection.ranges, race=race,
-                   lanes=self.lanes, system=self.system, longest=self.sampling.max_new_tokens, heard=heard)
+                   lanes=self.lanes, system=self.system, longest=self.sampling.max_new_tokens, heard=heard,
+                   too_long=too_long)
 
 
 @dataclass(eq=False)
 class Prefill:
     """A document on its way into the cache. stage: waiting, loading, or its progress's. opening: it is under way.
-    superseded: other pages of it were asked for since, or it was deleted: nobody needs to hear how it ended."""
+    superseded: other pages of it were asked for since, or it was deleted: nobody needs to hear how it ended. paused: it
+    gives way to something else and will be gone on with."""
 
     document: str
     stage: str = "waiting"
@@ -81,19 +84,28 @@ class Prefill:
     cancelled: threading.Event = field(default_factory=threading.Event)
     opening: bool = False
     superseded: bool = False
+    paused: bool = False
+
+    @property
+    def stopping(self) -> bool:
+        """It is to end before it is done."""
+        return self.paused or self.cancelled.is_set()
 
 
 @dataclass(eq=False)
 class Job:
     """One thing for the engine's thread. selection, prefill: all but those that start the engine have them; the flag of
-    the prefill cancels the whole job. number: the queue's, in order of asking."""
+    the prefill cancels the whole job. request: an answer's or a race's. number: the queue's, in order of asking.
+    instead: what it is to be done as, once it was paused."""
 
     kind: JobKind
     work: Callable[[], None]
     selection: Selection | None = None
     prefill: Prefill | None = None
     run: Run | None = None
+    request: Request | None = None
     number: int = 0
+    instead: Job | None = None
 
     @property
     def opening(self) -> bool:

@@ -230,6 +230,14 @@ class Library:
                 if ranges == entry.ranges:
                     self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model)
 
+    def begins_to_be_read(self, key: str, document_id: str) -> None:
+        """Note these pages of it, ``Document.id``: what is saved of an unfinished reading is deleted with the document
+        too."""
+        entry = self.get(key)
+        if entry is not None and document_id not in entry.readings:
+            with suppress(NotEnoughDiskError):
+                self.update(key, readings=json.dumps([*entry.readings, document_id]))
+
     def combine(self, keys: Sequence[str]) -> Entry:
         """Several documents as one, in this order; the same ones in the same order are the same entry. Raises
         TriForceError where the text of one is not there."""

@@ -23,6 +23,7 @@ from ..words import waiting as waiting_words
 from . import race
 from .context_budget import ContextUse, taken
 from .conversations import Answer, Conversation, Conversations
+from .early_questions import EarlyQuestions
 from .engine_queue import EngineQueue
 from .instructions import Instructions
 from .jobs import Request, Selection
@@ -44,13 +45,13 @@ class Questions:
     def __init__(self, library: Library, conversations: Conversations, instructions: Instructions, queue: EngineQueue,
                  runs: RunStore) -> None:
         self._library, self._conversations, self._instructions = library, conversations, instructions
-        self._queue, self._runs = queue, runs
+        self._queue, self._runs, self.early = queue, runs, EarlyQuestions(queue)
         self._lock = threading.Lock()
 
     def ask(self, view: TabView, question: str, settings: Settings) -> Run | None:
         """In the view's conversation (a new one if there is none). Raises Refusal."""
         question = question.strip()
-        entry = self._ready(view)
+        entry = self._ready(view, early=True)
         if not question:
             return None
         if (entry.id, entry.ranges) in self._queue.too_long:
@@ -58,14 +59,14 @@ class Questions:
         with self._lock, _database_told():
             self._one_at_a_time(view)
             self._instructions.check(view)
-            selection = self.selection(entry)
+            selection = self.selection(entry) if entry.state == "ready" else None
             conversation: Conversation | None = self._conversations.get(view.conversation)
             if conversation is None or conversation.document != entry.id:
                 conversation = self._conversations.new(entry.id, question, view.system)
                 view.conversation, view.system = conversation.id, ""
             old = self._conversations.answer(view.editing) if view.editing else None
             parent = old.parent if old and old.conversation == conversation.id else conversation.leaf
-            return self._put(view, selection, conversation.id, question, parent, settings)
+            return self._put(view, entry, selection, conversation.id, question, parent, settings)
 
     def ask_again(self, view: TabView, answer: str, settings: Settings) -> Run | None:
         """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""
@@ -77,8 +78,8 @@ class Questions:
             self._one_at_a_time(view)
             self._instructions.check(view)
             taken = len(self._conversations.versions(old.conversation).get(answer, (answer,)))
-            run = self._put(view, self.selection(entry), old.conversation, old.question, old.parent,
-                              dataclasses.replace(settings, seed=settings.seed + taken))
+            run = self._put(view, entry, self.selection(entry), old.conversation, old.question, old.parent,
+                            dataclasses.replace(settings, seed=settings.seed + taken))
         if not settings.temperature and old.state == "done":
             view.notice = ("info", conversation_words.SAME_SEED_TITLE, conversation_words.SAME_SEED)
         return run
@@ -114,13 +115,29 @@ class Questions:
             raise Refusal(waiting_words.TEXT_CHANGES, remedy=waiting_words.TEXT_CHANGES_MORE)
         return Selection(entry.id, document, entry.ranges)
 
-    def _put(self, view: TabView, selection: Selection, conversation: str, question: str, parent: str,
-               settings: Settings) -> Run:
-        """parent: the answer before it, "" for none; it and those before it are the history."""
+    def _put(self, view: TabView, entry: Entry, selection: Selection | None, conversation: str, question: str,
+             parent: str, settings: Settings) -> Run:
+        """selection: None while the text is being taken out. parent: the answer before it, "" for none; it and those
+        before it are the history."""
         history = self._conversations.history(conversation, parent) if parent else ()
-        run = self._queue.ask(Request(selection, question, settings.sampling(), (("", settings.speculation()),),
-                                      history,
-                                    self._instructions.of(view)), conversation, parent)
+        lanes, system = (("", settings.speculation()),), self._instructions.of(view)
+
+        def request(pages: Selection) -> Request:
+            return Request(pages, question, settings.sampling(), lanes, history, system)
+
+        def too_long(run: Run) -> bool:
+            self.early.add(run, request)
+            return True
+
+        if selection is not None:
+            run = self._queue.ask(request(selection), conversation, parent, too_long)
+        else:
+            run = Run(entry.id, question, conversation, lanes=lanes, system=system, longest=settings.max_new_tokens,
+                      too_long=too_long)
+            self._conversations.begin(run.id, conversation, question, parent)
+            self._runs.add(run)
+            self.early.add(run, request)
+            self.text_is_there(entry.id)  # it may have come meanwhile
         view.notice = view.editing = None
         view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
         return run
@@ -139,11 +156,18 @@ class Questions:
             view.notice = None
             return self._queue.race(Request(self.selection(entry), question, settings.sampling(details=False), lanes))
 
-    def _ready(self, view: TabView) -> Entry:
+    def text_is_there(self, document: str) -> None:
+        """If it is, ask what waited for it, or for other pages of it."""
+        entry = self._library.get(document)
+        if entry is not None and entry.state == "ready":
+            self.early.text_is_there(document, lambda: self.selection(entry))
+
+    def _ready(self, view: TabView, early: bool = False) -> Entry:
+        """early: its text may still be on its way. Raises Refusal."""
         entry = self._library.get(view.document)
         if entry is None:
             raise Refusal(chat_words.OPEN_FIRST, remedy=chat_words.OPEN_FIRST_MORE)
-        if entry.state != "ready":
+        if entry.state != "ready" and not (early and entry.state == "extracting"):
             raise Refusal(library_words.PHASES.get(entry.state, library_words.PHASES["closed"]), remedy=entry.error)
         return entry
 

@@ -29,8 +29,10 @@ class Run:
     """One answer (one lane) or one race (several) on its way. Only the engine thread changes state, save for what never
     began.
 
-    ranges: the document's pages that were asked about. system: instructions for it. longest: tokens that it may have.
-    began_at: when the writing of this lane began. heard: called after every change, by the thread that changes it."""
+    ranges: the document's pages that it is answered from. asked_about: those that were asked about, where they are
+    more: the rest was still being read. system: instructions for it. longest: tokens that it may have.
+    began_at: when the writing of this lane began. heard: called after every change, by the thread that changes it.
+    too_long: told when the pages do not fit; True: it waits for others."""
 
     document: str
     question: str
@@ -53,9 +55,21 @@ class Run:
     cause: Exception | None = None  # of a failure
     support: list[dict[str, Any]] | None = None  # of an answer in free words, once it has ended: see ``Supports.of``
     heard: Callable[[], None] = lambda: None
+    asked_about: tuple[tuple[int, int], ...] = ()
+    too_long: Callable[[Run], bool] = lambda run: False
 
     def __post_init__(self) -> None:
         self.accumulators.append(Accumulator(self.ranges))
+
+    def about(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        """These pages are meant. Before it has begun."""
+        self.ranges = ranges
+        self.accumulators[:] = [Accumulator(ranges)]
+
+    def narrow(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        """Answer from these pages, a part of what was asked about. Before it has begun."""
+        self.asked_about = self.asked_about or self.ranges
+        self.about(ranges)
 
     @property
     def first_page(self) -> int:

@@ -23,6 +23,7 @@ from .engines import Engine
 from .extraction import Reader, TextExtractor
 from .folders import Folders
 from .instructions import Instructions
+from .jobs import Selection
 from .library import Entry, Library
 from .models import Models
 from .questions import Questions, Refusal
@@ -68,7 +69,7 @@ class Services:
         self.trash.empty()
         self.collection = DocumentCollection(self.library, self.queue)
         self.suggestions = Suggestions(self.library, self.conversations, self.queue, self.views.documents)
-        self.extractor = TextExtractor(self.library, read, self._read_text)
+        self.extractor = TextExtractor(self.library, read, self._read_text, self.questions.early.end)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
         self.opening: str | None = None  # document that a first tab shows (from the command line)
@@ -116,6 +117,7 @@ class Services:
             self.extractor.extract(document, then_read=True)
         elif entry.state == "ready":
             self.queue.read(self.questions.selection(entry))
+            self.questions.text_is_there(document)
         elif entry.state == "extracting":
             self.extractor.extract(document, then_read=True)
 
@@ -174,7 +176,7 @@ class Services:
                           remedy=together_words.PART_OF_MORE)
         for run in self.runs.active():
             if run.document == document:
-                self.queue.stop(run)
+                self._stop(run)
         self.extractor.cancel(document)
         self.queue.forget(document)
         self.trash.put("document", document)
@@ -185,7 +187,7 @@ class Services:
         """``undo`` brings it back for a moment."""
         run = self.runs.of_conversation(conversation)
         if run:
-            self.queue.stop(run)
+            self._stop(run)
         self.trash.put("conversation", conversation)
         if view.conversation == conversation:
             view.conversation = None
@@ -261,7 +263,10 @@ class Services:
 
     def ask(self, view: TabView, question: str) -> Run | None:
         """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
-        return self.questions.ask(view, question, self.resolved_settings())
+        run = self.questions.ask(view, question, self.resolved_settings())
+        if run is not None and self.questions.early.waits(run):
+            self.read(run.document)  # whoever only added it did not want to hear of its text
+        return run
 
     def context_use(self, view: TabView) -> ContextUse | None:
         """How full the context is with the open document and conversation; None where that is not known."""
@@ -295,6 +300,14 @@ class Services:
         if answer and answer not in {each.id for each in self.conversations.answers(talk.id)}:
             self.conversations.show(answer)
 
+    def answer_now(self, key: str) -> None:
+        """Answer a waiting question from the pages that are read by now; the rest is read behind it."""
+        run = self.runs.get(key)
+        pages = self.queue.pages_read(run) if run else ()
+        document = self.library.document(run.document) if run else None
+        if run is not None and document is not None and pages:
+            self.queue.answer_from(run, Selection(run.document, document, pages))
+
     def race(self, view: TabView, question: str, third: str = "") -> Run:
         """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
         if self.sends_to:
@@ -305,7 +318,7 @@ class Services:
         """Stop the answer or the race that this view shows."""
         run = self.active_run(view)
         if run:
-            self.queue.stop(run)
+            self._stop(run)
 
     def running(self, view: TabView) -> Run | None:
         """The answer that is being written in the conversation on the screen."""
@@ -351,3 +364,7 @@ class Services:
         """The text that somebody waits for has been taken out."""
         if self.library.document(document) is not None:  # it may have been deleted meanwhile
             self.read(document)
+
+    def _stop(self, run: Run) -> None:
+        if not self.questions.early.stop(run):
+            self.queue.stop(run)

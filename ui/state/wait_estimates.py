@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from triforce_core import DocumentFit, DocumentOpened
+from triforce_core import DocumentFit, DocumentOpened, merge_ranges
 
 from .jobs import Job, Selection
+from .library import Ranges
 from .runs import Run
 
 LETTERS_A_TOKEN = 4.0  # where nobody counted the tokens
+PAUSE = 1.0  # seconds that a reading takes to make way
+FRONT = 200  # tokens, at most, that stand before the first page
 LAST = 8  # answers of which the mean is taken
 
 
@@ -22,7 +25,7 @@ class Ahead:
     """What a job waits for. doing: what the engine is at, with which document (its title); more: jobs between that and
     this one. seconds: until all of it is done, None where that is not known."""
 
-    doing: Literal["engine", "prefill", "answer", "race", "trial"]  # nobody waits for a trial
+    doing: Literal["engine", "prefill", "answer", "race", "trial", "pause"]  # nobody waits for a trial
     title: str
     more: int
     seconds: float | None
@@ -64,12 +67,15 @@ class Estimates:
             left = self._left(job, opened) if job is first else self._whole(job, opened)
             known, total = known and left is not None, total + (left or 0.0)
             opened = job.selection or opened
-        doing = "prefill" if first.opening else first.kind
+        paused = first.prefill is not None and first.prefill.paused
         title = first.selection.document.title if first.selection else ""
-        return Ahead(doing, title, len(jobs) - 1, total if known else None)
+        return Ahead("pause" if paused else "prefill" if first.opening else first.kind, title, len(jobs) - 1,
+                     total if known else None)
 
     def _left(self, job: Job, opened: Selection | None) -> float | None:
         """Of the job that is being done."""
+        if job.prefill is not None and job.prefill.paused:
+            return PAUSE
         if job.opening:
             progress = job.prefill.progress if job.prefill else None
             left = progress.eta_seconds if progress else None
@@ -79,7 +85,9 @@ class Estimates:
     def _whole(self, job: Job, opened: Selection | None) -> float | None:
         if job.selection is None:
             return None
-        here = 0.0 if job.selection.same(opened) else self._prefill(job.selection)
+        begun = job.prefill.progress if job.prefill else None  # of a reading that was paused
+        here = 0.0 if job.selection.same(opened) else (
+            begun.eta_seconds if begun and begun.eta_seconds is not None else self._prefill(job.selection))
         return _sum(here, self._answer(job))
 
     def _answer(self, job: Job) -> float | None:
@@ -108,6 +116,19 @@ class Estimates:
         if not figures.tokens_per_second:
             return None
         return (max(0, run.longest - figures.tokens) + others * run.longest) / figures.tokens_per_second
+
+
+def read_by(tokens: int, page_tokens: Sequence[int], ranges: Ranges) -> Ranges:
+    """The pages of these ranges that are surely read when so many tokens are, () for all of them: then there is nothing
+    left to wait for. page_tokens: of every page of the document."""
+    left, whole = tokens - FRONT, list[int]()
+    for first, last in ranges:
+        for page in range(first, last + 1):
+            left -= page_tokens[page - 1]
+            if left < 0:
+                return merge_ranges((page, page) for page in whole)
+            whole.append(page)
+    return ()
 
 
 def _sum(one: float | None, other: float | None) -> float | None:

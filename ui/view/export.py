@@ -22,7 +22,7 @@ from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import page as page_words
 from . import markdown, page_names
-from .transcript import compared
+from .transcript import compared, from_pages
 
 KINDS = {"md": "text/markdown", "json": "application/json", "html": "text/html"}
 FORMAT = 1
@@ -90,6 +90,8 @@ def to_json(talk: Talk) -> str:
             "question": answer.question, "instructions": answer.result.get("system", ""), "answer": answer.text,
             "error": answer.error,
             "figures": asdict(figures_of(answer.result)), "pages": answer.result.get("page_shares", []),
+            "pages_read": answer.result.get("ranges", []),
+            "pages_asked_about": answer.result.get("asked_about") or answer.result.get("ranges", []),
             "first_page": answer.result.get("first_page", 1), "quotes": answer.result.get("quotes", []),
             "support": answer.result.get("support", []),
             "confidence": answer.result.get("confidence"), "answerable": answer.result.get("answerable")}
@@ -125,6 +127,8 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
     support = answer.result.get("support", ())
     notes += [f"{_beginning(answer.text, one)} {chat_words.NO_PASSAGE}" for one in support if not one["found"]]
     notes += [compared(support)] if support else []
+    if answer.result.get("asked_about"):
+        notes.append(from_pages(answer.result))
     if answer.state == "stopped":
         notes.append(chat_words.STOPPED)
     if answer.error:

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from ..state.runs import Run
 from ..state.services import Services
+from ..words import chat as chat_words
+from ..words import waiting as waiting_words
 from . import citations, transcript
 from .pace import pace
-from .wait_line import wait_line
+from .page_choice import which
+from .wait_line import text_line, wait_line
 
 
 def inside(services: Services, run: Run, by_token: bool) -> str:
     """What the answer shows by now, as safe HTML. by_token: who wrote each token."""
     text, document = run.accumulator.text, services.library.document(run.document)
     return transcript.writing(run, wait(services, run), by_token, pace(services.queue, services.runs).moves, lambda: (
-        citations.live(text, document, run.quotes)))
+        citations.live(text, document, run.quotes)), sooner(services, run))
+
+
+def sooner(services: Services, run: Run) -> str:
+    """The offer to answer from the pages that are read by now, as safe HTML; "" where there is nothing to offer."""
+    pages = services.queue.pages_read(run)
+    return transcript.button(chat_words.ANSWER_NOW.format(pages=which(pages)), "answer-now", css="tf-quiet",
+                             run=run.id) if pages else ""
 
 
 def wait(services: Services, run: Run) -> str:
     """What it waits for; "" where it waits no more."""
-    return wait_line(services.queue.ahead(run)) if run.state == "queued" else ""
+    if run.state != "queued":
+        return ""
+    if services.questions.early.waits(run):
+        extraction = services.extractor.extractions.get(run.document)
+        return text_line(extraction) if extraction else waiting_words.FOR_PAGES
+    return wait_line(services.queue.ahead(run))

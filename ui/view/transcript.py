@@ -13,7 +13,9 @@ from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import page as page_words
 from ..words import provenance as provenance_words
+from ..words import waiting as waiting_words
 from . import charts, markdown, provenance
+from .page_choice import which
 
 esc = charts.esc
 
@@ -78,6 +80,8 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
         parts.append("" if traced else in_context(item.text, item.result.get("quotes", ())))
         parts.append("" if traced else f'<p class="tf-ended">{esc(said)}</p>' if (
             said := compared(item.result.get("support", ()))) else "")
+    if item.result.get("asked_about"):
+        parts.append(f'<p class="tf-ended">{esc(from_pages(item.result))}</p>')
     if item.state == "stopped":
         parts.append(f'<p class="tf-ended">{esc(chat_words.STOPPED if item.text else chat_words.STOPPED_EMPTY)}</p>')
     elif item.result.get("reason") in chat_words.ENDED_BECAUSE:
@@ -106,6 +110,11 @@ def compared(support: Sequence[Mapping[str, Any]]) -> str:
     missing = sum(not one["found"] for one in support)
     words = chat_words.NO_PASSAGES if missing else chat_words.ALL_PASSAGES
     return words.format(missing=missing, count=len(support)) if support else ""
+
+
+def from_pages(result: Mapping[str, Any]) -> str:
+    """That an answer was written while the rest of its pages was being read."""
+    return chat_words.FROM_PAGES.format(pages=which(result["ranges"]), whole=which(result["asked_about"]))
 
 
 def in_context(text: str, quotes: Sequence[Mapping[str, Any]]) -> str:
@@ -146,9 +155,9 @@ def live(run: Run, by_token: bool, inside: str) -> str:
 
 
 def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True,
-            body: Callable[[], str] | None = None) -> str:
+            body: Callable[[], str] | None = None, offer: str = "") -> str:
     """The text so far and one line of state. wait: for what, while it is queued. body: the text as safe HTML.
-    by_token: who wrote each token instead. moves: whether a sign of life does."""
+    by_token: who wrote each token instead. moves: whether a sign of life does. offer: a button beside the wait."""
     figures = run.accumulator.figures()
     if run.stopping:
         state = chat_words.STOPPING
@@ -158,6 +167,9 @@ def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True
         state = chat_words.PREPARING
     elif not run.accumulator.text:
         state = chat_words.THINKING
+        read = run.accumulator.prefill  # a conversation that was left is read again behind the document
+        if read is not None and read.eta_seconds is not None and read.eta_seconds >= 1:
+            state += f" · {waiting_words.ETA.format(eta=charts.fmt.seconds(read.eta_seconds))}"
     else:
         rate = charts.fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # none of one round
         state = chat_words.WRITING.format(rate=rate, tokens=figures.tokens)
@@ -168,5 +180,6 @@ def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True
                  if by_token
                  else body() if body else markdown.render(run.accumulator.text))
         text = f'<div class="tf-prose tf-streaming">{words}</div>'
+    trace = trace_button(run.id, by_token) if text else ""
     return (f'{text}<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'
-            f'<i></i><i></i><i></i></span><span>{esc(state)}</span>{trace_button(run.id, by_token)}</p>')
+            f'<i></i><i></i><i></i></span><span>{esc(state)}</span>{offer}{trace}</p>')

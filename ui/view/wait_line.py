@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..state.extraction import Extraction
 from ..state.wait_estimates import Ahead
 from ..words import waiting as waiting_words
 from . import number_format as fmt
@@ -12,7 +13,19 @@ def wait_line(ahead: Ahead | None) -> str:
     if ahead is None:
         return ""
     line = {"prefill": waiting_words.FOR_READING, "answer": waiting_words.FOR_ANSWER, "race": waiting_words.FOR_RACE,
-            "engine": waiting_words.FOR_ENGINE}[ahead.doing].format(title=ahead.title)
+            "pause": waiting_words.FOR_PAUSE, "engine": waiting_words.FOR_ENGINE}[ahead.doing].format(title=ahead.title)
     line += waiting_words.AND_MORE.format(more=ahead.more) if ahead.more else ""
-    eta = waiting_words.ETA.format(eta=fmt.seconds(ahead.seconds)) if ahead.seconds is not None else ""
-    return f"{line} · {eta}" if eta else line
+    return _with_rest(line, ahead.seconds)
+
+
+def text_line(extraction: Extraction) -> str:
+    """How far the text is that a question waits for."""
+    if not extraction.pages_total:
+        return waiting_words.FOR_TEXT
+    line = waiting_words.FOR_TEXT_PAGES.format(done=fmt.count(extraction.pages_done),
+                                               total=fmt.count(extraction.pages_total))
+    return _with_rest(line, extraction.seconds_left)
+
+
+def _with_rest(line: str, seconds: float | None) -> str:
+    return line if seconds is None else f"{line} · {waiting_words.ETA.format(eta=fmt.seconds(seconds))}"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 FOR_READING = "Waiting until “{title}” is read"
+FOR_PAGES = "Waiting until you choose pages above"
+FOR_TEXT = "Waiting for the text to be extracted"
+FOR_TEXT_PAGES = "Waiting for the text: page {done} of {total} extracted"
+FOR_PAUSE = "Pausing the reading of “{title}”"
 FOR_ANSWER = "Waiting for an answer about “{title}”"
 FOR_RACE = "Waiting for a race about “{title}”"
 FOR_ENGINE = "Waiting for the engine to start"

@@ -157,7 +157,7 @@ def test_nothing_is_too_much_before_a_model_is_loaded(services: Services, two, m
 def test_too_much_together_offers_those_that_fit_whole(services: Services, two) -> None:
     services.library.combine(two)
     services.open(view := TabView(), two[0])
-    wait_for(lambda: two[0] in services.queue.fits)
+    wait_for(lambda: services.phase(services.library.get(two[0])) == "ready")
     services.queue.reconfigure(EngineConfig(max_context=1024 + services.queue.fits[two[0]].tokens + 40))
     view.picking = two
     services.read_together(view)

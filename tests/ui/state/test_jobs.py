@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,11 @@ from ui.state import wait_estimates as waiting
 from ui.state.conversations import Conversations
 from ui.state.services import Services
 from ui.state.tab_view import TabView
+from ui.view import live_answer, transcript
+from ui.view.export import exported
+from ui.view.page_choice import which
 from ui.view.wait_line import wait_line
+from ui.words import chat as chat_words
 from ui.words import document_head as head_words
 from ui.words import waiting as waiting_words
 
@@ -51,6 +56,15 @@ def added(services: Services, view: TabView, folder: Path, name: str, pages: int
     services.add(view, [(write_book(folder, name, pages, words=60 + len(name)), name)])
     wait_for_text(services.extractor)
     return view.document
+
+
+def until(services: Services, held: Held, condition: Callable[[], object]) -> None:
+    """Event by event."""
+    for _ in range(500):
+        if condition():
+            return
+        held.let(services.queue)
+    raise AssertionError("it never came to that")
 
 
 def phase(services: Services, view: TabView) -> str:
@@ -253,6 +267,108 @@ def test_the_document_in_front_is_read_first_and_no_question_is_passed(services:
     assert order()[:4] == ["Busy?", "Waits?", second, "Behind?"] and order()[-1] == first
     held.let_all(services.queue)
     assert run.state == behind.state == "done" and services.queue.open_key[0] == first
+
+
+def test_a_reading_that_nobody_looks_at_makes_way_and_goes_on(services: Services, held: Held, tmp_path: Path) -> None:
+    held.gate.set(False)
+    view, queue = TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    until(services, held, lambda: phase(services, view) == "read")
+    done = queue.prefills[long].progress.tokens_done
+    note = added(services, view, tmp_path, "note.txt", 1)  # the person turns to it
+    ahead = queue.ahead(queue.prefills[note])
+    assert ahead.doing == "pause" and "“long”" in wait_line(ahead)
+    held.let(queue, 2)
+    assert [job.selection.key for job in queue._jobs.jobs()] == [note, long]
+    assert queue.prefills[long].progress.tokens_done >= done and not queue.problems
+    run = services.ask(view, "What does the note say?")
+    held.let_all(queue)
+    assert run.state == "done" and queue.open_key[0] == long and not queue.problems
+
+
+def test_a_question_about_another_document_pauses_it_too(services: Services, held: Held, tmp_path: Path) -> None:
+    view = opened(services, tmp_path, "note.txt", 1)
+    note, queue = view.document, services.queue
+    held.gate.set(False)
+    long = added(services, view, tmp_path, "long.txt", 40)
+    until(services, held, lambda: phase(services, view) == "read")
+    services.open(view, note)  # also where it was read before
+    run = services.ask(view, "What does it say?")
+    held.let(queue, 2)
+    assert [job.selection.key for job in queue._jobs.jobs()][-1] == long
+    held.let_all(queue)
+    assert run.state == "done" and queue.open_key[0] == long
+
+
+def test_one_that_is_looked_at_does_not(services: Services, held: Held, tmp_path: Path) -> None:
+    held.gate.set(False)
+    view, other, queue = TabView(), TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    until(services, held, lambda: phase(services, view) == "read")
+    added(services, other, tmp_path, "note.txt", 1)
+    assert not queue.prefills[long].paused
+    held.let_all(queue)
+
+
+def test_a_paused_reading_is_cancelled_for_good(services: Services, held: Held, tmp_path: Path) -> None:
+    held.gate.set(False)
+    view, queue = TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    until(services, held, lambda: phase(services, view) == "read")
+    added(services, view, tmp_path, "note.txt", 1)
+    services.cancel_reading(long)
+    held.let_all(queue)
+    assert queue.problems[long] == head_words.READING_CANCELLED and queue.open_key[0] == view.document
+
+
+@pytest.mark.parametrize("reads", ["the reading", "the question"])
+def test_on_request_it_is_answered_from_the_pages_that_are_read(services: Services, held: Held, tmp_path: Path,
+                                                                reads: str) -> None:
+    held.gate.set(False)
+    view, queue = TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    if reads == "the question":  # whose own job opens the document
+        services.cancel_reading(long)
+        held.let_all(queue)
+    run = services.ask(view, "What is told by now?")
+    until(services, held, lambda: queue.pages_read(run))
+    pages = queue.pages_read(run)
+    ((first, last),) = pages
+    assert first == 1 and 1 <= last < 40 and "Answer now from page" in live_answer.inside(services, run, False)
+    services.answer_now(run.id)
+    assert not queue.pages_read(run), "once is enough"
+    until(services, held, lambda: run.state == "answering")
+    assert held.asked["What is told by now? 0"][0] == picked(services, view, pages)
+    held.let_all(queue)
+    assert run.state == "done" and queue.open_key == (long, ((1, 40),)), "the rest was read behind it"
+    assert strip(services, view)[0] == set(range(1, last + 1))
+    (answer,) = services.conversations.answers(view.conversation)
+    assert answer.result["ranges"] == [list(pages[0])] and answer.result["asked_about"] == [[1, 40]]
+    said = chat_words.FROM_PAGES.format(pages=which(pages), whole="pages 1–40")
+    assert said in transcript.answer(answer)
+    talk = services.conversations.get(view.conversation).id
+    assert said in exported(services, talk, "md")[2] and said in exported(services, talk, "html")[2]
+    (told,) = json.loads(exported(services, talk, "json")[2])["answers"]
+    assert told["pages_read"] == [list(pages[0])] and told["pages_asked_about"] == [[1, 40]]
+
+
+def test_a_stop_reaches_it_on_its_way(services: Services, held: Held, tmp_path: Path) -> None:
+    held.gate.set(False)
+    view, queue = TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    run = services.ask(view, "What is told by now?")
+    until(services, held, lambda: queue.pages_read(run))
+    services.answer_now(run.id)
+    services.stop(view)
+    held.let_all(queue)
+    assert run.state == "stopped" and queue.open_key == (long, ((1, 40),))
+
+
+def test_pages_read_by_a_number_of_tokens() -> None:
+    counts = [100] * 6
+    assert waiting.read_by(waiting.FRONT + 250, counts, ((1, 6),)) == ((1, 2),)
+    assert waiting.read_by(waiting.FRONT + 250, counts, ((2, 2), (4, 6))) == ((2, 2), (4, 4))
+    assert waiting.read_by(waiting.FRONT, counts, ((1, 6),)) == () == waiting.read_by(10_000, counts, ((1, 6),))
 
 
 def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, tmp_path: Path) -> None:

@@ -129,7 +129,9 @@ class Walk:
 
     def ask(self, view: TabView) -> None:
         self.number += 1
-        self.expect(self.services.ask(view, f"Question {self.number}?"))
+        run, entry = self.services.ask(view, f"Question {self.number}?"), self.services.library.get(view.document)
+        if entry.state == "ready":  # else it waits for the text: of which pages, is said when that is there
+            self.expect(run)
 
     def ask_again(self, view: TabView) -> None:
         answers = self.services.conversations.answers(view.conversation)
@@ -216,6 +218,9 @@ class Walk:
         self.seen_places = now
         for key, (run, asked) in list(self.asked.items()):
             told = self.held.asked.get(asked.name)
+            if self.services.questions.early.waits(run):  # for other pages: whichever are chosen then
+                del self.asked[key]
+                continue
             if run.state == "answering":
                 assert told == (asked.text, asked.history)
             if run.ended:
@@ -254,6 +259,9 @@ class Walk:
         services = self.services
         self.take_text(self.views[0])
         self.held.let_all(services.queue)
+        for run in services.runs.active():
+            assert services.questions.early.waits(run)
+            services._stop(run)
         assert not services.runs.active() and not services.queue.prefills
         for entry in services.library.entries():
             assert services.phase(entry) in ("ready", "resting", "closed", "too_long", "problem", "failed"), (
