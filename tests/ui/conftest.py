@@ -76,12 +76,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def fresh_script(served: Served) -> EngineScript:
-    """The served engine's, reset for each test; answers of other tests are over."""
+    """The served engine's, reset for each test; answers and readings of other tests are over."""
+    for field in dataclasses.fields(EngineScript):  # a slow reading that is under way goes on at the usual speed
+        setattr(served.script, field.name, field.default)
     for run in served.services.runs.active():
         served.services.queue.stop(run)
+    for document in tuple(served.services.queue.prefills):
+        served.services.queue.cancel_prefill(document)
     wait_for(lambda: not served.services.runs.active() and not served.services.queue.prefills)
-    for field in dataclasses.fields(EngineScript):
-        setattr(served.script, field.name, field.default)
     return served.script
 
 
