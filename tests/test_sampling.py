@@ -137,3 +137,18 @@ def test_agreeing_alike():
             drafted, own = torch.randint(2, (n,), generator=g), torch.randint(2, (n + 1,), generator=g)
             draft = Draft(drafted.tolist(), [None] * n, ["draft"] * n)
             assert int(agree_on_tensors(drafted, own)) == agree(draft, own.tolist()).num_accepted
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.99])
+def test_top_p_keeps_what_sorting_all_scores_keeps(top_p: float) -> None:
+    """A sharp row, a usual one, and a flat one, which needs more than the likeliest that are tried first."""
+    logits = torch.randn(3, 6000, generator=torch.Generator().manual_seed(4)) * torch.tensor([[8.0], [2.0], [0.01]])
+    found = Sampler(SamplingParams(temperature=1.0, top_p=top_p)).distributions(logits, [1])
+    probs = logits.double().softmax(-1)
+    for row, expected in zip(found, probs, strict=True):
+        ordered = expected.sort(descending=True).values
+        kept = int((ordered.cumsum(-1) - ordered < top_p).sum())
+        assert abs(int((row > 0).sum()) - kept) <= 1  # sums are rounded
+        assert set(expected.topk(kept - 1).indices.tolist()) <= set(torch.nonzero(row).flatten().tolist())
+    alone = Sampler(SamplingParams(temperature=1.0, top_p=top_p)).distributions(logits[1:2], [1])
+    assert torch.equal(alone[0], found[1])

