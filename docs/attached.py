@@ -34,7 +34,7 @@ from typing import Any
 import psutil
 from playwright.sync_api import Page, Playwright, sync_playwright
 
-from .screenshots import PATIENCE, QUESTIONS, ROOT, SIZE, app
+from .screenshots import PATIENCE, QUESTIONS, ROOT, SIZE, app, browser_of
 
 LEAST = 0.97  # share of the rate without a page
 REST = 8.0  # seconds in which a page that was just opened comes to rest
@@ -82,7 +82,7 @@ def ask(playwright: Playwright, url: str, home: Path, question: str, stays: bool
         new_tokens: int = 0) -> dict[str, Any]:
     """The figures of one answer. stays: the page is there until the end. new_tokens: to be set before; 0: they are."""
     before = len(answers(home))
-    browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    browser = browser_of(playwright)
     try:
         page = browser.new_page(viewport=SIZE)
         page.set_default_timeout(PATIENCE)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from .screenshots import PATIENCE, QUESTIONS, ROOT, SIZE, app, look_at_quotation, save
+from .screenshots import PATIENCE, QUESTIONS, ROOT, SIZE, app, browser_of, look_at_quotation, save
 
 WANTED = 180.0  # seconds
 PAGES = 60
@@ -132,7 +131,7 @@ def main() -> int:
             started = time.monotonic()
             with app(given.engine, Path(folder) / look) as url:
                 ready = round(time.monotonic() - started, 1)
-                browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+                browser = browser_of(playwright)
                 page = browser.new_page(viewport=LOOKS[look][1])
                 page.set_default_timeout(PATIENCE)
                 steps = Steps(page, given.output, look)

@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
-from .screenshots import PATIENCE, QUESTIONS, SIZE, app
+from .screenshots import PATIENCE, QUESTIONS, SIZE, app, browser_of
 
 SETTLED = 50  # reloads, or questions, after which the level is taken that the end is held against
 ALLOWED = 40.0  # MB by which the end may be higher
@@ -203,7 +203,7 @@ def soak(url: str, minutes: int, pages: int) -> list[dict[str, Any]]:
 
     level, asked = Levels(), 0
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = browser_of(playwright)
         tabs = [browser.new_page(viewport=SIZE) for _ in range(pages)]
         for page in tabs:
             page.set_default_timeout(PATIENCE)

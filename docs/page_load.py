@@ -22,9 +22,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Page, Playwright, sync_playwright
 
-from .screenshots import PATIENCE, ROOT, SIZE, app
+from .screenshots import PATIENCE, ROOT, SIZE, app, browser_of
 
 USABLE = 1.5  # seconds from the address to a usable page, wanted on two cores
 QUICK = {"load_seconds": 0, "restore_seconds": 0, "triforce_tokens_per_second": 60.0, "answer_words": 300}
@@ -36,10 +36,6 @@ _SENT = """() => {
   const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
   return {requests: all.length, bytes: all.reduce((sum, one) => sum + one.transferSize, 0)};
 }"""
-
-
-def browser_of(playwright: Playwright) -> Browser:
-    return playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
 
 
 def load(page: Page, url: str) -> dict[str, float]:

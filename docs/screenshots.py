@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = {"width": 1280, "height": 800}
@@ -43,6 +43,11 @@ def app(engine: str, home: Path, *files: Path, model: Path | None = None) -> Ite
     finally:
         process.terminate()
         process.wait(60)  # a busy machine takes its time
+
+
+def browser_of(playwright: Playwright) -> Browser:
+    """This machine's own Chromium."""
+    return playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
 
 
 def save(page: Any, path: Path) -> None:
@@ -106,7 +111,7 @@ def main() -> None:
     home = Path(tempfile.mkdtemp())
     try:
         with sync_playwright() as playwright, app(given.engine, home) as url:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            browser = browser_of(playwright)
             page = browser.new_page(viewport=SIZE)
             page.set_default_timeout(PATIENCE)
             tour(page, url, given.output)

@@ -139,6 +139,9 @@ def encode_asked_text(task: tuple[str, list[dict], list[str], int, int]) -> list
     """All variants of one document with the questions that people asked about it."""
     text, records, names, count, seed = task
     chance = Random(seed)
+    by_paragraph: dict[int, list[dict]] = {}
+    for record in records:
+        by_paragraph.setdefault(record["paragraph"], []).append(record)
     found: list[AskedText] = []
     for number in range(count):
         mapping = other_names(text, names, chance) if number else {}
@@ -146,9 +149,6 @@ def encode_asked_text(task: tuple[str, list[dict], list[str], int, int]) -> list
         sentences: list[np.ndarray] = []
         asked: list[Asked] = []
         size = 0
-        by_paragraph: dict[int, list[dict]] = {}
-        for record in records:
-            by_paragraph.setdefault(record["paragraph"], []).append(record)
         for index, original in enumerate(text.split("\n\n")):
             paragraph = normalise(exchange(original, mapping))
             encoded = _encoder.lines(paragraph + "\n")

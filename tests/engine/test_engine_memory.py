@@ -6,12 +6,13 @@ import gc
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 import pytest
 import torch
-from engine.tiny import document, write_model
+from engine.tiny import document, pair_config
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device import memory
@@ -27,21 +28,9 @@ from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 
 GIB = 2**30
+config = partial(pair_config, kv="same")
 SAMPLING = SamplingParams(max_new_tokens=24, stop_token_ids=())
 SPECULATION = SpeculationConfig(budget=128, recent=48, window=32)
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, lengths_given):
-    torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("pair")
-    target = write_model(root / "target", layers=3, heads=4, seed=1)
-    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
-
-
-def config(folders, **changes) -> EngineConfig:
-    return EngineConfig(**{"model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "float32", "threads": 1,
-                           "mode": "cpu", "kv": "same", **changes})
 
 
 def answer(engine: Engine) -> Finished:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-import torch
-from engine.tiny import document, write_model
+from engine.tiny import document, pair_config
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device import memory
@@ -17,19 +18,7 @@ from triforce_core.kernels import compiled
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
 GIB = 2**30
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, lengths_given):
-    torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("pair")
-    target = write_model(root / "target", layers=3, heads=4, seed=1)
-    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
-
-
-def config(folders, **changes) -> EngineConfig:
-    return EngineConfig(**{"model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "bfloat16", "threads": 1,
-                           "mode": "cpu", "kv": "int8", **changes})
+config = partial(pair_config, dtype="bfloat16", kv="int8")
 
 
 def opened(folders, *, doc=None, **changes) -> tuple[Engine, DocumentOpened]:

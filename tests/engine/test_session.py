@@ -10,9 +10,10 @@ from functools import cache
 
 import pytest
 import torch
-from engine.tiny import document, write_model
+from engine.tiny import document
+from engine.tiny import pair_config as config
 
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelOnCache
@@ -31,19 +32,6 @@ from triforce_core.speculation.round import speculate
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
 TRIFORCE = SpeculationConfig(verifier="coupled", **SETTINGS)
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, lengths_given):
-    torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("pair")
-    target = write_model(root / "target", layers=3, heads=4, seed=1)
-    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
-
-
-def config(folders, **changes) -> EngineConfig:
-    return EngineConfig(**{"model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "float32", "threads": 1,
-                           "mode": "cpu", **changes})
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,13 @@ def opened(used: Engine, wanted: Document) -> tuple[DocumentOpened, list[Prefill
     return last, [event for event in events if event.stage == "read"]
 
 
+def read_afresh(model: Path, wanted: Document) -> Engine:
+    """One that read it at one go and keeps nothing."""
+    used = engine(model, None)
+    opened(used, wanted)
+    return used
+
+
 def test_it_goes_on_where_it_stood(model: Path, tmp_path: Path, worth_it: None) -> None:
     used, whole = engine(model, tmp_path), document()
     note = replace(document(seed=3), pages=document(seed=3).pages[:1])
@@ -67,9 +74,7 @@ def test_it_goes_on_where_it_stood(model: Path, tmp_path: Path, worth_it: None) 
     second = cut_short(used, whole, first // CHUNK + 2)
     opening, read = opened(used, whole)
     assert first < second == opening.reused and read[0].tokens_done == min(second + CHUNK, opening.tokens)
-    afresh = engine(model, None)
-    opened(afresh, whole)
-    assert same_cache(used, afresh)
+    assert same_cache(used, read_afresh(model, whole))
 
 
 def test_its_first_pages_are_there_at_once(model: Path, tmp_path: Path, worth_it: None) -> None:
@@ -78,9 +83,7 @@ def test_its_first_pages_are_there_at_once(model: Path, tmp_path: Path, worth_it
     pages = replace(whole, pages=whole.pages[:2])
     opening, _ = opened(used, pages)
     assert opening.reused >= CHUNK
-    afresh = engine(model, None)
-    opened(afresh, pages)
-    assert same_cache(used, afresh)
+    assert same_cache(used, read_afresh(model, pages))
 
 
 def test_it_is_kept_no_longer_than_it_is_of_use(model: Path, tmp_path: Path, worth_it: None) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
+from triforce_core.config import EngineConfig
 from triforce_core.documents.document import Document, Page
 
 BUILTIN = Path(__file__).resolve().parents[2] / "assets" / "builtin"
@@ -42,6 +44,12 @@ def write_model(folder: Path, *, layers: int, heads: int, seed: int, context: in
     for name in ("prompt.json", "generation_config.json", "chat_template.jinja"):
         shutil.copy(BUILTIN / name, folder / name)
     return folder
+
+
+def pair_config(folders: tuple[Path, Path], **changes: Any) -> EngineConfig:
+    """Of the pair in ``folders``, target and draft, on one thread of the CPU."""
+    return EngineConfig(**{"model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "float32", "threads": 1,
+                           "mode": "cpu", **changes})
 
 
 def document(sentences: int = 220, seed: int = 0) -> Document:

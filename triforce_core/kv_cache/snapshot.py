@@ -204,13 +204,8 @@ class SnapshotStore:
         and values up to there are this one's too. prefixes: ``prefix_digests`` of this one's tokens. None where none
         shares ``more_than`` so many, or where reading these tokens again takes no longer than fetching them."""
         wanted, best, most = _kind(_plain(key)), None, more_than
-        for path, _, _ in self._files():
-            try:
-                with path.open("rb") as file:
-                    header = _read_header(file)
-            except OSError:
-                continue
-            if header is None or _kind(header["key"]) != wanted:
+        for path, _, _, header in self._readable():
+            if _kind(header["key"]) != wanted:
                 continue
             theirs = header.get("prefixes", ())  # readings of older versions have none
             shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prefixes, theirs, strict=False)))
@@ -277,17 +272,8 @@ class SnapshotStore:
 
     def list(self) -> tuple[SnapshotInfo, ...]:
         """Every readable reading, most recently used first."""
-        found = []
-        for path in self.folder.glob("*.kv"):
-            try:
-                facts = path.stat()
-                with path.open("rb") as file:
-                    header = _read_header(file)
-            except OSError:
-                continue
-            if header is not None:
-                found.append(SnapshotInfo(path, header["key"]["document"], header["title"], header["tokens"],
-                                       facts.st_size, header["read_seconds"], facts.st_mtime))
+        found = [SnapshotInfo(path, header["key"]["document"], header["title"], header["tokens"], size,
+                              header["read_seconds"], used) for path, size, used, header in self._readable()]
         return tuple(sorted(found, key=lambda info: -info.last_used))
 
     def delete(self, document: str | None = None) -> int:
@@ -302,13 +288,10 @@ class SnapshotStore:
 
     def _drop_beginnings(self, key: SnapshotKey, prefixes: Sequence[str]) -> None:
         """The unfinished readings of which all stands in the one that was just saved."""
-        for path, _, _ in self._files():
-            with contextlib.suppress(OSError):
-                with path.open("rb") as file:
-                    header = _read_header(file)
-                if (header is not None and path != self._path(key) and header.get("unfinished")
-                        and _kind(header["key"]) == _kind(_plain(key))
-                        and header["prefixes"] == list(prefixes[: len(header["prefixes"])])):
+        for path, _, _, header in self._readable():
+            if (path != self._path(key) and header.get("unfinished") and _kind(header["key"]) == _kind(_plain(key))
+                    and header["prefixes"] == list(prefixes[: len(header["prefixes"])])):
+                with contextlib.suppress(OSError):
                     path.unlink()
 
     def _path(self, key: SnapshotKey) -> Path:
@@ -320,6 +303,15 @@ class SnapshotStore:
             with contextlib.suppress(OSError):
                 if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
                     stale.unlink()
+
+    def _readable(self) -> Iterator[tuple[Path, int, float, dict[str, Any]]]:
+        """``_files`` with the header of each; those that cannot be read are left out."""
+        for path, size, used in self._files():
+            with contextlib.suppress(OSError):
+                with path.open("rb") as file:
+                    header = _read_header(file)
+                if header is not None:
+                    yield path, size, used, header
 
     def _files(self) -> Sequence[tuple[Path, int, float]]:
         """(path, bytes, last used), least recently used first."""
