@@ -17,7 +17,7 @@ MAY_BE_MISSING = {"PIL", "docutils", "fastapi", "fpdf", "gguf", "gradio", "h11",
 # Where several workers share the cores, an engine's threads only wait for each other; before anything imports torch,
 # and for the processes that tests start. Alone, tests run with as many threads as users do.
 if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
-    os.environ["OMP_THREAD_LIMIT"] = "1"
+    os.environ |= {"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "1"}  # torch asks for the second only
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,8 @@ import dataclasses
 import subprocess
 import sys
 
+import pytest
+
 from triforce_core.device.capability import (
     Capability,
     CudaDevice,
@@ -37,8 +39,12 @@ def test_dtype_follows_what_is_native() -> None:
     assert choose_dtype(native, "cuda:1") == "float16"
 
 
-def test_one_thread_per_core() -> None:
+def test_one_thread_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
     assert choose_threads(PLAIN) == 2
+    for limit, threads in (("1", 1), ("8", 2), ("none", 2)):
+        monkeypatch.setenv("OMP_THREAD_LIMIT", limit)
+        assert choose_threads(PLAIN) == threads
 
 
 def test_describe_names_gpus() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,27 @@ def engine(lengths_given):
 
 def tokens(engine, question, speculation: SpeculationConfig, sampling: SamplingParams):
     return list(engine.ask(question, (), sampling, speculation))[-1]
+
+
+def test_threads_that_openmp_does_not_give_are_not_counted_on():
+    """More of them than OMP_THREAD_LIMIT, and a bfloat16 product leaves half of its output as the memory was."""
+    code = """if True:
+        import sys, torch
+        from triforce_core.config import EngineConfig
+        from triforce_core.engine.loading import choose
+        from triforce_core.errors import ConfigError
+        choose(EngineConfig(mode="cpu"))
+        a, b = torch.ones(20, 64).bfloat16(), torch.ones(64, 64).bfloat16()
+        assert (torch.mm(a, b, out=torch.full((20, 64), -1.0).bfloat16()) == 64).all(), torch.get_num_threads()
+        try:
+            choose(EngineConfig(mode="cpu", threads=2))
+        except ConfigError as error:
+            sys.exit(str(error))
+        """
+    ran = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True,
+                         env=os.environ | {"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "2"})
+    assert ran.stderr.strip().splitlines()[-1].startswith("--threads 2 is more than OMP_THREAD_LIMIT=1 allows"), ran
+    assert ran.returncode == 1
 
 
 @pytest.mark.parametrize(("name", "length"), [(TEXTS[0], 64), *(

@@ -80,8 +80,19 @@ def choose_dtype(machine: Capability, device: str) -> str:
 
 
 def choose_threads(machine: Capability) -> int:
-    """Physical cores: a second thread per core only waits for the same memory."""
-    return machine.physical_cores
+    """Physical cores: a second thread per core only waits for the same memory. At most ``thread_limit``."""
+    return min(machine.physical_cores, thread_limit())
+
+
+def thread_limit() -> int:
+    """How many threads OpenMP gives this process, by OMP_THREAD_LIMIT (2**31 - 1: any number).
+
+    torch does not ask: where it counts on more of them, oneDNN's products leave a part of their output unwritten
+    (seen with torch 2.13 in bfloat16)."""
+    try:
+        return max(1, int(os.environ["OMP_THREAD_LIMIT"]))
+    except (KeyError, ValueError):  # what is no number OpenMP ignores too
+        return 2**31 - 1
 
 
 def describe(machine: Capability) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ..config import BUILTIN, EngineConfig
-from ..device.capability import choose_threads, read_capability
+from ..device.capability import choose_threads, read_capability, thread_limit
 from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
@@ -72,6 +72,18 @@ class Chosen:
         return fingerprint(self.folder) + ("" if self.rounding == "same" else f"-{self.rounding}")
 
 
+def _set_threads(config: EngineConfig, device: torch.device, share: int) -> None:
+    """share: of the machine's cores, this rank's. Raises ConfigError."""
+    limit = thread_limit()
+    if config.threads != "auto" and config.threads > limit:
+        raise ConfigError(f"--threads {config.threads} is more than OMP_THREAD_LIMIT={limit} allows: give at most "
+                          f"{limit}, or unset OMP_THREAD_LIMIT")
+    if device.type == "cpu":
+        torch.set_num_threads(share if config.threads == "auto" else config.threads)
+    elif torch.get_num_threads() > limit:
+        torch.set_num_threads(limit)
+
+
 def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True) -> Chosen:
     """Find the models and plan the memory of one rank of ``shard``, by shapes. together: the other ranks do the same.
     Raises ModelError kinds, ConfigError, and NotEnoughMemoryError if they cannot run here (or not with the context that
@@ -79,9 +91,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     machine = read_capability()
     device, why_there = place(config, shard)
     dtype, why_dtype = number_type(config, device, machine)
-    if device.type == "cpu":
-        shared = max(1, choose_threads(machine) // shard.world)
-        torch.set_num_threads(shared if config.threads == "auto" else config.threads)
+    _set_threads(config, device, max(1, choose_threads(machine) // shard.world))
     builtin, wanted = config.model == BUILTIN, config.draft_model
     folder, draft_folder = model_folder(config.model, "target", config), None
     tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder, config.thinking)
