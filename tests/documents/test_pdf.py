@@ -116,6 +116,24 @@ def test_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
     assert first.split()[5:] == wanted and second.split() == wanted and " | " not in first + second
 
 
+@pytest.mark.parametrize("step", [14, 24, 29, 34])
+def test_lines_that_stand_far_apart_are_a_paragraph_all_the_same(tmp_path: Path, step: int) -> None:
+    from reportlab.lib.utils import simpleSplit
+
+    report = ("The first report about the harbour of Nantucket and about its ships was published in the year 2024 by "
+              "the harbour's own office, which had asked all captains for what they knew of the whales at sea and of "
+              "the men who hunted them, and it is still read in every school of the island.")
+    lines = simpleSplit(report, "Times-Roman", 12, 420)
+
+    def page(pdf: Any) -> None:
+        write(pdf, lines, step=step)
+        write(pdf, ["The second report came later; nobody on the island has read it."],
+              y=720 - (len(lines) + 1) * step, step=step)
+
+    (text,), _, _ = read(tmp_path, drawn(page))
+    assert text.split("\n\n") == [report, "The second report came later; nobody on the island has read it."]
+
+
 def test_a_tables_row_is_one_line(tmp_path: Path) -> None:
     from reportlab.lib.styles import ParagraphStyle
     from reportlab.platypus import Paragraph, SimpleDocTemplate, Table

@@ -17,6 +17,7 @@ from .pdf_spans import HYPHEN
 from .source import Heading
 
 _WIDER = 1.3  # a gap of that many usual gaps begins a paragraph
+_DOUBLE = 2.2  # type sizes between lines that stand no farther apart than in a double-spaced manuscript
 _LARGER = 1.12  # headings are set that much larger than the text ...
 _LONGEST_HEADING = 160  # ... and have no more characters, in so many lines
 _HEADING_LINES = 3
@@ -146,7 +147,7 @@ class _Measure:
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = [line for line in lines if not line.row]
         self._gaps = [above.base - below.base for above, below in pairwise(lines)
-                      if 0 < above.base - below.base < 3 * above.size and abs(above.size - below.size) < 1]
+                      if 0 < above.base - below.base < 4 * above.size and abs(above.size - below.size) < 1]
         self._rights: dict[tuple[int, int], float] = {}
         self._usual: dict[int, float] = {}
 
@@ -162,9 +163,18 @@ class _Measure:
         """The usual one between lines of that size."""
         key = round(size * 4)
         if key not in self._usual:
-            near = [gap for gap in self._gaps if gap < 2.2 * size]
-            self._usual[key] = median(near) if near else 1.3 * size
+            near = [gap for gap in self._gaps if gap < _DOUBLE * size]
+            self._usual[key] = median(near) if near else self._even_gap(size)
         return self._usual[key]
+
+    def _even_gap(self, size: float) -> float:
+        """Of lines that all stand far apart: what most gaps are, as in a manuscript; paragraphs of one line each stand
+        apart unevenly."""
+        if len(self._gaps) > 2:
+            usual = median(self._gaps)
+            if 2 * sum(abs(gap - usual) < 0.05 * usual for gap in self._gaps) > len(self._gaps):
+                return usual
+        return 1.3 * size
 
 
 # large: what tells a paragraph's end, one sign after the other
