@@ -421,3 +421,24 @@ def test_tokens_have_texts_and_chances_that_plain_decoding_agrees_with(engine) -
     for one, other in zip(told["plain"], told["fast"], strict=True):
         assert one.probability == pytest.approx(other.probability, rel=1e-3)
         assert [text for text, _ in one.alternatives] == [text for text, _ in other.alternatives]
+
+
+def test_what_any_question_draws_is_known_before_the_first_one(folders) -> None:
+    """And is taken off what an answer is said to have attended; its words stay."""
+    engine = Engine(config(folders))
+    list(engine.load())
+    *_, opened = engine.open_document(document())
+    assert isinstance(opened, DocumentOpened) and len(opened.usual_shares) == len(document().pages)
+    assert sum(opened.usual_shares) == pytest.approx(1.0) and opened.usual_shares[-1] > 0
+    session = engine._session
+    usual = session.report()
+    usual.see(torch.zeros(1, 1, usual.num_chunks).index_fill(2, torch.tensor([3, 5]), 1.0))
+    usual.add_seen()
+    told = {chunk: share for _, chunk, share in usual.top(usual.num_chunks)}
+    expected = {chunk: 0.5 - session._usual.total[chunk] for chunk in (3, 5)}
+    assert told == pytest.approx(expected)
+    with_it, _ = answer(engine, TRIFORCE)
+    session._usual = None
+    without, _ = answer(engine, TRIFORCE)
+    assert (with_it.token_ids, with_it.page_shares) == (without.token_ids, without.page_shares)
+    assert sum(chunk.share for chunk in with_it.chunks) < sum(chunk.share for chunk in without.chunks)

@@ -68,6 +68,7 @@ class Engine:
         self._wanted: int | None = None  # tokens of context that the document being opened, or open, shall have
         self._copy_rate: float | None = None  # of this rank's GPU, see EngineFacts
         self._read_seconds = 0.0  # what reading the open document cost, now or when it was saved
+        self._usual: tuple[float, ...] = ()  # what each page of the open document usually gets of the attention
         self._profile: Profile | None = None  # of the loaded model; None where nothing is kept
         self._cancel = Event()
         self._settings = SpeculationConfig()  # of the last answer: the next one's, most likely
@@ -195,6 +196,7 @@ class Engine:
         self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile), plan
         yield from self._session.prefill_draft_model(self._cancelled)
         yield from self._session.prepare(self._settings, self._cancelled)
+        self._usual = self._session.usual_shares(self._settings, self._cancelled)
         yield self._opened(prompt, perf_counter() - started, restored, unsaved, reused)
 
     def _cut_to_common(self, plan: MemoryPlan, tokens: list[int], chunk: int,
@@ -301,7 +303,7 @@ class Engine:
                 reused: int = 0) -> DocumentOpened:
         return DocumentOpened(prompt.document_id, len(prompt.token_ids), prompt.pages, seconds, self._read_seconds,
                               restored, self._need_loaded().info.max_context, unsaved=unsaved,
-                              reused=reused)
+                              reused=reused, usual_shares=self._usual)
 
     def _save_beginning(self, full: ModelOnCache[FullCache], key: SnapshotKey, prefixes: Sequence[str], kept: int,
                         reused: int, read_seconds: float, title: str) -> Iterator[PrefillProgress]:

@@ -31,6 +31,7 @@ from .plan import Plan
 from .prefill import prefill
 from .warm_up import OBSERVED, WarmUp
 
+_ABOUT_NOTHING = "."  # a question
 AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
 
 
@@ -62,6 +63,7 @@ class Session:
         self._pipeline: Pipeline | None = None
         self._selector: DraftLengthSelector | None = None  # of the pipeline
         self._warm_up = WarmUp()
+        self._usual: AttentionReport | None = None  # what any question draws to the document
 
     def ask(self, question: Question, cancelled: Callable[[], bool]) -> Iterator[AnswerEvent]:
         """Answer, round by round.
@@ -76,7 +78,7 @@ class Session:
         pipeline = self._pipeline_for(plan)
         reused = self._rewind(context, pipeline.observer.rewind(reused))
         constraint, planned = self._constraint(question)
-        attended = AttentionReport(self.prompt.pages, len(self._document), plan.chunk_size, self.loaded.shard)
+        attended = self.report(plan.chunk_size)
         answer = Answer(self.builder, self.prompt, Prompt(started, len(context) - reused, reused), plan, attended,
                         constraint, planned, details=question.sampling.alternatives > 0)
 
@@ -185,9 +187,29 @@ class Session:
         pipeline.reset()
         pipeline.start(context)
 
-    def report(self) -> AttentionReport:
-        """For rounds of no answer."""
-        return AttentionReport(self.prompt.pages, len(self._document), 8, self.loaded.shard)
+    def report(self, chunk_size: int = 8) -> AttentionReport:
+        usual = self._usual.total if self._usual is not None and self._usual.chunk_size == chunk_size else None
+        return AttentionReport(self.prompt.pages, len(self._document), chunk_size, self.loaded.shard, usual)
+
+    def usual_shares(self, speculation: SpeculationConfig, cancelled: Callable[[], bool]) -> tuple[float, ...]:
+        """Of each page, the attention that any question draws to it, for being near or first: what a question about
+        nothing attends. () where that would take long, or was cancelled."""
+        context = self._context(Question(_ABOUT_NOTHING, (), SamplingParams(), speculation))
+        if self.full.cache.streams or len(context) >= self.loaded.info.max_context:
+            return ()
+        plan = self._plan(speculation, len(context))
+        observer = self._parts.observer(plan.chunk_size)
+        self._rewind(context)
+        for _ in self._prefill(context, observer, cancelled):
+            pass
+        if observer.latest is None or self.full.length < len(context) - 1:
+            return ()
+        self._usual = None
+        report = self.report(plan.chunk_size)
+        report.see(observer.latest)
+        report.add_seen()
+        self._usual = report
+        return report.page_shares
 
     def _plan(self, speculation: SpeculationConfig, context_tokens: int) -> Plan:
         return plan_for(self.loaded, self.full, speculation, context_tokens, self._parts.draft_prefill)

@@ -126,6 +126,9 @@ def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
             f"{more}{bar}</details>")
 
 
+LEAST_ABOVE = 0.1  # of the largest share: a page is tall only with so much beyond the usual
+
+
 def intensity(share: float, top: float) -> float:
     """Height of a page in the strip: square root, so that small shares stay visible beside one large."""
     return sqrt(share / top) if top > 0 and share > 0 else 0.0
@@ -150,7 +153,7 @@ def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1
 
     The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
     heights = above(shares, usual)
-    top = max(heights, default=0.0)
+    top = max([*heights, LEAST_ABOVE * max(shares)] if usual else heights, default=0.0)
     inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
     cells = []
     part_of = [part for part, pages in enumerate(parts) for _ in range(pages)]
