@@ -390,7 +390,7 @@ def test_opening_another_document_frees_the_first_ones_cache_at_once(folders):
     cache = weakref.ref(engine._session.full.cache)
     gc.disable()
     try:
-        list(engine.open_document(document(seed=1)))
+        list(engine.open_document(document(40, seed=1)))
         assert cache() is None
     finally:
         gc.enable()
@@ -442,3 +442,34 @@ def test_what_any_question_draws_is_known_before_the_first_one(folders) -> None:
     without, _ = answer(engine, TRIFORCE)
     assert (with_it.token_ids, with_it.page_shares) == (without.token_ids, without.page_shares)
     assert sum(chunk.share for chunk in with_it.chunks) < sum(chunk.share for chunk in without.chunks)
+
+
+def test_another_document_lies_in_the_memory_of_the_last_one(folders) -> None:
+    """Clearing gigabytes anew takes as long as bringing a saved reading back; nothing of the old one is seen."""
+    engine, fresh = Engine(config(folders)), Engine(config(folders))
+    for one in (engine, fresh):
+        list(one.load())
+    list(engine.open_document(document()))
+    before = engine._session.full.cache
+    *_, opening = engine.open_document(document(200, seed=1))
+    assert engine._session.full.cache is before and opening.reused == 0
+    assert engine._held >= before.nbytes
+    list(fresh.open_document(document(200, seed=1)))
+    assert answer(engine, TRIFORCE)[0].token_ids == answer(fresh, TRIFORCE)[0].token_ids
+    list(engine.open_document(document(40, seed=2)))  # most of it would lie idle
+    assert engine._session.full.cache is not before
+
+
+def test_going_back_to_a_document_takes_its_words_apart_once(folders, monkeypatch) -> None:
+    engine = Engine(config(folders))
+    list(engine.load())
+    builder, made = engine.builder(), []
+    pages = builder._layout.pages
+    monkeypatch.setattr(builder._layout, "pages", lambda *given: made.append(1) or pages(*given))
+    for seed in (0, 1, 0, 1, 2, 0):
+        builder.answering(builder.document(document(40, seed=seed)))
+    assert len(made) == 3 == len(builder._answering)
+    for seed in (3, 4, 5):
+        builder.document(document(40, seed=seed))
+    gc.collect()
+    assert len(builder._answering) == 0  # no more than a few are held

@@ -201,15 +201,18 @@ class Engine:
 
     def _cut_to_common(self, plan: MemoryPlan, tokens: list[int], chunk: int,
                        wanted: int) -> ModelOnCache[FullCache] | None:
-        """The open document's cache, cut to the whole chunks with which the new one begins too; None where there are
-        none, or where the new one needs a cache of another kind, or with room for more than this (wanted: tokens)."""
+        """The open document's cache, cut to the whole chunks with which the new one begins too: where there are none,
+        for its memory, which takes a while to clear anew. None where the new one needs a cache of another kind, or room
+        for more than this (wanted: tokens), or so little that most of this would lie idle."""
         session, old = self._session, self._plan
         if session is None or old is None or (old.resident_layers, old.kv_kind) != (plan.resident_layers, plan.kv_kind):
             return None
         both = min(len(tokens), len(session.prompt.token_ids))
         differ = np.flatnonzero(session.prompt.token_ids[:both] != tokens[:both])
         alike = int(differ[0] if len(differ) else both) // chunk * chunk
-        if not self._shard.least(alike > 0 and session.full.cache.max_tokens >= wanted):
+        cache = session.full.cache
+        fits = cache.max_tokens >= wanted if alike else not cache.streams and wanted <= cache.slots <= 2 * wanted
+        if not self._shard.least(fits):
             return None
         session.full.observer = None
         session.full.truncate(alike)
@@ -297,7 +300,7 @@ class Engine:
         planner, plan = self._need_loaded().planner, self._plan
         if planner.device.type != "cpu":
             return plan.host if plan else 0
-        return planner.loaded_bytes + (plan.kv if plan else 0)
+        return planner.loaded_bytes + (self._session.full.cache.nbytes if self._session else 0)
 
     def _opened(self, prompt: DocumentPrompt, seconds: float, restored: bool, unsaved: str = "",
                 reused: int = 0) -> DocumentOpened:

@@ -136,7 +136,8 @@ def intensity(share: float, top: float) -> float:
 
 def above(shares: Sequence[float], usual: Sequence[float]) -> Sequence[float]:
     """What of each share is more than usual; where ``usual`` is not known, all of it."""
-    return [max(0.0, share - each) for share, each in zip(shares, usual, strict=True)] if usual else shares
+    return [max(0.0, share - each) for share, each in zip(shares, usual, strict=True)
+            ] if usual and shares else shares
 
 
 def part_colour(part: int) -> str:
@@ -153,7 +154,7 @@ def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1
 
     The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
     heights = above(shares, usual)
-    top = max([*heights, LEAST_ABOVE * max(shares)] if usual else heights, default=0.0)
+    top = max([*heights, LEAST_ABOVE * max(shares, default=0.0)] if usual else heights, default=0.0)
     inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
     cells = []
     part_of = [part for part, pages in enumerate(parts) for _ in range(pages)]

@@ -149,6 +149,7 @@ def test_bars_show_what_is_above_the_usual() -> None:
     assert document_strip_view.usual_shares(shown["page_shares"], first, others) == (0.1, 0.1, 0.8)
     alike = charts.strip(["1", "2", "3"], shown["page_shares"], usual=(0.1, 0.29, 0.61))
     assert max(map(float, re.findall(r"--i:([\d.]+)", alike))) < 0.5  # next to nothing is above it: no page is tall
+    assert charts.strip(["1", "2", "3"], (), usual=(0.1, 0.1, 0.8)).count("--i:0.000") == 3  # before the first round
     quote = {"closed": True, "occurrences": [{"places": [{"page": 2}, {"page": 3}]}]}
     assert document_strip_view.cited_pages({"quotes": [quote, quote | {"closed": False}]}) == {2, 3}
 
