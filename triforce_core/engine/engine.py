@@ -178,7 +178,7 @@ class Engine:
             yield from prepare(full, len(tokens), self._cancelled)
         key, reused, unsaved = self._key(document, tokens, chunk, plan.kv_kind), 0, ""
         prefixes = prefix_digests(tokens, chunk) if self._saved else []
-        read_seconds = restore(full, self._saved, key) if self._saved else None
+        read_seconds = (yield from restore(full, self._saved, key)) if self._saved else None
         restored = self._shard.least(read_seconds is not None) == 1
         if not restored or read_seconds is None:
             if read_seconds is not None:
@@ -222,7 +222,7 @@ class Engine:
               prefixes: Sequence[str]) -> Generator[PrefillProgress, None, int]:
         """Prefill what neither the cache nor a saved reading holds of these tokens. Returns how many they held."""
         if self._saved:
-            restore_beginning(full, self._saved, key, prefixes, chunk)
+            yield from restore_beginning(full, self._saved, key, prefixes, chunk)
         reused = self._shard.least(full.length)
         full.truncate(reused)
         yield from prefill(full, tokens[reused:], chunk, self._cancelled, len(tokens))

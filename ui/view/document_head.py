@@ -31,12 +31,12 @@ def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") ->
         text = head_words.READING_LOAD_STAGE.format(stage=load.stage) if load else head_words.READING_LOAD
         return text, (load.fraction or 0.0) if load else 0.0, ""
     fraction = progress.tokens_done / max(1, progress.tokens_total)
-    if progress.stage == "restore":
-        return head_words.READING_SAVED, fraction, ""
     if progress.stage == "save":
         return head_words.READING_SAVE, fraction, ""
     left = [] if progress.eta_seconds is None or not progress.tokens_done else [
         head_words.READING_ETA.format(eta=fmt.seconds(progress.eta_seconds))]
+    if progress.stage == "restore":
+        return head_words.READING_SAVED, fraction, "".join(left)
     if progress.stage == "tune":
         return head_words.READING_TUNE, fraction, "".join(left)
     if progress.stage == "warm-up":
