@@ -18,6 +18,7 @@ from triforce_core.documents.document import Document
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.left_conversations import LeftConversations
 from triforce_core.engine.session import Question
 from triforce_core.errors import ConfigError, ContextTooLongError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, TextDelta, Turn
@@ -473,3 +474,45 @@ def test_going_back_to_a_document_takes_its_words_apart_once(folders, monkeypatc
         builder.document(document(40, seed=seed))
     gc.collect()
     assert len(builder._answering) == 0  # no more than a few are held
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["same document", "another document"])
+def test_a_conversation_that_was_left_is_not_read_again(folders, other) -> None:
+    """Left for another of the same document, or of another one: it is gone on with as if nothing had come between."""
+    first = "Who found the lamp, who sold the river, and who painted the letter in the garden by the old harbour?"
+
+    def gone_on(engine: Engine, between: bool) -> Finished:
+        list(engine.load())
+        list(engine.open_document(document()))
+        said, _ = answer(engine, TRIFORCE, question=first, tokens=64)
+        history = (Turn(first, said.token_ids),)
+        if between:
+            if other:
+                list(engine.open_document(document(60, seed=1)))
+            answer(engine, TRIFORCE, question="What else is there?")
+            list(engine.open_document(document()))
+        return answer(engine, TRIFORCE, question="And when?", history=history)[0]
+
+    at_once, later = gone_on(Engine(config(folders)), False), gone_on(Engine(config(folders)), True)
+    assert later.token_ids == at_once.token_ids
+    assert later.stats.reused_tokens >= at_once.stats.reused_tokens - 1 and later.stats.prompt_tokens < 40
+
+
+def test_what_was_left_is_kept_within_bounds(engine) -> None:
+    full, ids = engine._session.full, engine._session._document
+    cache = full.cache
+    full.truncate(len(ids) - 100)
+    each = 70 * cache.nbytes // cache.slots
+    left = LeftConversations(2 * each)
+    for start in (10, 20, 30):
+        left.keep("a", start, ids[: start + 70], cache)
+    assert len(left) <= 2
+    before = len(left)
+    left.keep("a", 30, ids[:400], cache)  # too long
+    left.keep("a", 30, ids[:40], cache)  # soon read again
+    assert len(left) == before
+    full.truncate(30)
+    assert left.bring("b", ids, full, len(ids)) == 30 and left.bring("a", [*ids[:50], 1, *ids[51:]], full, 999) == 30
+    layer = [tensor.clone() for tensor in cache.layers[1].keys[:, 30:100].unbind()]
+    assert left.bring("a", ids, full, len(ids)) == full.length == 100
+    assert all(torch.equal(a, b) for a, b in zip(layer, cache.layers[1].keys[:, 30:100].unbind(), strict=True))

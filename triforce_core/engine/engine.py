@@ -36,6 +36,7 @@ from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
 from ..prompt.builder import PROMPT_VERSION, DocumentPrompt, PromptBuilder
 from .checkpoints import fingerprint
+from .left_conversations import LeftConversations
 from .loading import Loaded, choose, full_cache, load
 from .plan import prefill_chunk
 from .prefill import prefill, prepare, restore, restore_beginning
@@ -68,6 +69,7 @@ class Engine:
         self._wanted: int | None = None  # tokens of context that the document being opened, or open, shall have
         self._copy_rate: float | None = None  # of this rank's GPU, see EngineFacts
         self._read_seconds = 0.0  # what reading the open document cost, now or when it was saved
+        self._left = LeftConversations()
         self._usual: tuple[float, ...] = ()  # what each page of the open document usually gets of the attention
         self._profile: Profile | None = None  # of the loaded model; None where nothing is kept
         self._cancel = Event()
@@ -171,6 +173,8 @@ class Engine:
         plan = loaded.planner.plan(wanted, self._held, together=True)
         chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
                               streams=plan.resident_layers < plan.num_layers)
+        if self._session is not None:
+            self._session.leave()
         full = self._cut_to_common(plan, tokens, chunk, wanted)
         self._session = self._plan = None  # its cache goes before a new one comes
         if full is None:
@@ -193,7 +197,7 @@ class Engine:
                 return
             unsaved = yield from self._save(full, key, prefixes, read_seconds, document.title)
         self._read_seconds = read_seconds
-        self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile), plan
+        self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile, self._left), plan
         yield from self._session.prefill_draft_model(self._cancelled)
         yield from self._session.prepare(self._settings, self._cancelled)
         self._usual = self._session.usual_shares(self._settings, self._cancelled)
