@@ -257,7 +257,10 @@ class Services:
             return "problem"
         model = self.queue.model.name if self.queue.model else ""
         read = entry.read_seconds is not None and entry.read_with in ("", model)
-        return "resting" if read or (entry.read_with and not model) else "closed"
+        if not read and (model or not entry.read_with):
+            return "closed"
+        saved = not model or self.sends_to or self.snapshots.size(entry.readings[-1:])
+        return "resting" if saved else "unsaved"
 
     # -- questions
 

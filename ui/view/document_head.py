@@ -82,7 +82,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     if entry is None:
         return ""
     body = more = ""
-    if phase in ("ready", "closed", "resting") and prefill is None:
+    if phase in ("ready", "closed", "resting", "unsaved") and prefill is None:
         choose = button(head_words.CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
         more = menu(choose + button(together_words.ADD_MORE, "together", css="tf-quiet"))
     if phase == "extracting":
@@ -103,11 +103,12 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         if opened and opened.unsaved:
             body += card("warn", storage_words.READING_UNSAVED_TITLE,
                          storage_words.READING_UNSAVED.format(why=opened.unsaved))
-    elif phase in ("closed", "resting"):
-        words = head_words.RESTING if phase == "resting" else head_words.NOT_READ_YET
+    elif phase in ("closed", "resting", "unsaved"):
+        words = {"resting": head_words.RESTING, "unsaved": head_words.UNSAVED.format(
+            seconds=fmt.seconds(entry.read_seconds or 0.0)), "closed": head_words.NOT_READ_YET}[phase]
         read = button(head_words.READ_NOW, "read", css="tf-quiet")
         body = f'<p class="tf-muted tf-fact">{esc(words)} {read}</p>'
-    if weighing and phase in ("ready", "resting", "closed"):
+    if weighing and phase in ("ready", "resting", "unsaved", "closed"):
         body += context_bar.bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
     warnings = "".join(card("warn", head_words.WARNINGS, text) for text in entry.warnings)
     title = entry.title or entry.name

@@ -28,7 +28,8 @@ PHASES = {
     "tokenize": "Turning the text into tokens", "read": "Reading",
     "restore": "Reopening the saved reading", "save": "Saving the reading", "problem": "Not read",
     "tune": "Measuring this machine", "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
-    "too_long": "Too long: choose pages", "ready": "Ready", "resting": "Saved", "closed": "Not read yet",
+    "too_long": "Too long: choose pages", "ready": "Ready", "resting": "Saved",
+    "unsaved": "Read before", "closed": "Not read yet",
 }
 ABOUT = "About this document"
 NOT_READ = "Left out"

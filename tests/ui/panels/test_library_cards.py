@@ -12,10 +12,12 @@ from little_books import wait_for, write_book
 
 from triforce_core import SnapshotStore
 from triforce_core.kv_cache.snapshot import SnapshotKey
+from ui.panels import document_head as head
 from ui.state.services import Services
 from ui.state.snapshots import Snapshots, SnapshotSpace
 from ui.state.tab_view import TabView
 from ui.view import library as library_view
+from ui.words import document_head as head_words
 from ui.words import library as library_words
 
 
@@ -23,6 +25,10 @@ def save(folder: Path, document: str, tokens: int = 64) -> int:
     layer = torch.zeros(2, tokens, 8)
     key = SnapshotKey(document, "t", "model", "tokenizer", "float32", "1")
     return SnapshotStore(folder, 1 << 30).save(key, [(layer, layer)], read_seconds=130.0).stat().st_size
+
+
+def drawn_head(services: Services, entry) -> str:
+    return next(panel for panel in head.panels(services) if panel.name == "head").draw(TabView(document=entry.id))
 
 
 def test_a_saved_reading_can_be_deleted_alone(services: Services, tmp_path: Path) -> None:
@@ -33,11 +39,12 @@ def test_a_saved_reading_can_be_deleted_alone(services: Services, tmp_path: Path
     two, one = services.library.entries()
     assert one.words == sum(len(page.text.split()) for page in services.library.document(one.id).pages) > 0
     assert one.read_with == services.queue.model.name and len(one.readings) == 1
+    assert services.phase(one) == "unsaved" and "in about" in drawn_head(services, one)
     size = save(services.folders.saved_readings, one.readings[0])
     save(services.folders.saved_readings, two.readings[0], 128)
     services.snapshots.refresh()
     assert services.snapshots.size(one.readings) == size < services.snapshots.space().used
-    assert services.phase(one) == "resting"
+    assert services.phase(one) == "resting" and head_words.RESTING in drawn_head(services, one)
     services.delete_snapshots(one.id)
     assert services.snapshots.size(one.readings) == 0 < services.snapshots.size(two.readings)
     one = services.library.get(one.id)

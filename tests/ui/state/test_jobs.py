@@ -444,3 +444,24 @@ def test_an_answer_says_that_its_document_is_reopened(services: Services, held: 
     assert head_words.READING_SAVED in live_answer.inside(services, run, False)
     held.let_all(services.queue)
     assert run.state == "done" and live_answer.wait(services, run) == ""
+
+
+def test_a_note_that_gave_way_to_a_long_reading_is_read_again_for_its_next_question(
+        services: Services, held: Held, tmp_path: Path) -> None:
+    """And says until then that it stands nowhere; the long reading goes on behind the answer."""
+    view = TabView()
+    held.gate.set(False)
+    long = added(services, view, tmp_path, "long.txt", pages=40)
+    until(services, held, lambda: phase(services, TabView(document=long)) == "read")
+    note = added(services, view, tmp_path, "note.txt", pages=2)  # the same tab: nobody looks at the long one now
+
+    def stand() -> tuple[str, str]:
+        return phase(services, TabView(document=note)), phase(services, TabView(document=long))
+
+    for question in ("First?", "Second?"):
+        run = services.ask(view, question)
+        until(services, held, lambda run=run: run.ended and stand()[1] == "read")
+        assert run.state == "done" and stand() == ("unsaved", "read")
+        assert held.asked[f"{question} 0"][0] == services.library.document(note).id
+    held.let_all(services.queue)
+    assert stand() == ("unsaved", "ready")
