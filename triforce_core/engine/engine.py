@@ -34,7 +34,8 @@ from ..events import (
 from ..kernels import compiled
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
-from ..prompt.builder import PROMPT_VERSION, DocumentPrompt, PromptBuilder
+from ..kv_cache.versions import KV_VERSION, PROMPT_VERSION
+from ..prompt.builder import DocumentPrompt, PromptBuilder
 from .checkpoints import fingerprint
 from .left_conversations import LeftConversations
 from .loading import Loaded, choose, full_cache, load
@@ -43,7 +44,6 @@ from .prefill import prefill, prepare, restore, restore_beginning
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths
 
-_KV_VERSION = 1  # raise it when the same ids and weights would give other keys or values
 _CONVERSATION = 1536  # tokens left for questions and answers beside a document
 _SHORTEST_TUNED = 1024  # tokens: passes over less context cost what their weights cost
 _COPIED = 512 * 2**20  # bytes: far beyond any GPU's cache, and copied in a millisecond
@@ -350,7 +350,7 @@ class Engine:
 
     def _key(self, document: Document, tokens: list[int], chunk: int, kv_kind: str) -> SnapshotKey:
         loaded = self._need_loaded()
-        settings = [("device", loaded.target.device.type), ("kv", str(_KV_VERSION)), ("prefill_chunk", str(chunk))]
+        settings = [("device", loaded.target.device.type), ("kv", str(KV_VERSION)), ("prefill_chunk", str(chunk))]
         if loaded.target.device.type == "cpu" and loaded.target.dtype == torch.bfloat16 and compiled().library:
             settings.append(("kernels", "own"))  # they round otherwise than torch's
         if loaded.target.in_groups:

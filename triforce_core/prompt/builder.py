@@ -34,7 +34,6 @@ from .layout import Layout
 from .tagged_layout import TaggedLayout
 from .typography import normaliser, spelt_letters
 
-PROMPT_VERSION = 1  # part of the key of a saved reading: raise it when the same document would give other ids
 _REMEMBERED = 3  # documents whose tokens and sentences are kept: to go back to one takes seconds less
 _TOGETHER = 32  # pages whose text becomes tokens in one go
 

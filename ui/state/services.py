@@ -65,6 +65,7 @@ class Services:
         self.instructions = Instructions(self.conversations, lambda: self.queue.model)
         self.questions = Questions(self.library, self.conversations, self.instructions, self.queue, self.runs)
         self.snapshots = Snapshots(folders.saved_readings, config.saved_quota_bytes)
+        self.removed_readings = self.snapshots.remove_dead()  # how many, and their bytes
         self.trash = Trash(self.library, self.conversations, self._erase)
         self.trash.empty()
         self.collection = DocumentCollection(self.library, self.queue)

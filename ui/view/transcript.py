@@ -157,7 +157,7 @@ def live(run: Run, by_token: bool, inside: str) -> str:
 def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True,
             body: Callable[[], str] | None = None, offer: str = "") -> str:
     """The text so far and one line of state. wait: for what, while it is queued or prepared. body: the text as safe
-    HTML. by_token: who wrote each token instead. moves: whether a sign of life does. offer: a button beside the wait."""
+    HTML. by_token: who wrote each token instead. moves: whether a sign of life does. offer: a button behind."""
     figures = run.accumulator.figures()
     if run.stopping:
         state = chat_words.STOPPING
