@@ -27,9 +27,11 @@ def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") ->
     progress = prefill.progress
     if prefill.stage == "waiting":
         return wait or head_words.READING_WAIT, 0.0, ""
-    if prefill.stage == "loading" or progress is None:
+    if prefill.stage == "loading":
         text = head_words.READING_LOAD_STAGE.format(stage=load.stage) if load else head_words.READING_LOAD
         return text, (load.fraction or 0.0) if load else 0.0, ""
+    if progress is None:
+        return library_words.PHASES[prefill.stage], 0.0, ""
     fraction = progress.tokens_done / max(1, progress.tokens_total)
     if progress.stage == "save":
         return head_words.READING_SAVE, fraction, ""

@@ -13,6 +13,7 @@ from triforce_core import (
     DocumentOpened,
     EngineFacts,
     EngineStatus,
+    LoadProgress,
     ModelInfo,
     Page,
     PrefillProgress,
@@ -214,6 +215,8 @@ def test_reading_says_tokens_rate_and_time_left() -> None:
 
 def test_turning_text_into_tokens_is_a_stage_of_its_own() -> None:
     prefill = Prefill("d", "tokenize", PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"))
+    begun = Prefill("d", "tokenize")  # the engine has started long ago, and has told nothing yet
+    assert head_view.prefill_line(begun, LoadProgress("Ready", 1.0)) == (library_words.PHASES["tokenize"], 0.0, "")
     line, fraction, figures = head_view.prefill_line(prefill, None)
     assert (line, fraction) == ("Turning the text into tokens: 8,000 of about 32,000", 0.25)
     assert "tokens/s" in figures and "1.5 s left" in figures and library_words.PHASES["tokenize"]
