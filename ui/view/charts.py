@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
+from statistics import median
 
 from ..state.accumulator import Figures
 from ..words import figures as figure_words
@@ -126,6 +127,7 @@ def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
             f"{more}{bar}</details>")
 
 
+LEAST_PAGES = 8  # of which the one in the middle tells what is common
 LEAST_ABOVE = 0.1  # of the largest share: a page is tall only with so much beyond the usual
 
 
@@ -135,9 +137,13 @@ def intensity(share: float, top: float) -> float:
 
 
 def above(shares: Sequence[float], usual: Sequence[float]) -> Sequence[float]:
-    """What of each share is more than usual; where ``usual`` is not known, all of it."""
-    return [max(0.0, share - each) for share, each in zip(shares, usual, strict=True)
-            ] if usual and shares else shares
+    """What of each share is more than usual; where ``usual`` is not known, all of it. What most pages have beyond it,
+    because another page has less, is no sign of any of them."""
+    if not usual or not shares:
+        return shares
+    more = [share - each for share, each in zip(shares, usual, strict=True)]
+    common = max(0.0, median(more)) if len(more) >= LEAST_PAGES else 0.0
+    return [max(0.0, each - common) for each in more]
 
 
 def part_colour(part: int) -> str:

@@ -151,6 +151,8 @@ def test_bars_show_what_is_above_the_usual() -> None:
     alike = charts.strip(["1", "2", "3"], shown["page_shares"], usual=(0.1, 0.29, 0.61))
     assert max(map(float, re.findall(r"--i:([\d.]+)", alike))) < 0.5  # next to nothing is above it: no page is tall
     assert charts.strip(["1", "2", "3"], (), usual=(0.1, 0.1, 0.8)).count("--i:0.000") == 3  # before the first round
+    level = charts.above((0.1,) * 7 + (0.3, 0.0), (0.05,) * 8 + (0.6,))  # the last page has less, so all others more
+    assert level == pytest.approx([0.0] * 7 + [0.2, 0.0])
     quote = {"closed": True, "occurrences": [{"places": [{"page": 2}, {"page": 3}]}]}
     assert document_strip_view.cited_pages({"quotes": [quote, quote | {"closed": False}]}) == {2, 3}
 
