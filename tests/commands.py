@@ -18,7 +18,8 @@ from ui.state import arguments
 FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 TOOLS = ("triforce_core.bench", "triforce_core.bench.answers", "triforce_core.bench.short_answers",
          "triforce_core.bench.passes", "triforce_core.bench.support", "triforce_core.bench.kv_loss",
-         "triforce_core.bench.host_attention", "docs.attached", "docs.first_run", "docs.handbook", "docs.memory",
+         "triforce_core.bench.host_attention", "docs.attached", "docs.first_answer",
+         "docs.first_run", "docs.handbook", "docs.memory",
          "docs.page_load", "docs.screenshots", "training.evaluate", "training.gguf_export")
 
 

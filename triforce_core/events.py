@@ -289,7 +289,8 @@ class DocumentOpened:
 
     read_seconds: what computing it cost (when it was first read, if restored). unsaved: why its KV could not be written
     to disk ("": it was, or was not to be). reused: tokens at its beginning that were read before, with another
-    selection of pages or another document, and were not read again."""
+    selection of pages or another document, and were not read again. usual_shares: what each page gets of the attention
+    whatever is asked (sums to 1), () where nobody looked."""
 
     document_id: str
     tokens: int
@@ -301,6 +302,7 @@ class DocumentOpened:
     estimated: bool = False  # tokens: a remote server did not count them
     unsaved: str = ""
     reused: int = 0
+    usual_shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,8 +433,9 @@ class SentenceSupport:
 
 @dataclass(frozen=True, slots=True)
 class AttendedChunk:
-    """Tokens [start, end) of the context and their share of the document's attention mass. page: counted from 1 in the
-    open document; label: what to call it, which other pages may be called too."""
+    """Tokens [start, end) of the context and their share of the document's attention mass, less what they get whatever
+    is asked, where that is known (DocumentOpened.usual_shares). page: counted from 1 in the open document; label: what
+    to call it, which other pages may be called too."""
 
     page: int
     label: str

@@ -173,7 +173,8 @@ class ScriptedEngine:
         self._read.setdefault(document.id, seconds)
         self._document, self._state = document, "idle"
         yield DocumentOpened(document.id, fit.tokens, _spans(document, fit), seconds, self._read[document.id], restored,
-                             self._model.max_context)
+                             self._model.max_context,
+                             usual_shares=(1 / len(document.pages),) * len(document.pages))
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:

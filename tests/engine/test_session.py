@@ -18,6 +18,7 @@ from triforce_core.documents.document import Document
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.left_conversations import LeftConversations
 from triforce_core.engine.session import Question
 from triforce_core.errors import ConfigError, ContextTooLongError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, TextDelta, Turn
@@ -390,7 +391,7 @@ def test_opening_another_document_frees_the_first_ones_cache_at_once(folders):
     cache = weakref.ref(engine._session.full.cache)
     gc.disable()
     try:
-        list(engine.open_document(document(seed=1)))
+        list(engine.open_document(document(40, seed=1)))
         assert cache() is None
     finally:
         gc.enable()
@@ -421,3 +422,97 @@ def test_tokens_have_texts_and_chances_that_plain_decoding_agrees_with(engine) -
     for one, other in zip(told["plain"], told["fast"], strict=True):
         assert one.probability == pytest.approx(other.probability, rel=1e-3)
         assert [text for text, _ in one.alternatives] == [text for text, _ in other.alternatives]
+
+
+def test_what_any_question_draws_is_known_before_the_first_one(folders) -> None:
+    """And is taken off what an answer is said to have attended; its words stay."""
+    engine = Engine(config(folders))
+    list(engine.load())
+    *_, opened = engine.open_document(document())
+    assert isinstance(opened, DocumentOpened) and len(opened.usual_shares) == len(document().pages)
+    assert sum(opened.usual_shares) == pytest.approx(1.0) and opened.usual_shares[-1] > 0
+    session = engine._session
+    usual = session.report()
+    usual.see(torch.zeros(1, 1, usual.num_chunks).index_fill(2, torch.tensor([3, 5]), 1.0))
+    usual.add_seen()
+    told = {chunk: share for _, chunk, share in usual.top(usual.num_chunks)}
+    expected = {chunk: 0.5 - session._usual.total[chunk] for chunk in (3, 5)}
+    assert told == pytest.approx(expected)
+    with_it, _ = answer(engine, TRIFORCE)
+    session._usual = None
+    without, _ = answer(engine, TRIFORCE)
+    assert (with_it.token_ids, with_it.page_shares) == (without.token_ids, without.page_shares)
+    assert sum(chunk.share for chunk in with_it.chunks) < sum(chunk.share for chunk in without.chunks)
+
+
+def test_another_document_lies_in_the_memory_of_the_last_one(folders) -> None:
+    """Clearing gigabytes anew takes as long as bringing a saved reading back; nothing of the old one is seen."""
+    engine, fresh = Engine(config(folders)), Engine(config(folders))
+    for one in (engine, fresh):
+        list(one.load())
+    list(engine.open_document(document()))
+    before = engine._session.full.cache
+    *_, opening = engine.open_document(document(200, seed=1))
+    assert engine._session.full.cache is before and opening.reused == 0
+    assert engine._held >= before.nbytes
+    list(fresh.open_document(document(200, seed=1)))
+    assert answer(engine, TRIFORCE)[0].token_ids == answer(fresh, TRIFORCE)[0].token_ids
+    list(engine.open_document(document(40, seed=2)))  # most of it would lie idle
+    assert engine._session.full.cache is not before
+
+
+def test_going_back_to_a_document_takes_its_words_apart_once(folders, monkeypatch) -> None:
+    engine = Engine(config(folders))
+    list(engine.load())
+    builder, made = engine.builder(), []
+    pages = builder._layout.pages
+    monkeypatch.setattr(builder._layout, "pages", lambda *given: made.append(1) or pages(*given))
+    for seed in (0, 1, 0, 1, 2, 0):
+        builder.answering(builder.document(document(40, seed=seed)))
+    assert len(made) == 3 == len(builder._answering)
+    for seed in (3, 4, 5):
+        builder.document(document(40, seed=seed))
+    gc.collect()
+    assert len(builder._answering) == 0  # no more than a few are held
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["same document", "another document"])
+def test_a_conversation_that_was_left_is_not_read_again(folders, other) -> None:
+    """Left for another of the same document, or of another one: it is gone on with as if nothing had come between."""
+    first = "Who found the lamp, who sold the river, and who painted the letter in the garden by the old harbour?"
+
+    def gone_on(engine: Engine, between: bool) -> Finished:
+        list(engine.load())
+        list(engine.open_document(document()))
+        said, _ = answer(engine, TRIFORCE, question=first, tokens=64)
+        history = (Turn(first, said.token_ids),)
+        if between:
+            if other:
+                list(engine.open_document(document(60, seed=1)))
+            answer(engine, TRIFORCE, question="What else is there?")
+            list(engine.open_document(document()))
+        return answer(engine, TRIFORCE, question="And when?", history=history)[0]
+
+    at_once, later = gone_on(Engine(config(folders)), False), gone_on(Engine(config(folders)), True)
+    assert later.token_ids == at_once.token_ids
+    assert later.stats.reused_tokens >= at_once.stats.reused_tokens - 1 and later.stats.prompt_tokens < 40
+
+
+def test_what_was_left_is_kept_within_bounds(engine) -> None:
+    full, ids = engine._session.full, engine._session._document
+    cache = full.cache
+    full.truncate(len(ids) - 100)
+    each = 70 * cache.nbytes // cache.slots
+    left = LeftConversations(2 * each)
+    for start in (10, 20, 30):
+        left.keep("a", start, ids[: start + 70], cache)
+    assert len(left) <= 2
+    before = len(left)
+    left.keep("a", 30, ids[:400], cache)  # too long
+    left.keep("a", 30, ids[:40], cache)  # soon read again
+    assert len(left) == before
+    full.truncate(30)
+    assert left.bring("b", ids, full, len(ids)) == 30 and left.bring("a", [*ids[:50], 1, *ids[51:]], full, 999) == 30
+    layer = [tensor.clone() for tensor in cache.layers[1].keys[:, 30:100].unbind()]
+    assert left.bring("a", ids, full, len(ids)) == full.length == 100
+    assert all(torch.equal(a, b) for a, b in zip(layer, cache.layers[1].keys[:, 30:100].unbind(), strict=True))

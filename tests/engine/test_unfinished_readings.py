@@ -103,3 +103,12 @@ def test_what_takes_longer_to_keep_than_to_read_is_not_kept(model: Path, tmp_pat
     used = engine(model, tmp_path)
     cut_short(used, document(), 2)
     assert not list(tmp_path.glob("*.kv"))
+
+
+def test_a_saved_reading_comes_back_layer_by_layer_and_says_so(model: Path, tmp_path: Path, worth_it: None) -> None:
+    list(engine(model, tmp_path).open_document(document()))
+    *events, last = engine(model, tmp_path).open_document(document())
+    assert isinstance(last, DocumentOpened) and last.restored
+    back = [event for event in events if event.stage == "restore"]
+    assert [event.tokens_done for event in back] == [0, last.tokens // 2]
+    assert back[0].eta_seconds is None and back[1].eta_seconds is not None

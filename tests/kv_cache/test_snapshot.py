@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from triforce_core.engine.checkpoints import BUILTIN_FOLDER, fingerprint
 from triforce_core.errors import NotEnoughDiskError
-from triforce_core.kv_cache import snapshot
+from triforce_core.kv_cache import snapshot, versions
 from triforce_core.kv_cache.snapshot import (
     DamagedSnapshot,
     SnapshotKey,
@@ -205,6 +206,28 @@ def test_list_and_delete(readings: SnapshotStore) -> None:
     assert readings.delete("doc") == 2
     assert [info.document for info in readings.list()] == ["other"]
     assert readings.delete() == 1 and not readings.list()
+
+
+def test_only_what_can_never_be_opened_again_is_removed(readings: SnapshotStore) -> None:
+    """A checkpoint that is not there may be tomorrow, and a newer version's reading is another program's."""
+    assert versions.KV_VERSION < 90 > versions.PROMPT_VERSION
+    kept = {"ours": replace(KEY, model=versions.BUILTIN_TARGETS[-1], settings=(("kv", str(versions.KV_VERSION)),)),
+            "unplugged": KEY, "newer": replace(KEY, prompt_version="90", settings=(("kv", "90"),)),
+            "no number": replace(KEY, prompt_version="x")}
+    dead = {"former pair": replace(KEY, model=versions.BUILTIN_TARGETS[0]),
+            "older layout": replace(KEY, prompt_version="0"), "older values": replace(KEY, settings=(("kv", "0"),))}
+    for name, key in (kept | dead).items():
+        readings.save(replace(key, document=name), make_layers(), read_seconds=1)
+    (readings.folder / "strange.kv").write_bytes(b"another program's")
+    assert {info.document for info in readings.dead()} == set(dead)
+    assert sum(info.bytes for info in readings.remove_dead()) > 0
+    assert {info.document for info in readings.list()} == set(kept) and readings.remove_dead() == ()
+    assert (readings.folder / "strange.kv").exists()
+
+
+def test_the_built_in_target_is_the_last_one_that_is_known() -> None:
+    """Whoever trains another adds its fingerprint: readings of the one before are removed by it."""
+    assert fingerprint(BUILTIN_FOLDER / "target") == versions.BUILTIN_TARGETS[-1]
 
 
 def test_stale_temporaries_are_swept(readings: SnapshotStore) -> None:

@@ -137,7 +137,7 @@ def test_the_document_is_a_fixed_prefix(builders: dict[str, PromptBuilder], kind
     builder = builders[kind]
     first = builder.document(DOCUMENT).token_ids.tolist()
     builder.question("One?")
-    builder._last = None
+    builder._prompts.clear()
     assert builder.document(DOCUMENT).token_ids.tolist() == first
     assert builder.question("One?") != builder.question("Two?")
 

@@ -78,7 +78,9 @@ class AttentionReport:
     The first chunk is left out: it is an attention sink (StreamingLLM, arXiv 2309.17453), attended for being first.
     """
 
-    def __init__(self, pages: Sequence[PageSpan], document_tokens: int, chunk_size: int, shard: Shard = ALONE) -> None:
+    def __init__(self, pages: Sequence[PageSpan], document_tokens: int, chunk_size: int, shard: Shard = ALONE,
+                 usual: np.ndarray | None = None) -> None:
+        """usual: shares of the chunks that any question draws to them (sum to 1); ``top`` tells what is above them."""
         self.chunk_size, self._shard = chunk_size, shard
         self.num_chunks = document_tokens // chunk_size
         middles = np.arange(self.num_chunks) * chunk_size + chunk_size // 2
@@ -86,6 +88,7 @@ class AttentionReport:
         self._num_pages = len(pages)
         self.total = np.zeros(self.num_chunks)
         self._newest = np.zeros(0)
+        self._usual = usual if usual is not None and len(usual) == self.num_chunks else np.zeros(self.num_chunks)
         self._seen: Callable[[], Tensor] | None = None
 
     def see(self, mass: Tensor) -> None:
@@ -112,7 +115,8 @@ class AttentionReport:
         return self._pages(self.total / self.total.sum()) if self.total.any() else ()
 
     def top(self, count: int) -> list[tuple[int, int, float]]:
-        """The most attended chunks: (page index, chunk number, share of the document's mass), heaviest first."""
+        """The chunks attended most: (page index, chunk number, share of the document's mass beyond the usual), heaviest
+        first."""
         return self._heaviest(self.total, count)
 
     def top_of_newest(self, count: int) -> list[tuple[int, int, float]]:
@@ -122,10 +126,11 @@ class AttentionReport:
     def _heaviest(self, chunks: np.ndarray, count: int) -> list[tuple[int, int, float]]:
         if not chunks.any():
             return []
+        above = chunks / chunks.sum() - self._usual[: len(chunks)]
         count = min(count, len(chunks))
-        found = np.argpartition(chunks, -count)[-count:]  # there may be tens of thousands, and it is asked every round
-        order, whole = found[np.argsort(chunks[found])[::-1]], chunks.sum()
-        return [(int(self._page_of[c]), int(c), float(chunks[c] / whole)) for c in order if chunks[c] > 0]
+        found = np.argpartition(above, -count)[-count:]  # there may be tens of thousands, and it is asked every round
+        order = found[np.argsort(above[found])[::-1]]
+        return [(int(self._page_of[c]), int(c), float(above[c])) for c in order if above[c] > 0]
 
     def _pages(self, chunks: np.ndarray) -> tuple[float, ...]:
         shares = np.bincount(self._page_of[: len(chunks)], weights=chunks, minlength=self._num_pages)

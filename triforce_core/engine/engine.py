@@ -34,15 +34,16 @@ from ..events import (
 from ..kernels import compiled
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
-from ..prompt.builder import PROMPT_VERSION, DocumentPrompt, PromptBuilder
+from ..kv_cache.versions import KV_VERSION, PROMPT_VERSION
+from ..prompt.builder import DocumentPrompt, PromptBuilder
 from .checkpoints import fingerprint
+from .left_conversations import LeftConversations
 from .loading import Loaded, choose, full_cache, load
 from .plan import prefill_chunk
 from .prefill import prefill, prepare, restore, restore_beginning
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths
 
-_KV_VERSION = 1  # raise it when the same ids and weights would give other keys or values
 _CONVERSATION = 1536  # tokens left for questions and answers beside a document
 _SHORTEST_TUNED = 1024  # tokens: passes over less context cost what their weights cost
 _COPIED = 512 * 2**20  # bytes: far beyond any GPU's cache, and copied in a millisecond
@@ -68,6 +69,8 @@ class Engine:
         self._wanted: int | None = None  # tokens of context that the document being opened, or open, shall have
         self._copy_rate: float | None = None  # of this rank's GPU, see EngineFacts
         self._read_seconds = 0.0  # what reading the open document cost, now or when it was saved
+        self._left = LeftConversations()
+        self._usual: tuple[float, ...] = ()  # what each page of the open document usually gets of the attention
         self._profile: Profile | None = None  # of the loaded model; None where nothing is kept
         self._cancel = Event()
         self._settings = SpeculationConfig()  # of the last answer: the next one's, most likely
@@ -170,6 +173,8 @@ class Engine:
         plan = loaded.planner.plan(wanted, self._held, together=True)
         chunk = prefill_chunk(self.config, loaded.target.config.group_size, on_gpu=loaded.target.device.type == "cuda",
                               streams=plan.resident_layers < plan.num_layers)
+        if self._session is not None:
+            self._session.leave()
         full = self._cut_to_common(plan, tokens, chunk, wanted)
         self._session = self._plan = None  # its cache goes before a new one comes
         if full is None:
@@ -177,7 +182,7 @@ class Engine:
             yield from prepare(full, len(tokens), self._cancelled)
         key, reused, unsaved = self._key(document, tokens, chunk, plan.kv_kind), 0, ""
         prefixes = prefix_digests(tokens, chunk) if self._saved else []
-        read_seconds = restore(full, self._saved, key) if self._saved else None
+        read_seconds = (yield from restore(full, self._saved, key)) if self._saved else None
         restored = self._shard.least(read_seconds is not None) == 1
         if not restored or read_seconds is None:
             if read_seconds is not None:
@@ -192,22 +197,26 @@ class Engine:
                 return
             unsaved = yield from self._save(full, key, prefixes, read_seconds, document.title)
         self._read_seconds = read_seconds
-        self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile), plan
+        self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile, self._left), plan
         yield from self._session.prefill_draft_model(self._cancelled)
         yield from self._session.prepare(self._settings, self._cancelled)
+        self._usual = self._session.usual_shares(self._settings, self._cancelled)
         yield self._opened(prompt, perf_counter() - started, restored, unsaved, reused)
 
     def _cut_to_common(self, plan: MemoryPlan, tokens: list[int], chunk: int,
                        wanted: int) -> ModelOnCache[FullCache] | None:
-        """The open document's cache, cut to the whole chunks with which the new one begins too; None where there are
-        none, or where the new one needs a cache of another kind, or with room for more than this (wanted: tokens)."""
+        """The open document's cache, cut to the whole chunks with which the new one begins too: where there are none,
+        for its memory, which takes a while to clear anew. None where the new one needs a cache of another kind, or room
+        for more than this (wanted: tokens), or so little that most of this would lie idle."""
         session, old = self._session, self._plan
         if session is None or old is None or (old.resident_layers, old.kv_kind) != (plan.resident_layers, plan.kv_kind):
             return None
         both = min(len(tokens), len(session.prompt.token_ids))
         differ = np.flatnonzero(session.prompt.token_ids[:both] != tokens[:both])
         alike = int(differ[0] if len(differ) else both) // chunk * chunk
-        if not self._shard.least(alike > 0 and session.full.cache.max_tokens >= wanted):
+        cache = session.full.cache
+        fits = cache.max_tokens >= wanted if alike else not cache.streams and wanted <= cache.slots <= 2 * wanted
+        if not self._shard.least(fits):
             return None
         session.full.observer = None
         session.full.truncate(alike)
@@ -217,7 +226,7 @@ class Engine:
               prefixes: Sequence[str]) -> Generator[PrefillProgress, None, int]:
         """Prefill what neither the cache nor a saved reading holds of these tokens. Returns how many they held."""
         if self._saved:
-            restore_beginning(full, self._saved, key, prefixes, chunk)
+            yield from restore_beginning(full, self._saved, key, prefixes, chunk)
         reused = self._shard.least(full.length)
         full.truncate(reused)
         yield from prefill(full, tokens[reused:], chunk, self._cancelled, len(tokens))
@@ -295,13 +304,13 @@ class Engine:
         planner, plan = self._need_loaded().planner, self._plan
         if planner.device.type != "cpu":
             return plan.host if plan else 0
-        return planner.loaded_bytes + (plan.kv if plan else 0)
+        return planner.loaded_bytes + (self._session.full.cache.nbytes if self._session else 0)
 
     def _opened(self, prompt: DocumentPrompt, seconds: float, restored: bool, unsaved: str = "",
                 reused: int = 0) -> DocumentOpened:
         return DocumentOpened(prompt.document_id, len(prompt.token_ids), prompt.pages, seconds, self._read_seconds,
                               restored, self._need_loaded().info.max_context, unsaved=unsaved,
-                              reused=reused)
+                              reused=reused, usual_shares=self._usual)
 
     def _save_beginning(self, full: ModelOnCache[FullCache], key: SnapshotKey, prefixes: Sequence[str], kept: int,
                         reused: int, read_seconds: float, title: str) -> Iterator[PrefillProgress]:
@@ -341,7 +350,7 @@ class Engine:
 
     def _key(self, document: Document, tokens: list[int], chunk: int, kv_kind: str) -> SnapshotKey:
         loaded = self._need_loaded()
-        settings = [("device", loaded.target.device.type), ("kv", str(_KV_VERSION)), ("prefill_chunk", str(chunk))]
+        settings = [("device", loaded.target.device.type), ("kv", str(KV_VERSION)), ("prefill_chunk", str(chunk))]
         if loaded.target.device.type == "cpu" and loaded.target.dtype == torch.bfloat16 and compiled().library:
             settings.append(("kernels", "own"))  # they round otherwise than torch's
         if loaded.target.in_groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from time import perf_counter
 
 from ..drafters.model import ModelOnCache
@@ -35,29 +35,35 @@ def prepare(model: ModelOnCache[FullCache], total: int, cancelled: Callable[[], 
         yield PrefillProgress(0, total, 0.0, None)
 
 
-def restore(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey) -> float | None:
+def restore(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey
+            ) -> Generator[PrefillProgress, None, float | None]:
     """Fill the full cache from disk. Returns what reading it had cost in seconds, or None: read it (again)."""
     reading = saved.load(key)
-    return None if reading is None else _fill(model, reading, reading.tokens)
+    return None if reading is None else (yield from _fill(model, reading, reading.tokens))
 
 
 def restore_beginning(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey,
-                      prefixes: Sequence[str], chunk: int) -> None:
+                      prefixes: Sequence[str], chunk: int) -> Iterator[PrefillProgress]:
     """Fill the full cache with the longest beginning that these tokens (prefixes: their ``prefix_digests``) share with
     a saved reading of any document, if that is more than the cache holds. Only whole chunks of the prefill: then keys
     and values are the same, to the bit, as if everything was read."""
     found = saved.load_beginning(key, prefixes, more_than=model.length // chunk)
     if found is not None:
         reading, chunks = found
-        _fill(model, reading, chunks * chunk)
+        yield from _fill(model, reading, chunks * chunk)
 
 
-def _fill(model: ModelOnCache[FullCache], reading: Snapshot, tokens: int) -> float | None:
+def _fill(model: ModelOnCache[FullCache], reading: Snapshot, tokens: int
+          ) -> Generator[PrefillProgress, None, float | None]:
     """Hold the reading's first tokens. Returns what the whole of it had cost; None, and nothing held, if damaged."""
+    started = perf_counter()
     with reading:
         places = model.cache.restore(tokens)
         try:
-            for (keys, values), (k, v) in zip(places, reading.layers(), strict=True):
+            for layer, ((keys, values), (k, v)) in enumerate(zip(places, reading.layers(), strict=True)):
+                fraction, spent = layer / len(places), perf_counter() - started
+                yield PrefillProgress(int(fraction * tokens), tokens, fraction * tokens / max(spent, 1e-9),
+                                      spent / fraction - spent if layer else None, "restore")
                 keys.copy_(k[:, :tokens])
                 values.copy_(v[:, :tokens])
         except DamagedSnapshot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from time import perf_counter
 
 from ..config import SamplingParams, SpeculationConfig
@@ -25,12 +26,14 @@ from .answer import Answer, Prompt
 from .attention_report import AttentionMass, AttentionReport
 from .build import DocumentParts, build, plan_for
 from .decode_loop import DecodeLoop
+from .left_conversations import WORTH_KEEPING, LeftConversations
 from .loading import Loaded
 from .pipeline import Pipeline
 from .plan import Plan
 from .prefill import prefill
 from .warm_up import OBSERVED, WarmUp
 
+_ABOUT_NOTHING = "."  # a question
 AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
 
 
@@ -51,8 +54,8 @@ class Session:
     """A document that has been read into ``full``. Holds no conversation: each question brings its history."""
 
     def __init__(self, loaded: Loaded, builder: PromptBuilder, prompt: DocumentPrompt, full: ModelOnCache[FullCache],
-                 prefill_chunk: int, profile: Profile | None = None) -> None:
-        """profile: what passes cost on this machine; None: nothing is kept."""
+                 prefill_chunk: int, profile: Profile | None = None, left: LeftConversations | None = None) -> None:
+        """profile: what passes cost on this machine; None: nothing is kept. left: conversations, of any document."""
         self.loaded, self.builder, self.prompt, self.full, self._profile = loaded, builder, prompt, full, profile
         self._chunk = prefill_chunk
         self._document: list[int] = prompt.token_ids.tolist()
@@ -62,6 +65,8 @@ class Session:
         self._pipeline: Pipeline | None = None
         self._selector: DraftLengthSelector | None = None  # of the pipeline
         self._warm_up = WarmUp()
+        self._left = left if left is not None else LeftConversations()
+        self._usual: AttentionReport | None = None  # what any question draws to the document
 
     def ask(self, question: Question, cancelled: Callable[[], bool]) -> Iterator[AnswerEvent]:
         """Answer, round by round.
@@ -71,12 +76,12 @@ class Session:
         started = perf_counter()
         context = self._context(question)
         self._check_room(context)
-        reused = self._rewind(context)
+        reused = self._go_back(context)
         plan = self._plan(question.speculation, len(context))
         pipeline = self._pipeline_for(plan)
         reused = self._rewind(context, pipeline.observer.rewind(reused))
         constraint, planned = self._constraint(question)
-        attended = AttentionReport(self.prompt.pages, len(self._document), plan.chunk_size, self.loaded.shard)
+        attended = self.report(plan.chunk_size)
         answer = Answer(self.builder, self.prompt, Prompt(started, len(context) - reused, reused), plan, attended,
                         constraint, planned, details=question.sampling.alternatives > 0)
 
@@ -185,9 +190,29 @@ class Session:
         pipeline.reset()
         pipeline.start(context)
 
-    def report(self) -> AttentionReport:
-        """For rounds of no answer."""
-        return AttentionReport(self.prompt.pages, len(self._document), 8, self.loaded.shard)
+    def report(self, chunk_size: int = 8) -> AttentionReport:
+        usual = self._usual.total if self._usual is not None and self._usual.chunk_size == chunk_size else None
+        return AttentionReport(self.prompt.pages, len(self._document), chunk_size, self.loaded.shard, usual)
+
+    def usual_shares(self, speculation: SpeculationConfig, cancelled: Callable[[], bool]) -> tuple[float, ...]:
+        """Of each page, the attention that any question draws to it, for being near or first: what a question about
+        nothing attends. () where that would take long, or was cancelled."""
+        context = self._context(Question(_ABOUT_NOTHING, (), SamplingParams(), speculation))
+        if self.full.cache.streams or len(context) >= self.loaded.info.max_context:
+            return ()
+        plan = self._plan(speculation, len(context))
+        observer = self._parts.observer(plan.chunk_size)
+        self._rewind(context)
+        for _ in self._prefill(context, observer, cancelled):
+            pass
+        if observer.latest is None or self.full.length < len(context) - 1:
+            return ()
+        self._usual = None
+        report = self.report(plan.chunk_size)
+        report.see(observer.latest)
+        report.add_seen()
+        self._usual = report
+        return report.page_shares
 
     def _plan(self, speculation: SpeculationConfig, context_tokens: int) -> Plan:
         return plan_for(self.loaded, self.full, speculation, context_tokens, self._parts.draft_prefill)
@@ -215,18 +240,35 @@ class Session:
             ids += self.builder.after_answer(answer)
         return ids + self.builder.question(question.text, first=not question.history)
 
-    def _rewind(self, context: list[int], most: int | None = None) -> int:
-        """Truncate the cache to what it shares with ``context``, ``most`` tokens; how many that is."""
+    def leave(self) -> None:
+        """Keep what was said, for when somebody comes back to it."""
+        self._left.keep(self.prompt.document_id, self._shared, self._read, self.full.cache)
+
+    def _go_back(self, context: list[int]) -> int:
+        """To what the cache shares with ``context``, and to what a conversation that was left shares with it further
+        on; how many tokens that is. Keeps the conversation that is left for it."""
+        read, most = self._read, len(context) - 1 - OBSERVED
+        common = self._common(context)
+        if len(read) - common >= WORTH_KEEPING:
+            self.leave()
+        reused = self._rewind(context)
+        reused = self._left.bring(self.prompt.document_id, context, self.full, most) if reused < most else reused
+        self._read = context[:reused]
+        return reused
+
+    def _common(self, context: list[int]) -> int:
+        """Tokens with which what was read and ``context`` begin alike."""
         read = self._read
         # The document is the same and too long to be compared token by token.
         common = self._shared if min(len(read), len(context)) >= self._shared else 0
-        for mine, wanted in zip(read[common:], context[common:], strict=False):
-            if mine != wanted:
-                break
-            common += 1
-        common = max(0, min(common, len(context) - 1 - OBSERVED, len(context) if most is None else most))
+        return common + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1],
+                                                 zip(read[common:], context[common:], strict=False)))
+
+    def _rewind(self, context: list[int], most: int | None = None) -> int:
+        """Truncate the cache to what it shares with ``context``, ``most`` tokens; how many that is."""
+        common = max(0, min(self._common(context), len(context) - 1 - OBSERVED, len(context) if most is None else most))
         self.full.truncate(common)
-        del read[common:]
+        del self._read[common:]
         return common
 
     def _pipeline_for(self, plan: Plan) -> Pipeline:

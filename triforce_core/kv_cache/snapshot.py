@@ -25,7 +25,7 @@ import shutil
 import struct
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import takewhile
@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import NotEnoughDiskError
+from .versions import is_dead
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -272,8 +273,25 @@ class SnapshotStore:
 
     def list(self) -> tuple[SnapshotInfo, ...]:
         """Every readable reading, most recently used first."""
+        return self._listed(lambda key: True)
+
+    def dead(self) -> tuple[SnapshotInfo, ...]:
+        """Those that can never be opened again: see ``versions``."""
+        return self._listed(is_dead)
+
+    def remove_dead(self) -> tuple[SnapshotInfo, ...]:
+        """Removes them; what was removed."""
+        removed = []
+        for info in self.dead():
+            with contextlib.suppress(OSError):
+                info.path.unlink()
+                removed.append(info)
+        return tuple(removed)
+
+    def _listed(self, wanted: Callable[[dict[str, Any]], bool]) -> tuple[SnapshotInfo, ...]:
         found = [SnapshotInfo(path, header["key"]["document"], header["title"], header["tokens"], size,
-                              header["read_seconds"], used) for path, size, used, header in self._readable()]
+                              header["read_seconds"], used) for path, size, used, header in self._readable()
+                 if wanted(header["key"])]
         return tuple(sorted(found, key=lambda info: -info.last_used))
 
     def delete(self, document: str | None = None) -> int:

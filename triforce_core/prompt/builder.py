@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from time import perf_counter
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from .layout import Layout
 from .tagged_layout import TaggedLayout
 from .typography import normaliser, spelt_letters
 
-PROMPT_VERSION = 1  # part of the key of a saved reading: raise it when the same document would give other ids
+_REMEMBERED = 3  # documents whose tokens and sentences are kept: to go back to one takes seconds less
 _TOGETHER = 32  # pages whose text becomes tokens in one go
 
 
@@ -142,9 +143,10 @@ class PromptBuilder:
                 tuple(map(tokenizer.token_id, settings.get("after_quote", ()))),
                 float(settings.get("quote_prior", 0.0)),
             )
-        self._last: tuple[str, DocumentPrompt] | None = None
-        self._answering: tuple[DocumentPrompt, Answering] | None = None
-        self._unquoted: tuple[DocumentPrompt, QuoteIndex] | None = None  # a document but for its own quotation marks
+        self._prompts: dict[str, DocumentPrompt] = {}  # by Document.id, the one used last at the end
+        self._answering: WeakKeyDictionary[DocumentPrompt, Answering] = WeakKeyDictionary()
+        # Documents but for their own quotation marks.
+        self._unquoted: WeakKeyDictionary[DocumentPrompt, QuoteIndex] = WeakKeyDictionary()
 
     @property
     def stop_token_ids(self) -> frozenset[int]:
@@ -157,12 +159,13 @@ class PromptBuilder:
 
     def document(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                  ) -> DocumentPrompt:
-        """The fixed prefix of every conversation about this document. The last one made is remembered.
+        """The fixed prefix of every conversation about this document. Those used last are remembered.
 
         heard: told after every few pages how far it is."""
         key = document.id
-        if self._last is not None and self._last[0] == key:
-            return self._last[1]
+        if key in self._prompts:
+            self._prompts[key] = self._prompts.pop(key)
+            return self._prompts[key]
         labels = [" ".join(self._normalise(page.label).split())[:LONGEST_LABEL] for page in document.pages]
         texts = [self._normalise(page.text) for page in document.pages]
         assert texts, "a Document has at least one page"
@@ -189,7 +192,9 @@ class PromptBuilder:
                 marks.append(np.zeros(len(self._layout.tail), np.uint8))
             spans.append(PageSpan(page.label, start, len(ids)))
         prompt = DocumentPrompt(document, np.array(ids, np.int32), tuple(spans), np.concatenate(marks))
-        self._last = (key, prompt)
+        self._prompts[key] = prompt
+        for old in list(self._prompts)[:-_REMEMBERED]:
+            del self._prompts[old]
         return prompt
 
     def after_document(self, system: str) -> list[int]:
@@ -224,13 +229,13 @@ class PromptBuilder:
         return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0)
 
     def answering(self, prompt: DocumentPrompt) -> Answering:
-        """How questions about the document are answered with its sentences. The last one made is remembered."""
-        if self._answering is None or self._answering[0] is not prompt:
+        """How questions about the document are answered with its sentences. Remembered as long as its prompt."""
+        if prompt not in self._answering:
             quotes = prompt.quotes
             sentences = [" ".join(self.tokenizer.decode(part.tolist()).split()) for part in quotes.sentences]
             index = SentenceIndex(sentences, quotes.line_of_sentences, WordVectors.shipped())
-            self._answering = (prompt, Answering(index, SentencePrior.shipped()))
-        return self._answering[1]
+            self._answering[prompt] = Answering(index, SentencePrior.shipped())
+        return self._answering[prompt]
 
     def quotes(self, prompt: DocumentPrompt, question: str, history: Sequence[Turn] = (),
                typographic: bool = False) -> tuple[QuoteConstraint | None, AnswerPlan | None]:
@@ -272,11 +277,11 @@ class PromptBuilder:
         form = self._marks
         if form is None:
             return None
-        if self._unquoted is None or self._unquoted[0] is not prompt:
+        if prompt not in self._unquoted:
             there = np.unique(prompt.token_ids).tolist()
             marked = [token for token in there if {*"“”"} & {*self.tokenizer.decode([token])}]
-            self._unquoted = prompt, prompt.quotes_without(marked)
-        return QuoteConstraint(self._unquoted[1], form.open_id, form.close_id, form.unit, also_open=form.also_open)
+            self._unquoted[prompt] = prompt.quotes_without(marked)
+        return QuoteConstraint(self._unquoted[prompt], form.open_id, form.close_id, form.unit, also_open=form.also_open)
 
     @cached_property
     def _marks(self) -> QuoteFormat | None:

@@ -65,7 +65,7 @@ def panels(services: Services) -> list[Panel]:
 
     def askable(view: TabView) -> bool:
         entry = services.library.get(view.document)
-        return entry is not None and services.phase(entry) in ("ready", "resting")
+        return entry is not None and services.phase(entry) in ("ready", "resting", "unsaved")
 
     def draw_transcript(view: TabView) -> str:
         if view.document is None:

@@ -20,6 +20,7 @@ from ..state.tab_view import TabView
 from ..state.tabs import Tabs
 from ..view.charts import esc
 from ..view.conversations import keys_table
+from ..view.library import removed_readings
 from ..view.pace import pace
 from ..view.painter import Painter, Panel
 from ..words import chat as chat_words
@@ -54,7 +55,7 @@ PULSE = 15.0  # seconds after which an unchanged screen yields all the same: onl
 
 def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
     """The whole page. uploads: the only folder from which a dropped file is taken."""
-    tabs = Tabs(services)
+    tabs = Tabs(services, removed_readings(*services.removed_readings))
     with gr.Blocks(title=page_words.APP, fill_height=True, fill_width=True, analytics_enabled=False,
                    delete_cache=(3600, 86400)) as page:
         memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)

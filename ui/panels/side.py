@@ -113,9 +113,12 @@ def _strip_panel(services: Services) -> Panel:
                              usual=usual, cited=cited)
 
     def beside(view: TabView, shares: Sequence[float]) -> tuple[tuple[float, ...], frozenset[int]]:
-        """What answers usually attend, and the pages that the shown answer quotes; not of one being written."""
+        """What any question draws to each page, and the pages that the shown answer quotes, if it has ended."""
+        run = services.running(view)
+        if run:
+            return run.accumulator.usual_shares, frozenset()
         answers = services.conversations.answers(view.conversation) if view.conversation else []
-        if services.running(view) or not answers:
+        if not answers:
             return (), frozenset()
         last = answers[-1]
         others = [other.result for other in services.conversations.recent(view.document or "", MOST_USUAL)

@@ -22,6 +22,7 @@ from ..state.library import MAX_UPLOAD_BYTES
 from ..state.models import model_is_open
 from ..state.services import Services
 from ..state.settings import ENGINE_SETTINGS
+from ..view.library import removed_readings
 from ..words import access as access_words
 from ..words import command_line as cli_words
 from ..words import models as model_words
@@ -71,6 +72,8 @@ def serve(arguments: Arguments) -> int:
     if services.database.set_aside:
         print(f"{storage_words.SET_ASIDE_TITLE}. {storage_words.SET_ASIDE.format(path=services.database.set_aside)}",
               file=sys.stderr)
+    if removed := removed_readings(*services.removed_readings):
+        print(f"{removed[1]}. {removed[2]}", file=sys.stderr)
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leaver(leave))

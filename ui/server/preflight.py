@@ -8,7 +8,7 @@ import platform
 import shutil
 from collections.abc import Iterator
 
-from triforce_core import MachineInfo, MemoryPlan, ModelInfo, TriForceError
+from triforce_core import MachineInfo, MemoryPlan, ModelInfo, SnapshotStore, TriForceError
 
 from ..state import folders
 from ..state.arguments import VERSION, Arguments, engine_config
@@ -18,6 +18,7 @@ from ..view import number_format as fmt
 from ..words import check as check_words
 from ..words import engine as engine_words
 from ..words import page as page_words
+from ..words import storage as storage_words
 
 PACKAGES = ("torch", "gradio", "transformers", "pypdfium2", "pypdf", "sentencepiece", "triton")
 
@@ -33,6 +34,9 @@ def check(arguments: Arguments) -> int:
         (check_words.FOLDERS, f"{places.data}, {places.cache}"),
         (check_words.NETWORK, network(arguments)),
     ]
+    if dead := SnapshotStore(places.saved_readings, 0).dead():
+        rows.append((check_words.READINGS, storage_words.DEAD_READINGS.format(
+            count=len(dead), size=fmt.size(sum(info.bytes for info in dead)))))
     for name, value in rows:
         print(f"{name:<10} {value}")
     try:

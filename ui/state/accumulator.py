@@ -10,6 +10,7 @@ from typing import Any
 
 from triforce_core import (
     AnswerStats,
+    DocumentOpened,
     Event,
     Finished,
     PrefillProgress,
@@ -78,6 +79,7 @@ class Accumulator:
         self.prefill: PrefillProgress | None = None
         self.version = 0
         self.trace = Trace()
+        self.usual_shares: tuple[float, ...] = ()  # of each page, what any question draws to it
         self._quotes: dict[int, QuoteEvent] = {}  # by number
         self._joules_before: float | None = None  # when the first event came
         self._joules: float | None = None
@@ -94,7 +96,7 @@ class Accumulator:
 
     def add(self, event: Event) -> None:
         if isinstance(event, RoundEvent | Finished):
-            if self._places and event.page_shares:
+            if event.page_shares:
                 event = replace(event, page_shares=self._placed(event.page_shares))
             if event.chunks:
                 event = replace(event, chunks=metrics.in_file(event.chunks, self._ranges))
@@ -118,10 +120,14 @@ class Accumulator:
                     self._quotes[event.number] = event
                 case PrefillProgress():
                     self.prefill = event
+                case DocumentOpened() if event.usual_shares:
+                    self.usual_shares = self._placed(event.usual_shares)
             self.version += 1
 
     def _placed(self, shares: Sequence[float]) -> tuple[float, ...]:
         """The shares of the pages that were read -> of all from the first to the last of them."""
+        if not self._places:
+            return tuple(shares)
         placed = [0.0] * (self._places[-1] + 1)
         for place, share in zip(self._places, shares, strict=True):
             placed[place] = share
@@ -136,7 +142,7 @@ class Accumulator:
         self._last = event.elapsed
 
     def _round(self, event: RoundEvent) -> None:
-        self.trace.add(event)
+        self.trace.add(event, self.usual_shares)
         self.token_ids.extend(event.token_ids)
         self._origins.update(event.sources)
         for tier in event.tiers:
@@ -190,6 +196,7 @@ class Accumulator:
             "figures": asdict(figures),
             "reason": self.finished.reason if self.finished else "",
             "page_shares": [round(share, 6) for share in self.page_shares()],
+            "usual_shares": [round(share, 6) for share in self.usual_shares],
             "passages": [asdict(chunk) for chunk in chunks],
             **self.certainty(),
         }

@@ -119,7 +119,10 @@ class EngineHolder:
         self.too_long.discard((selection.key, selection.ranges))
         self._changed()
         try:
-            opened = self._read(self._ensure_engine(), selection, prefill)
+            engine = self._ensure_engine()
+            prefill.stage = "tokenize"  # it tells of itself after some pages
+            self._changed()
+            opened = self._read(engine, selection, prefill)
             self._in_cache = selection
             self._estimates.opened(selection, opened)
             if not selection.ephemeral:

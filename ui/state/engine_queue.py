@@ -376,6 +376,8 @@ class EngineQueue(EngineHolder):
             raise Stopped
         engine, accumulator = self._engine, run.accumulator
         assert engine is not None, "the document was opened by it"
+        if opened := self.opened.get(run.document):
+            accumulator.add(opened)
         run.state, run.began_at = "answering", time.time()
         self._watchdog.began("answer")
         for event in engine.ask(request.question, request.history, request.sampling, request.lanes[lane][1],

@@ -65,6 +65,7 @@ class Services:
         self.instructions = Instructions(self.conversations, lambda: self.queue.model)
         self.questions = Questions(self.library, self.conversations, self.instructions, self.queue, self.runs)
         self.snapshots = Snapshots(folders.saved_readings, config.saved_quota_bytes)
+        self.removed_readings = self.snapshots.remove_dead()  # how many, and their bytes
         self.trash = Trash(self.library, self.conversations, self._erase)
         self.trash.empty()
         self.collection = DocumentCollection(self.library, self.queue)
@@ -257,7 +258,10 @@ class Services:
             return "problem"
         model = self.queue.model.name if self.queue.model else ""
         read = entry.read_seconds is not None and entry.read_with in ("", model)
-        return "resting" if read or (entry.read_with and not model) else "closed"
+        if not read and (model or not entry.read_with):
+            return "closed"
+        saved = not model or self.sends_to or self.snapshots.size(entry.readings[-1:])
+        return "resting" if saved else "unsaved"
 
     # -- questions
 

@@ -45,6 +45,11 @@ class Snapshots:
         free = shutil.disk_usage(self._saved.folder).free if self._saved.folder.exists() else 0
         return SnapshotSpace(sum(self._sizes.values()), self._saved.quota_bytes, free)
 
+    def remove_dead(self) -> tuple[int, int]:
+        """Remove those that can never be opened again: how many, and their bytes."""
+        removed = self._saved.remove_dead()
+        return len(removed), sum(info.bytes for info in removed)
+
     def delete(self, documents: tuple[str, ...]) -> None:
         for document in documents:
             self._saved.delete(document)

@@ -15,12 +15,13 @@ MOST_TABS = 256  # views kept, those of tabs that were closed asleep among them
 class Tabs:
     """The views of all open browser tabs, by Gradio's session id."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, notice: tuple[str, str, str] | None = None) -> None:
+        """notice: for the first tab that is opened, where there is nothing worse to tell."""
         self._services = services
         self._views: dict[str, TabView] = {}
         aside = services.database.set_aside
         self._first_notice = ("warn", storage_words.SET_ASIDE_TITLE,
-                              storage_words.SET_ASIDE.format(path=aside)) if aside else None
+                              storage_words.SET_ASIDE.format(path=aside)) if aside else notice
 
     def open(self, session: str, remembered: Any) -> TabView:
         """The view of a tab that was just loaded: what this browser showed last, if it still exists."""

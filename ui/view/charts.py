@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
+from statistics import median
 
 from ..state.accumulator import Figures
 from ..words import figures as figure_words
@@ -126,14 +127,23 @@ def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
             f"{more}{bar}</details>")
 
 
+LEAST_PAGES = 8  # of which the one in the middle tells what is common
+LEAST_ABOVE = 0.1  # of the largest share: a page is tall only with so much beyond the usual
+
+
 def intensity(share: float, top: float) -> float:
     """Height of a page in the strip: square root, so that small shares stay visible beside one large."""
     return sqrt(share / top) if top > 0 and share > 0 else 0.0
 
 
 def above(shares: Sequence[float], usual: Sequence[float]) -> Sequence[float]:
-    """What of each share is more than usual; where ``usual`` is not known, all of it."""
-    return [max(0.0, share - each) for share, each in zip(shares, usual, strict=True)] if usual else shares
+    """What of each share is more than usual; where ``usual`` is not known, all of it. What most pages have beyond it,
+    because another page has less, is no sign of any of them."""
+    if not usual or not shares:
+        return shares
+    more = [share - each for share, each in zip(shares, usual, strict=True)]
+    common = max(0.0, median(more)) if len(more) >= LEAST_PAGES else 0.0
+    return [max(0.0, each - common) for each in more]
 
 
 def part_colour(part: int) -> str:
@@ -150,7 +160,7 @@ def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1
 
     The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
     heights = above(shares, usual)
-    top = max(heights, default=0.0)
+    top = max([*heights, LEAST_ABOVE * max(shares, default=0.0)] if usual else heights, default=0.0)
     inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
     cells = []
     part_of = [part for part, pages in enumerate(parts) for _ in range(pages)]

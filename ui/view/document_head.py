@@ -27,16 +27,18 @@ def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") ->
     progress = prefill.progress
     if prefill.stage == "waiting":
         return wait or head_words.READING_WAIT, 0.0, ""
-    if prefill.stage == "loading" or progress is None:
+    if prefill.stage == "loading":
         text = head_words.READING_LOAD_STAGE.format(stage=load.stage) if load else head_words.READING_LOAD
         return text, (load.fraction or 0.0) if load else 0.0, ""
+    if progress is None:
+        return library_words.PHASES[prefill.stage], 0.0, ""
     fraction = progress.tokens_done / max(1, progress.tokens_total)
-    if progress.stage == "restore":
-        return head_words.READING_SAVED, fraction, ""
     if progress.stage == "save":
         return head_words.READING_SAVE, fraction, ""
     left = [] if progress.eta_seconds is None or not progress.tokens_done else [
         head_words.READING_ETA.format(eta=fmt.seconds(progress.eta_seconds))]
+    if progress.stage == "restore":
+        return head_words.READING_SAVED, fraction, "".join(left)
     if progress.stage == "tune":
         return head_words.READING_TUNE, fraction, "".join(left)
     if progress.stage == "warm-up":
@@ -82,7 +84,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     if entry is None:
         return ""
     body = more = ""
-    if phase in ("ready", "closed", "resting") and prefill is None:
+    if phase in ("ready", "closed", "resting", "unsaved") and prefill is None:
         choose = button(head_words.CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
         more = menu(choose + button(together_words.ADD_MORE, "together", css="tf-quiet"))
     if phase == "extracting":
@@ -103,11 +105,12 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         if opened and opened.unsaved:
             body += card("warn", storage_words.READING_UNSAVED_TITLE,
                          storage_words.READING_UNSAVED.format(why=opened.unsaved))
-    elif phase in ("closed", "resting"):
-        words = head_words.RESTING if phase == "resting" else head_words.NOT_READ_YET
+    elif phase in ("closed", "resting", "unsaved"):
+        words = {"resting": head_words.RESTING, "unsaved": head_words.UNSAVED.format(
+            seconds=fmt.seconds(entry.read_seconds or 0.0)), "closed": head_words.NOT_READ_YET}[phase]
         read = button(head_words.READ_NOW, "read", css="tf-quiet")
         body = f'<p class="tf-muted tf-fact">{esc(words)} {read}</p>'
-    if weighing and phase in ("ready", "resting", "closed"):
+    if weighing and phase in ("ready", "resting", "unsaved", "closed"):
         body += context_bar.bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
     warnings = "".join(card("warn", head_words.WARNINGS, text) for text in entry.warnings)
     title = entry.title or entry.name

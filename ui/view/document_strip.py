@@ -15,7 +15,6 @@ from .charts import esc
 from .passages import Passage, shown
 
 LEAST_OTHERS = 2  # answers that make a mean
-LEAST_ABOVE = 0.1  # of the largest share: less is noise
 
 
 def strip_section(document: Document, shares: Sequence[float], attended: Sequence[Passage], *, first_page: int,
@@ -28,14 +27,14 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
                          cited=cited)
     note = strip_words.STRIP_EMPTY if reported else strip_words.STRIP_REMOTE
     if shares:
-        note = strip_words.STRIP_ABOVE if usual else strip_words.STRIP_HELP
+        note = strip_words.STRIP_ABOVE if usual else strip_words.STRIP_ALL
     lines = [f'<h3 class="tf-h">{esc(strip_words.STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']
     found = [
         f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
         f'data-spot="{spot([passage.place])}">'
         f"<b>{esc(page_names.long(passage.label))}</b> "
         f'<span class="tf-muted">{passage.share * 100:.1f} %</span> {esc(shown(passage.text))}</button></li>'
-        for passage in attended]
+        for passage in attended if usual]  # else they are the newest of the document, whatever was asked
     if found:
         lines.append(f'<h4 class="tf-h4">{esc(strip_words.PASSAGES)}</h4><ul class="tf-passages">{"".join(found)}</ul>')
     return "".join(lines)
@@ -43,14 +42,16 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
 
 def usual_shares(shares: Sequence[float], result: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
                  ) -> tuple[float, ...]:
-    """The mean over other answers from the same pages by the same model: what any question draws to a page, such as to
-    the last. () where there are fewer than LEAST_OTHERS, or where next to nothing of ``shares`` is above it."""
+    """What any question draws to each page, such as to the last: what the engine found (result: of the answer that is
+    shown), or else the mean over other answers from the same pages by the same model. () where there are fewer than
+    LEAST_OTHERS."""
+    if shares and len(result.get("usual_shares", ())) == len(shares):
+        return tuple(result["usual_shares"])
     like = [other["page_shares"] for other in others if len(other.get("page_shares", ())) == len(shares) and all(
         other.get(name) == result.get(name) for name in ("first_page", "ranges", "model"))]
     if len(like) < LEAST_OTHERS or not shares:
         return ()
-    usual = tuple(sum(column) / len(like) for column in zip(*like, strict=True))
-    return usual if max(charts.above(shares, usual)) > LEAST_ABOVE * max(shares) else ()
+    return tuple(sum(column) / len(like) for column in zip(*like, strict=True))
 
 
 def cited_pages(result: Mapping[str, Any]) -> frozenset[int]:

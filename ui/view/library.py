@@ -11,6 +11,7 @@ from ..state.library import Entry
 from ..state.snapshots import SnapshotSpace
 from ..words import figures as figure_words
 from ..words import library as library_words
+from ..words import storage as storage_words
 from ..words import together as together_words
 from . import number_format as fmt
 from .charts import esc, meter, part_colour
@@ -100,6 +101,12 @@ def room_line(room: SnapshotSpace) -> str:
     words = library_words.ROOM.format(used=fmt.size(room.used), quota=fmt.size(room.quota), free=fmt.size(room.free))
     bar = meter(room.used / max(1, room.quota), "tf-meter-thin", library_words.SAVED)
     return f'<div class="tf-room" title="{esc(library_words.ROOM_HELP)}"><span>{esc(words)}</span>{bar}</div>'
+
+
+def removed_readings(count: int, size: int) -> tuple[str, str, str] | None:
+    """The notice that saved readings were removed at the start, and what that freed (bytes); None: there were none."""
+    return ("info", storage_words.REMOVED_READINGS_TITLE, storage_words.REMOVED_READINGS.format(
+        count=count, size=fmt.size(size))) if count else None
 
 
 def document_item(entry: Entry, phase: str, current: bool) -> str:

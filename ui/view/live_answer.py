@@ -7,6 +7,7 @@ from ..state.services import Services
 from ..words import chat as chat_words
 from ..words import waiting as waiting_words
 from . import citations, transcript
+from .document_head import prefill_line
 from .pace import pace
 from .page_choice import which
 from .wait_line import text_line, wait_line
@@ -28,6 +29,10 @@ def sooner(services: Services, run: Run) -> str:
 
 def wait(services: Services, run: Run) -> str:
     """What it waits for; "" where it waits no more."""
+    if run.state == "preparing":
+        prefill = services.queue.prefills.get(run.document)
+        line, _, figures = prefill_line(prefill, services.queue.load_progress) if prefill else ("", 0.0, "")
+        return f"{line} · {figures}" if figures else line
     if run.state != "queued":
         return ""
     if services.questions.early.waits(run):

@@ -156,15 +156,15 @@ def live(run: Run, by_token: bool, inside: str) -> str:
 
 def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True,
             body: Callable[[], str] | None = None, offer: str = "") -> str:
-    """The text so far and one line of state. wait: for what, while it is queued. body: the text as safe HTML.
-    by_token: who wrote each token instead. moves: whether a sign of life does. offer: a button beside the wait."""
+    """The text so far and one line of state. wait: for what, while it is queued or prepared. body: the text as safe
+    HTML. by_token: who wrote each token instead. moves: whether a sign of life does. offer: a button behind."""
     figures = run.accumulator.figures()
     if run.stopping:
         state = chat_words.STOPPING
     elif run.state == "queued":
         state = wait or chat_words.QUEUED_NEXT
     elif run.state == "preparing":
-        state = chat_words.PREPARING
+        state = wait or chat_words.PREPARING
     elif not run.accumulator.text:
         state = chat_words.THINKING
         read = run.accumulator.prefill  # a conversation that was left is read again behind the document

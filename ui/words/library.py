@@ -26,9 +26,10 @@ PHASES = {
     "extracting": "Extracting text", "locked": "Needs its password", "failed": "Could not be read",
     "waiting": "Waiting for the engine", "loading": "Starting the engine",
     "tokenize": "Turning the text into tokens", "read": "Reading",
-    "restore": "Opening the saved reading", "save": "Saving the reading", "problem": "Not read",
+    "restore": "Reopening the saved reading", "save": "Saving the reading", "problem": "Not read",
     "tune": "Measuring this machine", "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
-    "too_long": "Too long: choose pages", "ready": "Ready", "resting": "Saved", "closed": "Not read yet",
+    "too_long": "Too long: choose pages", "ready": "Ready", "resting": "Saved",
+    "unsaved": "Read before", "closed": "Not read yet",
 }
 ABOUT = "About this document"
 NOT_READ = "Left out"

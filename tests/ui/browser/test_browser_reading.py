@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 def test_reading_progress_and_cancel(served, tab, scripted) -> None:
     # Long enough for a page that a busy machine draws seconds late.
     scripted.prefill_tokens_per_second, scripted.prefill_chunk, scripted.tokenize_seconds = 40.0, 20, 6.0
-    upload(served, tab, words=300, wait=".tf-progress:has-text('Turning the text into tokens')")
+    upload(served, tab, words=300, wait=".tf-progress:has-text('Turning the text into tokens:')")
     assert re.search(r"into tokens: [\d,]+ of about [\d,]+\s+[\d,.]+ tokens/s", tab.inner_text("#head"))
     tab.wait_for_selector("#head .tf-progress:has-text('Reading')")
     tab.wait_for_selector("#head .tf-progress:has-text('tokens/s')")

@@ -8,21 +8,31 @@ from pathlib import Path
 
 import torch
 from hostile_words import ENTRY
-from little_books import wait_for, write_book
+from little_books import read_quickly, wait_for, write_book
 
-from triforce_core import SnapshotStore
+from triforce_core import EngineConfig, EngineScript, ScriptedEngine, SnapshotStore
 from triforce_core.kv_cache.snapshot import SnapshotKey
+from triforce_core.kv_cache.versions import BUILTIN_TARGETS
+from ui.panels import document_head as head
+from ui.state import folders as places
 from ui.state.services import Services
 from ui.state.snapshots import Snapshots, SnapshotSpace
 from ui.state.tab_view import TabView
+from ui.state.tabs import Tabs
 from ui.view import library as library_view
+from ui.words import document_head as head_words
 from ui.words import library as library_words
+from ui.words import storage as storage_words
 
 
-def save(folder: Path, document: str, tokens: int = 64) -> int:
+def save(folder: Path, document: str, tokens: int = 64, model: str = "model") -> int:
     layer = torch.zeros(2, tokens, 8)
-    key = SnapshotKey(document, "t", "model", "tokenizer", "float32", "1")
+    key = SnapshotKey(document, "t", model, "tokenizer", "float32", "1")
     return SnapshotStore(folder, 1 << 30).save(key, [(layer, layer)], read_seconds=130.0).stat().st_size
+
+
+def drawn_head(services: Services, entry) -> str:
+    return next(panel for panel in head.panels(services) if panel.name == "head").draw(TabView(document=entry.id))
 
 
 def test_a_saved_reading_can_be_deleted_alone(services: Services, tmp_path: Path) -> None:
@@ -33,11 +43,12 @@ def test_a_saved_reading_can_be_deleted_alone(services: Services, tmp_path: Path
     two, one = services.library.entries()
     assert one.words == sum(len(page.text.split()) for page in services.library.document(one.id).pages) > 0
     assert one.read_with == services.queue.model.name and len(one.readings) == 1
+    assert services.phase(one) == "unsaved" and "in about" in drawn_head(services, one)
     size = save(services.folders.saved_readings, one.readings[0])
     save(services.folders.saved_readings, two.readings[0], 128)
     services.snapshots.refresh()
     assert services.snapshots.size(one.readings) == size < services.snapshots.space().used
-    assert services.phase(one) == "resting"
+    assert services.phase(one) == "resting" and head_words.RESTING in drawn_head(services, one)
     services.delete_snapshots(one.id)
     assert services.snapshots.size(one.readings) == 0 < services.snapshots.size(two.readings)
     one = services.library.get(one.id)
@@ -75,3 +86,20 @@ def test_about_says_all_there_is() -> None:
     assert library_view.day(time.time() - 86_400, time.time()) == library_words.YESTERDAY
     assert "<img" not in library_view.about(ENTRY, 1, "", 2.0) + library_view.cover(ENTRY)
     assert "1.0 GB of 20.0 GB" in library_view.room_line(SnapshotSpace(10**9, 2 * 10**10, 5 * 10**10))
+
+
+def test_readings_of_a_former_built_in_pair_are_removed_at_the_start_and_told_once(tmp_path: Path) -> None:
+    folders = places.make_folders(tmp_path)
+    for model in ("a checkpoint on another disk", BUILTIN_TARGETS[0]):
+        save(folders.saved_readings, f"of {model}", 9000, model)
+    told = []
+    for _ in range(2):
+        services = Services(folders, lambda config: ScriptedEngine(config, EngineScript()), EngineConfig(),
+                            read_quickly)
+        tabs = Tabs(services, library_view.removed_readings(*services.removed_readings))
+        told += [tabs.open("first", None).notice, tabs.open("second", None).notice]
+        services.close()
+    assert told[1:] == [None] * 3 and told[0][:2] == ("info", storage_words.REMOVED_READINGS_TITLE)
+    assert "1 of an earlier version" in told[0][2] and "MB" in told[0][2]
+    (left,) = SnapshotStore(folders.saved_readings, 1).list()
+    assert left.document == "of a checkpoint on another disk"

@@ -80,6 +80,8 @@ def test_several_ranges_are_read_and_asked_about(services: Services, tmp_path: P
     run = services.ask(view, "How many ships?")
     wait_for(lambda: services.conversations.answer(run.id).state == "done")  # kept a moment after it ended
     shares = services.conversations.answers(view.conversation)[0].result["page_shares"]
+    usual = services.conversations.answers(view.conversation)[0].result["usual_shares"]
+    assert [share > 0 for share in usual] == [True, True, False, False, False, True]  # at the same places
     assert len(shares) == 6 and shares[2:5] == [0, 0, 0] and sum(shares) == pytest.approx(1, abs=0.01)
     services.choose_pages(view, "1-8")
     assert services.library.get(entry.id).chosen == ""

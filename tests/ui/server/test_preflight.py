@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from engine.tiny import write_model
 
 from tests.device.test_memory_plan import CONTEXT, GIB, H200, PAPER
-from triforce_core import ModelInfo
+from triforce_core import READINGS, ModelInfo, SnapshotStore
 from triforce_core.device.memory_plan import Room, make_plan
+from triforce_core.kv_cache.snapshot import SnapshotKey
+from triforce_core.kv_cache.versions import BUILTIN_TARGETS
 from ui.server import preflight
 
 ROOT = Path(__file__).parents[3]
@@ -44,6 +47,9 @@ def test_all_on_the_gpu() -> None:
 def test_a_folder_without_a_gpu(tmp_path: Path) -> None:
     """In a process of its own, as a person runs it."""
     folder = write_model(tmp_path / "model", layers=2, heads=2, seed=1)
+    former = SnapshotKey("d", "t", BUILTIN_TARGETS[0], "t", "float32", "1")
+    layer = torch.zeros(2, 64, 8)
+    SnapshotStore(tmp_path / "data" / "cache" / READINGS, 1 << 30).save(former, [(layer, layer)], read_seconds=1.0)
     result = subprocess.run(
         [sys.executable, "app.py", "--check", "--model", str(folder), "--mode", "cpu", "--dtype", "float32",
          "--max-context", "2048", "--data-dir", str(tmp_path / "data")], cwd=ROOT, capture_output=True, text=True,
@@ -53,6 +59,7 @@ def test_a_folder_without_a_gpu(tmp_path: Path) -> None:
     assert any(line.startswith("Engine cpu, CPU") and "chosen with --mode" in line for line in shown)
     assert "Context 2,048 tokens fit, of 2,048 that the model can" in shown
     assert "keys and values 2 MiB (1 KiB per token)" in shown
+    assert any(line.startswith("Readings 1 of an earlier version") for line in shown)  # and leaves it where it is
     refused = subprocess.run(
         [sys.executable, "app.py", "--check", "--model", str(folder), "--mode", "cpu", "--gpu-memory-limit", "24",
          "--data-dir", str(tmp_path / "data")], cwd=ROOT, capture_output=True, text=True, timeout=60)

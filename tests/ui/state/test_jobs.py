@@ -74,9 +74,10 @@ def phase(services: Services, view: TabView) -> str:
 def strip(services: Services, view: TabView) -> tuple[set[int], set[int]]:
     """(pages that are drawn as read, pages with attention) of the answer that a tab shows."""
     drawn = next(panel for panel in side.panels(services) if panel.name == "strip").draw(view)
-    cells = re.findall(r'<button type="button" class="tf-page([^"]*)"[^>]*data-page="(\d+)"[^>]*--i:([\d.]+)', drawn)
+    cells = re.findall(r'<button type="button" class="tf-page([^"]*)"[^>]*data-page="(\d+)"[^>]*'
+                       r'title="[^"]*?· ([\d.]+|not in context)', drawn)
     return ({int(page) for css, page, _ in cells if "tf-out" not in css},
-            {int(page) for _, page, high in cells if float(high)})
+            {int(page) for css, page, share in cells if "tf-out" not in css and float(share)})
 
 
 def picked(services: Services, view: TabView, ranges) -> str:
@@ -429,3 +430,38 @@ def test_words_of_what_is_waited_for() -> None:
     assert wait_line(waiting.Ahead("engine", "", 0, None)) == waiting_words.FOR_ENGINE
     assert wait_line(waiting.Ahead("answer", "A", 2, 90.0)) == (
         "Waiting for an answer about “A”, then for 2 more · about 90 s left")
+
+
+def test_an_answer_says_that_its_document_is_reopened(services: Services, held: Held, tmp_path: Path) -> None:
+    first, other = opened(services, tmp_path), TabView()
+    services.add(other, [(write_book(tmp_path, "b.txt", pages=3), "b.txt")])
+    wait_for(lambda: phase(services, other) == "ready")
+    held.gate.set(False)
+    run = services.ask(first, "First?")
+    until(services, held, lambda: run.state == "preparing" and services.queue.prefills[run.document].progress)
+    assert services.queue.prefills[run.document].stage == "restore"
+    assert live_answer.wait(services, run).startswith(head_words.READING_SAVED)
+    assert head_words.READING_SAVED in live_answer.inside(services, run, False)
+    held.let_all(services.queue)
+    assert run.state == "done" and live_answer.wait(services, run) == ""
+
+
+def test_a_note_that_gave_way_to_a_long_reading_is_read_again_for_its_next_question(
+        services: Services, held: Held, tmp_path: Path) -> None:
+    """And says until then that it stands nowhere; the long reading goes on behind the answer."""
+    view = TabView()
+    held.gate.set(False)
+    long = added(services, view, tmp_path, "long.txt", pages=40)
+    until(services, held, lambda: phase(services, TabView(document=long)) == "read")
+    note = added(services, view, tmp_path, "note.txt", pages=2)  # the same tab: nobody looks at the long one now
+
+    def stand() -> tuple[str, str]:
+        return phase(services, TabView(document=note)), phase(services, TabView(document=long))
+
+    for question in ("First?", "Second?"):
+        run = services.ask(view, question)
+        until(services, held, lambda run=run: run.ended and stand()[1] == "read")
+        assert run.state == "done" and stand() == ("unsaved", "read")
+        assert held.asked[f"{question} 0"][0] == services.library.document(note).id
+    held.let_all(services.queue)
+    assert stand() == ("unsaved", "ready")

@@ -5,6 +5,7 @@ from little_books import make_document
 
 from triforce_core import (
     AttendedChunk,
+    DocumentOpened,
     EngineConfig,
     EngineScript,
     Finished,
@@ -54,6 +55,13 @@ def test_the_link_s_rate_leaves_the_first_round_out_too() -> None:
     accumulator = folded(*(RoundEvent(i, (1,), ("bonus",), (), elapsed=1.0 + 2 * i, streamed_bytes=6000)
                            for i in range(3)))
     assert accumulator.figures().streamed_bytes_per_second == 3000.0
+
+
+def test_a_trace_tells_of_pages_beyond_the_usual() -> None:
+    opened = DocumentOpened("d", 9, (), 0.0, 0.0, False, 99, usual_shares=(0.1, 0.9))
+    accumulator = folded(opened, RoundEvent(0, (1,), ("bonus",), (), page_shares=(0.25, 0.75)))
+    assert accumulator.trace.rounds[0][3] == [[0, 0.15]]
+    assert accumulator.result()["usual_shares"] == [0.1, 0.9] and accumulator.page_shares() == (0.25, 0.75)
 
 
 def test_shares_are_the_mean_over_the_rounds_that_measured() -> None:

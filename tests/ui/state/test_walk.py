@@ -264,7 +264,8 @@ class Walk:
             services._stop(run)
         assert not services.runs.active() and not services.queue.prefills
         for entry in services.library.entries():
-            assert services.phase(entry) in ("ready", "resting", "closed", "too_long", "problem", "failed"), (
+            assert services.phase(entry) in ("ready", "resting", "unsaved", "closed", "too_long", "problem",
+                                             "failed"), (
                 services.phase(entry))
             assert not [each for talk in services.conversations.of(entry.id)
                         for each in services.conversations.every_answer(talk.id) if each.state == "running"]

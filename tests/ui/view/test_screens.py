@@ -13,6 +13,7 @@ from triforce_core import (
     DocumentOpened,
     EngineFacts,
     EngineStatus,
+    LoadProgress,
     ModelInfo,
     Page,
     PrefillProgress,
@@ -39,6 +40,7 @@ from ui.words import library as library_words
 from ui.words import page as page_words
 from ui.words import page_choice as choice_words
 from ui.words import race as race_words
+from ui.words import strip as strip_words
 
 FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (55, 44)},
                   {"draft": 80, "retrieval": 20, "bonus": 10, "recovered": 10}, "triforce", "long document",
@@ -142,11 +144,30 @@ def test_bars_show_what_is_above_the_usual() -> None:
     html = charts.strip(["1", "2", "3"], shown["page_shares"], usual=usual, cited={2})
     assert re.findall(r"--i:([\d.]+)", html) == ["0.000", "1.000", "0.000"]  # not the last page, which is always tall
     assert "Page 3 · 60.0 %" in html and re.findall(r'tf-cited" data-action="page" data-page="(\d)"', html) == ["2"]
-    for few in (others[:1], [*others[:1], result(0.2, 0.1, 0.7, model="n")], [result(0.5, 0.5), result(0.5, 0.5)],
-                [result(0.11, 0.29, 0.6)] * 2):
+    for few in (others[:1], [*others[:1], result(0.2, 0.1, 0.7, model="n")], [result(0.5, 0.5), result(0.5, 0.5)]):
         assert document_strip_view.usual_shares(shown["page_shares"], shown, few) == ()
+    first = shown | {"usual_shares": [0.1, 0.1, 0.8]}  # the engine's own: no other answer is needed
+    assert document_strip_view.usual_shares(shown["page_shares"], first, others) == (0.1, 0.1, 0.8)
+    alike = charts.strip(["1", "2", "3"], shown["page_shares"], usual=(0.1, 0.29, 0.61))
+    assert max(map(float, re.findall(r"--i:([\d.]+)", alike))) < 0.5  # next to nothing is above it: no page is tall
+    assert charts.strip(["1", "2", "3"], (), usual=(0.1, 0.1, 0.8)).count("--i:0.000") == 3  # before the first round
+    level = charts.above((0.1,) * 7 + (0.3, 0.0), (0.05,) * 8 + (0.6,))  # the last page has less, so all others more
+    assert level == pytest.approx([0.0] * 7 + [0.2, 0.0])
     quote = {"closed": True, "occurrences": [{"places": [{"page": 2}, {"page": 3}]}]}
     assert document_strip_view.cited_pages({"quotes": [quote, quote | {"closed": False}]}) == {2, 3}
+
+
+def test_what_every_question_draws_is_not_called_most_attended() -> None:
+    passage = Passage(2, "2", 0.5, "The keeper slept well.", 0)
+    document = Document("t", "txt", (Page("1", "One."), Page("2", passage.text)), "test")
+
+    def drawn(usual: tuple[float, ...]) -> str:
+        return document_strip_view.strip_section(document, (0.2, 0.8), [passage], first_page=1, selected=None,
+                                                 read=((1, 2),), usual=usual)
+
+    assert passage.text in drawn((0.5, 0.5)) and strip_words.STRIP_ABOVE in drawn((0.5, 0.5))
+    bare = drawn(())
+    assert passage.text not in bare and strip_words.PASSAGES not in bare and charts.esc(strip_words.STRIP_ALL) in bare
 
 
 def test_a_fragment_is_no_passage() -> None:
@@ -196,6 +217,8 @@ def test_reading_says_tokens_rate_and_time_left() -> None:
 
 def test_turning_text_into_tokens_is_a_stage_of_its_own() -> None:
     prefill = Prefill("d", "tokenize", PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"))
+    begun = Prefill("d", "tokenize")  # the engine has started long ago, and has told nothing yet
+    assert head_view.prefill_line(begun, LoadProgress("Ready", 1.0)) == (library_words.PHASES["tokenize"], 0.0, "")
     line, fraction, figures = head_view.prefill_line(prefill, None)
     assert (line, fraction) == ("Turning the text into tokens: 8,000 of about 32,000", 0.25)
     assert "tokens/s" in figures and "1.5 s left" in figures and library_words.PHASES["tokenize"]
