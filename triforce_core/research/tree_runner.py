@@ -23,11 +23,12 @@ from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter
-from ..speculation.verifier import reject_tree_on_tensors
 from .device_tree import DeviceTree
-from .tree_buffers import TreeBuffers
+from .tree_buffers import TreeBuffers, branch
+from .tree_draft import TreeDraft
 from .tree_schedule import TreePlan
 from .tree_tables import TreeTables
+from .tree_tensors import reject_tree_on_tensors
 
 
 # large: two models, their captured rounds, and the counts that a drafter tells
@@ -136,7 +137,7 @@ class TreeRunner(Drafter):
         drafted = torch.where(tables.exists, grown_in.tokens[first : first + tables.rows], -1)
         token_ids = torch.cat((state.newest(1), drafted[:-1].clamp_min(0)))
         start, below = state.starts[-1] + state.count, state.starts[0, 1:] + state.count
-        logits = self._intermediate.branch(token_ids, start, tables.steps, tables.every, tables.stop, tables.mask)
+        logits = branch(self._intermediate, token_ids, start, tables.steps, tables.every, tables.stop, tables.mask)
         token_probs, target = self._intermediate.token_probs(kind, state.parameters), None
         if kind.coupled:
             own = token_probs.draws(logits, state.noise_of(state.count + tables.steps, kind))
@@ -170,7 +171,8 @@ class TreeRunner(Drafter):
         assert self._tables is not None
         source, target = root + source, root + self._tables.ahead
         for buffers in graphed.cache.layers:
-            buffers.rearrange(source, target)
+            for own in (buffers.keys, buffers.values):
+                own.index_copy_(1, target, own.index_select(1, source))
 
     def _learn(self, tally: Tally, grown: TreePlan, emitted: Sequence[int], sampler: Sampler) -> list[int]:
         """What became of each round's tree; -> what was kept of the last one."""
@@ -182,8 +184,8 @@ class TreeRunner(Drafter):
         for drafted, path in self._history[: tally.rounds].tolist():
             kept = [node for node in range(n) if path[node]]
             nodes, parents = grown.living(drafted[:n], sampler.stop)
-            tree = Draft([drafted[node] for node in nodes], [None] * len(nodes), [self.trees.tier] * len(nodes),
-                         parents=parents)
+            tree = TreeDraft([drafted[node] for node in nodes], [None] * len(nodes), [self.trees.tier] * len(nodes),
+                             parents=parents)
             self.trees.host.learn(emitted[at : at + len(kept) + 1], tree)
             at += len(kept) + 1
         return kept
