@@ -44,10 +44,11 @@ def lives(pair: tuple[Grown, Grown], samplers: Callable[[int], tuple[Sampler, Sa
             one.settle(draft, path, own)
             one.full.cache.check_integrity()
             one.host.model.cache.check_integrity()
-        assert pair[0].drafter.ranks() == pair[1].drafter.ranks()
-        spent = [one.drafter.milliseconds() for one in pair]
+        stats = [one.drafter.stats() for one in pair]
+        assert stats[0].ranks == stats[1].ranks
+        spent = [one.milliseconds for one in stats]
         assert spent[0].keys() == spent[1].keys() and all(ms > 0 for ms in spent[0].values())
-        assert all(one.drafter.passes()["draft"] == found[0].depth for one in pair)
+        assert all(one.passes["draft"] == found[0].depth for one in stats)
     return branched
 
 

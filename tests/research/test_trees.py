@@ -237,11 +237,11 @@ def test_what_siblings_bring_is_measured_and_shapes_the_tree():
     for _ in range(60):
         context += speculate(target, drafter, context, 4, sampler).verdict.token_ids
         drafter.settle(context, committed=True)
-    found = {count.rank: (count.tested, count.accepted) for count in drafter.ranks()}
+    found = {count.rank: (count.tested, count.accepted) for count in drafter.stats().ranks}
     assert found[0][1] == 0 and found[1][1] > 0.4 * found[1][0]
     assert drafter.acceptance[1] > drafter.acceptance[0]
     assert drafter.shape.parents.count(-1) == 2 and drafter.shape == sequoia(drafter.acceptance, 4, 4)
-    assert drafter.ranks() == []
+    assert drafter.stats().ranks == ()
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..events import RankCount, TierCount
+from ..events import TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, KeepGoing
+from ..speculation.drafter import Drafter, DraftStats, KeepGoing
 from ..speculation.round import speculate
 from ..speculation.verifier import Review
 from .model import MAX_GUIDED, QUOTE, ModelOnCache
@@ -100,19 +100,10 @@ class HierarchicalDrafter(Drafter):
         self.model.reset()
         self.drafter.reset()
 
-    def counts(self) -> list[TierCount]:
-        mine = [TierCount(tier, tested, self._accepted[tier]) for tier, tested in self._tested.items()]
+    def stats(self) -> DraftStats:
+        counts = tuple(TierCount(tier, tested, self._accepted[tier]) for tier, tested in self._tested.items())
+        mine = DraftStats(counts, {self.tier: self._seconds * 1e3}, {self.tier: self._passes})
         self._tested.clear()
         self._accepted.clear()
-        return [*mine, *self.drafter.counts()]
-
-    def ranks(self) -> list[RankCount]:
-        return self.drafter.ranks()
-
-    def milliseconds(self) -> dict[str, float]:
-        spent, self._seconds = self._seconds * 1e3, 0.0
-        return {self.tier: spent, **self.drafter.milliseconds()}
-
-    def passes(self) -> dict[str, int]:
-        made, self._passes = self._passes, 0
-        return {self.tier: made, **self.drafter.passes()}
+        self._passes, self._seconds = 0, 0.0
+        return mine + self.drafter.stats()

@@ -14,7 +14,7 @@ from ..kv_cache.base import KVCache
 from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler, chances
 from ..speculation.draft import Draft, Layout
-from ..speculation.drafter import Drafter, KeepGoing
+from ..speculation.drafter import Drafter, DraftStats, KeepGoing
 
 if TYPE_CHECKING:
     from ..kernels import AttentionObserver
@@ -197,10 +197,7 @@ class ModelDrafter(Drafter):
     def reset(self) -> None:
         self.model.reset()
 
-    def milliseconds(self) -> dict[str, float]:
-        spent, self._seconds = self._seconds * 1e3, 0.0
-        return {self.tier: spent}
-
-    def passes(self) -> dict[str, int]:
-        made, self._passes = self._passes, 0
-        return {self.tier: made}
+    def stats(self) -> DraftStats:
+        mine = DraftStats(milliseconds={self.tier: self._seconds * 1e3}, passes={self.tier: self._passes})
+        self._seconds, self._passes = 0.0, 0
+        return mine

@@ -35,8 +35,7 @@ from ..kernels import compiled
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
 from ..prompt.builder import PROMPT_VERSION, DocumentPrompt, PromptBuilder
-from .checkpoints import fingerprint
-from .loading import Loaded, choose, full_cache, load
+from .loading import Loaded, choose, fingerprint, full_cache, load
 from .plan import prefill_chunk
 from .prefill import prefill, prepare, restore, restore_beginning
 from .session import AnswerEvent, Question, Session

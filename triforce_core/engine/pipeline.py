@@ -171,9 +171,8 @@ class Pipeline:
     def forget(self) -> None:
         """What is told of rounds: those before belong to no answer."""
         self.after_round()
-        for told in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes, self.drafter.ranks,
-                     self.milliseconds):
-            told()
+        self.drafter.stats()
+        self.milliseconds()
 
     def milliseconds(self) -> dict[str, float]:
         """Of the choice that the last round's drafts were made with; clears it. Waits for nothing."""

@@ -8,12 +8,52 @@ while this tier does, and its next pass begins at the first of those slots and w
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
 from .base import ChunkIndex
 from .full import FullCache
-from .shared_buffers import SharedBufferCache
+from .staging import StagingCache
+
+
+class SharedBufferCache(StagingCache):
+    """What is committed is the full cache's; kinds differ in what of it they attend. The full cache stages nothing
+    while this one does, and its next pass writes over what was staged here."""
+
+    def __init__(self, full: FullCache) -> None:
+        super().__init__(full.num_layers, full.num_kv_heads, full.head_dim, slots=0, dtype=full.dtype,
+                         device=full.device, layers=full.layers)
+        self.full = full
+
+    @property
+    def room(self) -> int:
+        return self.full.max_tokens - self.length
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Be level with the full cache; staged tokens are dropped."""
+
+    def _make_room(self, n: int) -> None:
+        assert self.full.num_staged == 0 and self.full.num_committed == self.num_committed
+        self.full.make_room(self.num_staged + n)
+
+    def commit(self) -> None:
+        """The full cache commits, this one follows: see ``sync``."""
+        self.sync()
+
+    def _committed(self, added: int) -> None:
+        raise AssertionError("sync replaces the common commit")
+
+    def truncate(self, length: int) -> None:
+        assert 0 <= length <= self.length, (length, self.length)
+        self.length = length
+        self.num_committed = self._filled = min(length, self.num_committed)
+
+    def check_integrity(self) -> None:
+        super().check_integrity()
+        assert self._filled == self.num_committed <= self.full.num_committed
 
 
 class IndexedRetrievalCache(SharedBufferCache):
@@ -46,10 +86,6 @@ class IndexedRetrievalCache(SharedBufferCache):
     def selection(self) -> Tensor | None:
         """int32 [layers, H, k] chunk numbers, or None: everything is attended."""
         return self._chunks[:, :, : self._held] if self._held else None
-
-    @property
-    def room(self) -> int:
-        return self.full.max_tokens - self.length
 
     @property
     def nbytes(self) -> int:

@@ -20,11 +20,10 @@ from torch import Tensor
 from ..device.stage_clock import StageClock
 from ..drafters.graph_buffers import REREAD
 from ..drafters.graph_model import GraphModel
-from ..events import RankCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, DraftStats
 from .siblings import siblings_on_tensors
 from .tree_buffers import TreeBuffers, branch
 from .tree_draft import TreeDraft
@@ -160,13 +159,7 @@ class DeviceTree(Drafter):
     def reset(self) -> None:
         self.host.reset()
 
-    def milliseconds(self) -> dict[str, float]:
-        mine = self._clock.read().get(self.tier, 0.0)
-        return {self.tier: self.host.milliseconds()[self.tier] + mine}
-
-    def passes(self) -> dict[str, int]:
-        mine, self._passes = self._passes, 0
-        return {self.tier: self.host.passes()[self.tier] + mine}
-
-    def ranks(self) -> list[RankCount]:
-        return self.host.ranks()
+    def stats(self) -> DraftStats:
+        mine = DraftStats(milliseconds=self._clock.read(), passes={self.tier: self._passes})
+        self._passes = 0
+        return self.host.stats() + mine

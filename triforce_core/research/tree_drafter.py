@@ -16,7 +16,7 @@ from ..drafters.model import MAX_GUIDED, QUOTE, ModelOnCache
 from ..events import RankCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, DraftStats
 from . import tree
 from .siblings import draw
 from .tree_draft import GrowingModel, TreeDraft
@@ -177,19 +177,12 @@ class TreeDrafter(Drafter):
         self._open = None
         self._start()
 
-    def milliseconds(self) -> dict[str, float]:
-        spent, self._seconds = self._seconds * 1e3, 0.0
-        return {self.tier: spent}
-
-    def passes(self) -> dict[str, int]:
-        made, self._passes = self._passes, 0
-        return {self.tier: made}
-
-    def ranks(self) -> list[RankCount]:
-        found = [RankCount(self.tier, rank, tested, accepted)
-                 for rank, (tested, accepted) in sorted(self._fresh.items())]
-        self._fresh = {}
-        return found
+    def stats(self) -> DraftStats:
+        ranks = tuple(RankCount(self.tier, rank, tested, accepted)
+                      for rank, (tested, accepted) in sorted(self._fresh.items()))
+        mine = DraftStats((), {self.tier: self._seconds * 1e3}, {self.tier: self._passes}, ranks)
+        self._seconds, self._passes, self._fresh = 0.0, 0, {}
+        return mine
 
 
 def _unstaged(ends: Sequence[int], parents: Sequence[int], places: Mapping[int, int]) -> list[int]:

@@ -18,11 +18,11 @@ from ..device.stage_clock import StageClock
 from ..drafters.graph_buffers import REREAD, GraphBuffers, Tally, Written
 from ..drafters.graph_model import GraphModel
 from ..drafters.hierarchical import HierarchicalDrafter
-from ..events import RankCount, TierCount
+from ..events import TierCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, DraftStats
 from .device_tree import DeviceTree
 from .tree_buffers import TreeBuffers, branch
 from .tree_draft import TreeDraft
@@ -204,22 +204,11 @@ class TreeRunner(Drafter):
     def reset(self) -> None:
         self.host.reset()
 
-    def counts(self) -> list[TierCount]:
-        mine = TierCount(self.trees.tier, self._tested, self._accepted)
-        self._tested = self._accepted = 0
-        return [*([mine] if mine.tested else []), *self.host.counts()]
-
-    def ranks(self) -> list[RankCount]:
-        return self.host.ranks()
-
-    def milliseconds(self) -> dict[str, float]:
-        mine = self._clock.read()
-        return {tier: spent + mine.get(tier, 0.0) for tier, spent in self.host.milliseconds().items()}
-
-    def passes(self) -> dict[str, int]:
-        mine = {self.tier: self._rounds, self.trees.tier: self._passes}
-        self._rounds = self._passes = 0
-        return {tier: made + mine.get(tier, 0) for tier, made in self.host.passes().items()}
+    def stats(self) -> DraftStats:
+        counts = (TierCount(self.trees.tier, self._tested, self._accepted),) if self._tested else ()
+        passes = {self.tier: self._rounds, self.trees.tier: self._passes}
+        self._tested = self._accepted = self._rounds = self._passes = 0
+        return self.host.stats() + DraftStats(counts, self._clock.read(), passes)
 
 
 def _ranks(grown: TreePlan) -> int:
