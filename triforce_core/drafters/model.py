@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -134,59 +135,75 @@ _BEHIND = 32  # tokens of settled context that a cache may lack
 MAX_GUIDED = 32  # of them in one draft; a verification is not free per token
 
 
-class ModelDrafter(Drafter):
-    """Lets a model write a chain of tokens, one pass each; forced ones come without a pass.
+class SteppingDrafter(Drafter):
+    """Writes step by step. Tokens that the document forces (verbatim quoting) come between the steps, without asking
+    any model: their distribution is one-hot at every tier.
 
     leaves_guided: it stops where some follow its own: to the tier above they come as cheap, and unseen by its pass.
-    keep_going: asked before each pass but the first; None: as many tokens as are asked for."""
+    keep_going: asked before each step but the first; None: as many tokens as are asked for."""
 
-    def __init__(self, model: ModelOnCache, *, tier: str = "draft", leaves_guided: bool = False) -> None:
-        self.model, self.tier, self._leaves_guided = model, tier, leaves_guided
-        self.keep_going: KeepGoing | None = None
-        self._seconds, self._passes = 0.0, 0
-
+    leaves_guided = False
+    keep_going: KeepGoing | None = None
     tells_confidence = True
+
+    @abstractmethod
+    def step(self, grown: list[int], sampler: Sampler) -> Draft:
+        """What one step writes after ``grown``, and appends there. With ``confidence`` where ``keep_going`` is."""
 
     def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
         self.keep_going = keep_going
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
-        started = perf_counter()
-        tokens: list[int] = []
+        grown = list(context)
         probs: list[Tensor | None] = []
         sources: list[str] = []
         confidence: list[float] = []
         own: list[float] = []  # of those that are not forced
-        grown = list(context)
-        while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in sampler.stop):
+        while len(sources) < num_draft_tokens and not (sources and grown[-1] in sampler.stop):
             guided = sampler.guided(grown, MAX_GUIDED)
-            if guided and self._leaves_guided:
+            if guided and self.leaves_guided:
                 break
             if guided:
-                tokens += guided
                 grown += guided
                 probs += [None] * len(guided)
                 sources += [QUOTE] * len(guided)
                 confidence += [1.0] * len(guided)
                 continue
-            if own and self.keep_going is not None and not self.keep_going(own, len(tokens), 0):
+            if own and self.keep_going is not None and not self.keep_going(own, len(sources), 0):
                 break
-            logits = self.model.logits(grown, ())
-            self._passes += 1
-            if sampler.coupled:
-                token, token_probs = sampler.draws(logits, grown)[0], None
-            else:
-                token_probs = sampler.distributions(logits, grown)[0]
-                token = sampler.chance.pick(token_probs)
-            probs.append(token_probs)
-            tokens.append(token)
-            grown.append(token)
-            sources.append(self.tier)
-            if self.keep_going is not None:
-                own.append(chances(logits, [token], 1)[0][1][0][1])
-                confidence.append(own[-1])
+            written = self.step(grown, sampler)
+            probs += written.probs
+            sources += written.sources
+            own += written.confidence
+            confidence += written.confidence
+        return Draft(grown[len(context) :], probs, sources,
+                     confidence=confidence if self.keep_going is not None else [])
+
+
+class ModelDrafter(SteppingDrafter):
+    """Lets a model write a chain of tokens, one pass each."""
+
+    def __init__(self, model: ModelOnCache, *, tier: str = "draft", leaves_guided: bool = False) -> None:
+        self.model, self.tier, self.leaves_guided = model, tier, leaves_guided
+        self._seconds, self._passes = 0.0, 0
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        started = perf_counter()
+        draft = super().propose(context, num_draft_tokens, sampler)
         self._seconds += perf_counter() - started
-        return Draft(tokens, probs, sources, confidence=confidence if self.keep_going is not None else [])
+        return draft
+
+    def step(self, grown: list[int], sampler: Sampler) -> Draft:
+        logits = self.model.logits(grown, ())
+        self._passes += 1
+        if sampler.coupled:
+            token, token_probs = sampler.draws(logits, grown)[0], None
+        else:
+            token_probs = sampler.distributions(logits, grown)[0]
+            token = sampler.chance.pick(token_probs)
+        grown.append(token)
+        sure = [chances(logits, [token], 1)[0][1][0][1]] if self.keep_going is not None else []
+        return Draft([token], [token_probs], [self.tier], confidence=sure)
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         self.model.agree(context)

@@ -1,8 +1,9 @@
 """Trees grown without the host: level after level on the device, and one reading of the whole.
 
-``tree`` draws each level's siblings on the host, which then waits for the device once a level and issues the next
-pass kernel by kernel. Here tokens, distributions, positions and slots are numbers in device memory, which passes of a
-few widths, each a captured graph, read and advance (``tree_plan``). The host enqueues a whole tree and reads once.
+``tree_drafter`` draws each level's siblings on the host, which then waits for the device once a level and issues the
+next pass kernel by kernel. Here tokens, distributions, positions and slots are numbers in device memory, which passes
+of a few widths, each a captured graph, read and advance (``tree_schedule``). The host enqueues a whole tree and reads
+once.
 
 Siblings are drawn as ``siblings`` draws them, with the same chance: a draft equals the host's token for token. That one
 lets a family end, and its children never be, where a distribution has nothing left; here they are run and then left

@@ -1,7 +1,7 @@
 """What the passes of a tree grown on the device read and write: numbers in fixed memory, sent there and read whole.
 
-Letters as in ``tree_plan``, whose tables lie here too; V vocabulary, n drafted tokens at most. Which pass is next is
-itself a number on the device, that each pass moves on, so that one captured graph serves all passes of its widths.
+Letters as in ``tree_schedule``, whose tables lie here too; V vocabulary, n drafted tokens at most. Which pass is next
+is itself a number on the device, that each pass moves on, so that one captured graph serves all passes of its widths.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""``device_loop`` where the small model drafts trees: grown, reviewed and taken over, round after round on the device.
+"""``graph_runner`` where the small model drafts trees: grown, reviewed and taken over, round after round on the device.
 
 A round is a tree's passes (``device_tree``), the pass over the retrieved part with its verdict, and the path that was
 kept closing ranks in both caches: captured graphs that read and advance numbers in device memory. Rules, distributions
-and what is counted are those of ``hierarchical`` over ``tree``; with the same numbers it drafts the same, token for
-token.
+and what is counted are those of ``hierarchical`` over ``tree_drafter``; with the same numbers it drafts the same, token
+for token.
 """
 
 from __future__ import annotations

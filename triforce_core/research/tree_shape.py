@@ -19,7 +19,7 @@ from . import tree
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Which drafted tokens follow which (``tree.parents``), level by level, the tokens of a level family by family."""
+    """Which drafted tokens follow which (see ``tree``), level by level, the tokens of a level family by family."""
 
     parents: tuple[int, ...]
 
