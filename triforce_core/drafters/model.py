@@ -51,7 +51,7 @@ class ModelOnCache(Generic[CacheT]):
     def room(self) -> int:
         return self.cache.room
 
-    def feed(self, token_ids: Sequence[int], logits_rows: int, depths: Sequence[int] | None = None,
+    def feed(self, token_ids: Sequence[int], logits_rows: int, depths: list[int] | None = None,
              mask: Tensor | None = None) -> Tensor:
         """Stage these tokens, each behind the one before; logits [logits_rows, V] of the last of them. depths, mask:
         where they are no chain, see ``Layout``."""

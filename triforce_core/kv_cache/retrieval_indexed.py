@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .base import ChunkIndex
 from .full import FullCache
+from .retrieval_copied import ChosenChunks
 from .staging import StagingCache
 
 
@@ -56,7 +57,7 @@ class SharedBufferCache(StagingCache):
         assert self._filled == self.num_committed <= self.full.num_committed
 
 
-class IndexedRetrievalCache(SharedBufferCache):
+class IndexedRetrievalCache(ChosenChunks, SharedBufferCache):
     """``budget`` tokens of ``full`` per layer and KV head at the last selection, then those committed since."""
 
     chooses_ahead = True
@@ -76,11 +77,6 @@ class IndexedRetrievalCache(SharedBufferCache):
         self._newest = 0  # context position of the first token of the run
         self._mark = full.mark
         self.sync()
-
-    @property
-    def num_chunks(self) -> int:
-        """Whole chunks in the full cache's committed tokens."""
-        return self.full.num_committed // self.chunk_size
 
     @property
     def selection(self) -> Tensor | None:
@@ -120,21 +116,15 @@ class IndexedRetrievalCache(SharedBufferCache):
 
     @torch.inference_mode()
     def _choose(self, mass: Tensor | None) -> None:
-        total, size = self.full.num_committed, self.chunk_size
-        if total <= self.budget:
+        if self.full.num_committed <= self.budget:
             self._point(0, 0)
             return
-        newest = (total - self.recent) // size * size  # the run has recent to recent + size - 1 tokens
-        wanted = (self.budget - (total - newest)) // size - 1  # beside chunk 0
+        newest, wanted = self._division()
         if mass is None:  # nothing known yet: a plain recent window
-            newest -= wanted * size
+            newest -= wanted * self.chunk_size
             wanted = 0
         else:
-            scores = mass[:, :, 1 : newest // size]
-            if scores.shape[-1] < wanted:
-                scores = torch.nn.functional.pad(scores, (0, min(wanted, newest // size - 1) - scores.shape[-1]))
-            chosen = scores.topk(wanted, dim=-1, sorted=False).indices
-            self._chunks[:, :, 1 : wanted + 1] = chosen + 1
+            self._chunks[:, :, 1 : wanted + 1] = self._heaviest(mass, wanted, newest)
         self._point(wanted + 1, newest)
 
     def _point(self, held: int, newest: int) -> None:
