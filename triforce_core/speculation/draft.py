@@ -1,7 +1,7 @@
 """Values that drafters, verifier and rounds exchange.
 
 Letters: n drafted tokens, V vocabulary. Token i of a draft follows token i - 1. A draft that is no chain is a kind of
-its own (``research.tree``), which says through ``layout`` and ``verdict`` what is different with it.
+its own (``research.tree_draft``), which says through ``layout`` and ``verdict`` what is different with it.
 """
 
 from __future__ import annotations
