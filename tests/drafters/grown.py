@@ -16,12 +16,13 @@ from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
+from triforce_core.research import tree
 from triforce_core.research.device_tree import DeviceTree
+from triforce_core.research.tree_draft import TreeDraft
 from triforce_core.research.tree_drafter import TreeDrafter
 from triforce_core.research.tree_runner import TreeRunner
 from triforce_core.research.tree_shape import TreeShape
 from triforce_core.sampling import Sampler
-from triforce_core.speculation import staged
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.drafter import Drafter
 
@@ -66,7 +67,7 @@ class Grown:
 
     def settle(self, draft: Draft, path: Sequence[int], own: int) -> None:
         """The full cache kept ``path`` and wrote ``own``."""
-        self.full.logits(self.context, draft.token_ids, draft.parents)
+        self.full.logits(self.context, draft.token_ids, draft.layout)
         self.full.keep(len(self.context), path)
         self.context += [*(draft.token_ids[node] for node in path), own]
         self.full.commit()
@@ -76,7 +77,12 @@ class Grown:
             self.part.select(torch.rand(2, 2, self.part.num_chunks, generator=g))
 
 
+def parents_of(draft: Draft) -> list[int]:
+    """Empty: a chain."""
+    return draft.parents if isinstance(draft, TreeDraft) else []
+
+
 def paths(draft: Draft) -> list[list[int]]:
     """The way to every drafted token."""
-    parents = draft.parents or list(range(-1, len(draft.token_ids) - 1))
-    return staged.tails(range(len(parents)), parents)
+    parents = parents_of(draft) or list(range(-1, len(draft.token_ids) - 1))
+    return tree.tails(range(len(parents)), parents)

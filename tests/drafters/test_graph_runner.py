@@ -99,9 +99,9 @@ def lives(tiers: tuple[Tiers, Tiers], samplers: Callable[[int], tuple[Sampler, S
         truth = [*found[0].token_ids[:kept], rng.randrange(VOCAB)]
         for one, draft in zip(tiers, found, strict=True):
             one.settle(list(truth), draft)
-        counts = [one.drafter.counts() for one in tiers]
-        assert counts[0] == counts[1]
-        spent = [one.drafter.milliseconds() for one in tiers]
+        stats = [one.drafter.stats() for one in tiers]
+        assert stats[0].counts == stats[1].counts
+        spent = [one.milliseconds for one in stats]
         assert spent[0].keys() == spent[1].keys() and all(ms > 0 for ms in spent[0].values())
     return below
 
@@ -189,7 +189,7 @@ def test_a_draft_ends_where_the_tier_is_not_sure(gamma1, count, verifier):
         known += found[0].confidence
         for one, draft in zip(tiers, found, strict=True):
             one.settle([*draft.token_ids[:2], step], draft)
-        assert tiers[0].drafter.counts() == tiers[1].drafter.counts()
+        assert tiers[0].drafter.stats().counts == tiers[1].drafter.stats().counts
     assert min(lengths) < count / 2 and max(lengths) >= count
 
 

@@ -14,8 +14,8 @@ from engine.tiny import document
 from training.export import export
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
-from triforce_core.engine.checkpoints import BUILTIN_FOLDER
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.loading import BUILTIN_FOLDER
 from triforce_core.events import QuoteEvent
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model

@@ -23,6 +23,7 @@ from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.model import load_model
 from triforce_core.research.device_tree import DeviceTree
 from triforce_core.research.tree_buffers import TreeBuffers
+from triforce_core.research.tree_draft import layout_of
 from triforce_core.research.tree_runner import TreeRunner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
@@ -279,7 +280,7 @@ def test_captured_passes_over_trees_compute_what_usual_ones_do(folders, dtype):
             if step == 0:
                 on.feed(context[:-1], 0)
                 on.commit()
-            found.append(on.logits(context, tokens, parents))
+            found.append(on.logits(context, tokens, layout_of(parents)))
         assert torch.allclose(*found, atol=1e-4 if dtype == torch.float32 else 0.05 * float(found[0].std()))
         if step % 2:
             masses = [observer.latest for observer in observers]

@@ -65,7 +65,7 @@ def test_no_answer_captures_or_measures(prepared, monkeypatch, quotes, verifier)
     engine, captures = prepared
     before = captures.count
     monkeypatch.setattr(selector, "measure_costs", lambda *_: pytest.fail("an answer was kept waiting"))
-    monkeypatch.setattr(Pipeline, "preparations", lambda *_, **__: pytest.fail("an answer was kept waiting"))
+    monkeypatch.setattr(warm_up, "preparations", lambda *_, **__: pytest.fail("an answer was kept waiting"))
     for kind in KINDS:
         _, rounds = answer(engine, verifier=verifier, quotes=quotes, **kind)
         assert rounds and engine._session._selector._controller is not None, "lengths follow from measured costs"
@@ -176,12 +176,12 @@ def test_copies_are_ready_for_rounds_that_are_observed_and_for_those_that_are_no
     engine, _ = prepared
     asked = []
     pipeline = engine._session._pipeline
-    monkeypatch.setattr(pipeline._target, "prepare", lambda cache, rows, observer=None, **_: asked.append(
+    monkeypatch.setattr(pipeline.target, "prepare", lambda cache, rows, observer=None, **_: asked.append(
         (rows, observer is not None)))
     plan = replace(pipeline.plan, direct=True, lengths=replace(pipeline.plan.lengths, may_rest=True))
     monkeypatch.setattr(pipeline, "plan", plan)
-    for step in pipeline.preparations([1] * 600, [], quoting=False):
-        if getattr(step, "func", None) is pipeline._target.prepare:
+    for step in warm_up.preparations(pipeline, [1] * 600, []):
+        if getattr(step, "func", None) is pipeline.target.prepare:
             step()
     for copied in COPY_LENGTHS:
         assert {(copied + 1, True), (copied + 1, False)} <= set(asked)

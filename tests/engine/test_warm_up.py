@@ -6,7 +6,7 @@ import torch
 from engine.tiny import write_model
 
 from triforce_core.drafters.model import ModelOnCache
-from triforce_core.engine.warm_up_passes import any_width, questions
+from triforce_core.engine.warm_up import any_width, questions
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
 

@@ -23,6 +23,7 @@ from triforce_core.model import Llama
 from triforce_core.research.chunk_means import ChunkMeans
 from triforce_core.research.heavy_hitter import HeavyHitterCache
 from triforce_core.research.top_k import TopKCache
+from triforce_core.research.tree_draft import GrowingModel, layout_of
 
 MODEL = tiny_llama(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
 ONE_LAYER = tiny_llama(num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2)
@@ -143,12 +144,12 @@ def test_a_tree_that_grows_level_by_level(kind: str) -> None:
     own.commit()
     grown = ModelOnCache(MODEL, PARTS[kind](full, 64) if kind in PARTS else own)
     grown.logits([*prefix, 6, 10], ())  # 6 and the root, a chain
-    root = grown.num_staged - 1
+    root, growing = grown.num_staged - 1, GrowingModel(grown)
     tails = {root: [10]}
 
     def level(tokens: list[int], parents: list[int]) -> None:
         first = grown.num_staged
-        logits = grown.grow(tokens, parents, len(tokens))
+        logits = growing.grow(tokens, parents, len(tokens))
         for number, (token, parent, row) in enumerate(zip(tokens, parents, logits, strict=True)):
             tails[first + number] = [*tails[parent], token]
             torch.testing.assert_close(row, fresh_logits(MODEL, [*prefix, 6, *tails[first + number]]), atol=1e-4,
@@ -158,10 +159,10 @@ def test_a_tree_that_grows_level_by_level(kind: str) -> None:
     level([14], [root + 2])  # a level of one token sees not all that is staged
     level([15, 16, 17], [root + 1, root + 4, root + 4])
     assert grown.num_staged == root + 8
-    grown.agree([*prefix, 6, 10, 12, 14, 17, 9, 9])  # what comes behind 17 is not staged
+    growing.agree([*prefix, 6, 10, 12, 14, 17, 9, 9])  # what comes behind 17 is not staged
     assert grown.num_staged == root + 4
     assert_like_recomputed(MODEL, grown.cache, [*prefix, 6, 10, 12, 14, 17])
-    grown.logits([*prefix, 6, 10, 12, 14, 17, 9], [20, 21, 22, 23], [-1, -1, 1, 1])  # and a tree in one pass
+    grown.logits([*prefix, 6, 10, 12, 14, 17, 9], [20, 21, 22, 23], layout_of([-1, -1, 1, 1]))  # and a tree in one pass
     grown.keep(len(prefix) + 6, [1, 3])
     assert_like_recomputed(MODEL, grown.cache, [*prefix, 6, 10, 12, 14, 17, 9, 21, 23])
     grown.cache.check_integrity()

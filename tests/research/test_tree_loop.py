@@ -14,14 +14,14 @@ from speculation.toy import enumerate_exactly, total_variation
 from tests.drafters.test_graph_runner import START, run_again, same
 from tests.model.tiny import VOCAB
 from triforce_core.config import SamplingParams
+from triforce_core.research import tree_verifier
 from triforce_core.research.siblings import siblings_on_tensors
 from triforce_core.research.tree_schedule import Bounds, plan
 from triforce_core.research.tree_shape import TreeShape
 from triforce_core.research.tree_tables import TreeTables
+from triforce_core.research.tree_tensors import reject_tree_on_tensors
 from triforce_core.sampling import DrawnChance, Sampler, SeededChance
-from triforce_core.speculation import verifier
 from triforce_core.speculation.round import speculate
-from triforce_core.speculation.verifier import reject_tree_on_tensors
 
 
 def side_by_side(pair: tuple[Grown, Grown], samplers: Callable[[int], tuple[Sampler, Sampler]], count: int,
@@ -43,10 +43,11 @@ def side_by_side(pair: tuple[Grown, Grown], samplers: Callable[[int], tuple[Samp
             one.settle(draft, path, own)
             one.full.cache.check_integrity()
             one.host.model.cache.check_integrity()
+        stats = [one.drafter.stats() for one in pair]
         for told in ("counts", "ranks", "passes"):
-            assert getattr(pair[0].drafter, told)() == getattr(pair[1].drafter, told)(), told
+            assert getattr(stats[0], told) == getattr(stats[1], told), told
         assert pair[0].host.acceptance == pair[1].host.acceptance
-        spent = [one.drafter.milliseconds() for one in pair]
+        spent = [one.milliseconds for one in stats]
         assert spent[0].keys() == spent[1].keys() and all(ms > 0 for ms in spent[0].values())
     return below
 
@@ -84,7 +85,7 @@ class InTrees(SeededChance):
 @pytest.mark.parametrize("replacing", [False, True])
 @pytest.mark.parametrize("count", [1, 10])
 def test_rounds_of_trees_without_the_host_by_chance_with_the_same_numbers(replacing, count, monkeypatch):
-    monkeypatch.setattr(verifier, "reject", lambda draft, target, chance: verifier.reject_at_once(
+    monkeypatch.setattr(tree_verifier, "reject", lambda draft, target, chance: tree_verifier.reject_at_once(
         draft, torch.stack([target[row] for row in range(len(draft.token_ids) + 1)]),
         DrawnChance(chance.numbers(len(draft.token_ids) + 1))))
     pair = (Grown(on_device=True, capture=lambda: run_again, reviewed=True, loop=True, replacing=replacing, size=11),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from drafters.grown import WIDE
 
+from triforce_core.research import tree
 from triforce_core.research.tree_schedule import Bounds, plan
 from triforce_core.research.tree_shape import TreeShape, sequoia
-from triforce_core.speculation import staged
 
 
 @pytest.mark.parametrize("reread", [1, 3])
@@ -19,7 +19,7 @@ def test_every_row_sees_its_ancestors_and_no_other_drafted_token(shape, reread):
     for levels in (1, 2, shape.depth):
         found = plan(shape, levels, bounds)
         assert len(found.passes) <= bounds.passes and all(width <= bounds.rows for width, _ in found.passes)
-        families, above = staged.families(found.parents), staged.ancestry(found.parents)
+        families, above = tree.families(found.parents), tree.ancestry(found.parents)
         at: dict[int, int] = {}  # by slot, whose token was last written there
         drawn: list[int] = []
         for number, (width, siblings) in enumerate(found.passes):

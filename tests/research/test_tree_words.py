@@ -21,7 +21,7 @@ from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.research.device_tree import DeviceTree
-from triforce_core.research.settings import TreeSettings
+from triforce_core.research.settings import Compared, TreeSettings
 from triforce_core.research.tree_runner import TreeRunner
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32}
@@ -171,7 +171,7 @@ def test_a_tree_is_no_larger_than_the_context_has_room_for(tmp_path_factory):
 
 def decide(*, has_draft=True, context=30_000, offloaded=False, **wanted) -> tuple[Plan, TreeSettings]:
     found = plan(SpeculationConfig(**wanted), Situation(context, has_draft, on_gpu=False, offloaded=offloaded))
-    return found, found.comparison.trees if found.comparison is not None else TreeSettings()
+    return found, found.comparison.trees if isinstance(found.comparison, Compared) else TreeSettings()
 
 
 def test_who_grows_and_how_much():

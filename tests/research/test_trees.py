@@ -7,6 +7,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
+from drafters.grown import parents_of
 from speculation.probs import (
     BOUND,
     PARAMS,
@@ -181,7 +182,7 @@ def words(target, drafter: Drafter, params: SamplingParams, gamma2: int, length:
     context, later = list(START), 0
     while len(context) < length:
         done = speculate(target, drafter, context, gamma2, sampler)
-        parents = done.draft.parents
+        parents = parents_of(done.draft)
         later += any(node not in (parents.index(parents[node]),) for node in done.verdict.path if parents)
         context.extend(done.verdict.token_ids)
         drafter.settle(context, committed=True)
@@ -209,7 +210,7 @@ def test_a_tree_of_one_branch_is_a_chain():
         tree = TreeDrafter(Settling(small), 4, 4, expected=(0.7,))
         drafts = [drafter.propose(START, 4, Sampler(params, verifier=verifier))
                   for drafter in (tree, ModelDrafter(Settling(small)))]
-        assert drafts[0].token_ids == drafts[1].token_ids and drafts[0].parents == drafts[1].parents == []
+        assert drafts[0].token_ids == drafts[1].token_ids and parents_of(drafts[0]) == parents_of(drafts[1]) == []
         for own, other in zip(drafts[0].probs, drafts[1].probs, strict=True):
             assert (own is None and other is None) or torch.equal(own, other)
 
@@ -220,7 +221,7 @@ def test_nothing_follows_the_end_of_an_answer():
     sampler = Sampler(SamplingParams(temperature=1.0, seed=1), stop=stop)
     for _ in range(20):
         draft = grown(small, (-1, -1, -1, 0, 1, 2)).propose(START, 4, sampler)
-        assert all(draft.token_ids[parent] not in stop for parent in draft.parents if parent >= 0)
+        assert all(draft.token_ids[parent] not in stop for parent in parents_of(draft) if parent >= 0)
 
 
 def test_what_siblings_bring_is_measured_and_shapes_the_tree():
@@ -236,11 +237,11 @@ def test_what_siblings_bring_is_measured_and_shapes_the_tree():
     for _ in range(60):
         context += speculate(target, drafter, context, 4, sampler).verdict.token_ids
         drafter.settle(context, committed=True)
-    found = {count.rank: (count.tested, count.accepted) for count in drafter.ranks()}
+    found = {count.rank: (count.tested, count.accepted) for count in drafter.stats().ranks}
     assert found[0][1] == 0 and found[1][1] > 0.4 * found[1][0]
     assert drafter.acceptance[1] > drafter.acceptance[0]
     assert drafter.shape.parents.count(-1) == 2 and drafter.shape == sequoia(drafter.acceptance, 4, 4)
-    assert drafter.ranks() == []
+    assert drafter.stats().ranks == ()
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------

@@ -34,11 +34,11 @@ def adaptive(target, retrieval, small, chance, params, length: int, *, cheat: bo
         else:
             done = speculate(target, drafter, context, choice.gamma2, sampler)
         context += done.verdict.token_ids
-        below = drafter.counts()
+        stats = drafter.stats()
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
-                                   done.verdict.num_accepted, drafter.passes()["retrieval"],
-                                   (sum(c.tested for c in below), sum(c.accepted for c in below)), 1.0, 1.0, 0.0,
-                                   done.draft.confidence))
+                                   done.verdict.num_accepted, stats.passes["retrieval"],
+                                   (sum(c.tested for c in stats.counts), sum(c.accepted for c in stats.counts)),
+                                   1.0, 1.0, 0.0, done.draft.confidence))
     return tuple(context[len(START) :])
 
 
@@ -124,7 +124,7 @@ def test_lengths_chosen_by_the_past_change_no_word_when_deciding_by_draws(temper
         text += done.verdict.token_ids
         drafter.settle(text, committed=True)
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
-                                   done.verdict.num_accepted, drafter.passes()["retrieval"], (0, 0), 1.0, 1.0, 0.0,
-                                   done.draft.confidence))
+                                   done.verdict.num_accepted, drafter.stats().passes["retrieval"], (0, 0),
+                                   1.0, 1.0, 0.0, done.draft.confidence))
     assert text[:150] == context[:150] and len(asked) > 1
     assert chosen is None or list(chosen[:148]) == context[2:150]

@@ -8,7 +8,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from triforce_core.speculation import staged
+from triforce_core.speculation.draft import Layout
+
+
+def seen(token_ids: Sequence[int], row: Tensor) -> list[int]:
+    return [token for token, is_seen in zip(token_ids, row.tolist(), strict=True) if is_seen]
 
 
 class TableModel:
@@ -25,10 +29,11 @@ class TableModel:
     def row(self, context: Sequence[int]) -> Tensor:
         return self.table[context[-2], context[-1]]
 
-    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
+    def logits(self, context: Sequence[int], draft: Sequence[int], layout: Layout | None = None) -> Tensor:
         self.length = len(context) + len(draft)
-        parents = parents or range(-1, len(draft) - 1)
-        return torch.stack([self.row([*context, *tail]) for tail in staged.tails(draft, parents)])
+        chain = torch.ones(len(draft) + 1, len(draft) + 1).tril()
+        mask = chain if layout is None else layout(1, torch.device("cpu"))[1]
+        return torch.stack([self.row([*context, *seen(draft, row)]) for row in mask[:, 1:]])
 
     room = 64
 
@@ -46,25 +51,31 @@ class Settling:
         self.model, self.skipped = model, 0
         self.cache = self
         self.num_committed = 0
-        self._staged: list[tuple[int, ...]] = []
+        self._context: list[int] = []
+        self.staged: list[int] = []  # the newest of the context, and what was fed since
+        self.device = torch.device("cpu")
+        self.length = 0
 
     @property
     def num_staged(self) -> int:
-        return len(self._staged)
+        return len(self.staged)
 
-    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
-        self._staged = [tuple(context)]
-        return self.model.logits(context, draft, parents)
+    def logits(self, context: Sequence[int], draft: Sequence[int], layout: Layout | None = None) -> Tensor:
+        self._context, self.staged, self.length = list(context), [context[-1]], len(context)
+        return self.model.logits(context, draft, layout)
 
-    def grow(self, token_ids: Sequence[int], parents: Sequence[int], logits_rows: int) -> Tensor:
-        for token, parent in zip(token_ids, parents, strict=True):
-            self._staged.append((*self._staged[parent], token))
-        return torch.stack([self.model.row(seen) for seen in self._staged[len(self._staged) - logits_rows :]])
+    def feed(self, token_ids: Sequence[int], logits_rows: int, depths: Sequence[int], mask: Tensor) -> Tensor:
+        self.staged += token_ids
+        self.length += len(token_ids)
+        masked = mask.shape[1]  # those before are seen by all
+        everyone, others = self.staged[1 : self.num_staged - masked], self.staged[self.num_staged - masked :]
+        rows = [[*everyone, *seen(others, row)] for row in mask]
+        return torch.stack([self.model.row([*self._context, *row]) for row in rows[len(rows) - logits_rows :]])
 
     def keep(self, length: int, path: Sequence[int] = ()) -> None:
         pass
 
-    agree = keep_up = keep
+    agree = keep_up = keep_staged = keep
 
     def commit(self) -> None:
         pass

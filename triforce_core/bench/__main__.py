@@ -272,7 +272,7 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
     """Counted from the shapes of what was loaded."""
     import torch
 
-    from ..engine.checkpoints import BUILTIN_FOLDER
+    from ..engine.loading import BUILTIN_FOLDER
     from ..model import find_model, read_config, stored_form
     from .grow import SHAPES, grown_config
     from .roofline import Traffic
@@ -319,7 +319,7 @@ def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClien
 
 
 def _folder(config: EngineConfig) -> Path:
-    from ..engine.checkpoints import BUILTIN_FOLDER
+    from ..engine.loading import BUILTIN_FOLDER
     from ..model import find_model
 
     return BUILTIN_FOLDER / "target" if config.model == "builtin" else find_model(config.model)
@@ -327,7 +327,7 @@ def _folder(config: EngineConfig) -> Path:
 
 def _token_ids(config: EngineConfig, document: Document) -> tuple[int, ...]:
     """The document as the engine reads it, up to where the text goes on."""
-    from ..engine.checkpoints import BUILTIN_FOLDER
+    from ..engine.loading import BUILTIN_FOLDER
     from ..prompt.builder import PromptBuilder
     from ..tokenizer import Tokenizer
 
@@ -342,7 +342,7 @@ def _run_peer(config: EngineConfig, given: Namespace, title: str, token_ids: tup
     """None where its process failed (it has said why): what was measured before is not thrown away for it."""
     if given.peer == "llama.cpp":
         return _run_llama_cpp(config, given, title, len(token_ids), threads)
-    from ..engine.checkpoints import BUILTIN_FOLDER
+    from ..engine.loading import BUILTIN_FOLDER
     from ..engine.plan import prefill_chunk
     from ..model import find_model
     from .peer import PeerJob, run_peer

@@ -29,8 +29,8 @@ import numpy as np
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents import read_document
 from ..documents.document import Document
-from ..engine.checkpoints import BUILTIN_FOLDER
 from ..engine.engine import Engine
+from ..engine.loading import BUILTIN_FOLDER
 from ..errors import ConfigError, TriForceError
 from ..events import DocumentOpened, Finished
 from ..prompt.builder import DocumentPrompt, PromptBuilder

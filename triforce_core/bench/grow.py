@@ -32,9 +32,8 @@ from torch import Tensor
 from ..config import EngineConfig
 from ..device.memory_plan import Weights, Wish
 from ..device.shard import ALONE, Shard
-from ..engine.checkpoints import BUILTIN_FOLDER
 from ..engine.engine import Engine
-from ..engine.loading import Loaded, load
+from ..engine.loading import BUILTIN_FOLDER, Loaded, load
 from ..errors import ConfigError, UnsupportedModelError
 from ..kernels import Grouped
 from ..model import Checkpoint, Llama, ModelConfig, read_config

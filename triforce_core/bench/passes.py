@@ -16,7 +16,7 @@ import torch
 
 from .. import flags
 from ..device.bandwidth import timed
-from ..engine.checkpoints import BUILTIN_FOLDER
+from ..engine.loading import BUILTIN_FOLDER
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.full import FullCache
 from ..kv_cache.retrieval_indexed import IndexedRetrievalCache

@@ -70,16 +70,9 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
     gains = [result.speedup(number) for result in results if result.timed(number)]
     answers = [answer for pair in pairs for answer in pair.fast]
     slow = [answer for pair in pairs for answer in pair.plain]
-    counts = merge_acceptance([answer.stats.acceptance for answer in answers])
     context = median_of([result.context_tokens for result in results]) + median_of(
         [len(answer.token_ids) / 2 for answer in slow])
-    plain_link, fast_link = streamed_per_second(slow), streamed_per_second(answers)
-    least = traffic.seconds(traffic.plain_bytes(context), bandwidth)
-    if plain_link and bandwidth.host_to_device:  # what streams in hides behind what is read there, or the other way
-        passes = sum(answer.stats.full_passes for answer in slow)
-        streamed = sum(answer.stats.streamed_bytes for answer in slow) / passes
-        least = max(least, streamed / (bandwidth.host_to_device * 1e9))
-    roofline = 1 / least
+    least = _least_seconds(slow, context, bandwidth, traffic)
     stats = answers[0].stats
     return {
         "row": row.name,
@@ -96,23 +89,40 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
         "triforce_spread": _spread(fast),
         "tokens_per_full_pass": tokens_per_full_pass(answers),
         **_expected(answers, slow, stats.settings, context, least, bandwidth, traffic),
-        "acceptance": {tier: {"tested": count.tested, "accepted": count.accepted, "rate": acceptance_rate(count)}
-                       for tier, count in counts.items()},
+        "acceptance": _acceptance(answers),
         "tree_acceptance": tree_acceptance(answers),
         "identical_text": all(pair.identical for pair in pairs) if row.same_text_expected else None,
         "variety": median_of([pair.variety for pair in pairs]),
         "autoregressive_time_to_first_token": median_of([answer.stats.time_to_first_token for answer in slow]),
         "triforce_time_to_first_token": median_of([answer.stats.time_to_first_token for answer in answers]),
         "bytes_per_token": traffic.plain_bytes(context),
-        "roofline_tokens_per_second": roofline,
-        "autoregressive_share_of_roofline": median_of(plain) / roofline,
-        "autoregressive_streamed_gb_per_second": plain_link,
-        "triforce_streamed_gb_per_second": fast_link,
+        "roofline_tokens_per_second": 1 / least,
+        "autoregressive_share_of_roofline": median_of(plain) * least,
+        "autoregressive_streamed_gb_per_second": streamed_per_second(slow),
+        "triforce_streamed_gb_per_second": streamed_per_second(answers),
         **_inner(answers, bandwidth, traffic),
         "drafted": _lengths(answers) if row.speculation.gamma2 == "auto" else None,
         "why": stats.why,
         "dials": dict(stats.settings),
     }
+
+
+def _least_seconds(slow: Sequence[Answer], context: float, bandwidth: Bandwidth, traffic: Traffic) -> float:
+    """Of a full pass: by what it must read at least. slow: answers of plain decoding."""
+    least = traffic.seconds(traffic.plain_bytes(context), bandwidth)
+    if not (bandwidth.host_to_device and streamed_per_second(slow)):
+        return least
+    # What streams in hides behind what is read there, or the other way.
+    passes = sum(answer.stats.full_passes for answer in slow)
+    streamed = sum(answer.stats.streamed_bytes for answer in slow) / passes
+    return max(least, streamed / (bandwidth.host_to_device * 1e9))
+
+
+def _acceptance(answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
+    """By tier."""
+    counts = merge_acceptance([answer.stats.acceptance for answer in answers])
+    return {tier: {"tested": count.tested, "accepted": count.accepted, "rate": acceptance_rate(count)}
+            for tier, count in counts.items()}
 
 
 def _expected(answers: Sequence[Answer], slow: Sequence[Answer], settings: Mapping[str, int | str], context: float,

@@ -59,7 +59,7 @@ class Acceptance:
             self.fade(most / self.tested[0])
 
     def learn(self, asked: int, guided: Sequence[bool], num_tested: int, num_accepted: int, steps: int) -> None:
-        """One round's draft. forced: of each of its tokens; num_tested, num_accepted: of all, from the first."""
+        """One round's draft. guided: of each of its tokens; num_tested, num_accepted: of all, from the first."""
         self.fade()
         own = 0
         for i, given in enumerate(guided):

@@ -104,12 +104,12 @@ class RoundSeen:
 class Controller:
     """For one answer, or several of one kind in a row."""
 
-    def __init__(self, costs: Costs, ways: Candidates, acceptance: Acceptance, *, clocks: bool,
+    def __init__(self, costs: Costs, candidates: Candidates, acceptance: Acceptance, *, clocks: bool,
                  calibration: Calibration | None = None) -> None:
-        """clocks: whether times measured on the way may change the choice. confidence: None where no tier says how sure
-        it is."""
+        """clocks: whether times measured on the way may change the choice. calibration: None where no tier says how
+        sure it is."""
         self.acceptance, self.calibration = acceptance, calibration
-        self._costs, self._candidates, self._clocks = costs, ways, clocks
+        self._costs, self._candidates, self._clocks = costs, candidates, clocks
         self._drafting, self._verifying = Drift(), Drift()
         self._others: dict[bool, deque[float]] = {drafts: deque(maxlen=_RECENT) for drafts in (False, True)}
         self._without_chain = 0  # rounds

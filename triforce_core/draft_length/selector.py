@@ -238,9 +238,8 @@ def _step(pipeline: DraftPipeline, context: Sequence[int], sampler: Sampler) -> 
     drafter = pipeline.tiers
     draft = drafter.propose(context, _STEPS, sampler)
     drafter.settle(context, committed=False)
-    for forgotten in (drafter.counts, drafter.ranks):  # of no round
-        forgotten()
-    return _drafting(drafter.milliseconds()) / max(1, _steps(pipeline.plan, drafter.passes(), len(draft.token_ids)))
+    stats = drafter.stats()
+    return _drafting(stats.milliseconds) / max(1, _steps(pipeline.plan, stats.passes, len(draft.token_ids)))
 
 
 def _steps(plan: Any, passes: Mapping[str, int], drafted: int) -> int:

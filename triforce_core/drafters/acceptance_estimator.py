@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import floor, log
-from typing import TypeVar
-
-_Number = TypeVar("_Number", int, float)
 
 PRICE = 0.1  # of testing one token more, in passes of the tier above
 _HOPE, _WEIGHT = 0.5, 2.0  # what a is taken for before anything was tested, and for how many tests that counts
@@ -76,8 +73,3 @@ def fared(guess: Sequence[int], start: int, context: Sequence[int]) -> tuple[int
             break
         accepted += 1
     return max(0, min(len(guess), accepted + 1, len(context) - start)), accepted
-
-
-def added(mine: dict[str, _Number], others: dict[str, _Number]) -> dict[str, _Number]:
-    """Tiers that stand in both are counted together."""
-    return {tier: mine.get(tier, 0) + others.get(tier, 0) for tier in {**mine, **others}}

@@ -53,10 +53,3 @@ class GraphModel:
         slots = start[1:] + steps
         place = DeviceSlots(self.cache, slots, (slots[-1:] + 1).int())
         return self.model.forward_on_device(token_ids, start[:1] + steps, place, rows)
-
-    def branch(self, token_ids: Tensor, start: Tensor, steps: Tensor, slots: Tensor, stop: Tensor,
-               mask: Tensor) -> Tensor:
-        """[n, V] after each of token_ids [n], some of a tree's. start, steps: as above; slots [n], stop [1]: where each
-        goes and where the last slot ends, counted from the slot in start; mask: see ``DeviceSlots``."""
-        place = DeviceSlots(self.cache, start[1:] + slots, (start[1:] + stop).int(), mask)
-        return self.model.forward_on_device(token_ids, start[:1] + steps, place, len(token_ids))

@@ -23,7 +23,7 @@ from ..events import TierCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, KeepGoing
+from ..speculation.drafter import Drafter, DraftStats, KeepGoing
 from ..speculation.verifier import agree_on_tensors, reject_on_tensors
 from .graph_buffers import REREAD, GraphBuffers, Written
 from .graph_model import GraphModel
@@ -240,16 +240,8 @@ class GraphRunner(Drafter):
     def reset(self) -> None:
         self.host.reset()
 
-    def counts(self) -> list[TierCount]:
-        mine = TierCount(self._below, self._tested, self._accepted)
-        self._tested = self._accepted = 0
-        return [*([mine] if mine.tested else []), *self.host.counts()]
-
-    def milliseconds(self) -> dict[str, float]:
-        mine = self._clock.read()
-        return {tier: spent + mine.get(tier, 0.0) for tier, spent in self.host.milliseconds().items()}
-
-    def passes(self) -> dict[str, int]:
-        mine = {self._below: self._rounds * self._gamma, **({self.tier: self._rounds} if self._intermediate else {})}
-        self._rounds = 0
-        return {tier: made + mine.get(tier, 0) for tier, made in self.host.passes().items()}
+    def stats(self) -> DraftStats:
+        counts = (TierCount(self._below, self._tested, self._accepted),) if self._tested else ()
+        passes = {self._below: self._rounds * self._gamma, **({self.tier: self._rounds} if self._intermediate else {})}
+        self._tested = self._accepted = self._rounds = 0
+        return self.host.stats() + DraftStats(counts, self._clock.read(), passes)

@@ -11,77 +11,49 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from torch import Tensor
-
-from ..events import RankCount, TierCount
+from ..events import TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, KeepGoing
+from ..speculation.drafter import Drafter, DraftStats, KeepGoing
 from ..speculation.round import speculate
 from ..speculation.verifier import Review
-from .model import MAX_GUIDED, QUOTE, ModelOnCache
+from .model import ModelOnCache, SteppingDrafter
 
 
-class HierarchicalDrafter(Drafter):
+class HierarchicalDrafter(SteppingDrafter):
     """Rounds of ``drafter`` verified by ``model`` until enough tokens are gathered
     (a few more than asked for, as the last block may overshoot).
 
-    Tokens that the document forces (verbatim quoting) are appended without asking any model: their
-    distribution is one-hot at every tier.
-
     review: of its own, in the place of the exact one (``speculation.verifier``); what it hands up has the probabilities
     that it says.
-    keep_going: asked before each round but the first; None: as many tokens as are asked for.
     follows: the model's cache copies the full one (retrieval); otherwise it lives on what this tier computes itself.
     """
 
     def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
                  follows: bool = True, review: Review | None = None) -> None:
-        self.review = review
-        self.keep_going: KeepGoing | None = None
         self.model, self.drafter, self.gamma1, self.tier, self._follows = model, drafter, gamma1, tier, follows
+        self.review = review
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
         self._passes, self._seconds = 0, 0.0
 
-    tells_confidence = True
-
     def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
         self.gamma1, self.keep_going = gamma1, keep_going
 
-    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
-        grown = list(context)
-        probs: list[Tensor | None] = []
-        sources: list[str] = []
-        confidence: list[float] = []
-        own: list[float] = []  # of those that are not forced
-        while len(sources) < num_draft_tokens and not (sources and grown[-1] in sampler.stop):
-            guided = sampler.guided(grown, MAX_GUIDED)
-            if guided:
-                grown.extend(guided)
-                probs.extend([None] * len(guided))
-                sources.extend([QUOTE] * len(guided))
-                confidence.extend([1.0] * len(guided))
-                continue
-            if own and self.keep_going is not None and not self.keep_going(own, len(sources), 0):
-                break
-            done = speculate(self.model, self.drafter, grown, self.gamma1, sampler, review=self.review,
-                             alternatives=int(self.keep_going is not None))
-            self._seconds += done.verify_milliseconds / 1e3
-            self._passes += 1
-            for count in done.counts(done.draft.proposed_by(self.drafter.tier)):
-                self._tested[count.tier] += count.tested
-                self._accepted[count.tier] += count.accepted
-            grown.extend(done.verdict.token_ids)
-            probs.extend(done.probs)
-            # What the tier below wrote and this one let stand keeps its writer's name; the rest is this tier's.
-            sources.extend([*(done.draft.sources[node] for node in done.verdict.path), self.tier])
-            sure = [likeliest[0][1] for _, likeliest in done.chances]
-            own.extend(sure)
-            confidence.extend(sure)
-            self.drafter.settle(grown, committed=False)
-        return Draft(grown[len(context) :], probs, sources,
-                     confidence=confidence if self.keep_going is not None else [])
+    def step(self, grown: list[int], sampler: Sampler) -> Draft:
+        done = speculate(self.model, self.drafter, grown, self.gamma1, sampler, review=self.review,
+                         alternatives=int(self.keep_going is not None))
+        self._seconds += done.verify_milliseconds / 1e3
+        self._passes += 1
+        for count in done.counts(done.draft.proposed_by(self.drafter.tier)):
+            self._tested[count.tier] += count.tested
+            self._accepted[count.tier] += count.accepted
+        grown.extend(done.verdict.token_ids)
+        self.drafter.settle(grown, committed=False)
+        # What the tier below wrote and this one let stand keeps its writer's name; the rest is this tier's.
+        sources = [*(done.draft.sources[node] for node in done.verdict.path), self.tier]
+        return Draft(done.verdict.token_ids, done.probs, sources,
+                     confidence=[likeliest[0][1] for _, likeliest in done.chances])
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         if self._follows:
@@ -100,19 +72,10 @@ class HierarchicalDrafter(Drafter):
         self.model.reset()
         self.drafter.reset()
 
-    def counts(self) -> list[TierCount]:
-        mine = [TierCount(tier, tested, self._accepted[tier]) for tier, tested in self._tested.items()]
+    def stats(self) -> DraftStats:
+        counts = tuple(TierCount(tier, tested, self._accepted[tier]) for tier, tested in self._tested.items())
+        mine = DraftStats(counts, {self.tier: self._seconds * 1e3}, {self.tier: self._passes})
         self._tested.clear()
         self._accepted.clear()
-        return [*mine, *self.drafter.counts()]
-
-    def ranks(self) -> list[RankCount]:
-        return self.drafter.ranks()
-
-    def milliseconds(self) -> dict[str, float]:
-        spent, self._seconds = self._seconds * 1e3, 0.0
-        return {self.tier: spent, **self.drafter.milliseconds()}
-
-    def passes(self) -> dict[str, int]:
-        made, self._passes = self._passes, 0
-        return {self.tier: made, **self.drafter.passes()}
+        self._passes, self._seconds = 0, 0.0
+        return mine + self.drafter.stats()

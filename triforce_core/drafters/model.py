@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -14,9 +14,8 @@ from ..device.side_stream import sent
 from ..kv_cache.base import KVCache
 from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler, chances
-from ..speculation import staged
-from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, KeepGoing
+from ..speculation.draft import Draft, Layout
+from ..speculation.drafter import Drafter, DraftStats, KeepGoing
 
 if TYPE_CHECKING:
     from ..kernels import AttentionObserver
@@ -37,8 +36,7 @@ class ModelOnCache(Generic[CacheT]):
         self.model, self.cache, self.device = model, cache, torch.device(device)
         self.skipped = 0
         self.observer: AttentionObserver | None = None
-        self._staged: list[int] = []
-        self._parents: list[int] = []  # of staged tokens: see ``speculation.staged``
+        self.staged: list[int] = []  # tokens
 
     @property
     def length(self) -> int:
@@ -47,75 +45,46 @@ class ModelOnCache(Generic[CacheT]):
 
     @property
     def num_staged(self) -> int:
-        return len(self._staged)
+        return len(self.staged)
 
     @property
     def room(self) -> int:
         return self.cache.room
 
-    def feed(self, token_ids: Sequence[int], logits_rows: int) -> Tensor:
-        """Stage these tokens, each behind the one before; logits [logits_rows, V] of the last of them."""
+    def feed(self, token_ids: Sequence[int], logits_rows: int, depths: list[int] | None = None,
+             mask: Tensor | None = None) -> Tensor:
+        """Stage these tokens, each behind the one before; logits [logits_rows, V] of the last of them. depths, mask:
+        where they are no chain, see ``Layout``."""
         ids = sent(torch.tensor(token_ids, dtype=torch.int64), self.device)
-        self._stage(token_ids)
-        return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer)
-
-    def grow(self, token_ids: Sequence[int], parents: Sequence[int], logits_rows: int) -> Tensor:
-        """Stage these tokens, each behind the staged one that ``parents`` names as they are counted, these included;
-        logits [logits_rows, V] of the last of them. Until ``keep`` or ``agree``, more can only be grown."""
-        before = self.num_staged
-        ids = sent(torch.tensor(token_ids, dtype=torch.int64), self.device)
-        chain = self._parents == list(range(-1, before - 1)) and min(parents) >= before - 1
-        self._staged.extend(token_ids)
-        self._parents.extend(parents)
-        # Behind a chain, a tree looks the same wherever it stands.
-        depths, mask = (_sees(tuple(parent - before for parent in parents), 0, self.device) if chain
-                        else _sees(tuple(self._parents), before, self.device))
+        self.staged.extend(token_ids)
         return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer, depths=depths,
                                   staged_mask=mask)
 
-    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
+    def logits(self, context: Sequence[int], draft: Sequence[int], layout: Layout | None = None) -> Tensor:
         pending = context[self.length :]
         assert pending, "the last token of the context must not be in the cache: its logits are what is asked for"
-        if not parents:
-            return self.feed([*pending, *draft], len(draft) + 1)
-        start = self.num_staged
-        last = start + len(pending) - 1
-        chain = range(start - 1, last)
-        return self.grow([*pending, *draft], [*chain, *(last + 1 + parent for parent in parents)], len(draft) + 1)
+        depths, mask = (None, None) if layout is None else layout(len(pending), self.device)
+        return self.feed([*pending, *draft], len(draft) + 1, depths, mask)
 
     def keep(self, length: int, path: Sequence[int] = ()) -> None:
         first = length - self.skipped - self.cache.num_committed
-        self._keep([*range(first), *(first + node for node in path)])
+        self.keep_staged([*range(first), *(first + node for node in path)])
 
     def agree(self, context: Sequence[int]) -> None:
         """Keep staged tokens as far as they are the context's, but never its last token."""
-        base, last = self.cache.num_committed + self.skipped, -1
-        path: list[int] = []
-        for true in context[base : len(context) - 1]:
-            matching = (node for node in range(last + 1, self.num_staged)
-                        if self._parents[node] == last and self._staged[node] == true)
-            last = next(matching, self.num_staged)
-            if last == self.num_staged:
+        count = 0
+        for mine, true in zip(self.staged, context[self.length - self.num_staged : -1], strict=False):
+            if mine != true:
                 break
-            path.append(last)
-        self._keep(path)
+            count += 1
+        self.keep_staged(range(count))
 
-    def _keep(self, path: Sequence[int]) -> None:
+    def keep_staged(self, path: Sequence[int]) -> None:
+        """Of the staged tokens these, in their order."""
         assert len(path) <= self.num_staged
         if len(path) < self.num_staged:
             self.cache.keep(path)
-            kept = [self._staged[node] for node in path]
-            self._forget()
-            self._stage(kept)
-
-    def _stage(self, token_ids: Sequence[int]) -> None:
-        """Behind the last one, in a chain."""
-        self._parents.extend(range(self.num_staged - 1, self.num_staged - 1 + len(token_ids)))
-        self._staged.extend(token_ids)
-
-    def _forget(self) -> None:
-        self._staged.clear()
-        self._parents.clear()
+            self.staged = [self.staged[node] for node in path]
 
     def staged_elsewhere(self, token_ids: Sequence[int]) -> None:
         """A pass that this object did not run has staged these behind what was staged."""
@@ -123,19 +92,11 @@ class ModelOnCache(Generic[CacheT]):
         if token_ids:
             self.cache.begin(len(token_ids))
             self.cache.staged_elsewhere()
-            self._stage(token_ids)
-
-    def grown_elsewhere(self, token_ids: Sequence[int], parents: Sequence[int]) -> None:
-        """``staged_elsewhere`` of a tree; parents as for ``grow``. A token that is none (-1) is never kept."""
-        assert isinstance(self.cache, StagingCache)
-        self.cache.begin(len(token_ids))
-        self.cache.staged_elsewhere()
-        self._staged.extend(token_ids)
-        self._parents.extend(parents)
+            self.staged.extend(token_ids)
 
     def commit(self) -> None:
         self.cache.commit()
-        self._forget()
+        self.staged.clear()
 
     def keep_up(self, context: Sequence[int]) -> None:
         """Read what another drafter wrote, before it is more than a pass stages without larger buffers. All of
@@ -161,22 +122,12 @@ class ModelOnCache(Generic[CacheT]):
 
     def truncate(self, length: int) -> None:
         self.cache.truncate(max(0, length - self.skipped))
-        self._forget()
+        self.staged.clear()
 
     def reset(self) -> None:
         self.cache.reset()
         self.skipped = 0
-        self._forget()
-
-
-@lru_cache(maxsize=8)
-def _sees(parents: tuple[int, ...], before: int, device: torch.device) -> tuple[list[int], Tensor]:
-    """Of staged tokens from ``before`` on: depths, counted from there, and a pass's mask, on the device. Kept, as the
-    trees of most rounds have one shape: what every layer reads is sent there once."""
-    depths = [depth - before for depth in staged.depths(parents)[before:]]
-    sees = staged.ancestry(parents)[before:]
-    for_all = int(sees[:, :before].all(0).cumprod().sum())  # staged tokens that all of these follow
-    return depths, torch.from_numpy(sees[:, for_all:].copy()).to(device)
+        self.staged.clear()
 
 
 QUOTE = "quote"  # origin of tokens that the document forces: no model was asked
@@ -184,59 +135,75 @@ _BEHIND = 32  # tokens of settled context that a cache may lack
 MAX_GUIDED = 32  # of them in one draft; a verification is not free per token
 
 
-class ModelDrafter(Drafter):
-    """Lets a model write a chain of tokens, one pass each; forced ones come without a pass.
+class SteppingDrafter(Drafter):
+    """Writes step by step. Tokens that the document forces (verbatim quoting) come between the steps, without asking
+    any model: their distribution is one-hot at every tier.
 
     leaves_guided: it stops where some follow its own: to the tier above they come as cheap, and unseen by its pass.
-    keep_going: asked before each pass but the first; None: as many tokens as are asked for."""
+    keep_going: asked before each step but the first; None: as many tokens as are asked for."""
 
-    def __init__(self, model: ModelOnCache, *, tier: str = "draft", leaves_guided: bool = False) -> None:
-        self.model, self.tier, self._leaves_guided = model, tier, leaves_guided
-        self.keep_going: KeepGoing | None = None
-        self._seconds, self._passes = 0.0, 0
-
+    leaves_guided = False
+    keep_going: KeepGoing | None = None
     tells_confidence = True
+
+    @abstractmethod
+    def step(self, grown: list[int], sampler: Sampler) -> Draft:
+        """What one step writes after ``grown``, and appends there. With ``confidence`` where ``keep_going`` is."""
 
     def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
         self.keep_going = keep_going
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
-        started = perf_counter()
-        tokens: list[int] = []
+        grown = list(context)
         probs: list[Tensor | None] = []
         sources: list[str] = []
         confidence: list[float] = []
         own: list[float] = []  # of those that are not forced
-        grown = list(context)
-        while len(tokens) < num_draft_tokens and not (tokens and tokens[-1] in sampler.stop):
+        while len(sources) < num_draft_tokens and not (sources and grown[-1] in sampler.stop):
             guided = sampler.guided(grown, MAX_GUIDED)
-            if guided and self._leaves_guided:
+            if guided and self.leaves_guided:
                 break
             if guided:
-                tokens += guided
                 grown += guided
                 probs += [None] * len(guided)
                 sources += [QUOTE] * len(guided)
                 confidence += [1.0] * len(guided)
                 continue
-            if own and self.keep_going is not None and not self.keep_going(own, len(tokens), 0):
+            if own and self.keep_going is not None and not self.keep_going(own, len(sources), 0):
                 break
-            logits = self.model.logits(grown, ())
-            self._passes += 1
-            if sampler.coupled:
-                token, token_probs = sampler.draws(logits, grown)[0], None
-            else:
-                token_probs = sampler.distributions(logits, grown)[0]
-                token = sampler.chance.pick(token_probs)
-            probs.append(token_probs)
-            tokens.append(token)
-            grown.append(token)
-            sources.append(self.tier)
-            if self.keep_going is not None:
-                own.append(chances(logits, [token], 1)[0][1][0][1])
-                confidence.append(own[-1])
+            written = self.step(grown, sampler)
+            probs += written.probs
+            sources += written.sources
+            own += written.confidence
+            confidence += written.confidence
+        return Draft(grown[len(context) :], probs, sources,
+                     confidence=confidence if self.keep_going is not None else [])
+
+
+class ModelDrafter(SteppingDrafter):
+    """Lets a model write a chain of tokens, one pass each."""
+
+    def __init__(self, model: ModelOnCache, *, tier: str = "draft", leaves_guided: bool = False) -> None:
+        self.model, self.tier, self.leaves_guided = model, tier, leaves_guided
+        self._seconds, self._passes = 0.0, 0
+
+    def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
+        started = perf_counter()
+        draft = super().propose(context, num_draft_tokens, sampler)
         self._seconds += perf_counter() - started
-        return Draft(tokens, probs, sources, confidence=confidence if self.keep_going is not None else [])
+        return draft
+
+    def step(self, grown: list[int], sampler: Sampler) -> Draft:
+        logits = self.model.logits(grown, ())
+        self._passes += 1
+        if sampler.coupled:
+            token, token_probs = sampler.draws(logits, grown)[0], None
+        else:
+            token_probs = sampler.distributions(logits, grown)[0]
+            token = sampler.chance.pick(token_probs)
+        grown.append(token)
+        sure = [chances(logits, [token], 1)[0][1][0][1]] if self.keep_going is not None else []
+        return Draft([token], [token_probs], [self.tier], confidence=sure)
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         self.model.agree(context)
@@ -247,10 +214,7 @@ class ModelDrafter(Drafter):
     def reset(self) -> None:
         self.model.reset()
 
-    def milliseconds(self) -> dict[str, float]:
-        spent, self._seconds = self._seconds * 1e3, 0.0
-        return {self.tier: spent}
-
-    def passes(self) -> dict[str, int]:
-        made, self._passes = self._passes, 0
-        return {self.tier: made}
+    def stats(self) -> DraftStats:
+        mine = DraftStats(milliseconds={self.tier: self._seconds * 1e3}, passes={self.tier: self._passes})
+        self._seconds, self._passes = 0.0, 0
+        return mine

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, DraftStats
 from .acceptance_estimator import AcceptanceEstimator, fared
 from .model import MAX_GUIDED, QUOTE
 from .suffix_automaton import SuffixAutomaton
@@ -122,6 +122,7 @@ class PromptLookupDrafter(Drafter):
         return Draft(tokens, [None] * len(tokens), sources)
 
     def odds(self, context: Sequence[int]) -> float:
+        """The share of its tokens that it expects to be accepted after ``context``."""
         kind, guess = self._index.guess(context, 1)
         return self._estimator.rate(kind) if guess else 0.0
 
@@ -153,9 +154,9 @@ class PromptLookupDrafter(Drafter):
         self._estimator.reset()
         self._open = None
 
-    def milliseconds(self) -> dict[str, float]:
+    def stats(self) -> DraftStats:
         spent, self._seconds = self._seconds * 1e3, 0.0
-        return {NGRAM: spent}
+        return DraftStats(milliseconds={NGRAM: spent})
 
 
 def _bigrams(token_ids: Sequence[int]) -> dict[int, int]:

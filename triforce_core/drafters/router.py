@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..events import RankCount, TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, KeepGoing
-from .acceptance_estimator import PRICE, added
+from ..speculation.drafter import Drafter, DraftStats, KeepGoing
+from .acceptance_estimator import PRICE
 from .prompt_lookup import PromptLookupDrafter
 
 _FADING = 0.8  # of what ``first`` has brought, with every round of its own
@@ -35,8 +34,7 @@ class Router(Drafter):
         self._wrote: tuple[int, int] | None = None  # of ``first``'s draft: where it begins, how many tokens it has
 
     def begin(self, num_draft_tokens: int) -> int:
-        """0: ``first`` rests, a copy that is proven is
-        made all the same."""
+        """0: ``first`` rests, a copy that is proven is made all the same."""
         self._only_copies = not num_draft_tokens
         return num_draft_tokens or self._most
 
@@ -96,17 +94,8 @@ class Router(Drafter):
         self.first.reset()
         self.copies.reset()
 
-    def counts(self) -> list[TierCount]:
-        return self.first.counts()
-
-    def ranks(self) -> list[RankCount]:
-        return self.first.ranks()
-
-    def milliseconds(self) -> dict[str, float]:
-        return added(self.first.milliseconds(), self.copies.milliseconds())
-
-    def passes(self) -> dict[str, int]:
-        return self.first.passes()
+    def stats(self) -> DraftStats:
+        return self.first.stats() + self.copies.stats()
 
 
 def _faded(known: float, new: float) -> float:

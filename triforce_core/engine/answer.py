@@ -8,7 +8,6 @@ from functools import partial
 from time import perf_counter
 
 from ..draft_length.controller import Selection
-from ..drafters.model import QUOTE
 from ..events import (
     AttendedChunk,
     Finished,
@@ -16,7 +15,6 @@ from ..events import (
     QuoteEvent,
     RoundEvent,
     TextDelta,
-    TierCount,
     TokenChance,
 )
 from ..metrics import answer_stats
@@ -24,8 +22,6 @@ from ..prompt.builder import DocumentPrompt, PromptBuilder
 from ..quotes.answering import AnswerPlan
 from ..quotes.matcher import QuoteConstraint
 from ..quotes.report import QuoteReport
-from ..speculation.drafter import Drafter
-from ..speculation.round import Round
 from .attention_report import AttentionReport
 from .decode_loop import Step
 from .plan import Plan
@@ -58,12 +54,11 @@ class Answer:
                                                                    partial(builder.sentences_around, document))
         self._texts: list[str] = []
 
-    def add(self, choice: Selection, step: Step, drafter: Drafter,
-            question_read: float) -> Iterator[RoundEvent | TextDelta | QuoteEvent]:
+    def add(self, choice: Selection, step: Step, question_read: float) -> Iterator[RoundEvent | TextDelta | QuoteEvent]:
         """One round. question_read: when the prompt had been read, by ``perf_counter``."""
         tokens = step.tokens
         shown = [self._decoder.feed(token) for token in (tokens[:-1] if step.stopped else tokens)]
-        event = self._event(choice, step, shown, drafter, question_read)
+        event = self._event(choice, step, shown, question_read)
         self.rounds.append(event)
         yield event
         text = "".join(shown)
@@ -95,8 +90,7 @@ class Answer:
                         self._planned.confidence if self._planned is not None else None,
                         self._planned.answerable if self._planned is not None else None)
 
-    def _event(self, choice: Selection, step: Step, shown: list[str], drafter: Drafter,
-               question_read: float) -> RoundEvent:
+    def _event(self, choice: Selection, step: Step, shown: list[str], question_read: float) -> RoundEvent:
         now, done, count = perf_counter(), step.done, len(step.tokens)
         spent = {**step.milliseconds, "other": max(0.0, (now - step.began) * 1e3 - sum(step.milliseconds.values()))}
         decode = self._builder.tokenizer.decode
@@ -104,8 +98,8 @@ class Answer:
                         for own, likeliest in done.chances[:count])
         chunks = self._attended.top_of_newest(_TOP_OF_ROUND) if self._details and step.shares is not None else []
         return RoundEvent(len(self.rounds), tuple(step.tokens), tuple(done.sources[:count]),
-                          tuple([*_tested(done, drafter.tier), *drafter.counts()]), spent, step.shares,
-                          now - self._asked.started, drafter.passes(), step.streamed, tuple(drafter.ranks()),
+                          tuple(step.tiers), spent, step.shares, now - self._asked.started, step.passes,
+                          step.streamed, step.ranks,
                           tuple(shown) + ("",) * (count - len(shown)), chances, done.draft.depth,
                           choice.gamma1 if choice.gamma2 else 0, choice.gamma2, self._chunks(chunks),
                           now - question_read)
@@ -117,9 +111,3 @@ class Answer:
         return tuple(AttendedChunk(page + 1, self._document.pages[page].label, start, end, share,
                                    self._builder.tokenizer.decode(ids[start:end].tolist()))
                      for page, start, end, share in spans)
-
-
-def _tested(done: Round, tier: str) -> list[TierCount]:
-    """What the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
-    proposers = zip(done.draft.proposed_by(tier), done.draft.sources, strict=True)
-    return done.counts([QUOTE if source == QUOTE else proposer for proposer, source in proposers])

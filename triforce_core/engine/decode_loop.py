@@ -12,7 +12,8 @@ from functools import partial
 from time import perf_counter
 
 from ..draft_length.controller import Selection
-from ..drafters.model import ModelOnCache
+from ..drafters.model import QUOTE, ModelOnCache
+from ..events import RankCount, TierCount
 from ..kv_cache.full import FullCache
 from ..model import Llama
 from ..sampling import Sampler
@@ -23,12 +24,16 @@ from .pipeline import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One round. tokens: those that the answer has room for; shares: of the pages, where the round measured them;
-    streamed: bytes from host memory. began: when, by ``perf_counter``."""
+    """One round. tokens: those that the answer has room for; tiers: what was tested and accepted, the drafter's own
+    first; passes, ranks: see ``DraftStats``; shares: of the pages, where the round measured them; streamed: bytes from
+    host memory. began: when, by ``perf_counter``."""
 
     done: Round
     tokens: list[int]
     stopped: bool
+    tiers: list[TierCount]
+    passes: dict[str, int]
+    ranks: tuple[RankCount, ...]
     shares: tuple[float, ...] | None
     milliseconds: dict[str, float]
     streamed: int
@@ -65,13 +70,21 @@ class DecodeLoop:
         pipeline.after_round()
         chose = pipeline.milliseconds()
         streamed = full.cache.streamed_bytes - streamed
-        spent = {**pipeline.drafter.milliseconds(), "verify": done.verify_milliseconds, **chose}
-        return Step(done, tokens, stopped, self._attended.add_seen() or shares, spent, streamed, began)
+        stats = pipeline.drafter.stats()
+        spent = {**stats.milliseconds, "verify": done.verify_milliseconds, **chose}
+        return Step(done, tokens, stopped, [*_tested(done, pipeline.drafter.tier), *stats.counts], dict(stats.passes),
+                    stats.ranks, self._attended.add_seen() or shares, spent, streamed, began)
 
     def _invariant_limit(self) -> int:
         """Drafted tokens up to which a verification rounds as plain decoding would, where that is known."""
         rows = self._target.batch_invariant_rows(self._full.length)
         return sys.maxsize if rows is None else rows - (len(self.context) - self._full.length)
+
+
+def _tested(done: Round, tier: str) -> list[TierCount]:
+    """What the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
+    proposers = zip(done.draft.proposed_by(tier), done.draft.sources, strict=True)
+    return done.counts([QUOTE if source == QUOTE else proposer for proposer, source in proposers])
 
 
 def _cut(tokens: Sequence[int], stop: frozenset[int], left: int) -> tuple[list[int], bool]:

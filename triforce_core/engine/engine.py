@@ -36,9 +36,8 @@ from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
 from ..kv_cache.versions import KV_VERSION, PROMPT_VERSION
 from ..prompt.builder import DocumentPrompt, PromptBuilder
-from .checkpoints import fingerprint
 from .left_conversations import LeftConversations
-from .loading import Loaded, choose, full_cache, load
+from .loading import Loaded, choose, fingerprint, full_cache, load
 from .plan import prefill_chunk
 from .prefill import prefill, prepare, restore, restore_beginning
 from .session import AnswerEvent, Question, Session

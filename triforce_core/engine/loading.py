@@ -15,18 +15,20 @@ from ..device.memory import give_back, limit_device_memory, ran_out
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
 from ..drafters.model import ModelOnCache
-from ..errors import ConfigError, NotEnoughMemoryError
+from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, TokenizerMismatchError
 from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
 from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, compiled, keeps_groups
 from ..kv_cache.full import FullCache
 from ..kv_cache.full_int8 import Int8Cache
 from ..kv_cache.offloaded import OffloadedCache
-from ..model import Llama, ModelConfig, load_model, read_config, stored_form, weight_files
+from ..kv_cache.snapshot import fingerprint_files
+from ..model import Llama, ModelConfig, find_model, load_model, read_config, stored_form, weight_files
 from ..model.sharded import local_config
 from ..tokenizer import Tokenizer
-from .checkpoints import BUILTIN_FOLDER, fingerprint, model_folder, require_same_vocabulary
 from .memory import Planner, limit_bytes, make_wish
 from .placement import device_name, modes, number_type, place
+
+BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,29 @@ class Chosen:
     def fingerprint(self) -> str:
         """Of the target as it will be loaded: keys and values of rounded weights are others."""
         return fingerprint(self.folder) + ("" if self.rounding == "same" else f"-{self.rounding}")
+
+
+def model_folder(name: str, role: str, config: EngineConfig) -> Path:
+    """role: "target" or "draft". Raises ModelNotFoundError."""
+    if name == BUILTIN:
+        folder = BUILTIN_FOLDER / role
+        if not (folder / "model.safetensors").is_file():
+            raise ModelNotFoundError(f"The built-in {role} model is missing from {folder}",
+                                     remedy="Get a complete copy of this program, or name a model with --model.")
+        return folder
+    return find_model(name, allow_download=config.allow_download)
+
+
+def require_same_vocabulary(target: Tokenizer, draft: Tokenizer, name: str) -> None:
+    """Raises TokenizerMismatchError."""
+    if not target.same_vocabulary(draft):
+        raise TokenizerMismatchError(f"The draft model {name!r} has another vocabulary than the model",
+                                     remedy="Choose a smaller model of the same family, or --draft-model none.")
+
+
+def fingerprint(folder: Path | None) -> str:
+    """Of a checkpoint's weights; empty where there is none."""
+    return fingerprint_files(weight_files(folder)) if folder is not None else ""
 
 
 def _set_threads(config: EngineConfig, device: torch.device, share: int) -> None:

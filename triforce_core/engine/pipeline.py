@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol
 
 from torch import Tensor
@@ -15,16 +14,13 @@ from ..draft_length.controller import Selection
 from ..drafters.model import ModelOnCache
 from ..kv_cache.cross_model import CrossModelCache
 from ..kv_cache.full import FullCache
-from ..sampling import Sampler
 from ..speculation.drafter import Drafter, NoDrafter
 from .attention_report import AttentionMass
 from .draft_model import mark
 from .loading import Loaded
 from .plan import Plan
-from .warm_up_passes import any_width, questions
 
 COPY_LENGTHS = (8, 16, 32)  # of direct copies, where each is a captured pass of its own
-_ROOM_TO_ASK = 49  # tokens that a small model's first draft reads at most, see ``DraftPrefill``
 
 
 class ChosenCache(Protocol):
@@ -58,8 +54,7 @@ class PipelineParts:
     agree: Callable[[Sequence[int]], None] = lambda context: None  # tells prompt lookup of a context
     scores: Callable[[], Tensor | None] = lambda: None
     own_scores: bool = False
-    drafts_trees: bool = False  # for the full cache
-    width: int = 0  # of those
+    fixed_width: int = 0  # tokens of each draft for the full cache, where those are no chains
 
 
 # large: the tiers, and what was chosen for the next round
@@ -71,12 +66,11 @@ class Pipeline:
                  parts: PipelineParts) -> None:
         """observer: of the full passes that choose."""
         self.plan, self.observer = plan, observer
-        self.parts, self._full, self._target, self._shard = parts, full, loaded.target, loaded.shard
+        self.parts, self.full, self.target, self._shard = parts, full, loaded.target, loaded.shard
         self.drafter, self.tiers = parts.drafter, parts.tiers
         self._streams = full.cache.streams
         self._marks = self._observes = True
         self._rounds = 0
-        self._ran_any_width = False
         self._clock = StageClock(loaded.target.device)
         self._side_stream = SideStream(loaded.target.device)
         self._chosen: Tensor | None = None  # scores that the next drafts' chunks were chosen by, ahead of their round
@@ -95,7 +89,7 @@ class Pipeline:
     def profile_key(self) -> tuple[str, str] | None:
         """What passes and steps take their time from: where keys and values lie, and the tiers. None: measured costs
         do not last."""
-        cache, tiers = self._full.cache, self.plan.tiers_key
+        cache, tiers = self.full.cache, self.plan.tiers_key
         layers, here = cache.num_layers, cache.resident_layers
         place = "all on the device" if here == layers else f"{here} of {layers} layers on the device"
         if cache.kind != "same":
@@ -124,56 +118,11 @@ class Pipeline:
         self._choose()
         self._clock.clear()  # no round's time
 
-    def preparations(self, context: list[int], samplers: Sequence[Sampler], *,
-                     quoting: bool) -> list[Callable[[], object]]:
-        """After ``start``, each to be called in order: what rounds will run is captured where it is not, so that no
-        answer waits for a capture, or for a kernel to be compiled. What is staged on the way is forgotten.
-
-        samplers: one for each kind of choices that answers may make, none of them an answer's own. quoting: answers
-        may be held to the document's words."""
-        plan, parts = self.plan, self.parts
-        observers: list[AttentionMass | None] = [self.observer, *([None] if plan.refresh_every > 1 else [])]
-        steps: list[Callable[[], object]] = [
-            partial(self._target.prepare, self._full.cache, drafted + 1, observer, tree=parts.drafts_trees)
-            for drafted in self._draft_lengths() for observer in observers]
-        # Copies are made in rounds that draft nothing else, too, which may be observed or not.
-        steps += [partial(self._target.prepare, self._full.cache, copied + 1, observer)
-                  for copied in (COPY_LENGTHS if plan.direct else ())
-                  for observer in (self.observer, *([None] if plan.lengths.may_rest else []))]
-        models = [on for on in (parts.draft, parts.reviewer or parts.newest) if on is not None]
-        if quoting:
-            # A pass that streams its cache takes about as long as compiling does.
-            whole = None if self._streams or self._ran_any_width else self._full
-            self._ran_any_width = True
-            steps += any_width(whole, models, plan.chunk_size, self.observer.shown.mass_rows)
-        steps += [partial(on.model.capture_wanted, on.cache) for on in (self._full, *models)]
-        if parts.cross_model is not None and parts.draft is not None:
-            steps += questions(parts.draft, _ROOM_TO_ASK)
-        # The longest first: buffers that grow for it would take shorter ones' captures along.
-        return steps + [partial(self._prepare_drafts, context, samplers, gamma1)
-                        for gamma1 in sorted(plan.lengths.gamma1s, reverse=True)]
-
-    def _draft_lengths(self) -> list[int]:
-        """Of drafts that the full cache may be given, copies and quotations aside."""
-        lengths = self.plan.lengths
-        if self.parts.drafts_trees:
-            return [self.parts.width]
-        beyond = max(lengths.gamma1s) if self.plan.has_intermediate else 0
-        early = self.tiers.tells_confidence and len(lengths.gamma2s) > 1
-        ends = range(1, lengths.longest + 1) if early else lengths.gamma2s
-        return sorted({end + more for end in ends for more in range(beyond + 1)} | ({0} if lengths.may_rest else set()))
-
-    def _prepare_drafts(self, context: list[int], samplers: Sequence[Sampler], gamma1: int) -> None:
-        if self.tiers.runs_on_graphs:
-            self.tiers.configure(gamma1, None)
-            self.tiers.prepare(context, self.plan.lengths.longest, samplers)
-
     def forget(self) -> None:
         """What is told of rounds: those before belong to no answer."""
         self.after_round()
-        for told in (self.drafter.counts, self.drafter.milliseconds, self.drafter.passes, self.drafter.ranks,
-                     self.milliseconds):
-            told()
+        self.drafter.stats()
+        self.milliseconds()
 
     def milliseconds(self) -> dict[str, float]:
         """Of the choice that the last round's drafts were made with; clears it. Waits for nothing."""
@@ -253,6 +202,6 @@ class Pipeline:
     def _scores(self) -> Tensor | None:
         """[layers, H, chunks], None before anything was observed."""
         scores = self.parts.scores()
-        return None if scores is None else self._target.kernels.look_ahead(scores)
+        return None if scores is None else self.target.kernels.look_ahead(scores)
 
 

@@ -6,9 +6,7 @@ What follows from the machine and the model comes in as a ``Situation``. Compari
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass, replace
 
 from ..config import EngineConfig, SpeculationConfig
 from ..draft_length.controller import Candidates
@@ -69,32 +67,9 @@ class Tiers:
     budget: int
     recent: int
 
-
-class Comparison(Protocol):
-    """What a comparison changes in a plan; see ``research.settings``. rests_draft_model: it does not write. gamma1,
-    gamma2: fixed by it, or None. paced: lengths may be chosen round by round. lookup: copies are reviewed below the
-    other tiers. held: what the intermediate verifier attends, in words, or empty; why: a clause fit to show, or empty.
-    lasting: what a step takes depends on the tiers alone."""
-
     @property
-    def rests_draft_model(self) -> bool: ...
-    @property
-    def gamma1(self) -> int | None: ...
-    @property
-    def gamma2(self) -> int | None: ...
-    @property
-    def paced(self) -> bool: ...
-    @property
-    def lookup(self) -> bool: ...
-    @property
-    def attends_all(self) -> bool: ...
-    @property
-    def held(self) -> str: ...
-    @property
-    def why(self) -> str: ...
-    @property
-    def lasting(self) -> bool: ...
-    def shown(self) -> Mapping[str, int | float | str | bool]: ...
+    def drafts(self) -> bool:
+        return self.intermediate or self.draft_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +117,7 @@ class Plan:
     lookup: str
     direct: int
     direct_coupled_only: bool
-    comparison: Comparison | None
+    comparison: registry.Comparison
     why: str
 
     @property
@@ -164,14 +139,15 @@ class Plan:
     @property
     def tiers_key(self) -> str | None:
         """All that a step of the drafter takes its time from; None: it takes more for a longer context."""
-        if self.comparison is not None and not self.comparison.lasting:
+        compared = self.comparison
+        if not compared.lasting:
             return None
         small = f"small model, {self.draft_cache} {self.sinks} and {self.window}" if self.draft_model else \
             "no small model"
         middle = f"{self.middle_cache} {self.budget}, {self.recent} newest, chunks of {self.chunk_size} by " \
                  f"{self.refresh} every {self.refresh_every}, weights {self.retrieval_weights}"
-        compared = f"; {self.comparison.why or self.comparison.shown()}" if self.comparison is not None else ""
-        return f"{small}; {middle if self.has_intermediate else 'no intermediate verifier'}{compared}"
+        told = "" if compared == registry.NO_COMPARISON else f"; {compared.why or dict(compared.shown)}"
+        return f"{small}; {middle if self.has_intermediate else 'no intermediate verifier'}{told}"
 
     def shown(self) -> dict[str, int | str]:
         """As figures and words. Keys are kept: benchmarks and other programs read them."""
@@ -179,9 +155,7 @@ class Plan:
         del found["comparison"], found["lengths"]
         found |= {"small_model": found.pop("draft_model"), "ngram": found.pop("lookup") != "off",
                   "straight": found.pop("direct"), "straight_by_draws": found.pop("direct_coupled_only"),
-                  **asdict(self.lengths), **registry.NO_COMPARISON}
-        if self.comparison is not None:
-            found |= self.comparison.shown()
+                  **asdict(self.lengths), **self.comparison.shown}
         return {name: ",".join(map(str, value)) if isinstance(value, tuple) else value
                 for name, value in found.items()}
 
@@ -190,46 +164,38 @@ def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
     """Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
     tiers = _tiers(wanted, at)
     comparison = registry.comparison(wanted, tiers, at)
-    if comparison is not None and comparison.rests_draft_model:
-        tiers = Tiers(tiers.speculates, False, tiers.intermediate, tiers.budget, tiers.recent)
-    drafts = tiers.intermediate or tiers.draft_model
+    if comparison.rests_draft_model:
+        tiers = replace(tiers, draft_model=False)
     lookup = _lookup(wanted, tiers, comparison)
-    lengths = _lengths(wanted, at, tiers, comparison, lookup != "off")
     # At temperature 0 direct copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to 1.08
     # times going on with five books on a GPU. Above it next to no copy is proven: looking for them costs 2 %.
     directly = wanted.ngram == "straight" or (wanted.ngram == "auto" and not at.offloaded)
-    direct = MAX_GUIDED if tiers.speculates and directly and drafts else 0
+    direct = MAX_GUIDED if tiers.speculates and directly and tiers.drafts else 0
     copied, reads = _copied(wanted, at, tiers), _reads(wanted, at, tiers)
-    own_weights = comparison is not None and comparison.attends_all
-    cross = tiers.draft_model and not own_weights and reads and at.room_to_read
-    speculates = tiers.speculates and (drafts or lookup != "off")
-    why = _why(wanted, at, tiers, comparison, lookup, copied)
-    if cross:
-        why += "; to answer in words of its own the small model attends what the model attended"
-    elif own_weights and tiers.draft_model:
-        why += "; the small model is the model itself without a part of its layers"
-    elif tiers.draft_model and reads:
-        why += "; no memory is free for the small model to read the document"
-    if lookup != "off" and drafts:
-        why += "; what stood in the text before is copied first"
-        why += ", so the host leads the rounds" if at.on_graphs else ""
-    elif direct:
-        why += "; or what stood in the text before is copied, where that promises more"
-    return Plan("triforce" if speculates else "autoregressive", wanted.verifier, tiers.draft_model,
-                wanted.middle_cache if tiers.intermediate else "none", lengths, tiers.budget, wanted.chunk_size,
-                tiers.recent, wanted.refresh, _auto(wanted.refresh_every, 1), copied,
-                "cross" if cross else "streaming", wanted.sinks, _auto(wanted.window, 256), lookup, direct,
-                at.on_gpu and wanted.ngram == "auto", comparison, why)
+    cross = tiers.draft_model and not comparison.attends_all and reads and at.room_to_read
+    why = [_who_drafts(wanted, at, tiers, comparison, lookup)]
+    if tiers.speculates:
+        why += [_weights_why(wanted, tiers, copied), comparison.why,
+                _draft_model_why(tiers, comparison, reads, cross), _copies_why(at, tiers, lookup, direct)]
+    return Plan(
+        engine="triforce" if tiers.speculates and (tiers.drafts or lookup != "off") else "autoregressive",
+        verifier=wanted.verifier, draft_model=tiers.draft_model,
+        middle_cache=wanted.middle_cache if tiers.intermediate else "none",
+        lengths=_lengths(wanted, at, tiers, comparison, lookup != "off"),
+        budget=tiers.budget, chunk_size=wanted.chunk_size, recent=tiers.recent, refresh=wanted.refresh,
+        refresh_every=_auto(wanted.refresh_every, 1), retrieval_weights=copied,
+        draft_cache="cross" if cross else "streaming", sinks=wanted.sinks, window=_auto(wanted.window, 256),
+        lookup=lookup, direct=direct, direct_coupled_only=at.on_gpu and wanted.ngram == "auto", comparison=comparison,
+        why="; ".join(filter(None, why)))
 
 
-def _lookup(wanted: SpeculationConfig, tiers: Tiers, comparison: Comparison | None) -> str:
+def _lookup(wanted: SpeculationConfig, tiers: Tiers, comparison: registry.Comparison) -> str:
     """See ``Plan``."""
     if not tiers.speculates:
         return "off"
-    if comparison is not None and comparison.lookup:
+    if comparison.lookup:
         return "below" if tiers.draft_model else "alone"
-    drafts = tiers.intermediate or tiers.draft_model
-    return "alone" if wanted.ngram == "straight" and not drafts else "off"
+    return "alone" if wanted.ngram == "straight" and not tiers.drafts else "off"
 
 
 def _copied(wanted: SpeculationConfig, at: Situation, tiers: Tiers) -> str:
@@ -264,60 +230,82 @@ def _tiers(wanted: SpeculationConfig, at: Situation) -> Tiers:
     return Tiers(speculates, speculates and draft_model, intermediate, budget, recent)
 
 
-def _lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: Comparison | None,
-             lookup: bool) -> Lengths:
+def _usual_lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: bool) -> tuple[int, int]:
+    """gamma1 and gamma2: as they were given, or what is good for most texts; 0 where nothing drafts."""
     small, middle = tiers.draft_model, tiers.intermediate
     gamma1 = _auto(wanted.gamma1, 2 if small else MOST_COPIED) if small or lookup else 0
-    # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
-    # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
-    usual = (32 if at.offloaded else 10) if middle else (8 if at.offloaded else 3 if small else MOST_COPIED)
-    gamma2 = _auto(wanted.gamma2, usual) if middle or small or lookup else 0
-    paced = wanted.pace != "off"
-    if comparison is not None:
-        gamma1 = gamma1 if comparison.gamma1 is None else comparison.gamma1
-        gamma2 = gamma2 if comparison.gamma2 is None else comparison.gamma2
-        paced = paced and comparison.paced
-    gamma1s: tuple[int, ...] = (gamma1,)
-    gamma2s: tuple[int, ...] = (gamma2,)
+    if middle:
+        # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
+        # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
+        usual = 32 if at.offloaded else 10
+    else:
+        usual = 8 if at.offloaded else 3 if small else MOST_COPIED
+    return gamma1, _auto(wanted.gamma2, usual) if tiers.drafts or lookup else 0
+
+
+def _lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: registry.Comparison,
+             lookup: bool) -> Lengths:
+    gamma1, gamma2 = _usual_lengths(wanted, at, tiers, lookup)
+    gamma1 = gamma1 if comparison.gamma1 is None else comparison.gamma1
+    gamma2 = gamma2 if comparison.gamma2 is None else comparison.gamma2
     # Chosen lengths alone keep drafting from being slower than plain decoding where drafts are seldom right. Over
     # the usual ones they bring 1.1 to 1.2 times the tokens per second on a GPU, on two CPU cores as many or more.
-    if paced and wanted.gamma2 == "auto" and (middle or small):
+    paced = wanted.pace != "off" and comparison.paced
+    chosen = paced and wanted.gamma2 == "auto"
+    gamma1s: tuple[int, ...] = (gamma1,)
+    gamma2s: tuple[int, ...] = (gamma2,)
+    if chosen and tiers.drafts:
         where = "offload" if at.offloaded else "on-chip" if at.on_gpu else "cpu"
-        gamma2s = (_LENGTHS if middle else _SMALL_LENGTHS)[where]
-    if paced and wanted.gamma1 == "auto" and middle and small and not lookup:  # copies have their own
-        gamma1s = _CAPTURED_CHAINS if at.on_graphs else _CHAINS
+        gamma2s = (_LENGTHS if tiers.intermediate else _SMALL_LENGTHS)[where]
+    if paced and wanted.gamma1 == "auto" and tiers.intermediate and tiers.draft_model and not lookup:
+        gamma1s = _CAPTURED_CHAINS if at.on_graphs else _CHAINS  # copies have their own
     # Wider, a CPU's products take another way: no longer to the last bit what plain decoding computes.
     most = BATCH_INVARIANT_ROWS - 1 if len(gamma2s) > 1 and not at.on_gpu else 0
-    may_rest = tiers.speculates and (middle or small or lookup) and wanted.gamma2 == "auto" and paced
+    may_rest = chosen and tiers.speculates and (tiers.drafts or lookup)
     return Lengths(gamma1, gamma2, gamma1s, gamma2s, may_rest, most, "on" if paced else "off")
 
 
-def _why(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: Comparison | None, lookup: str,
-         copied: str) -> str:
-    budget, context = f"{tiers.budget:,}", f"{at.context_tokens:,} tokens"
-    held = f"{budget} of {context}"
-    if wanted.middle_cache == "streaming":
-        held = f"sinks and the newest of {held}"
-    elif comparison is not None and comparison.held:
-        held = f"{comparison.held} {held}"
+def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: registry.Comparison,
+                lookup: str) -> str:
+    """And who verifies."""
     if not tiers.speculates:
         return "plain decoding was chosen"
-    if tiers.intermediate and tiers.draft_model:
-        why = f"small model, then {held}, then all of them"
-    elif tiers.intermediate:
-        absent = "no small model" if comparison is not None and comparison.rests_draft_model else "no draft model"
-        why = f"{absent}: {held} draft, all of them verify"
-    elif tiers.draft_model and wanted.middle_cache == "none":
-        why = f"the small model drafts alone, all of {context} verify"
-    elif tiers.draft_model:
-        why = f"the context is short ({context}): the small model drafts alone"
-    elif lookup != "off":
-        why = f"no model drafts: what stood in the text before is copied, all of {context} verify"
-    else:
-        off = "there is no intermediate verifier" if wanted.middle_cache == "none" else "the context is short"
-        why = f"off: {off} and {'the draft model is off' if at.has_draft else 'there is no draft model'}"
+    context = f"{at.context_tokens:,} tokens"
+    if tiers.intermediate:
+        attended = "sinks and the newest of" if wanted.middle_cache == "streaming" else comparison.held
+        held = f"{attended} {tiers.budget:,} of {context}".lstrip()
+        if tiers.draft_model:
+            return f"small model, then {held}, then all of them"
+        absent = "no small model" if comparison.rests_draft_model else "no draft model"
+        return f"{absent}: {held} draft, all of them verify"
+    without = wanted.middle_cache == "none"
+    if tiers.draft_model:
+        return (f"the small model drafts alone, all of {context} verify" if without
+                else f"the context is short ({context}): the small model drafts alone")
+    if lookup != "off":
+        return f"no model drafts: what stood in the text before is copied, all of {context} verify"
+    off = "there is no intermediate verifier" if without else "the context is short"
+    return f"off: {off} and {'the draft model is off' if at.has_draft else 'there is no draft model'}"
+
+
+def _weights_why(wanted: SpeculationConfig, tiers: Tiers, copied: str) -> str:
     if copied != "same":
-        why += f"; the {budget} through a copy of the weights in {copied}"
-    elif tiers.intermediate and wanted.retrieval_weights not in ("auto", "same"):
-        why += f"; no memory is free for a copy of the weights in {wanted.retrieval_weights}"
-    return why + (f"; {comparison.why}" if comparison is not None and comparison.why else "")
+        return f"the {tiers.budget:,} through a copy of the weights in {copied}"
+    if tiers.intermediate and wanted.retrieval_weights not in ("auto", "same"):
+        return f"no memory is free for a copy of the weights in {wanted.retrieval_weights}"
+    return ""
+
+
+def _draft_model_why(tiers: Tiers, comparison: registry.Comparison, reads: bool, cross: bool) -> str:
+    if cross:
+        return "to answer in words of its own the small model attends what the model attended"
+    if comparison.attends_all and tiers.draft_model:
+        return "the small model is the model itself without a part of its layers"
+    return "no memory is free for the small model to read the document" if tiers.draft_model and reads else ""
+
+
+def _copies_why(at: Situation, tiers: Tiers, lookup: str, direct: int) -> str:
+    if lookup != "off" and tiers.drafts:
+        leads = ", so the host leads the rounds" if at.on_graphs else ""
+        return f"what stood in the text before is copied first{leads}"
+    return "or what stood in the text before is copied, where that promises more" if direct else ""

@@ -133,7 +133,7 @@ class Session:
             choice = selector.next() if selector is not None else Selection(0, 0)
             step = loop.step(choice, left)
             self._read += loop.context[len(self._read) : self.full.length]
-            yield from answer.add(choice, step, pipeline.drafter, read.when())
+            yield from answer.add(choice, step, read.when())
             if selector is not None:
                 selector.learn(choice, step.done, answer.rounds[-1])
             left -= len(step.tokens)

@@ -29,6 +29,7 @@ from .build import DocumentParts, build, plan_for
 from .loading import Loaded, full_cache
 from .placement import cpu_kernels
 from .prefill import prefill, prepare
+from .warm_up import preparations
 
 _READ = 512  # made-up tokens that are really read
 ROOM = 256  # tokens of context that stay free behind what is measured, for drafts
@@ -114,7 +115,7 @@ def _measure(loaded: Loaded, profile: Profile, plan: MemoryPlan, chunk: int,
     sampler = Sampler(SamplingParams())
     if loaded.target.graphs is not None:
         loaded.target.prepare(full.cache, 1)
-        for step in pipeline.preparations(context, [sampler], quoting=False):
+        for step in preparations(pipeline, context, [sampler]):
             step()
     yield 0.6
     DraftLengthSelector(pipeline, full, loaded.shard, profile).measure(

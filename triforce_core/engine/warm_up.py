@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from ..config import SamplingParams
 from ..draft_length.controller import Selection
 from ..draft_length.selector import DraftLengthSelector
+from ..drafters.model import ModelOnCache
+from ..model.graphs import CAPTURED_WIDTHS
 from ..quotes.matcher import QuoteConstraint
 from ..sampling import Sampler
-from .pipeline import Pipeline
-from .warm_up_passes import questions
+from .attention_report import AttentionMass
+from .pipeline import COPY_LENGTHS, Pipeline
 
 if TYPE_CHECKING:  # which imports this file
     from .session import Session
@@ -21,6 +23,9 @@ if TYPE_CHECKING:  # which imports this file
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.
 OBSERVED = 16
+_ROWS = (3, 7, 15)  # of full passes with fewer rows than are observed, one for each of the sizes that kernels come in
+_ASKED = (3, 8, 16, 24, 48)  # tokens of questions, likewise
+_ROOM_TO_ASK = 49  # tokens that a small model's first draft reads at most, see ``DraftPrefill``
 # Every kind of choice that takes other kernels or other captured rounds: what the values are does not matter.
 _GREEDY, _DRAWN = SamplingParams(alternatives=1), SamplingParams(temperature=0.6, alternatives=1)
 _FILTERED = replace(_DRAWN, top_p=0.9)
@@ -35,6 +40,7 @@ class WarmUp:
 
     def __init__(self) -> None:
         self._warmed: Pipeline | None = None  # whose rounds have been run
+        self._ran_any_width: Pipeline | None = None  # behind whose drafts the full cache has been passed in all widths
 
     def steps(self, session: Session, pipeline: Pipeline, selector: DraftLengthSelector | None,
               constraint: QuoteConstraint | None, context: list[int],
@@ -58,7 +64,10 @@ class WarmUp:
         helds = (False,) if constraint is None else (True, False)
         if captures:
             kinds = [session.throwaway_sampler(params, verifier, held=False) for params, verifier in _KINDS]
-            steps += pipeline.preparations(context, kinds, quoting=constraint is not None)
+            steps += preparations(pipeline, context, kinds, any_widths=constraint is not None,
+                                  full_pass_too=self._ran_any_width is not pipeline)
+            if constraint is not None:
+                self._ran_any_width = pipeline
             if first:
                 steps += [partial(_try_rounds, session, pipeline, context,
                                   session.throwaway_sampler(params, verifier, held=held))
@@ -68,6 +77,51 @@ class WarmUp:
                               session.throwaway_sampler(params, "rejection", held=held), cancelled)
                       for held in helds for params in (_GREEDY, _DRAWN)]
         return [*steps, partial(setattr, self, "_warmed", pipeline)]
+
+
+def preparations(pipeline: Pipeline, context: list[int], samplers: Sequence[Sampler], *, any_widths: bool = False,
+                 full_pass_too: bool = False) -> list[Callable[[], object]]:
+    """After ``Pipeline.start``, each to be called in order: what rounds will run is captured where it is not, so that
+    no answer waits for a capture, or for a kernel to be compiled. What is staged on the way is forgotten.
+
+    samplers: one for each kind of choices that answers may make, none of them an answer's own. any_widths: answers may
+    be held to the document's words; full_pass_too: and their full passes were not run in all widths yet."""
+    plan, parts, full, prepare = pipeline.plan, pipeline.parts, pipeline.full.cache, pipeline.target.prepare
+    observers: list[AttentionMass | None] = [pipeline.observer, *([None] if plan.refresh_every > 1 else [])]
+    steps: list[Callable[[], object]] = [partial(prepare, full, drafted + 1, observer, tree=parts.fixed_width > 0)
+                                         for drafted in _draft_lengths(pipeline) for observer in observers]
+    # Copies are made in rounds that draft nothing else, too, which may be observed or not.
+    steps += [partial(prepare, full, copied + 1, observer) for copied in (COPY_LENGTHS if plan.direct else ())
+              for observer in (pipeline.observer, *([None] if plan.lengths.may_rest else []))]
+    models = [on for on in (parts.draft, parts.reviewer or parts.newest) if on is not None]
+    if any_widths:
+        # A pass that streams its cache takes about as long as compiling does.
+        whole = pipeline.full if full_pass_too and not full.streams else None
+        steps += any_width(whole, models, plan.chunk_size, pipeline.observer.shown.mass_rows)
+    steps += [partial(on.model.capture_wanted, on.cache) for on in (pipeline.full, *models)]
+    if parts.cross_model is not None and parts.draft is not None:
+        steps += questions(parts.draft, _ROOM_TO_ASK)
+    # The longest first: buffers that grow for it would take shorter ones' captures along.
+    return steps + [partial(_prepare_drafts, pipeline, context, samplers, gamma1)
+                    for gamma1 in sorted(plan.lengths.gamma1s, reverse=True)]
+
+
+def _draft_lengths(pipeline: Pipeline) -> list[int]:
+    """Of drafts that the full cache may be given, copies and quotations aside."""
+    lengths = pipeline.plan.lengths
+    if pipeline.parts.fixed_width:
+        return [pipeline.parts.fixed_width]
+    beyond = max(lengths.gamma1s) if pipeline.plan.has_intermediate else 0
+    early = pipeline.tiers.tells_confidence and len(lengths.gamma2s) > 1
+    ends = range(1, lengths.longest + 1) if early else lengths.gamma2s
+    return sorted({end + more for end in ends for more in range(beyond + 1)} | ({0} if lengths.may_rest else set()))
+
+
+def _prepare_drafts(pipeline: Pipeline, context: list[int], samplers: Sequence[Sampler], gamma1: int) -> None:
+    tiers = pipeline.tiers
+    if tiers.runs_on_graphs:
+        tiers.configure(gamma1, None)
+        tiers.prepare(context, pipeline.plan.lengths.longest, samplers)
 
 
 def _index_quotations(constraint: QuoteConstraint) -> None:
@@ -85,3 +139,38 @@ def _try_rounds(session: Session, pipeline: Pipeline, context: list[int], sample
     pipeline.forget()
     session.full.truncate(before)
     session.begin_behind(pipeline, context)
+
+
+def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_size: int,
+              mass_rows: int) -> list[Callable[[], None]]:
+    """Steps to be called in order. Where a quotation is held to the document the host leads, and a draft is as long as
+    the document forces. Drafting passes are captured in all widths that there are. So are observed full passes, as
+    trees, which are filled up: any chain runs as one of these. With fewer rows than are observed nothing fills up:
+    such a pass is captured in its own width once that has come often; until then it runs as usual: here once.
+
+    full: None where that takes too long. mass_rows: see ``AttentionMass``."""
+    captures: list[Callable[[], None]] = [
+        partial(on.model.prepare, on.cache, width)
+        for on in parts for width in CAPTURED_WIDTHS]
+    if full is None:
+        return captures
+    observer = AttentionMass(chunk_size, mass_rows)
+    captures += [partial(full.model.prepare, full.cache, width, observer, tree=True)
+                 for width in CAPTURED_WIDTHS if width >= mass_rows]
+    return [*captures, *(partial(_run, full, rows, observer) for rows in _ROWS)]
+
+
+def questions(on: ModelOnCache, room: int) -> list[Callable[[], None]]:
+    """Steps that read questions of several lengths, up to ``room`` tokens, behind what was read, and forget them."""
+    return [partial(_run, on, rows, None) for rows in _ASKED if rows < room]
+
+
+def _run(full: ModelOnCache, rows: int, observer: AttentionMass | None) -> None:
+    """A pass over made-up tokens, forgotten; without an observer none of its rows is asked for, as in reading."""
+    if rows > full.room:
+        return
+    before, used = full.length, full.observer
+    full.observer = observer
+    full.feed([0] * rows, rows if observer is not None else 0)
+    full.observer = used
+    full.keep(before)

@@ -57,11 +57,6 @@ class LayerBuffers:
         self.keys[:, target:stop] = self.keys.index_select(1, source)
         self.values[:, target:stop] = self.values.index_select(1, source)
 
-    def rearrange(self, source: Tensor, target: Tensor) -> None:
-        """Slots ``source`` to ``target`` (int64 [m] both, on the device); nothing on the host is told."""
-        for own in (self.keys, self.values):
-            own.index_copy_(1, target, own.index_select(1, source))
-
     def gather(self, source: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
         """Chunks of ``source`` (int64 [H, k]; chunk i is slots from i * chunk_size) to slots [0, k * chunk_size)."""
         _gather_rows(self.keys, source.keys, chunks, chunk_size)

@@ -20,8 +20,43 @@ from .staging import StagingCache
 from .streaming import turn
 
 
+class ChosenChunks:
+    """Which ``budget`` tokens of ``full`` matter now, be they copied or pointed at: chunk 0, the chunks with the most
+    mass, and at least ``recent`` of the newest."""
+
+    full: FullCache
+    budget: int
+    chunk_size: int
+    recent: int
+    length: int
+
+    @property
+    def num_chunks(self) -> int:
+        """Whole chunks in the full cache's committed tokens."""
+        return self.full.num_committed // self.chunk_size
+
+    @property
+    def room(self) -> int:
+        return self.full.max_tokens - self.length
+
+    def _division(self) -> tuple[int, int]:
+        """Where the run of newest tokens begins (it has recent to recent + chunk_size - 1), and how many chunks beside
+        chunk 0 the budget leaves."""
+        total, size = self.full.num_committed, self.chunk_size
+        newest = (total - self.recent) // size * size
+        return newest, (self.budget - (total - newest)) // size - 1
+
+    def _heaviest(self, mass: Tensor, wanted: int, newest: int) -> Tensor:
+        """mass [..., H, chunks] -> int64 [..., H, wanted], in no order: of those before the newest, chunk 0 aside."""
+        candidates = newest // self.chunk_size
+        scores = mass[..., 1:candidates].to(self.full.device)
+        if scores.shape[-1] < wanted:
+            scores = torch.nn.functional.pad(scores, (0, min(wanted, candidates - 1) - scores.shape[-1]))
+        return scores.topk(wanted, dim=-1, sorted=False).indices + 1
+
+
 # large: the selection, its sizes and where it lies
-class RetrievalCache(StagingCache):
+class RetrievalCache(ChosenChunks, StagingCache):
     """``budget`` tokens of ``full`` per layer and KV head, at the last selection; then those committed since."""
 
     chooses_ahead = False  # chunks are copied: the newest tokens must be known
@@ -44,15 +79,6 @@ class RetrievalCache(StagingCache):
         self.selection: Tensor | None = None  # int64 [layers, H, k] chunk numbers, or None: everything is held
         self._coming: list[Tensor] = []  # of a selection layer by layer: [H, k] each
         self.sync()
-
-    @property
-    def num_chunks(self) -> int:
-        """Whole chunks in the full cache's committed tokens."""
-        return self.full.num_committed // self.chunk_size
-
-    @property
-    def room(self) -> int:
-        return self.full.max_tokens - self.length
 
     def choose(self, mass: Tensor) -> None:
         """Never called: see ``chooses_ahead``."""
@@ -115,20 +141,9 @@ class RetrievalCache(StagingCache):
             self._take(layer, chunks[layer], tail_start)
         self._holds(chunks, tail_start)
 
-    def _division(self) -> tuple[int, int]:
-        """Where the tail of newest tokens begins (it has recent to recent + chunk_size - 1), and how many chunks beside
-        chunk 0 the budget leaves."""
-        total, size = self.full.num_committed, self.chunk_size
-        tail_start = (total - self.recent) // size * size
-        return tail_start, (self.budget - (total - tail_start)) // size - 1
-
     def _best(self, mass: Tensor, wanted: int, tail_start: int) -> Tensor:
         """mass [..., H, chunks] -> int64 [..., H, wanted + 1]: chunk 0, then the heaviest before the tail."""
-        candidates = tail_start // self.chunk_size
-        scores = mass[..., 1:candidates].to(self.device)
-        if scores.shape[-1] < wanted:
-            scores = torch.nn.functional.pad(scores, (0, min(wanted, candidates - 1) - scores.shape[-1]))
-        chosen = scores.topk(wanted, dim=-1, sorted=False).indices + 1
+        chosen = self._heaviest(mass, wanted, tail_start)
         if self._frequencies is not None:
             chosen = chosen.sort(-1).values
         return torch.cat((chosen.new_zeros(*chosen.shape[:-1], 1), chosen), -1)

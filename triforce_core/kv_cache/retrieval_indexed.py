@@ -8,15 +8,56 @@ while this tier does, and its next pass begins at the first of those slots and w
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
 from .base import ChunkIndex
 from .full import FullCache
-from .shared_buffers import SharedBufferCache
+from .retrieval_copied import ChosenChunks
+from .staging import StagingCache
 
 
-class IndexedRetrievalCache(SharedBufferCache):
+class SharedBufferCache(StagingCache):
+    """What is committed is the full cache's; kinds differ in what of it they attend. The full cache stages nothing
+    while this one does, and its next pass writes over what was staged here."""
+
+    def __init__(self, full: FullCache) -> None:
+        super().__init__(full.num_layers, full.num_kv_heads, full.head_dim, slots=0, dtype=full.dtype,
+                         device=full.device, layers=full.layers)
+        self.full = full
+
+    @property
+    def room(self) -> int:
+        return self.full.max_tokens - self.length
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Be level with the full cache; staged tokens are dropped."""
+
+    def _make_room(self, n: int) -> None:
+        assert self.full.num_staged == 0 and self.full.num_committed == self.num_committed
+        self.full.make_room(self.num_staged + n)
+
+    def commit(self) -> None:
+        """The full cache commits, this one follows: see ``sync``."""
+        self.sync()
+
+    def _committed(self, added: int) -> None:
+        raise AssertionError("sync replaces the common commit")
+
+    def truncate(self, length: int) -> None:
+        assert 0 <= length <= self.length, (length, self.length)
+        self.length = length
+        self.num_committed = self._filled = min(length, self.num_committed)
+
+    def check_integrity(self) -> None:
+        super().check_integrity()
+        assert self._filled == self.num_committed <= self.full.num_committed
+
+
+class IndexedRetrievalCache(ChosenChunks, SharedBufferCache):
     """``budget`` tokens of ``full`` per layer and KV head at the last selection, then those committed since."""
 
     chooses_ahead = True
@@ -38,18 +79,9 @@ class IndexedRetrievalCache(SharedBufferCache):
         self.sync()
 
     @property
-    def num_chunks(self) -> int:
-        """Whole chunks in the full cache's committed tokens."""
-        return self.full.num_committed // self.chunk_size
-
-    @property
     def selection(self) -> Tensor | None:
         """int32 [layers, H, k] chunk numbers, or None: everything is attended."""
         return self._chunks[:, :, : self._held] if self._held else None
-
-    @property
-    def room(self) -> int:
-        return self.full.max_tokens - self.length
 
     @property
     def nbytes(self) -> int:
@@ -84,21 +116,15 @@ class IndexedRetrievalCache(SharedBufferCache):
 
     @torch.inference_mode()
     def _choose(self, mass: Tensor | None) -> None:
-        total, size = self.full.num_committed, self.chunk_size
-        if total <= self.budget:
+        if self.full.num_committed <= self.budget:
             self._point(0, 0)
             return
-        newest = (total - self.recent) // size * size  # the run has recent to recent + size - 1 tokens
-        wanted = (self.budget - (total - newest)) // size - 1  # beside chunk 0
+        newest, wanted = self._division()
         if mass is None:  # nothing known yet: a plain recent window
-            newest -= wanted * size
+            newest -= wanted * self.chunk_size
             wanted = 0
         else:
-            scores = mass[:, :, 1 : newest // size]
-            if scores.shape[-1] < wanted:
-                scores = torch.nn.functional.pad(scores, (0, min(wanted, newest // size - 1) - scores.shape[-1]))
-            chosen = scores.topk(wanted, dim=-1, sorted=False).indices
-            self._chunks[:, :, 1 : wanted + 1] = chosen + 1
+            self._chunks[:, :, 1 : wanted + 1] = self._heaviest(mass, wanted, newest)
         self._point(wanted + 1, newest)
 
     def _point(self, held: int, newest: int) -> None:

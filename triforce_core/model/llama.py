@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -159,57 +160,67 @@ class Llama:
 
     def _build(self, weights: WeightSource | ShardedWeights) -> None:
         c, d = self.config, self.config.hidden_size
-        q_size, kv_size = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-
-        def norm(name: str, size: int) -> Tensor:
-            return weights.tensor(name, (size,)).to(self.device, torch.float32)
-
-        def linear(names: list[str], sizes: list[int], width: int, bias: bool = False, pair: int = 0) -> Linear:
-            offset = None
-            if bias:
-                biases = [weights.tensor(f"{name}.bias", (size,)) for name, size in zip(names, sizes, strict=True)]
-                offset = _join(biases).to(self.device)
-            kept = [weights.grouped(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
-            groups = [part for part in kept if part is not None]
-            if len(groups) == len(kept):
-                return self._grouped(join_grouped(groups), offset)
-            parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in zip(names, sizes, strict=True)]
-            data = _join([part.data for part in parts]).to(self.device)
-            scales = [part.scale for part in parts if part.scale is not None]
-            scale = _join(scales).to(self.device) if len(scales) == len(parts) else None
-            return self._product(data, scale, offset, HEAD_KIND if names == ["lm_head"] else self._rounding, pair)
-
         embedding = weights.matrix("model.embed_tokens.weight", (c.vocab_size, d))
         self._embedding = embedding.data.to(self.device)
         self._embedding_scale = None if embedding.scale is None else embedding.scale.to(self.device, torch.float32)
         if embedding.scale is None:
             self._embedding = self._embedding.to(self.dtype)
-        self.layers = []
-        for index in range(c.num_layers):
-            at = f"model.layers.{index}"
-            attn, mlp = f"{at}.self_attn", f"{at}.mlp"
-            self.layers.append(Layer(
-                input_norm=norm(f"{at}.input_layernorm.weight", d),
-                qkv=linear([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size], d, c.qkv_bias,
-                           c.head_dim // 2),
-                q_norm=norm(f"{attn}.q_norm.weight", c.head_dim) if c.qk_norm else None,
-                k_norm=norm(f"{attn}.k_norm.weight", c.head_dim) if c.qk_norm else None,
-                output=linear([f"{attn}.o_proj"], [d], q_size),
-                post_norm=norm(f"{at}.post_attention_layernorm.weight", d),
-                gate_up=linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], [c.intermediate_size] * 2, d,
-                               pair=c.intermediate_size),
-                down=linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
-            ))
-        self._final_norm = norm("model.norm.weight", d)
+        self.layers = [self._layer(weights, f"model.layers.{index}") for index in range(c.num_layers)]
+        self._final_norm = self._vector(weights, "model.norm.weight", d)
+        self._head = self._head_of(weights)
+
+    def _layer(self, weights: WeightSource | ShardedWeights, at: str) -> Layer:
+        """The block whose tensors' names begin with ``at``."""
+        c, d, attn, mlp = self.config, self.config.hidden_size, f"{at}.self_attn", f"{at}.mlp"
+        q_size, kv_size = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        norm, linear = partial(self._vector, weights), partial(self._linear, weights)
+        return Layer(
+            input_norm=norm(f"{at}.input_layernorm.weight", d),
+            qkv=linear([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size], d, bias=c.qkv_bias,
+                       pair=c.head_dim // 2),
+            q_norm=norm(f"{attn}.q_norm.weight", c.head_dim) if c.qk_norm else None,
+            k_norm=norm(f"{attn}.k_norm.weight", c.head_dim) if c.qk_norm else None,
+            output=linear([f"{attn}.o_proj"], [d], q_size),
+            post_norm=norm(f"{at}.post_attention_layernorm.weight", d),
+            gate_up=linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], [c.intermediate_size] * 2, d,
+                           pair=c.intermediate_size),
+            down=linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
+        )
+
+    def _head_of(self, weights: WeightSource | ShardedWeights) -> Linear:
+        """From the last layer to logits."""
+        c, d = self.config, self.config.hidden_size
         start, stop = self.shard.span(c.vocab_size)
-        if c.tied_embeddings:
-            weights.ignore("lm_head.weight")  # some exporters write the tied matrix twice
-            scale = None if self._embedding_scale is None else self._embedding_scale[start:stop]
-            groups = weights.grouped("model.embed_tokens.weight", (c.vocab_size, d))
-            self._head = (self._product(self._embedding[start:stop], scale, None, HEAD_KIND) if groups is None
-                          else self._grouped(groups, None))
-        else:
-            self._head = linear(["lm_head"], [stop - start], d)
+        if not c.tied_embeddings:
+            return self._linear(weights, ["lm_head"], [stop - start], d, kind=HEAD_KIND)
+        weights.ignore("lm_head.weight")  # some exporters write the tied matrix twice
+        groups = weights.grouped("model.embed_tokens.weight", (c.vocab_size, d))
+        if groups is not None:
+            return self._grouped(groups, None)
+        scale = None if self._embedding_scale is None else self._embedding_scale[start:stop]
+        return self._product(self._embedding[start:stop], scale, None, HEAD_KIND)
+
+    def _vector(self, weights: WeightSource | ShardedWeights, name: str, size: int) -> Tensor:
+        """A norm's."""
+        return weights.tensor(name, (size,)).to(self.device, torch.float32)
+
+    def _linear(self, weights: WeightSource | ShardedWeights, names: list[str], sizes: list[int], width: int, *,
+                bias: bool = False, pair: int = 0, kind: str = "") -> Linear:
+        """One product with these matrices [size, width], one below the other. pair, kind: see ``_product``; kind empty:
+        as the model's others."""
+        named = list(zip(names, sizes, strict=True))
+        offset = None
+        if bias:
+            offset = _join([weights.tensor(f"{name}.bias", (size,)) for name, size in named]).to(self.device)
+        kept = [weights.grouped(f"{name}.weight", (size, width)) for name, size in named]
+        groups = [part for part in kept if part is not None]
+        if len(groups) == len(kept):
+            return self._grouped(join_grouped(groups), offset)
+        parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in named]
+        data = _join([part.data for part in parts]).to(self.device)
+        scales = [part.scale for part in parts if part.scale is not None]
+        scale = _join(scales).to(self.device) if len(scales) == len(parts) else None
+        return self._product(data, scale, offset, kind or self._rounding, pair)
 
     def _product(self, data: Tensor, scale: Tensor | None, bias: Tensor | None, kind: str, pair: int = 0) -> Linear:
         """Rounded to ``kind`` where rounding is asked for, unless it is in that form already. pair: see

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import BUILTIN
-from ..engine.checkpoints import BUILTIN_FOLDER
+from ..engine.loading import BUILTIN_FOLDER
 from ..errors import ModelError
 from ..gguf import parts_of
 from ..model.locate import gguf_files

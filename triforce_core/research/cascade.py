@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..drafters.acceptance_estimator import AcceptanceEstimator, added, fared
+from ..drafters.acceptance_estimator import AcceptanceEstimator, fared
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.model import ModelOnCache
 from ..drafters.prompt_lookup import MOST_COPIED, PromptLookupDrafter, TextIndex
-from ..events import TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, DraftStats
 from ..speculation.verifier import Review
 
 
@@ -36,7 +35,9 @@ class HorizontalCascade(Drafter):
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         self._open = None
         early = Draft()
-        if self.then.odds(context) > self._estimator.rate(0):
+        # Whoever else goes on cannot tell before it drafts.
+        expected = self.then.odds(context) if isinstance(self.then, PromptLookupDrafter) else 0.0
+        if expected > self._estimator.rate(0):
             late = self.then.propose(context, max(num_draft_tokens, self._more), sampler)
             if late.token_ids:
                 return _side_by_side(early, self.first.tier, late, self.then.tier)
@@ -61,14 +62,8 @@ class HorizontalCascade(Drafter):
         self.first.reset()
         self.then.reset()
 
-    def counts(self) -> list[TierCount]:
-        return [*self.first.counts(), *self.then.counts()]
-
-    def milliseconds(self) -> dict[str, float]:
-        return added(self.first.milliseconds(), self.then.milliseconds())
-
-    def passes(self) -> dict[str, int]:
-        return added(self.first.passes(), self.then.passes())
+    def stats(self) -> DraftStats:
+        return self.first.stats() + self.then.stats()
 
 
 def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int, review: Review | None = None) -> Drafter:

@@ -1,8 +1,9 @@
 """Trees grown without the host: level after level on the device, and one reading of the whole.
 
-``tree`` draws each level's siblings on the host, which then waits for the device once a level and issues the next
-pass kernel by kernel. Here tokens, distributions, positions and slots are numbers in device memory, which passes of a
-few widths, each a captured graph, read and advance (``tree_plan``). The host enqueues a whole tree and reads once.
+``tree_drafter`` draws each level's siblings on the host, which then waits for the device once a level and issues the
+next pass kernel by kernel. Here tokens, distributions, positions and slots are numbers in device memory, which passes
+of a few widths, each a captured graph, read and advance (``tree_schedule``). The host enqueues a whole tree and reads
+once.
 
 Siblings are drawn as ``siblings`` draws them, with the same chance: a draft equals the host's token for token. That one
 lets a family end, and its children never be, where a distribution has nothing left; here they are run and then left
@@ -20,13 +21,13 @@ from torch import Tensor
 from ..device.stage_clock import StageClock
 from ..drafters.graph_buffers import REREAD
 from ..drafters.graph_model import GraphModel
-from ..events import RankCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, DraftStats
 from .siblings import siblings_on_tensors
-from .tree_buffers import TreeBuffers
+from .tree_buffers import TreeBuffers, branch
+from .tree_draft import TreeDraft
 from .tree_drafter import TreeDrafter
 from .tree_schedule import Bounds, TreePlan, plan
 
@@ -117,7 +118,7 @@ class DeviceTree(Drafter):
     def _pass(self, state: TreeBuffers, kind: SamplingKind, width: int, siblings: int) -> None:
         """One pass, and siblings drawn after each of its rows."""
         token_ids, steps, slots, stop, mask = state.rows(width)
-        logits = self.graphed.branch(token_ids, state.start, steps, slots, stop, mask)
+        logits = branch(self.graphed, token_ids, state.start, steps, slots, stop, mask)
         targets, token_probs = state.targets(width, siblings), self.graphed.token_probs(kind, state.parameters)
         if kind.coupled:
             found = token_probs.best(logits, state.noise_of(steps, kind), siblings)
@@ -132,7 +133,7 @@ class DeviceTree(Drafter):
             self._same(state.tokens)
         state.done()
 
-    def _draft(self, state: TreeBuffers, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> Draft:
+    def _draft(self, state: TreeBuffers, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> TreeDraft:
         nodes, parents = grown.living(tokens, sampler.stop)
         probs: Sequence[Tensor | None] = [None] * len(nodes)
         if not sampler.coupled:
@@ -140,8 +141,8 @@ class DeviceTree(Drafter):
             probs = (state.probs[: len(tokens)].clone() if whole
                     else state.probs[torch.tensor(nodes, device=state.probs.device)]).unbind()
         chain = parents == list(range(-1, len(parents) - 1))
-        return Draft([tokens[node] for node in nodes], list(probs), [self.tier] * len(nodes),
-                     parents=[] if chain else parents)
+        return TreeDraft([tokens[node] for node in nodes], list(probs), [self.tier] * len(nodes),
+                         parents=[] if chain else parents)
 
     def _tell(self, context: Sequence[int], grown: TreePlan, tokens: Sequence[int]) -> None:
         """The cache what it holds now."""
@@ -149,8 +150,9 @@ class DeviceTree(Drafter):
         pending, before = context[on.length :], on.num_staged
         root = before + len(pending) - 1
         slot = {-1: root} | {node: root + 1 + order for order, node in enumerate(grown.run)}
-        on.grown_elsewhere([*pending, *(tokens[node] for node in grown.run)],
-                           [*range(before - 1, root), *(slot[grown.parents[node]] for node in grown.run)])
+        self.host.growing.grown_elsewhere(
+            [*pending, *(tokens[node] for node in grown.run)],
+            [*range(before - 1, root), *(slot[grown.parents[node]] for node in grown.run)])
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         self.host.settle(context, committed=committed)
@@ -158,13 +160,7 @@ class DeviceTree(Drafter):
     def reset(self) -> None:
         self.host.reset()
 
-    def milliseconds(self) -> dict[str, float]:
-        mine = self._clock.read().get(self.tier, 0.0)
-        return {self.tier: self.host.milliseconds()[self.tier] + mine}
-
-    def passes(self) -> dict[str, int]:
-        mine, self._passes = self._passes, 0
-        return {self.tier: self.host.passes()[self.tier] + mine}
-
-    def ranks(self) -> list[RankCount]:
-        return self.host.ranks()
+    def stats(self) -> DraftStats:
+        mine = DraftStats(milliseconds=self._clock.read(), passes={self.tier: self._passes})
+        self._passes = 0
+        return self.host.stats() + mine

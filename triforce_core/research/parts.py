@@ -42,7 +42,7 @@ class ResearchParts(Parts):
 
     def make(self) -> PipelineParts:
         made = super().make()
-        made.drafts_trees, made.width = self.compared.verifies_trees, self.compared.trees.size
+        made.fixed_width = self.compared.trees.size if self.compared.verifies_trees else 0
         made.own_scores = self._accumulates or self._by_means
         return made
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ..config import SpeculationConfig
 from ..drafters.prompt_lookup import MOST_COPIED
 from ..engine.plan import Situation, Tiers
+from ..engine.registry import Comparison
 
 # What the caches attend, in words.
 _HELD = {"h2o": "the most attended so far and the newest,",
@@ -56,68 +57,32 @@ class TreeSettings:
         return cls(wanted.tree, tier, size, depth, f"{what}, grown by {grower}")
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """An ``engine.plan.Comparison``. self_skip: the small model is the target itself, without a part of its layers.
-    lookup: copies are reviewed first, and up to ``ngram_tail`` follow unreviewed. has_middle: of the plan's tiers."""
+@dataclass(frozen=True)
+class Compared(Comparison):
+    """self_skip: the small model is the target itself, without a part of its layers. lookup: up to ``ngram_tail`` of
+    the copies follow unreviewed. verifies_trees: drafts for the full cache are trees."""
 
-    self_skip: bool
-    lenience: float
-    lookup: bool
-    ngram_tail: int
-    trees: TreeSettings
-    middle_cache: str
-    has_middle: bool
-
-    @property
-    def rests_draft_model(self) -> bool:
-        return self.trees.tier == "middle"
-
-    @property
-    def gamma1(self) -> int | None:
-        return self.trees.depth if self.trees.tier == "draft" and self.has_middle else None
-
-    @property
-    def gamma2(self) -> int | None:
-        return self.trees.depth if self.trees.kind != "off" and self.gamma1 is None else None
-
-    @property
-    def paced(self) -> bool:
-        return self.trees.kind == "off"
-
-    @property
-    def attends_all(self) -> bool:
-        return self.self_skip
-
-    @property
-    def held(self) -> str:
-        return _HELD.get(self.middle_cache, "")
-
-    @property
-    def why(self) -> str:
-        return self.trees.why
-
-    @property
-    def lasting(self) -> bool:
-        """An oracle reads the whole context."""
-        return self.middle_cache != "top-k"
-
-    @property
-    def verifies_trees(self) -> bool:
-        """Whether drafts for the full cache are trees."""
-        return self.trees.tier == "middle" or (self.trees.tier == "draft" and not self.has_middle)
-
-    def shown(self) -> dict[str, int | float | str | bool]:
-        return {"self_skip": self.self_skip, "lenience": self.lenience, "ngram_tail": self.ngram_tail,
-                "tree": self.trees.kind, "tree_tier": self.trees.tier, "tree_size": self.trees.size,
-                "tree_depth": self.trees.depth}
+    self_skip: bool = False
+    lenience: float = 1.0
+    ngram_tail: int = 0
+    trees: TreeSettings = TreeSettings()
+    verifies_trees: bool = False
 
 
 def compare(wanted: SpeculationConfig, tiers: Tiers, at: Situation) -> Compared:
     trees = TreeSettings.decide(wanted, small=tiers.draft_model, middle=tiers.intermediate, offloaded=at.offloaded,
                                 on_graphs=at.on_graphs)
     lookup = wanted.ngram == "on" and trees.kind == "off"  # a tree is not reviewed copies
-    small = tiers.draft_model and trees.tier != "middle"
+    rests, self_skip = trees.tier == "middle", wanted.small_model == "self-skip"
     tail = wanted.ngram_tail if wanted.ngram_tail != "auto" else MOST_COPIED
-    return Compared(wanted.small_model == "self-skip", wanted.lenience, lookup, tail if lookup and small else 0, trees,
-                    wanted.middle_cache, tiers.intermediate)
+    tail = tail if lookup and tiers.draft_model and not rests else 0
+    reviewed = trees.tier == "draft" and tiers.intermediate  # the small model's trees, by the tier above
+    return Compared(
+        rests_draft_model=rests, gamma1=trees.depth if reviewed else None,
+        gamma2=trees.depth if trees.kind != "off" and not reviewed else None, paced=trees.kind == "off", lookup=lookup,
+        attends_all=self_skip, held=_HELD.get(wanted.middle_cache, ""), why=trees.why,
+        lasting=wanted.middle_cache != "top-k",  # an oracle reads the whole context
+        shown={"self_skip": self_skip, "lenience": wanted.lenience, "ngram_tail": tail, "tree": trees.kind,
+               "tree_tier": trees.tier, "tree_size": trees.size, "tree_depth": trees.depth},
+        self_skip=self_skip, lenience=wanted.lenience, ngram_tail=tail, trees=trees,
+        verifies_trees=rests or (trees.tier == "draft" and not tiers.intermediate))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..kv_cache.base import KVView
 from ..kv_cache.full import FullCache
-from ..kv_cache.shared_buffers import SharedBufferCache
+from ..kv_cache.retrieval_indexed import SharedBufferCache
 
 
 class TopKCache(SharedBufferCache):
@@ -28,10 +28,6 @@ class TopKCache(SharedBufferCache):
         super().__init__(full)
         self.budget = budget
         self.sync()
-
-    @property
-    def room(self) -> int:
-        return self.full.max_tokens - self.length
 
     @property
     def nbytes(self) -> int:

@@ -1,7 +1,7 @@
 """What the passes of a tree grown on the device read and write: numbers in fixed memory, sent there and read whole.
 
-Letters as in ``tree_plan``, whose tables lie here too; V vocabulary, n drafted tokens at most. Which pass is next is
-itself a number on the device, that each pass moves on, so that one captured graph serves all passes of its widths.
+Letters as in ``tree_schedule``, whose tables lie here too; V vocabulary, n drafted tokens at most. Which pass is next
+is itself a number on the device, that each pass moves on, so that one captured graph serves all passes of its widths.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ..drafters.graph_buffers import GraphBuffers
+from ..drafters.graph_model import GraphModel
+from ..model.graphs import DeviceSlots
 from ..sampling import Sampler, SamplingKind
 from .tree_schedule import Bounds, TreePlan
 
@@ -139,3 +141,12 @@ class TreeBuffers:
     def done(self) -> None:
         """The pass is."""
         self._pass.add_(1)
+
+
+def branch(graphed: GraphModel, token_ids: Tensor, start: Tensor, steps: Tensor, slots: Tensor, stop: Tensor,
+           mask: Tensor) -> Tensor:
+    """[n, V] after each of token_ids [n], some of a tree's. start [2], steps [n]: as in ``GraphModel.logits``; slots
+    [n], stop [1]: where each goes and where the last slot ends, counted from the slot in start; mask: see
+    ``DeviceSlots``."""
+    place = DeviceSlots(graphed.cache, start[1:] + slots, (start[1:] + stop).int(), mask)
+    return graphed.model.forward_on_device(token_ids, start[:1] + steps, place, len(token_ids))

@@ -15,10 +15,11 @@ from torch import Tensor
 from ..drafters.model import MAX_GUIDED, QUOTE, ModelOnCache
 from ..events import RankCount
 from ..sampling import Sampler
-from ..speculation import staged
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
+from ..speculation.drafter import Drafter, DraftStats
+from . import tree
 from .siblings import draw
+from .tree_draft import GrowingModel, TreeDraft
 from .tree_shape import chains, sequoia
 
 # What siblings are taken for before any was tested, by rank: see ``tree_shape``. The built-in pair's, roughly: of the
@@ -40,8 +41,9 @@ class TreeDrafter(Drafter):
         """size: drafted tokens at most. depth: levels at most. expected: acceptance by rank before any is known."""
         self.model, self.tier, self.follows, self.replacing = model, tier, follows, replacing
         self.size, self.depth, self._expected = size, depth, tuple(expected)
+        self.growing = GrowingModel(model)
         # Of a draft: the context position where its tree begins, the tree's root's row, itself.
-        self._open: tuple[int, int, Draft] | None = None
+        self._open: tuple[int, int, TreeDraft] | None = None
         self._seconds, self._passes = 0.0, 0
         self._fresh: dict[int, tuple[int, int]] = {}  # not yet reported: see ``ranks``
         self._start()
@@ -61,7 +63,7 @@ class TreeDrafter(Drafter):
         """num_draft_tokens: levels at most."""
         started = perf_counter()
         guided = sampler.guided(context, MAX_GUIDED)
-        draft = Draft(guided, [None] * len(guided), [QUOTE] * len(guided))
+        draft = TreeDraft(guided, [None] * len(guided), [QUOTE] * len(guided))
         self._open = None
         if len(guided) < num_draft_tokens and not (guided and guided[-1] in sampler.stop):
             draft = self._grown([*context, *guided], draft, num_draft_tokens - len(guided), sampler)
@@ -69,15 +71,15 @@ class TreeDrafter(Drafter):
         self._seconds += perf_counter() - started
         return draft
 
-    def drafted(self, context: Sequence[int], draft: Draft) -> None:
+    def drafted(self, context: Sequence[int], draft: TreeDraft) -> None:
         """``draft`` was grown after ``context``, elsewhere but on this model's cache, and is to be learnt from."""
         self._open = len(context), 0, draft
 
-    def learn(self, truth: Sequence[int], draft: Draft) -> None:
+    def learn(self, truth: Sequence[int], draft: TreeDraft) -> None:
         """``draft``, grown elsewhere, was reviewed: ``truth`` came of it."""
         self._learn(truth, 0, 0, draft)
 
-    def _grown(self, context: list[int], begun: Draft, levels: int, sampler: Sampler) -> Draft:
+    def _grown(self, context: list[int], begun: TreeDraft, levels: int, sampler: Sampler) -> TreeDraft:
         """``begun``, which ends ``context``, and the tree behind it."""
         tokens, probs, sources = list(begun.token_ids), list(begun.probs), list(begun.sources)
         parents, root = list(range(-1, len(tokens) - 1)), len(tokens) - 1
@@ -89,10 +91,11 @@ class TreeDrafter(Drafter):
             parents.append(parent)
 
         def tails() -> list[list[int]]:
-            return staged.tails(tokens[root + 1 :], [parent - root - 1 for parent in parents[root + 1 :]])
+            return tree.tails(tokens[root + 1 :], [parent - root - 1 for parent in parents[root + 1 :]])
 
         kinds = self.shape.families
         growing = [(root, 0)]  # tokens that shall have children, and what each is in the shape (0: the root)
+        self.growing.forget()
         logits = self.model.logits(context, ())
         places = {root: self.model.num_staged - 1}
         while True:
@@ -114,11 +117,11 @@ class TreeDrafter(Drafter):
             new = _unstaged([node for node, _ in below], parents, places)
             if not below or len(new) > self.model.room:
                 chain = parents == list(range(-1, len(parents) - 1))
-                return Draft(tokens, probs, sources, parents=[] if chain else parents)
+                return TreeDraft(tokens, probs, sources, parents=[] if chain else parents)
             first = self.model.num_staged
             places |= {node: first + number for number, node in enumerate(new)}
-            logits = self.model.grow([tokens[node] for node in new], [places[parents[node]] for node in new],
-                                     len(below))
+            logits = self.growing.grow([tokens[node] for node in new], [places[parents[node]] for node in new],
+                                       len(below))
             growing = below
 
     @staticmethod
@@ -136,12 +139,13 @@ class TreeDrafter(Drafter):
             self._open = None
         if self.follows:
             self.model.keep(self.model.cache.num_committed + self.model.skipped)
+            self.growing.forget()
         else:
-            self.model.agree(context)
+            self.growing.agree(context)
         if committed:
             self.model.commit()
 
-    def _learn(self, context: Sequence[int], start: int, row: int, draft: Draft) -> None:
+    def _learn(self, context: Sequence[int], start: int, row: int, draft: TreeDraft) -> None:
         """By what ``context`` has from ``start`` on: which sibling was it, of each family on the way?"""
         families = draft.families
         for true in context[start:]:
@@ -169,22 +173,16 @@ class TreeDrafter(Drafter):
 
     def reset(self) -> None:
         self.model.reset()
+        self.growing.forget()
         self._open = None
         self._start()
 
-    def milliseconds(self) -> dict[str, float]:
-        spent, self._seconds = self._seconds * 1e3, 0.0
-        return {self.tier: spent}
-
-    def passes(self) -> dict[str, int]:
-        made, self._passes = self._passes, 0
-        return {self.tier: made}
-
-    def ranks(self) -> list[RankCount]:
-        found = [RankCount(self.tier, rank, tested, accepted)
-                 for rank, (tested, accepted) in sorted(self._fresh.items())]
-        self._fresh = {}
-        return found
+    def stats(self) -> DraftStats:
+        ranks = tuple(RankCount(self.tier, rank, tested, accepted)
+                      for rank, (tested, accepted) in sorted(self._fresh.items()))
+        mine = DraftStats((), {self.tier: self._seconds * 1e3}, {self.tier: self._passes}, ranks)
+        self._seconds, self._passes, self._fresh = 0.0, 0, {}
+        return mine
 
 
 def _unstaged(ends: Sequence[int], parents: Sequence[int], places: Mapping[int, int]) -> list[int]:

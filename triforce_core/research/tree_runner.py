@@ -1,9 +1,9 @@
-"""``device_loop`` where the small model drafts trees: grown, reviewed and taken over, round after round on the device.
+"""``graph_runner`` where the small model drafts trees: grown, reviewed and taken over, round after round on the device.
 
 A round is a tree's passes (``device_tree``), the pass over the retrieved part with its verdict, and the path that was
 kept closing ranks in both caches: captured graphs that read and advance numbers in device memory. Rules, distributions
-and what is counted are those of ``hierarchical`` over ``tree``; with the same numbers it drafts the same, token for
-token.
+and what is counted are those of ``hierarchical`` over ``tree_drafter``; with the same numbers it drafts the same, token
+for token.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from ..device.stage_clock import StageClock
 from ..drafters.graph_buffers import REREAD, GraphBuffers, Tally, Written
 from ..drafters.graph_model import GraphModel
 from ..drafters.hierarchical import HierarchicalDrafter
-from ..events import RankCount, TierCount
+from ..events import TierCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter
-from ..speculation.verifier import reject_tree_on_tensors
+from ..speculation.drafter import Drafter, DraftStats
 from .device_tree import DeviceTree
-from .tree_buffers import TreeBuffers
+from .tree_buffers import TreeBuffers, branch
+from .tree_draft import TreeDraft
 from .tree_schedule import TreePlan
 from .tree_tables import TreeTables
+from .tree_tensors import reject_tree_on_tensors
 
 
 # large: two models, their captured rounds, and the counts that a drafter tells
@@ -136,7 +137,7 @@ class TreeRunner(Drafter):
         drafted = torch.where(tables.exists, grown_in.tokens[first : first + tables.rows], -1)
         token_ids = torch.cat((state.newest(1), drafted[:-1].clamp_min(0)))
         start, below = state.starts[-1] + state.count, state.starts[0, 1:] + state.count
-        logits = self._intermediate.branch(token_ids, start, tables.steps, tables.every, tables.stop, tables.mask)
+        logits = branch(self._intermediate, token_ids, start, tables.steps, tables.every, tables.stop, tables.mask)
         token_probs, target = self._intermediate.token_probs(kind, state.parameters), None
         if kind.coupled:
             own = token_probs.draws(logits, state.noise_of(state.count + tables.steps, kind))
@@ -170,7 +171,8 @@ class TreeRunner(Drafter):
         assert self._tables is not None
         source, target = root + source, root + self._tables.ahead
         for buffers in graphed.cache.layers:
-            buffers.rearrange(source, target)
+            for own in (buffers.keys, buffers.values):
+                own.index_copy_(1, target, own.index_select(1, source))
 
     def _learn(self, tally: Tally, grown: TreePlan, emitted: Sequence[int], sampler: Sampler) -> list[int]:
         """What became of each round's tree; -> what was kept of the last one."""
@@ -182,8 +184,8 @@ class TreeRunner(Drafter):
         for drafted, path in self._history[: tally.rounds].tolist():
             kept = [node for node in range(n) if path[node]]
             nodes, parents = grown.living(drafted[:n], sampler.stop)
-            tree = Draft([drafted[node] for node in nodes], [None] * len(nodes), [self.trees.tier] * len(nodes),
-                         parents=parents)
+            tree = TreeDraft([drafted[node] for node in nodes], [None] * len(nodes), [self.trees.tier] * len(nodes),
+                             parents=parents)
             self.trees.host.learn(emitted[at : at + len(kept) + 1], tree)
             at += len(kept) + 1
         return kept
@@ -202,22 +204,11 @@ class TreeRunner(Drafter):
     def reset(self) -> None:
         self.host.reset()
 
-    def counts(self) -> list[TierCount]:
-        mine = TierCount(self.trees.tier, self._tested, self._accepted)
-        self._tested = self._accepted = 0
-        return [*([mine] if mine.tested else []), *self.host.counts()]
-
-    def ranks(self) -> list[RankCount]:
-        return self.host.ranks()
-
-    def milliseconds(self) -> dict[str, float]:
-        mine = self._clock.read()
-        return {tier: spent + mine.get(tier, 0.0) for tier, spent in self.host.milliseconds().items()}
-
-    def passes(self) -> dict[str, int]:
-        mine = {self.tier: self._rounds, self.trees.tier: self._passes}
-        self._rounds = self._passes = 0
-        return {tier: made + mine.get(tier, 0) for tier, made in self.host.passes().items()}
+    def stats(self) -> DraftStats:
+        counts = (TierCount(self.trees.tier, self._tested, self._accepted),) if self._tested else ()
+        passes = {self.tier: self._rounds, self.trees.tier: self._passes}
+        self._tested = self._accepted = self._rounds = self._passes = 0
+        return self.host.stats() + DraftStats(counts, self._clock.read(), passes)
 
 
 def _ranks(grown: TreePlan) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..speculation import staged
+from . import tree
 from .tree_shape import TreeShape
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64)  # widths of passes: up to 16 rows take about the same time
@@ -74,7 +74,7 @@ class TreePlan:
 
     @property
     def depth(self) -> int:
-        return 1 + max(staged.depths(self.parents))
+        return 1 + max(tree.depths(self.parents))
 
     def living(self, tokens: Sequence[int], stop: Set[int]) -> tuple[list[int], list[int]]:
         """Of drafted tokens, those that are drafted in truth (-1: nothing was left to draw) and follow neither one that
@@ -90,9 +90,9 @@ class TreePlan:
 def plan(shape: TreeShape, levels: int, bounds: Bounds) -> TreePlan:
     """The first ``levels`` levels of ``shape``, at least one."""
     assert levels >= 1 and bounds.hold(shape)
-    depths = staged.depths(shape.parents)
+    depths = tree.depths(shape.parents)
     parents = [parent for parent, depth in zip(shape.parents, depths, strict=True) if depth < levels]
-    families, above = staged.families(parents), staged.ancestry(parents)
+    families, above = tree.families(parents), tree.ancestry(parents)
     groups = [[-1]]
     for level in range(max(depths[: len(parents)], default=0) + 1):
         inner = [node for node in range(len(parents)) if depths[node] == level and families[node + 1]]

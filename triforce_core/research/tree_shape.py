@@ -14,12 +14,12 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ..speculation import staged
+from . import tree
 
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Which drafted tokens follow which (``tree.parents``), level by level, the tokens of a level family by family."""
+    """Which drafted tokens follow which (see ``tree``), level by level, the tokens of a level family by family."""
 
     parents: tuple[int, ...]
 
@@ -29,12 +29,12 @@ class TreeShape:
 
     @cached_property
     def families(self) -> list[list[int]]:
-        return staged.families(self.parents)
+        return tree.families(self.parents)
 
     @cached_property
     def widths(self) -> list[int]:
         """Rows of each drafting pass: the tokens of a level that have children, the context's end first."""
-        depths = [0, *(depth + 1 for depth in staged.depths(self.parents))]
+        depths = [0, *(depth + 1 for depth in tree.depths(self.parents))]
         inner = [depth for depth, children in zip(depths, self.families, strict=True) if children]
         return [inner.count(depth) for depth in range(max(inner, default=-1) + 1)]
 
@@ -45,7 +45,7 @@ class TreeShape:
     def expected_tokens(self, acceptance: Sequence[float]) -> float:
         """Per verification; siblings beyond ``acceptance`` are worth nothing."""
         values = [1.0]
-        for parent, rank in zip(self.parents, staged.ranks(self.parents), strict=True):
+        for parent, rank in zip(self.parents, tree.ranks(self.parents), strict=True):
             values.append(values[parent + 1] * (acceptance[rank] if rank < len(acceptance) else 0.0))
         return sum(values)
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..speculation import staged
-from ..speculation.staged_tensors import OnDevice
+from . import tree
 from .tree_schedule import Bounds, TreePlan
+from .tree_tensors import OnDevice
 
 
 # large: each is one of a shape's tables in fixed memory
@@ -43,7 +43,7 @@ class TreeTables:
             return
         self._plan = plan
         n, count = len(plan.parents), self.rows
-        families, depths, ranks = staged.families(plan.parents), staged.depths(plan.parents), staged.ranks(plan.parents)
+        families, depths, ranks = tree.families(plan.parents), tree.depths(plan.parents), tree.ranks(plan.parents)
         run = {node: slot for slot, node in enumerate(plan.run, start=1)}
         children = np.full(tuple(self.children.shape), count - 1)
         for row, family in enumerate(families):
@@ -55,7 +55,7 @@ class TreeTables:
         numbers[2, :n] = [run.get(node, depths[node] + 1) for node in range(n)]
         numbers[3, 1 : n + 1] = np.array(depths) + 1
         above, older = np.eye(count, dtype=np.bool_), np.zeros((count, count), dtype=np.bool_)
-        above[:n, :n] = staged.ancestry(plan.parents)
+        above[:n, :n] = tree.ancestry(plan.parents)
         siblings = numbers[0, :n, None] == numbers[0, None, :n]
         older[:n, :n] = siblings & (np.array(ranks)[:, None] > np.array(ranks)[None, :])
         mask = np.zeros_like(above)

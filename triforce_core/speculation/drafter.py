@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..events import RankCount, TierCount
 from ..sampling import Sampler
@@ -12,6 +14,29 @@ from .draft import Draft
 # Asked between the steps of one draft whether another is to follow. Of what is drafted so far: how sure its tier was of
 # each token that was not forced, and how many tokens there are; and how many steps are under way already.
 KeepGoing = Callable[[Sequence[float], int, int], bool]
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftStats:
+    """What drafting took and what became of it. counts: of each tier *below* the asked one what was tested and
+    accepted. milliseconds: spent by tier; passes: of each tier's model. ranks: of trees."""
+
+    counts: tuple[TierCount, ...] = ()
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    passes: Mapping[str, int] = field(default_factory=dict)
+    ranks: tuple[RankCount, ...] = ()
+
+    def __add__(self, other: DraftStats) -> DraftStats:
+        return DraftStats(self.counts + other.counts, _added(self.milliseconds, other.milliseconds),
+                          _added(self.passes, other.passes), self.ranks + other.ranks)
+
+
+def _added(mine: Mapping[str, _Number], others: Mapping[str, _Number]) -> dict[str, _Number]:
+    """Tiers that stand in both are counted together."""
+    return {tier: mine.get(tier, 0) + others.get(tier, 0) for tier in {**mine, **others}}
 
 
 class Drafter(ABC):
@@ -52,26 +77,9 @@ class Drafter(ABC):
         """Capture what drafts of up to so many tokens after ``context`` run, with choices as these samplers make them,
         where it can be and is not. What is not captured runs as usual, which takes longer."""
 
-    def odds(self, context: Sequence[int]) -> float:
-        """The share of its tokens that it expects to be accepted after ``context``; 0 where it cannot tell before it
-        drafts."""
-        return 0.0
-
-    def counts(self) -> list[TierCount]:
-        """Tested and accepted per tier *below* this one since the last call; clears them."""
-        return []
-
-    def ranks(self) -> list[RankCount]:
-        """Of trees drafted here or below, since the last call; clears it."""
-        return []
-
-    def milliseconds(self) -> dict[str, float]:
-        """Time spent per tier since the last call; clears it."""
-        return {}
-
-    def passes(self) -> dict[str, int]:
-        """Passes of each tier's model since the last call; clears them."""
-        return {}
+    def stats(self) -> DraftStats:
+        """Of this tier and those below, since the last call; clears them."""
+        return DraftStats()
 
 
 class NoDrafter(Drafter):

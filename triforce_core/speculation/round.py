@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..events import TierCount
 from ..sampling import Sampler, chances
-from .draft import Draft, Verdict
+from .draft import Draft, Layout, Verdict
 from .drafter import Drafter
 from .verifier import Review, verify
 
@@ -27,9 +27,9 @@ class CachedModel(Protocol):
         """Tokens that can still be staged."""
         ...
 
-    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
+    def logits(self, context: Sequence[int], draft: Sequence[int], layout: Layout | None = None) -> Tensor:
         """[len(draft) + 1, V] after ``context`` and each drafted token; stages whatever it had not seen.
-        parents: see ``Draft``."""
+        layout: see ``Draft``."""
         ...
 
     def keep(self, length: int, path: Sequence[int] = ()) -> None:
@@ -55,7 +55,7 @@ class Round:
         return [*(self.draft.sources[node] for node in self.verdict.path), self.verdict.own]
 
     def counts(self, proposers: Sequence[str]) -> list[TierCount]:
-        """What was tested and accepted, by tier; proposers: each drafted token's, in order. Siblings count as one."""
+        """What was tested and accepted, by tier; proposers: each drafted token's, in order."""
         totals: dict[str, list[int]] = {}
         for i, node in enumerate([*self.verdict.path, *self.verdict.refused[:1]]):
             count = totals.setdefault(proposers[node], [0, 0])
@@ -70,14 +70,13 @@ def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_
     """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles.
 
     most: tokens of one path of a draft, if that is limited (drafters may overshoot). review: see ``verify``.
-    meanwhile: called once the pass is under way, before its verdict is waited for."""
+    overlap: called once the pass is under way, before its verdict is waited for."""
     draft = drafter.propose(context, num_draft_tokens, sampler) if num_draft_tokens > 0 else Draft()
     if most is not None:
         draft = draft.first(most)
-    if draft.parents:
-        draft = draft.smaller(model.room - 1)
+    draft = draft.within(model.room - 1)
     started = perf_counter()
-    logits = model.logits(context, draft.token_ids, draft.parents)
+    logits = model.logits(context, draft.token_ids, draft.layout)
     if overlap is not None:
         overlap()
     verdict, probs = verify(draft, logits, context, sampler, review)

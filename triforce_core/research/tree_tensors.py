@@ -1,4 +1,4 @@
-"""A tree's shape as numbers on a device: sent there once, as long as rounds have trees of that shape.
+"""A tree's shape as numbers on a device, sent there once as long as rounds have trees of that shape, and its review.
 
 Letters: n drafted tokens; row 0 is what came before them, row i + 1 token i.
 """
@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import staged
+from ..sampling import TensorChance
+from . import tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,13 @@ class OnDevice:
     @lru_cache(maxsize=16)
     def of(parents: tuple[int, ...], device: torch.device) -> OnDevice:
         """See ``tree``."""
-        above, ranks = np.array(parents), np.array(staged.ranks(parents))
+        above, ranks = np.array(parents), np.array(tree.ranks(parents))
         older = (above[:, None] == above[None, :]) & (ranks[:, None] > ranks[None, :])
         members = [np.flatnonzero(ranks == rank) for rank in range(ranks.max() + 1)]
         with torch.inference_mode(False):  # kept from one round to the next
             return OnDevice(tuple((torch.from_numpy(nodes).to(device), torch.from_numpy(above[nodes] + 1).to(device))
                                   for nodes in members),
-                            torch.from_numpy(staged.ancestry(parents)).to(device), torch.from_numpy(older).to(device))
+                            torch.from_numpy(tree.ancestry(parents)).to(device), torch.from_numpy(older).to(device))
 
     def walk(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """kept [n]: of each token, whether it is if its turn comes. -> bool [n], which ones are on the path, and
@@ -44,3 +45,21 @@ class OnDevice:
         path = ~(self.above & ~first).any(1)
         rows = torch.arange(1, len(path) + 1, device=path.device)
         return path, (path * rows).amax(0, keepdim=True)
+
+
+def reject_tree_on_tensors(drafted: Tensor, shape: OnDevice, probs: Tensor, target: Tensor,
+                           chance: TensorChance) -> tuple[Tensor, Tensor]:
+    """``reject`` of a tree, all families side by side: drafted [n] from probs [n, V] against target [n + 1, V]; -1 for
+    what was not drafted.
+
+    -> bool [n], whether each is kept if its turn comes, and [n + 1, V], what each row's own token is drawn from when
+    all its children are refused. As in ``reject_on_tensors``, every test is made."""
+    odds, residuals = target.new_zeros(len(drafted)), target.clone()
+    for nodes, rows in shape.by_rank:
+        p, q, token = residuals[rows], probs[nodes], drafted[nodes]
+        there, at = token >= 0, token.clamp_min(0)[:, None]
+        odds[nodes] = torch.where(there, (p.gather(1, at) / q.gather(1, at)).squeeze(1).clamp_max(1.0), 0.0)
+        left = (p - q).clamp_min(0.0)
+        total = left.sum(1, keepdim=True)
+        residuals[rows] = torch.where(there[:, None] & (total > 0.0), left / total, p)
+    return chance.happens(odds), residuals
