@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 
@@ -18,6 +19,12 @@ MAY_BE_MISSING = {"PIL", "docutils", "fastapi", "fpdf", "gguf", "gradio", "h11",
 # and for the processes that tests start. Alone, tests run with as many threads as users do.
 if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
     os.environ |= {"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "1"}  # torch asks for the second only
+
+
+# After ``pip install --no-compile`` the first process that imports a module compiles it for all others. Where the
+# environment forbids to keep that, every one of the hundreds that tests start would compile torch and Gradio again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.hookimpl(wrapper=True)

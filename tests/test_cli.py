@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from triforce_core import __main__ as cli
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
@@ -279,12 +280,15 @@ def test_with_the_real_engine(small: Path, tmp_path: Path) -> None:
 
     write_model(tmp_path / "target", layers=2, heads=2, seed=1)
     write_model(tmp_path / "draft", layers=1, heads=2, seed=2)
-    command = [sys.executable, "-m", "triforce_core", "ask", str(small), "What is the answer?", "--json", "--no-save",
+    command = ["ask", str(small), "What is the answer?", "--json", "--no-save",
                "--model", str(tmp_path / "target"), "--draft-model", str(tmp_path / "draft"), "--dtype", "float32",
                "--mode", "cpu", "--threads", "1", "--max-new-tokens", "24", "--verifier", "coupled", "--temperature",
                "0.6", "--seed", "3"]
-    both = [json.loads(subprocess.run([*command, "--engine", engine], cwd=ROOT, check=True, capture_output=True,
-                                      text=True, timeout=120).stdout) for engine in ("triforce", "autoregressive")]
+    both = []
+    for engine in ("triforce", "autoregressive"):
+        status, out, err = forked.run([*command, "--engine", engine], {}, tmp_path)
+        assert status == 0, err
+        both.append(json.loads(out))
     assert both[0]["token_ids"] == both[1]["token_ids"] and both[0]["answer"] == both[1]["answer"]
     assert both[0]["document_tokens"] == both[0]["pages"][-1]["end"] > 10
     assert both[0]["stats"]["decode_tokens_per_second"] > 0

@@ -58,7 +58,8 @@ def test_a_process_that_fails_costs_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_context", [2048, 16384], ids=["its own context", "interpolated positions"])
+@pytest.mark.parametrize("max_context", [pytest.param(2048, marks=pytest.mark.exhaustive, id="its own context"),
+                                         pytest.param(16384, id="interpolated positions")])
 def test_a_grown_pair_is_the_same_in_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_context: int) -> None:
     target = write_model(tmp_path / "target", layers=2, heads=2, seed=1)
     draft = write_model(tmp_path / "draft", layers=1, heads=1, seed=2)

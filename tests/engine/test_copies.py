@@ -48,8 +48,9 @@ def copying_engine(folders):
     return engine
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(("kind", "temperature"), [
+    ("int8", 0.8), ("int4", 0.0), *(pytest.param(*case, marks=pytest.mark.exhaustive)
+                                    for case in (("int8", 0.0), ("int4", 0.8)))])
 def test_same_words_whatever_weights_the_retrieval_tier_has(copying_engine, kind, temperature):
     sampling = SamplingParams(temperature=temperature, seed=4, max_new_tokens=60, stop_token_ids=())
     plain = list(copying_engine.ask("Who found the lamp?", (), sampling, PLAIN))[-1]

@@ -160,8 +160,11 @@ ERRORS = [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB
           MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes.")]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("doing", ["reading", "answering"])
+@pytest.mark.parametrize(("doing", "error"), [
+    ("reading", ERRORS[0]), ("answering", ERRORS[1]), ("answering", ERRORS[2]),
+    *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in (
+        ("reading", ERRORS[1]), ("reading", ERRORS[2]), ("answering", ERRORS[0])))
+], ids=lambda given: given if isinstance(given, str) else type(given).__name__)
 def test_running_out_is_told_and_survived(folders, monkeypatch, doing, error):
     engine = Engine(config(folders))
     list(engine.load())

@@ -45,12 +45,15 @@ def engine(folders):
 needs_library = pytest.mark.skipif(compiled().library is None, reason=f"kernels: {compiled().told}")
 
 
+TIERS = [{}, {"small_model": "off"}, {"middle_cache": "none"}, {"ngram": "straight"}, {"draft_cache": "cross"},
+         {"refresh": "chunk-means"}, {"middle_cache": "h2o"}, {"middle_cache": "top-k", "small_model": "off"},
+         {"tree": "sequoia", "gamma1": "auto"}]
+
+
 @needs_library
-@pytest.mark.parametrize("tiers", [
-    {}, {"small_model": "off"}, {"middle_cache": "none"}, {"ngram": "straight"}, {"draft_cache": "cross"},
-    {"refresh": "chunk-means"}, {"middle_cache": "h2o"}, {"middle_cache": "top-k", "small_model": "off"},
-    {"tree": "sequoia", "gamma1": "auto"}], ids=str)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(("temperature", "tiers"), [
+    (0.0, TIERS[0]), *((0.8, tiers) for tiers in TIERS),
+    *(pytest.param(0.0, tiers, marks=pytest.mark.exhaustive) for tiers in TIERS[1:])], ids=str)
 def test_speculation_changes_no_word(engine, temperature, tiers):
     """In bfloat16 too: rows of a pass are the same bits in any company, over int8 as over bfloat16."""
     assert engine._session.full.cache.kind == "int8"

@@ -65,8 +65,9 @@ def plainly(ordinary):
     return cache(lambda temperature, seed: answer(ordinary, PLAIN, temperature=temperature, seed=seed)[0])
 
 
-@pytest.mark.parametrize("resident", [0, 1, LAYERS])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("resident", "temperature"), [
+    (0, 1.0), (1, 0.0), (LAYERS, 1.0), *(pytest.param(*case, marks=pytest.mark.exhaustive)
+                                         for case in ((0, 0.0), (1, 1.0), (LAYERS, 0.0)))])
 def test_same_words_as_the_ordinary_cache(folders, plainly, resident, temperature):
     engine, _ = opened(folders, resident_layers=resident)
     assert isinstance(engine._session.full.cache, OffloadedCache) == (resident < LAYERS)

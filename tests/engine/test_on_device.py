@@ -60,7 +60,8 @@ def test_warming_up_is_told_step_by_step(engines, monkeypatch):
     assert before > 0
     list(engine.ask(None, (), SamplingParams(max_new_tokens=12, stop_token_ids=()), SpeculationConfig()))
     assert captures.count == before
-    list(engine.open_document(document()))
+    monkeypatch.undo()
+    list(engine.open_document(document()))  # as the other tests expect it
 
 
 def answer(engine, speculation, tokens=24, **sampling) -> tuple[Finished, list[RoundEvent]]:

@@ -20,8 +20,10 @@ from triforce_core.tokenizer.gguf_vocabulary import open_vocabulary
 DATA = folder()
 pytestmark = pytest.mark.skipif(DATA is None, reason="TRIFORCE_GGUF_VOCABULARIES names no folder: "
                                                      "python -m tests.gguf_vocabularies FOLDER fetches it")
-CASES = sorted(path.name.removesuffix(".inp") for path in DATA.glob("*.inp")) if DATA else []
 NOT_DECODERS = {"ggml-vocab-bert-bge.gguf"}
+QUICK = {"ggml-vocab-llama-spm.gguf", "ggml-vocab-gpt-2.gguf", "ggml-vocab-llama-bpe.gguf", *NOT_DECODERS}
+CASES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.exhaustive)
+         for name in sorted(path.name.removesuffix(".inp") for path in DATA.glob("*.inp"))] if DATA else []
 TEMPLATES = sorted((DATA / "templates").glob("*.jinja")) if DATA else []
 # transformers fails on these two ways without tools, and ours does not; the third wants functions in both.
 WANT_TOOLS, WANT_FUNCTIONS = "-tool_use.jinja", "fireworks-ai-llama-3-firefunction-v2.jinja"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from triforce_core import __main__ as cli
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.draft_length import selector
 from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress
 from triforce_core.worker.client import EngineClient
 from ui.server import preflight
@@ -75,11 +77,12 @@ def test_the_command_and_the_check(config: EngineConfig, tmp_path: Path, capsys:
 @pytest.mark.slow
 def test_two_ranks_measure_together_and_keep_their_own_figures(config: EngineConfig, tmp_path: Path) -> None:
     tokens = []
-    for measurements in (tmp_path, None):
-        with EngineClient(replace(config, gpus=2, measurements=measurements)) as client:
-            *_, opened = client.open_document(document(60))
+    for make in (EngineClient(replace(config, gpus=2, measurements=tmp_path)), Engine(config)):
+        with closing(make) as engine:
+            list(engine.load())
+            *_, opened = engine.open_document(document(60))
             assert isinstance(opened, DocumentOpened)
-            *_, done = client.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=12, stop_token_ids=()),
+            *_, done = engine.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=12, stop_token_ids=()),
                                   SpeculationConfig(budget=128, recent=48, window=32, quotes="off", pace="on"))
             assert isinstance(done, Finished)
             tokens.append(done.token_ids)

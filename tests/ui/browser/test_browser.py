@@ -226,8 +226,9 @@ def test_the_engine_dies_and_the_page_goes_on(served, tab, scripted) -> None:
     assert tab.locator("#transcript .tf-card-error").count() == 1
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "theme"), [
+    (1280, "dark"), (360, "light"), *(pytest.param(*both, marks=pytest.mark.exhaustive)
+                                      for both in ((1280, "light"), (360, "dark")))])
 def test_fits_the_screen(served, tab, width: int, theme: str) -> None:
     tab.set_viewport_size({"width": width, "height": 760})
     tab.goto(f"{served.url}?__theme={theme}")

@@ -163,8 +163,9 @@ def test_too_much_together_says_what_to_leave_out(served, tab, scripted, monkeyp
     tab.wait_for_function("document.querySelectorAll('.tf-page.tf-out').length === 12")
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "theme"), [
+    (1280, "light"), (360, "dark"), *(pytest.param(*both, marks=pytest.mark.exhaustive)
+                                      for both in ((1280, "dark"), (360, "light")))])
 def test_its_dialogs_fit_the_screen(served, tab, width: int, theme: str) -> None:
     path = open_chapters(served, tab)
     tab.set_viewport_size({"width": width, "height": 640})

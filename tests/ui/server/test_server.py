@@ -337,7 +337,7 @@ def test_check_reports_and_succeeds(tmp_path: Path) -> None:
     assert result.returncode == 0 and "Engine" in result.stdout and "gradio 6" in result.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive), signal.SIGINT])
 def test_start_and_leave(tmp_path: Path, number: int) -> None:
     """The page comes up in seconds (set SLOW_MACHINE=1 where nothing else runs); a signal ends it, cleanly, without
     orphans."""
