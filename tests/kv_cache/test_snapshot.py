@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from triforce_core.engine.checkpoints import BUILTIN_FOLDER, fingerprint
+from triforce_core.engine.loading import BUILTIN_FOLDER, fingerprint
 from triforce_core.errors import NotEnoughDiskError
 from triforce_core.kv_cache import snapshot, versions
 from triforce_core.kv_cache.snapshot import (
