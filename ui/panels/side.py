@@ -16,7 +16,7 @@ from ..state.tab_view import TabView
 from ..state.trace import Trace
 from ..view import charts, charts_over_time
 from ..view.charts import esc
-from ..view.document_strip import cited_pages, pages_read, strip_section, usual_shares
+from ..view.document_strip import MOST_PASSAGES, cited_pages, pages_read, strip_section, usual_shares
 from ..view.painter import Panel
 from ..view.passages import passages
 from ..words import figures as figure_words
@@ -107,8 +107,8 @@ def _strip_panel(services: Services) -> Panel:
             return ""
         _, shares, chunks, first_page, read, _ = _shown(services, view)
         usual, cited = beside(view, shares)
-        return strip_section(document, shares, passages(chunks, document), first_page=first_page, selected=view.page,
-                             read=read or entry.ranges, reported=not services.sends_to,
+        return strip_section(document, shares, passages(chunks, document, 3 * MOST_PASSAGES), first_page=first_page,
+                             selected=view.page, read=read or entry.ranges, reported=not services.sends_to,
                              parts=[part.pages for part in library.parts(entry)] if entry.parts else (),
                              usual=usual, cited=cited)
 

@@ -15,12 +15,14 @@ from .charts import esc
 from .passages import Passage, shown
 
 LEAST_OTHERS = 2  # answers that make a mean
+MOST_PASSAGES = 3  # that are shown
 
 
 def strip_section(document: Document, shares: Sequence[float], attended: Sequence[Passage], *, first_page: int,
                   selected: int | None, read: Ranges, reported: bool = True,
                   parts: Sequence[int] = (), usual: Sequence[float] = (), cited: Collection[int] = ()) -> str:
-    """The strip, what it means, and the passages that got most of the attention. reported: whether the engine can.
+    """The strip, what it means, and the passages that got most of the attention, of ``attended``, the first ones first.
+    reported: whether the engine can.
     usual, cited: as of ``charts.strip``."""
     labels = [page.label for page in document.pages]
     drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read, parts=parts, usual=usual,
@@ -29,12 +31,15 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
     if shares:
         note = strip_words.STRIP_ABOVE if usual else strip_words.STRIP_ALL
     lines = [f'<h3 class="tf-h">{esc(strip_words.STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']
+    # Without the usual shares, passages are the newest of the document, whatever was asked; and one on a page without
+    # a bar would contradict the strip.
+    tall = {first_page + at for at, height in enumerate(charts.above(shares, usual)) if usual and height > 0}
     found = [
         f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
         f'data-spot="{spot([passage.place])}">'
         f"<b>{esc(page_names.long(passage.label))}</b> "
         f'<span class="tf-muted">{passage.share * 100:.1f} %</span> {esc(shown(passage.text))}</button></li>'
-        for passage in attended if usual]  # else they are the newest of the document, whatever was asked
+        for passage in [passage for passage in attended if passage.number in tall][:MOST_PASSAGES]]
     if found:
         lines.append(f'<h4 class="tf-h4">{esc(strip_words.PASSAGES)}</h4><ul class="tf-passages">{"".join(found)}</ul>')
     return "".join(lines)

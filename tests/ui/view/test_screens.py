@@ -166,6 +166,7 @@ def test_what_every_question_draws_is_not_called_most_attended() -> None:
                                                  read=((1, 2),), usual=usual)
 
     assert passage.text in drawn((0.5, 0.5)) and strip_words.STRIP_ABOVE in drawn((0.5, 0.5))
+    assert passage.text not in drawn((0.1, 0.9)), "its page has no bar"
     bare = drawn(())
     assert passage.text not in bare and strip_words.PASSAGES not in bare and charts.esc(strip_words.STRIP_ALL) in bare
 
