@@ -17,7 +17,7 @@ from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
 from triforce_core.model.graphs import Outputs, PassGraphs
-from triforce_core.research.tree_draft import layout_of
+from triforce_core.research.tree_draft import layout_of, sees
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -253,8 +253,9 @@ def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], Staging
             on.observer = watch if watched else None
             rows = [on.logits(context, tokens, layout_of(parents))]
             if step % 4 == 1:  # one level more, which sees a part of what is staged
-                last = on.num_staged - 1
-                rows.append(on.grow([7, 8, 9], [last, last - 1, last - 1], 2))
+                chain, last = on.num_staged - size, on.num_staged - 1
+                staged = [*range(-1, chain - 1), *(chain + parent for parent in parents), last, last - 1, last - 1]
+                rows.append(on.feed([7, 8, 9], 2, *sees(tuple(staged), last + 1, on.device)))
             found.append(torch.cat(rows))
         assert found[0].shape == found[1].shape and torch.allclose(*found, atol=1e-5)
         for (layer, asked, mass), (layer2, asked2, mass2) in zip(watches[0].seen, watches[1].seen, strict=True):
