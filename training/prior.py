@@ -3,12 +3,13 @@
 WORK is that of `training.words`, whose vectors-0.npz and vectors-1.npz stand there: a document is indexed with the
 vectors that were fitted on the other half. FILE holds three networks over what `triforce_core.quotes` knows:
 
-1. `sentence` (`training.sentence_network`): how well a sentence answers; its examples stay in WORK/candidates.npz.
+1. `sentence` (`training.sentence_network`): how well a sentence answers; its examples stay in WORK/candidates.npz and
+   WORK/mined.npz, the network that found the second in WORK/first.npz.
 2. `unanswered` (`training.confidence`): whether none does; its examples, with the scores of 1, in WORK/confidence.npz.
 3. `summary` (`training.digests`): which sentences tell what the whole is about.
 
 A tenth of the documents with natural questions (a fifth of those with digests) is in no training and is reported.
-Delete WORK/candidates.npz and WORK/confidence.npz when features change; a trial (`--limit`) has a folder of its own.
+Delete these files when features change; a trial (`--limit`) has a folder of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch
 from training import confidence, digests, sentence_network
 from training.networks import stored
 from training.question_sets import AskedDocument, article_documents, held_out, left_out, natural_documents
+from triforce_core.quotes.sentence_prior import Network
 
 Arrays = dict[str, np.ndarray]
 
@@ -50,6 +52,21 @@ def gather(file: Path, documents: Sequence[AskedDocument], make: Callable[[Asked
         return {name: kept[name] for name in kept.files}
 
 
+def sentence_network_of(documents: Sequence[AskedDocument], unseen: set[str], work: Path, workers: int) -> Network:
+    """Both rounds."""
+    first = work / "first.npz"
+    if not first.exists():
+        examples = gather(work / "candidates.npz", documents,
+                          partial(sentence_network.candidates, work=work, first=None), workers)
+        np.savez(first, **stored("sentence", sentence_network.fit(examples, unseen, sentence_network.FIRST_SEEDS)))
+        del examples
+    with np.load(first) as kept:
+        found = Network.from_stored({name: kept[name].astype(np.float32) for name in kept.files}, "sentence")
+    examples = gather(work / "mined.npz", documents, partial(sentence_network.candidates, work=work, first=found),
+                      workers)
+    return sentence_network.fit(examples, unseen)
+
+
 def make(options: argparse.Namespace) -> None:
     """All steps."""
     started = time.time()
@@ -62,10 +79,7 @@ def make(options: argparse.Namespace) -> None:
     print(f"{len(natural)} documents with {sum(len(document.queries) for document in natural)} natural questions, "
           f"{len(unseen)} of them held out; {len(documents) - len(natural)} articles", flush=True)
 
-    examples = gather(work / "candidates.npz", documents, partial(sentence_network.candidates, work=work),
-                      options.workers)
-    sentence = sentence_network.fit(examples, unseen)
-    del examples
+    sentence = sentence_network_of(documents, unseen, work, options.workers)
     rows = gather(work / "confidence.npz", documents, partial(confidence.rows, work=work, sentence=sentence),
                   options.workers)
     unanswered = confidence.fit(rows, unseen, options.seed)

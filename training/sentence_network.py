@@ -1,4 +1,7 @@
-"""The network that scores sentences as answers: listwise, the right sentence against others of its document."""
+"""The network that scores sentences as answers: listwise, the right sentence against others of its document.
+
+Fitted twice: against sentences that look like an answer by their words, then against those that the first network took
+for one."""
 
 from __future__ import annotations
 
@@ -18,16 +21,18 @@ from triforce_core.quotes.sentence_index import SentenceIndex
 from triforce_core.quotes.sentence_prior import Network
 from triforce_core.quotes.word_vectors import WordVectors
 
-CANDIDATES = 64  # sentences of a document that stand for all of it
+CANDIDATES, MINED_CANDIDATES = 64, 128  # sentences of a document that stand for all of it
 HARD_NATURAL, HARD_ARTICLE = 48, 32  # of them those that look most like an answer; the rest is drawn
-MOST_OF_ARTICLE = 250  # questions, so that a long article does not outweigh the others
+MINED = 64  # and those that the first network likes best
+MOST_OF_ARTICLE = 120  # questions, so that a long article does not outweigh the others
 # Columns of `SentenceIndex.features` that find them, and their weights: how much of the question's words (each by how
-# rare it is in the document, then in English) the sentence holds, and its line; and how near their mean vectors are.
-HARD_BY = {4: 1.0, 5: 1.0, 7: 0.5, 20: 1.0}
+# rare it is in the document, then in English) the sentence holds, and its line; how near their mean vectors are; and
+# how near what they are about is.
+HARD_BY = {4: 1.0, 5: 1.0, 7: 0.5, 20: 1.0, -8: 1.0}
 NATURAL_WEIGHT = 3.0  # of a natural question against a written one
-HIDDEN, DROPPED, BATCH, EPOCHS = (64, 32), 0.1, 128, 7
+HIDDEN, DROPPED, BATCH, EPOCHS = (128, 64), 0.2, 128, 9
 HIGHEST_RATE = 5e-3
-SEEDS = 4  # networks whose mean is the prior
+SEEDS, FIRST_SEEDS = 4, 1  # networks whose mean is the prior, and the one that finds hard sentences for it
 
 
 @lru_cache(maxsize=2)
@@ -46,18 +51,21 @@ def before_of(query: Query) -> str:
     return query.before if points_back(query.text) else ""
 
 
-def picked(features: np.ndarray, golds: tuple[int, ...], hard: int, chance: Random) -> list[int]:
-    """Up to CANDIDATES sentences, the golds first."""
+def picked(features: np.ndarray, golds: tuple[int, ...], hard: int, chance: Random,
+           first: Network | None) -> list[int]:
+    """Up to CANDIDATES sentences, the golds first; with a first network up to MINED_CANDIDATES."""
     size = len(features)
     alike = sum(weight * features[:, column] for column, weight in HARD_BY.items())
     hardest = np.argsort(-alike, kind="stable")[:hard].tolist()
-    drawn = chance.sample(range(size), min(size, CANDIDATES))
-    return list(dict.fromkeys([*golds, *hardest, *drawn]))[:CANDIDATES]
+    mined = [] if first is None else np.argsort(-first(features), kind="stable")[:MINED].tolist()
+    most = CANDIDATES if first is None else MINED_CANDIDATES
+    drawn = chance.sample(range(size), min(size, most))
+    return list(dict.fromkeys([*golds, *mined, *hardest, *drawn]))[:most]
 
 
-def candidates(document: AskedDocument, work: Path) -> dict[str, np.ndarray]:
-    """Of each question with an answer: features [n, CANDIDATES, features] float16, golds bool and here bool (whether
-    there is such a candidate) [n, CANDIDATES], kinds and names [n]. Nothing if there is no such question."""
+def candidates(document: AskedDocument, work: Path, first: Network | None) -> dict[str, np.ndarray]:
+    """Of each question with an answer: features [n, candidates, features] float16, golds bool and here bool (whether
+    there is such a candidate) [n, candidates], kinds and names [n]. Nothing if there is no such question."""
     chance, natural = document.chance(), document.natural
     queries = [query for query in document.queries if query.golds]
     if not natural:
@@ -66,11 +74,12 @@ def candidates(document: AskedDocument, work: Path) -> dict[str, np.ndarray]:
         return {}
     index = index_of(document, work)
     features: list[np.ndarray] = []
-    golds, here = np.zeros((2, len(queries), CANDIDATES), bool)
+    most = CANDIDATES if first is None else MINED_CANDIDATES
+    golds, here = np.zeros((2, len(queries), most), bool)
     for row, query in enumerate(queries):
         fits = index.features(query.text, before_of(query))
-        kept = picked(fits, query.golds, HARD_NATURAL if natural else HARD_ARTICLE, chance)
-        features.append(np.zeros((CANDIDATES, fits.shape[1]), np.float16))
+        kept = picked(fits, query.golds, HARD_NATURAL if natural else HARD_ARTICLE, chance, first)
+        features.append(np.zeros((most, fits.shape[1]), np.float16))
         features[row][: len(kept)] = fits[kept]
         golds[row, : len(kept)] = np.isin(kept, query.golds)
         here[row, : len(kept)] = True
@@ -78,14 +87,14 @@ def candidates(document: AskedDocument, work: Path) -> dict[str, np.ndarray]:
             "kinds": np.array([query.kind for query in queries]), "names": np.full(len(queries), document.name)}
 
 
-def fit(data: dict[str, np.ndarray], unseen: set[str]) -> Network:
-    """The mean of SEEDS networks, fitted on all questions but those of unseen documents."""
+def fit(data: dict[str, np.ndarray], unseen: set[str], seeds: int = SEEDS) -> Network:
+    """The mean of networks with different seeds, fitted on all questions but those of unseen documents."""
     learnt = ~np.isin(data["names"], sorted(unseen))
     features, golds, here = (torch.from_numpy(data[name][learnt]) for name in ("features", "golds", "here"))
     weights = torch.from_numpy(np.where(data["kinds"][learnt] == ARTICLE, 1.0, NATURAL_WEIGHT).astype(np.float32))
     mean, std = standard(features[::9][here[::9]].numpy())
     networks = []
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         started = time.time()
         torch.manual_seed(seed)
         net = Layers(mean, std, HIDDEN, DROPPED)

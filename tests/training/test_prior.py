@@ -71,12 +71,12 @@ def test_a_document_is_indexed_with_the_vectors_of_the_other_half(work: Path) ->
 
 
 def test_candidates_hold_the_answers_and_what_looks_like_them(work: Path) -> None:
-    made = sentence_network.candidates(document("d"), work)
+    made = sentence_network.candidates(document("d"), work, None)
     assert len(made["features"]) == 11, "the unanswerable one has no right sentence"
     assert made["golds"].sum(1).tolist() == [1] * 11 and made["golds"][:, 0].all()
     assert made["here"].sum(1).tolist() == [24] * 11 and not made["features"][~made["here"]].any()
     assert made["features"][:, 0, 2] == pytest.approx(1), "the right one holds the question's words"
-    assert np.array_equal(made["features"], sentence_network.candidates(document("d"), work)["features"])
+    assert np.array_equal(made["features"], sentence_network.candidates(document("d"), work, None)["features"])
 
 
 def test_hard_ones_hold_most_of_the_questions_words(work: Path) -> None:
@@ -84,14 +84,26 @@ def test_hard_ones_hold_most_of_the_questions_words(work: Path) -> None:
     one = document("d")
     features = sentence_network.index_of(one, work).features("Was the dragon found on the island?")
     chance = one.chance()
-    kept = sentence_network.picked(features, (0,), 2, chance)
+    kept = sentence_network.picked(features, (0,), 2, chance, None)
     assert kept[0] == 0 and {one.sentences[number] for number in kept[1:3]} == {
         "Here the dragon was found by them.", "Here the island was found by them."}
     assert len(kept) == len(set(kept)) == 24
 
 
+def test_the_second_round_holds_what_the_first_network_likes(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = document("d")
+    features = sentence_network.index_of(one, work).features("Was the dragon found on the island?")
+    place = next(column for column in range(features.shape[1])
+                 if np.allclose(features[:, column], np.arange(24) / 23, atol=1e-3))  # the last ones are liked best
+    monkeypatch.setattr(sentence_network, "MINED", 3)
+    kept = sentence_network.picked(features, (0,), 2, one.chance(), by_column(place, features.shape[1]))
+    assert kept[:4] == [0, 23, 22, 21] and len(kept) == 24
+    made = sentence_network.candidates(one, work, by_column(place, features.shape[1]))
+    assert made["features"].shape[1] == sentence_network.MINED_CANDIDATES
+
+
 def test_the_sentence_network_learns_what_answers(work: Path) -> None:
-    parts = [sentence_network.candidates(document(str(number), kind), work)
+    parts = [sentence_network.candidates(document(str(number), kind), work, None)
              for number, kind in enumerate(["fact", ARTICLE] * 4)]
     data = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     network = sentence_network.fit(data, {"0"})
@@ -181,7 +193,7 @@ def test_examples_are_made_once(work: Path) -> None:
     """In other processes; in the documents' order; read back as they were."""
     unasked = AskedDocument("c", ["One."], [0], [Query("Who?", "", (), "unanswerable")])
     documents = [document("a"), document("b"), unasked]
-    make = partial(sentence_network.candidates, work=work)
+    make = partial(sentence_network.candidates, work=work, first=None)
     made = gather(work / "candidates.npz", documents, make, workers=1)
     assert made["names"].tolist() == ["a"] * 11 + ["b"] * 11
     again = gather(work / "candidates.npz", [], make, workers=1)

@@ -13,6 +13,7 @@ import numpy as np
 
 from .line_roles import Role, line_roles
 from .question_words import WORD, Asks, asks, subject_words
+from .sentence_vectors import SentenceVectors
 from .word_vectors import Stems, WordVectors, unit
 
 _SATURATION, _LENGTH = 1.2, 0.5  # k1 and b of BM25 (Robertson and Zaragoza 2009, section 3.2)
@@ -68,6 +69,7 @@ class SentenceIndex:
         self.line_roles = np.array(line_roles(texts), np.int64)
         self.roles = self.line_roles[self.line_of] if self.size else np.zeros(0, np.int64)
         self._index_words()
+        self._meanings = SentenceVectors.shipped().of(self.sentences)
         self.heading_of = self._headings()
         self.signs = np.array([[pattern.search(text) is not None for pattern in _SIGNS] for text in self.sentences],
                               np.float32).reshape(self.size, len(_SIGNS))
@@ -214,7 +216,8 @@ class SentenceIndex:
         inverse = self._inverse(held) * weights
         overlap = self._overlap(alike, times, inverse, rarity * weights, terms)
         order = self._order(terms, inverse)
-        return np.concatenate((overlap, self.nearness(question, before), self._form(question), order), axis=1)
+        return np.concatenate((overlap, self.nearness(question, before), self._form(question), order,
+                               self.likeness(question, before)), axis=1)
 
     def _order(self, terms: Sequence[str], inverse: np.ndarray) -> np.ndarray:
         """[n, 6] float32: how the question's words stand: pairs that follow each other there as here, in the sentence
@@ -254,7 +257,15 @@ class SentenceIndex:
         """[n, 8] float32: how near the question's words lie to those that answer it, by the second table of the
         vectors."""
         words = [self._stems.of(word) for word in WORD.findall(f"{question} {before}".lower())]
-        near = self._answers @ self._vectors.as_answer(words)
+        return self._with_context(self._answers @ self._vectors.as_answer(words))
+
+    def likeness(self, question: str, before: str = "") -> np.ndarray:
+        """[n, 8] float32: how near what the question is about lies to what each sentence is about."""
+        return self._with_context(self._meanings @ SentenceVectors.shipped().of([f"{question} {before}".strip()])[0])
+
+    def _with_context(self, near: np.ndarray) -> np.ndarray:
+        """near [n] -> [n, 8] float32: of the sentence, the best of its line, of its neighbours, of its heading; and
+        where it stands among the document's."""
         line = np.maximum.reduceat(near, self._line_starts)[self.line_of]
         heading = np.where(self.heading_of >= 0, near[self.heading_of], 0.0)
         order = np.argsort(np.argsort(-near, kind="stable"), kind="stable")

@@ -104,7 +104,8 @@ def answer_features(index: SentenceIndex, question: str, scores: np.ndarray, bef
     alike, _ = index.matches(terms)
     if hidden is not None:
         alike = np.where(hidden[None, :], 0.0, alike)
-    near_answer = index.nearness(question, before)[:, 0]
+    near_answer, like = index.nearness(question, before)[:, 0], index.likeness(question, before)[:, 0]
+    likest = like if hidden is None else np.where(hidden, -1.0, like)
     _, rarity = index.rarity_of(terms)
     weights = rarity / max(float(rarity.sum()), 1e-6)
     best = order[0]
@@ -120,6 +121,7 @@ def answer_features(index: SentenceIndex, question: str, scores: np.ndarray, bef
         weights @ alike[:, best], weights @ (alike[:, best] > 0.99), weights @ alike[:, near].max(1),
         weights @ (alike[:, near].max(1) > 0.99), weights @ everywhere, weights @ (everywhere > 0.99), everywhere.min(),
         alike[:, best].min(), alike[rarest, best], everywhere[rarest], float(everywhere[rarest] > 0.99),
-        alike[rarest, near].max(), near_answer[best], near_answer[best] - near_answer.max(), len(terms) / 8,
+        alike[rarest, near].max(), near_answer[best], near_answer[best] - near_answer.max(),
+        like[best], like[best] - likest.max(), like[best] - like.mean(), len(terms) / 8,
         float(np.log1p(index.size)) / 8, *kind, *index.signs[best],
     ], np.float32)  # fmt: skip
