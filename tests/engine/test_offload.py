@@ -84,8 +84,9 @@ def test_dials_change_the_speed_never_the_words(plainly, offloaded, gamma2, ever
     assert answer(offloaded, dials, temperature=0.8)[0].token_ids == plainly(0.8, 0).token_ids
 
 
-def test_it_drafts_and_attends_as_the_ordinary_one(ordinary, offloaded):
+def test_it_drafts_and_attends_as_the_ordinary_one(ordinary, offloaded, monkeypatch):
     """The same chunks are chosen as layers stream by: as many drafts are accepted, the same pages light up."""
+    monkeypatch.setattr(ordinary._session, "_usual", None)  # which a cache that streams is not asked for
     dials = SpeculationConfig(verifier="coupled", **SETTINGS)
     expected, _ = answer(ordinary, dials, temperature=0.7, tokens=64)
     found, _ = answer(offloaded, dials, temperature=0.7, tokens=64)

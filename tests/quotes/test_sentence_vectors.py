@@ -28,6 +28,7 @@ def test_lengths_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert once.dtype == np.float32 and np.allclose(np.linalg.norm(once, axis=1), [1] * 4 + [0] + [1] * 5, atol=1e-5)
     monkeypatch.setattr(sentence_vectors, "_AT_ONCE", 3)
     assert np.allclose(vectors.of(texts), once, atol=1e-6) and np.allclose(once[:4], once[6:], atol=1e-6)
+    assert np.allclose(vectors.of(["Who \ud83d?"]), vectors.of(["Who ??"]))
     assert vectors.of([]).shape == (0, once.shape[1])
 
 

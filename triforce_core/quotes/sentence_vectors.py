@@ -54,7 +54,9 @@ class SentenceVectors:
 
         summed = np.zeros((len(texts), self._table.shape[1]), np.float32)
         for first in range(0, len(texts), _AT_ONCE):
-            part = self._tokenizer.encode_batch(list(texts[first : first + _AT_ONCE]), add_special_tokens=False)
+            # Half a surrogate pair is no text to the tokenizer.
+            whole = [text.encode(errors="replace").decode() for text in texts[first : first + _AT_ONCE]]
+            part = self._tokenizer.encode_batch(whole, add_special_tokens=False)
             starts = np.cumsum([0, *(len(text.ids) for text in part[:-1])])
             tokens = np.array([token for text in part for token in text.ids], np.int64)
             summed[first : first + len(part)] = F.embedding_bag(

@@ -31,9 +31,10 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
     if shares:
         note = strip_words.STRIP_ABOVE if usual else strip_words.STRIP_ALL
     lines = [f'<h3 class="tf-h">{esc(strip_words.STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']
-    # Without the usual shares, passages are the newest of the document, whatever was asked; and one on a page without
-    # a bar would contradict the strip.
-    tall = {first_page + at for at, height in enumerate(charts.above(shares, usual)) if usual and height > 0}
+    # Without the usual shares, passages are the newest of the document, whatever was asked; and where pages have bars,
+    # one on a page without would contradict the strip.
+    heights = charts.above(shares, usual) if usual else ()
+    tall = {first_page + at for at, height in enumerate(heights) if height > 0 or not any(heights)}
     found = [
         f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
         f'data-spot="{spot([passage.place])}">'

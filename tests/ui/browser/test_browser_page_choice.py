@@ -81,7 +81,9 @@ def test_chapters_by_keyboard_are_read_and_asked_about(served, tab) -> None:
     tab.wait_for_selector("#figures:has-text('Last answer')")
     heights = "[...document.querySelectorAll('.tf-page')].map(c => +c.style.getPropertyValue('--i'))"
     tab.wait_for_function(f"Math.max(...{heights}) > 0")  # the strip comes after the figures
-    assert [bool(height) for height in tab.evaluate(heights)] == [number in (3, 4, 5, 7, 8) for number in range(1, 9)]
+    assert {at for at, height in enumerate(tab.evaluate(heights), 1) if height} <= {3, 4, 5, 7, 8}
+    unread = "[...document.querySelectorAll('.tf-page')].map(c => c.classList.contains('tf-out'))"
+    assert tab.evaluate(unread) == [number in (1, 2, 6) for number in range(1, 9)]
     assert tab.locator(".tf-page.tf-out").count() == 3
     tab.reload()
     tab.wait_for_selector("#head:has-text('pages 3–5, 7–8 of 8')")

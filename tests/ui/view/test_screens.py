@@ -167,6 +167,7 @@ def test_what_every_question_draws_is_not_called_most_attended() -> None:
 
     assert passage.text in drawn((0.5, 0.5)) and strip_words.STRIP_ABOVE in drawn((0.5, 0.5))
     assert passage.text not in drawn((0.1, 0.9)), "its page has no bar"
+    assert passage.text in drawn((0.2, 0.8)), "no page has one"
     bare = drawn(())
     assert passage.text not in bare and strip_words.PASSAGES not in bare and charts.esc(strip_words.STRIP_ALL) in bare
 
