@@ -1,12 +1,14 @@
 """The network that tells whether a document answers a question at all.
 
 It learns from natural questions that nothing in their document answers; from questions whose answer is hidden, the
-whole line of it taken for not there; and from excerpts of documents, with questions whose answer they hold and others
-whose answer stood elsewhere. It sees the sentence network's scores as the application does.
+whole line of it taken for not there; from excerpts of documents, with questions whose answer they hold and others whose
+answer stood elsewhere; and from questions about other documents. It sees the sentence network's scores as the
+application does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -25,13 +27,14 @@ from triforce_core.quotes.sentence_prior import Network, SentencePrior, answer_f
 
 ANSWERED, UNANSWERABLE, HIDDEN_ANSWER = "answered", "unanswerable", "answer hidden"
 IN_EXCERPT, ELSEWHERE = "answered in an excerpt", "answered outside the excerpt"
+FOREIGN, OF_OTHERS = "about another document", 20  # questions for each document
 SHORTEST_ARTICLE, MOST_OF_ARTICLE = 150, 40  # sentences; questions
 FEWEST_LEFT = 5  # sentences that must stay when an answer is hidden
 EXCERPT_LINES, SHORTEST_EXCERPT, OF_EXCERPT = (6, 70), 8, 8  # lines; sentences; questions of either sort
 EXCERPTS_NATURAL, EXCERPTS_ARTICLE = 3, 1  # of each document
-WEIGHTS = {ANSWERED: 1.0, UNANSWERABLE: 4.0, HIDDEN_ANSWER: 0.5, IN_EXCERPT: 0.6, ELSEWHERE: 0.6}
+WEIGHTS = {ANSWERED: 1.0, UNANSWERABLE: 4.0, HIDDEN_ANSWER: 0.5, IN_EXCERPT: 0.6, ELSEWHERE: 0.6, FOREIGN: 0.3}
 ARTICLE_WEIGHT = 0.3  # times that, where the question is about a whole article
-HIDDEN, DROPPED, BATCH, EPOCHS, RATE = (24,), 0.2, 256, 15, 3e-3
+HIDDEN, DROPPED, BATCH, EPOCHS, RATE = (48, 24), 0.2, 256, 15, 3e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +55,25 @@ def rows(document: AskedDocument, work: Path, sentence: Network) -> dict[str, np
     found = whole(document, work, prior, chance)
     for _ in range(excerpts):
         found += excerpt(document, work, prior, chance)
+    return _stacked(found, document.name)
+
+
+def foreign(document: AskedDocument, work: Path, sentence: Network, pool: Sequence[Query]) -> dict[str, np.ndarray]:
+    """``rows`` of questions about other documents. pool: of all documents, those that need no question before them."""
+    if not document.natural:
+        return {}
+    prior, index, own = SentencePrior(sentence, sentence, sentence), index_of(document, work), set(document.queries)
+    drawn = [query for query in document.chance().sample(pool, min(len(pool), OF_OTHERS)) if query not in own]
+    return _stacked([Example(plain_features(index, prior, query), FOREIGN, query.kind, WEIGHTS[FOREIGN])
+                     for query in drawn], document.name)
+
+
+def _stacked(found: Sequence[Example], name: str) -> dict[str, np.ndarray]:
     if not found:
         return {}
     return {"features": np.stack([one.features for one in found]), "cases": np.array([one.case for one in found]),
             "kinds": np.array([one.kind for one in found]), "right": np.array([one.right for one in found]),
-            "names": np.full(len(found), document.name), "weights": np.array([one.weight for one in found], np.float32)}
+            "names": np.full(len(found), name), "weights": np.array([one.weight for one in found], np.float32)}
 
 
 def whole(document: AskedDocument, work: Path, prior: SentencePrior, chance: Random) -> list[Example]:
@@ -145,7 +162,7 @@ def measure(network: Network, data: dict[str, np.ndarray]) -> None:
     tenth = np.quantile(odds[answered], 0.9)
     print(f"  held out, called unanswered (confidence below {THRESHOLD}): {refused[answered].mean():.3f} answered "
           f"({answered.sum()})", flush=True)
-    for case in (IN_EXCERPT, UNANSWERABLE, HIDDEN_ANSWER, ELSEWHERE):
+    for case in (IN_EXCERPT, UNANSWERABLE, HIDDEN_ANSWER, ELSEWHERE, FOREIGN):
         rows = data["cases"] == case
         if rows.any():
             print(f"    {refused[rows].mean():.3f} {case} ({rows.sum()}); {(odds[rows] > tenth).mean():.3f} where a "

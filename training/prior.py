@@ -5,7 +5,8 @@ vectors that were fitted on the other half. FILE holds three networks over what 
 
 1. `sentence` (`training.sentence_network`): how well a sentence answers; its examples stay in WORK/candidates.npz and
    WORK/mined.npz, the network that found the second in WORK/first.npz.
-2. `unanswered` (`training.confidence`): whether none does; its examples, with the scores of 1, in WORK/confidence.npz.
+2. `unanswered` (`training.confidence`): whether none does; its examples, with the scores of 1, in WORK/confidence.npz
+   and WORK/foreign.npz.
 3. `summary` (`training.digests`): which sentences tell what the whole is about.
 
 A tenth of the documents with natural questions (a fifth of those with digests) is in no training and is reported.
@@ -82,6 +83,10 @@ def make(options: argparse.Namespace) -> None:
     sentence = sentence_network_of(documents, unseen, work, options.workers)
     rows = gather(work / "confidence.npz", documents, partial(confidence.rows, work=work, sentence=sentence),
                   options.workers)
+    pool = [query for document in natural for query in document.queries if query.golds and not query.before]
+    others = gather(work / "foreign.npz", natural,
+                    partial(confidence.foreign, work=work, sentence=sentence, pool=pool), options.workers)
+    rows = {name: np.concatenate((rows[name], others[name])) for name in rows}
     unanswered = confidence.fit(rows, unseen, options.seed)
     summed = digests.digest_documents(options.corpus, options.questions, without, options.limit)
     summary = digests.fit([one for document in summed for one in digests.digests(document, work)], options.seed)

@@ -127,6 +127,16 @@ def test_examples_of_questions_without_an_answer(work: Path) -> None:
     assert set(made["weights"][cases == confidence.UNANSWERABLE]) == {np.float32(4)}
 
 
+def test_questions_about_other_documents_have_no_answer(work: Path) -> None:
+    one = document("d")
+    width = sentence_network.index_of(one, work).features("dragon").shape[1]
+    pool = [Query(f"Who sank ship {number}?", "", (3,), "fact") for number in range(30)]
+    made = confidence.foreign(one, work, by_column(2, width), [*one.queries, *pool])
+    assert set(made["cases"]) == {confidence.FOREIGN} and 5 < len(made["cases"]) <= confidence.OF_OTHERS
+    assert set(made["weights"]) == {np.float32(0.3)} and not made["right"].any()
+    assert confidence.foreign(document("d", ARTICLE), work, by_column(2, width), pool) == {}
+
+
 def test_short_articles_give_excerpts_only(work: Path) -> None:
     one = document("d", ARTICLE)
     width = sentence_network.index_of(one, work).features("dragon").shape[1]
