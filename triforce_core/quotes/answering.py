@@ -54,6 +54,7 @@ class Answering:
 
     def __init__(self, index: SentenceIndex, prior: SentencePrior) -> None:
         self.index, self._prior = index, prior
+        _ = index.meanings  # now, so that no question waits for them
 
     def plan(self, question: str, before: str = "", said: str = "") -> AnswerPlan:
         """before: the question before this one; said: the answer to it."""

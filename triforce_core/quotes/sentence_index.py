@@ -69,7 +69,6 @@ class SentenceIndex:
         self.line_roles = np.array(line_roles(texts), np.int64)
         self.roles = self.line_roles[self.line_of] if self.size else np.zeros(0, np.int64)
         self._index_words()
-        self._meanings = SentenceVectors.shipped().of(self.sentences)
         self.heading_of = self._headings()
         self.signs = np.array([[pattern.search(text) is not None for pattern in _SIGNS] for text in self.sentences],
                               np.float32).reshape(self.size, len(_SIGNS))
@@ -129,6 +128,11 @@ class SentenceIndex:
     def _line(self, line: int) -> str:
         end = self._line_starts[line + 1] if line + 1 < len(self._line_starts) else self.size
         return " ".join(self.sentences[self._line_starts[line] : end])
+
+    @cached_property
+    def meanings(self) -> np.ndarray:
+        """[n, dimensions]: ``SentenceVectors`` of the sentences. A second for a novel: made for those who ask."""
+        return SentenceVectors.shipped().of(self.sentences)
 
     @cached_property
     def centrality(self) -> np.ndarray:
@@ -216,8 +220,8 @@ class SentenceIndex:
         inverse = self._inverse(held) * weights
         overlap = self._overlap(alike, times, inverse, rarity * weights, terms)
         order = self._order(terms, inverse)
-        return np.concatenate((overlap, self.nearness(question, before), self._form(question), order,
-                               self.likeness(question, before)), axis=1)
+        return np.concatenate((overlap, self._with_context(self.nearness(question, before)), self._form(question),
+                               order, self._with_context(self.likeness(question, before))), axis=1)
 
     def _order(self, terms: Sequence[str], inverse: np.ndarray) -> np.ndarray:
         """[n, 6] float32: how the question's words stand: pairs that follow each other there as here, in the sentence
@@ -254,14 +258,16 @@ class SentenceIndex:
         return found
 
     def nearness(self, question: str, before: str = "") -> np.ndarray:
-        """[n, 8] float32: how near the question's words lie to those that answer it, by the second table of the
+        """[n] float32: how near the question's words lie to those that answer it, by the second table of the
         vectors."""
         words = [self._stems.of(word) for word in WORD.findall(f"{question} {before}".lower())]
-        return self._with_context(self._answers @ self._vectors.as_answer(words))
+        near: np.ndarray = self._answers @ self._vectors.as_answer(words)
+        return near.astype(np.float32)
 
     def likeness(self, question: str, before: str = "") -> np.ndarray:
-        """[n, 8] float32: how near what the question is about lies to what each sentence is about."""
-        return self._with_context(self._meanings @ SentenceVectors.shipped().of([f"{question} {before}".strip()])[0])
+        """[n] float32: how near what the question is about lies to what each sentence is about."""
+        near: np.ndarray = self.meanings @ SentenceVectors.shipped().of([f"{question} {before}".strip()])[0]
+        return near
 
     def _with_context(self, near: np.ndarray) -> np.ndarray:
         """near [n] -> [n, 8] float32: of the sentence, the best of its line, of its neighbours, of its heading; and

@@ -104,7 +104,7 @@ def answer_features(index: SentenceIndex, question: str, scores: np.ndarray, bef
     alike, _ = index.matches(terms)
     if hidden is not None:
         alike = np.where(hidden[None, :], 0.0, alike)
-    near_answer, like = index.nearness(question, before)[:, 0], index.likeness(question, before)[:, 0]
+    near_answer, like = index.nearness(question, before), index.likeness(question, before)
     likest = like if hidden is None else np.where(hidden, -1.0, like)
     _, rarity = index.rarity_of(terms)
     weights = rarity / max(float(rarity.sum()), 1e-6)
