@@ -65,9 +65,11 @@ class LeftConversations:
         Returns how many it holds then."""
         common, best = full.length, None
         for one in self._left:
+            if one.document_id != document_id or one.start > full.length:
+                continue
             pairs = zip(one.token_ids, context[one.start : most], strict=False)
             end = one.start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            if one.document_id == document_id and one.start <= full.length and end >= common + WORTH_KEEPING:
+            if end >= common + WORTH_KEEPING:
                 common, best = end, one
         if best is not None:
             cache, part = full.cache, slice(full.length - best.start, common - best.start)
