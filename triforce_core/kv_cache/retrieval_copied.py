@@ -11,6 +11,8 @@ commit is copied over by ``sync``; this cache's own staged tokens never outlive 
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -35,10 +37,6 @@ class ChosenChunks:
         """Whole chunks in the full cache's committed tokens."""
         return self.full.num_committed // self.chunk_size
 
-    @property
-    def room(self) -> int:
-        return self.full.max_tokens - self.length
-
     def _division(self) -> tuple[int, int]:
         """Where the run of newest tokens begins (it has recent to recent + chunk_size - 1), and how many chunks beside
         chunk 0 the budget leaves."""
@@ -55,8 +53,29 @@ class ChosenChunks:
         return scores.topk(wanted, dim=-1, sorted=False).indices + 1
 
 
+class FollowingCache(StagingCache):
+    """Commits nothing of its own: what the full cache has committed is what it goes by."""
+
+    full: FullCache
+
+    @property
+    def room(self) -> int:
+        return self.full.max_tokens - self.length
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Be level with the full cache; staged tokens are dropped."""
+
+    def commit(self) -> None:
+        """The full cache commits, this one follows: see ``sync``."""
+        self.sync()
+
+    def _committed(self, added: int) -> None:
+        raise AssertionError("sync replaces the common commit")
+
+
 # large: the selection, its sizes and where it lies
-class RetrievalCache(ChosenChunks, StagingCache):
+class RetrievalCache(ChosenChunks, FollowingCache):
     """``budget`` tokens of ``full`` per layer and KV head, at the last selection; then those committed since."""
 
     chooses_ahead = False  # chunks are copied: the newest tokens must be known
@@ -192,13 +211,6 @@ class RetrievalCache(ChosenChunks, StagingCache):
         if needed > self.slots:
             for buffers in self.layers:
                 buffers.resize(needed + self.slack, self._filled + self.num_staged)
-
-    def commit(self) -> None:
-        """The full cache commits, this one follows: see ``sync``."""
-        self.sync()
-
-    def _committed(self, added: int) -> None:
-        raise AssertionError("sync replaces the common commit")
 
     def truncate(self, length: int) -> None:
         """Raises ValueError if ``length`` cuts into the selection; select again (or reset) after such a cut."""

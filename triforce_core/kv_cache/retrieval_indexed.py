@@ -8,18 +8,15 @@ while this tier does, and its next pass begins at the first of those slots and w
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 import torch
 from torch import Tensor
 
 from .base import ChunkIndex
 from .full import FullCache
-from .retrieval_copied import ChosenChunks
-from .staging import StagingCache
+from .retrieval_copied import ChosenChunks, FollowingCache
 
 
-class SharedBufferCache(StagingCache):
+class SharedBufferCache(FollowingCache):
     """What is committed is the full cache's; kinds differ in what of it they attend. The full cache stages nothing
     while this one does, and its next pass writes over what was staged here."""
 
@@ -28,24 +25,9 @@ class SharedBufferCache(StagingCache):
                          device=full.device, layers=full.layers)
         self.full = full
 
-    @property
-    def room(self) -> int:
-        return self.full.max_tokens - self.length
-
-    @abstractmethod
-    def sync(self) -> None:
-        """Be level with the full cache; staged tokens are dropped."""
-
     def _make_room(self, n: int) -> None:
         assert self.full.num_staged == 0 and self.full.num_committed == self.num_committed
         self.full.make_room(self.num_staged + n)
-
-    def commit(self) -> None:
-        """The full cache commits, this one follows: see ``sync``."""
-        self.sync()
-
-    def _committed(self, added: int) -> None:
-        raise AssertionError("sync replaces the common commit")
 
     def truncate(self, length: int) -> None:
         assert 0 <= length <= self.length, (length, self.length)
