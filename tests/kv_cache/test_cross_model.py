@@ -116,3 +116,6 @@ def test_a_document_is_read_once_and_every_question_behind_it_anew() -> None:
     # So few tokens the first draft reads, in a pass that it makes anyway.
     assert ask([1, 2, 3]) == 0 and reading.full.num_committed == 60
     assert ask([5] * 48) == 0 and reading.full.num_committed == 60
+    # The first question of all is no other: a seed shall fix its words as it does later ones'.
+    reading = DraftPrefill(MODEL, 60, max_tokens=400)
+    assert ask([1, 2, 3]) == 4 and reading.full.num_committed == 60

@@ -52,10 +52,11 @@ class DraftPrefill:
         total = len(context) - 1
         shared = min(self._document, total)
         self.full.truncate(min(shared, self.full.length))
-        if self.full.length == shared and total - shared <= _LEFT:
+        stops = [stop for stop in (shared, total if total - shared > _LEFT else 0) if stop > self.full.length]
+        if not stops:
             return
         reader = self.on_chunks(_READ_WITH, _READ_WITH // 2, 8)
-        for stop in (shared, total):
+        for stop in stops:
             for progress in prefill(reader, context[self.full.length : stop], chunk, cancelled, total):
                 yield replace(progress, stage="draft")
 

@@ -259,8 +259,8 @@ class Session:
     def _common(self, context: list[int]) -> int:
         """Tokens with which what was read and ``context`` begin alike."""
         read = self._read
-        # The document is the same and too long to be compared token by token.
-        common = self._shared if min(len(read), len(context)) >= self._shared else 0
+        # Both begin with the document, which is too long to be compared token by token.
+        common = min(self._shared, len(read), len(context))
         return common + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1],
                                                  zip(read[common:], context[common:], strict=False)))
 
