@@ -66,8 +66,7 @@ class DecodeLoop:
         context.extend(tokens)
         full.keep(min(len(context), full.length))
         full.commit()
-        pipeline.drafter.settle(context, committed=True)
-        pipeline.after_round()
+        pipeline.settle(context)
         chose = pipeline.milliseconds()
         streamed = full.cache.streamed_bytes - streamed
         stats = pipeline.drafter.stats()

@@ -74,6 +74,7 @@ class Pipeline:
         self._clock = StageClock(loaded.target.device)
         self._side_stream = SideStream(loaded.target.device)
         self._chosen: Tensor | None = None  # scores that the next drafts' chunks were chosen by, ahead of their round
+        self._marked = False  # the small model's too
         self._spent: dict[str, float] = {}
 
     @property
@@ -106,7 +107,7 @@ class Pipeline:
         small model's own where that attends chunks. marks: whether it does so in this answer; else it attends the
         newest tokens."""
         parts, plan = self.parts, self.plan
-        self._marks, self._chosen = marks, None
+        self._marks, self._chosen, self._marked = marks, None, False
         self._side_stream.join()
         if parts.cross_model is not None and not marks:
             parts.cross_model.truncate(0)  # what the last answer's rounds chose
@@ -145,27 +146,41 @@ class Pipeline:
         return self.observer.sees_all or due
 
     def time_choice(self) -> float:
-        """Choose chunks now; milliseconds."""
+        """Choose chunks as a round does; milliseconds of it that come after the verdict."""
+        self.overlap(lambda mass: None)
+        self._side_stream.join()
         self._choose()
         return sum(self._clock.read().values())
 
     def overlap(self, told: Callable[[Tensor], None]) -> None:
         """An observed pass is under way: tell its mass [layers, H, chunks], and choose chunks by it before its verdict
-        is known, where a choice is an index.
+        is known, where that does not depend on it.
 
         The host has nothing else to do then, and the device little: after the verdict it would wait for both."""
-        mass, part = self.observer.latest, self.parts.part
+        mass, part, cross_model = self.observer.latest, self.parts.part, self.parts.cross_model
         if mass is None:
             return
         told(mass)
-        if part is not None and part.chooses_ahead and not self.parts.own_scores:
-            with self._side_stream:
-                self._chosen = self._scores()
-                if self._chosen is not None:
-                    part.choose(self._chosen)
+        if part is None or not part.chooses_ahead or self.parts.own_scores:
+            return
+        with self._side_stream:
+            self._chosen = self._scores()
+            if self._chosen is None:
+                return
+            part.choose(self._chosen)
+            if cross_model is not None and self._marks and cross_model.marked:
+                mark(cross_model, self._chosen, self._shard, ahead=True)
+                self._marked = True
+
+    def settle(self, context: Sequence[int]) -> None:
+        """The full cache has committed a round, of ``context`` all but its last token."""
+        if self._chosen is not None:
+            self._side_stream.join()
+        self.drafter.settle(context, committed=True)
+        self.after_round()
 
     def after_round(self) -> None:
-        """The full cache has committed a round: choose chunks anew if it is time."""
+        """Choose chunks anew if it is time."""
         self._rounds += 1
         self._spent = self._clock.read()  # of the choice before: the pass after it is done
         if self._observes and self._rounds % self.plan.refresh_every == 0:
@@ -175,8 +190,6 @@ class Pipeline:
         """By what the newest observed pass attended."""
         part, cross_model = self.parts.part, self.parts.cross_model
         chosen, self._chosen = self._chosen, None
-        if chosen is not None:
-            self._side_stream.join()
         if self._streams and part is not None:  # chosen layer by layer while that pass ran; level with it since
             part.sync()
             part = None
@@ -184,8 +197,10 @@ class Pipeline:
             return
         self._clock.start()
         scores = self._scores() if chosen is None else chosen
+        marked, self._marked = self._marked, False
         if cross_model is not None and self._marks and scores is not None:
-            mark(cross_model, scores, self._shard)
+            if not (marked and cross_model.marked):  # what was committed since may have needed the room
+                mark(cross_model, scores, self._shard)
         elif cross_model is not None:
             cross_model.sync()
         if part is not None:
