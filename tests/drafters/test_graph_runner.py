@@ -19,7 +19,7 @@ from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
-from triforce_core.research.lenience import review_of
+from triforce_core.research.lenience import LenientRunner, lenient
 from triforce_core.sampling import Sampler, SeededChance
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.drafter import Drafter, NoDrafter
@@ -53,8 +53,12 @@ class Tiers:
         if middle:
             self.part = kind(cache, budget=64, recent=16, chunk_size=4)
             host = HierarchicalDrafter(ModelOnCache(TARGET, self.part), small if gamma1 else NoDrafter(), gamma1,
-                                       review=review_of(lenience))
-        self.drafter: Drafter = GraphRunner(host, capture, same) if on_device else host
+                                       verify=lenient(lenience))
+        self.drafter: Drafter = host
+        if on_device:
+            lenient_too = isinstance(host, HierarchicalDrafter) and lenience > 1.0
+            self.drafter = LenientRunner(host, lenience, capture, same) if lenient_too else GraphRunner(
+                host, capture, same)
 
     def draft(self, count: int, sampler: Sampler) -> Draft:
         if isinstance(self.drafter, GraphRunner):  # with a sampler of its own: this one's chance is the draft's

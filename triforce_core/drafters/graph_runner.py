@@ -44,7 +44,6 @@ class GraphRunner(Drafter):
         self._below = host.tier
         self._small: GraphModel | None = None
         self._intermediate: GraphModel | None = None
-        self._review = None if isinstance(host, ModelDrafter) else host.review
         self._gamma = 1  # tokens the small model drafts per round; alone it writes round after round
         if isinstance(host, ModelDrafter):
             self._small = GraphModel(host.model, REREAD)
@@ -204,26 +203,28 @@ class GraphRunner(Drafter):
         logits = self._intermediate.logits(token_ids, state.starts[-1], steps, self._gamma + 1)
         token_probs = self._intermediate.token_probs(kind, state.parameters)
         sure = self._intermediate.confidence(logits)
-        review = self._review if self._gamma > 0 else None
         if kind.coupled:
-            own = token_probs.draws(logits, state.noise_of(steps, kind))
-            if review is not None:
-                own = review.draws(state.drafted, own, logits)
-            own = self._agree(kind, own, sums=review is not None)
+            own = self.own_draws(token_probs.draws(logits, state.noise_of(steps, kind)), state, logits)
+            own = self._agree(kind, own)
             state.emit(own, agree_on_tensors(state.drafted, own), None, sure=sure)
             return
-        target = token_probs.distributions(logits)
-        if review is not None:
-            target = review.probs(state.draft_probs, target)
+        target = self.target(token_probs.distributions(logits), state)
         chance = self._intermediate.chance(state.numbers_of_round()[self._gamma :])
         verdict = torch.cat(reject_on_tensors(state.drafted, state.draft_probs, target, chance))
         accepted, own = self._agree(kind, verdict).split(1)
         written = torch.cat((state.drafted, own))
         state.emit(torch.where(state.ramp(self._gamma + 1) < accepted, written, own), accepted, target, sure=sure)
 
-    def _agree(self, kind: SamplingKind, numbers: Tensor, *, sums: bool = False) -> Tensor:
-        """sums: a running sum had its part in greedy choices too."""
-        return numbers if self._same is None or (kind.greedy and not sums) else self._same(numbers)
+    def own_draws(self, draws: Tensor, state: GraphBuffers, logits: Tensor) -> Tensor:
+        """Coupled: what counts as the checking tier's own draws [g + 1], by logits [g + 1, V]."""
+        return draws
+
+    def target(self, probs: Tensor, state: GraphBuffers) -> Tensor:
+        """What the chain is tested against and what its tokens then have as probabilities: [g + 1, V]."""
+        return probs
+
+    def _agree(self, kind: SamplingKind, numbers: Tensor) -> Tensor:
+        return numbers if self._same is None or kind.greedy else self._same(numbers)
 
     def _tell(self, context: Sequence[int], emitted: Sequence[int], last: int) -> None:
         """The caches what they hold now. last: drafted tokens that the last round kept."""

@@ -125,11 +125,6 @@ class Plan:
         return self.middle_cache != "none"
 
     @property
-    def newest(self) -> int:
-        """Tokens of a streaming intermediate cache beside its sinks."""
-        return max(1, self.budget - self.sinks)
-
-    @property
     def candidates(self) -> Candidates:
         """Lengths to choose from."""
         lengths = self.lengths
@@ -272,8 +267,7 @@ def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparis
         return "plain decoding was chosen"
     context = f"{at.context_tokens:,} tokens"
     if tiers.intermediate:
-        attended = "sinks and the newest of" if wanted.middle_cache == "streaming" else comparison.held
-        held = f"{attended} {tiers.budget:,} of {context}".lstrip()
+        held = f"{comparison.held} {tiers.budget:,} of {context}".lstrip()
         if tiers.draft_model:
             return f"small model, then {held}, then all of them"
         absent = "no small model" if comparison.rests_draft_model else "no draft model"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .build import Parts
     from .plan import Situation, Tiers
 
-_USUAL_CACHES = ("retrieval", "streaming", "none")
+_USUAL_CACHES = ("retrieval", "none")
 Shown = Mapping[str, int | float | str | bool]
 _NOTHING_SHOWN: Shown = {"self_skip": False, "lenience": 1.0, "ngram_tail": 0, "tree": "off", "tree_tier": "none",
                          "tree_size": 0, "tree_depth": 0}

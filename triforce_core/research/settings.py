@@ -17,7 +17,7 @@ from ..engine.plan import Situation, Tiers
 from ..engine.registry import Comparison
 
 # What the caches attend, in words.
-_HELD = {"h2o": "the most attended so far and the newest,",
+_HELD = {"streaming": "sinks and the newest of", "h2o": "the most attended so far and the newest,",
          "streaming-h2o": "the most attended so far and the newest, moved together,",
          "top-k": "an oracle that reads everything for each query's best"}
 
