@@ -124,29 +124,6 @@ def test_by_draws(params, gamma1, count, kind):
 
 
 @pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(temperature=1.0, seed=4)], ids=["T0", "T1"])
-def test_every_draft_may_have_chains_of_another_length(params):
-    captured: list[Callable] = []
-    counts: list[int] = []  # before each draft
-
-    def capture(once: Callable) -> tuple[Callable, None]:
-        captured.append(once)
-        return run_again(once)
-
-    tiers = (Tiers(2, on_device=True, capture=lambda: capture), Tiers(2, on_device=False))
-    sampler = Sampler(params, verifier="coupled")
-    turns = iter((4, 1, 2, 4, 1, 1, 2) * 2)  # the longest first, as buffers grow for it
-
-    def chains(_: int) -> tuple[Sampler, Sampler]:
-        gamma1 = next(turns)
-        counts.append(len(captured))
-        tiers[0].drafter.host.gamma1 = tiers[1].drafter.gamma1 = gamma1
-        return sampler, sampler
-
-    assert lives(tiers, chains, 6) > 3
-    assert counts[:8] == [0, 2, 4, 6, 6, 6, 6, 6]  # two parts for each length, until the full cache's buffers move
-
-
-@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(temperature=1.0, seed=4)], ids=["T0", "T1"])
 def test_the_small_model_alone(params):
     tiers = (Tiers(1, on_device=True, middle=False, capture=lambda: run_again), Tiers(1, on_device=False, middle=False))
     sampler = Sampler(params, verifier="coupled")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ..events import TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, DraftStats, KeepGoing
+from ..speculation.drafter import Drafter, DraftStats
 from ..speculation.round import speculate
 from ..speculation.verifier import Verifier, verify
 from .model import ModelOnCache, SteppingDrafter
@@ -33,9 +33,6 @@ class HierarchicalDrafter(SteppingDrafter):
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
         self._passes, self._seconds = 0, 0.0
-
-    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
-        self.gamma1, self.keep_going = gamma1, keep_going
 
     def step(self, grown: list[int], sampler: Sampler) -> Draft:
         done = speculate(self.model, self.drafter, grown, self.gamma1, sampler, verify=self._verify,

@@ -150,7 +150,7 @@ class SteppingDrafter(Drafter):
     def step(self, grown: list[int], sampler: Sampler) -> Draft:
         """What one step writes after ``grown``, and appends there. With ``confidence`` where ``keep_going`` is."""
 
-    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
+    def configure(self, keep_going: KeepGoing | None) -> None:
         self.keep_going = keep_going
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:

@@ -175,7 +175,7 @@ class Parts:
 
     def longest_draft(self) -> int:
         """Tokens that the intermediate verifier may have staged."""
-        return self.plan.lengths.longest + max(self.plan.lengths.gamma1s) + 1 + MAX_GUIDED
+        return self.plan.lengths.longest + self.plan.lengths.gamma1 + 1 + MAX_GUIDED
 
     def on_graphs(self, drafter: Drafter, made: PipelineParts) -> Drafter:
         """``drafter``, or what takes its place on the device."""

@@ -144,7 +144,7 @@ class Pipeline:
         """Before each round; -> tokens to ask for."""
         self._observes = choice.observed
         if choice.gamma2:
-            self.tiers.configure(choice.gamma1, choice.keep_going)
+            self.tiers.configure(choice.keep_going)
         return self.drafter.begin(choice.gamma2)
 
     @property

@@ -130,7 +130,7 @@ class Session:
         while True:
             if cancelled():
                 return "cancelled"
-            choice = selector.next() if selector is not None else Selection(0, 0)
+            choice = selector.next() if selector is not None else Selection(0)
             step = loop.step(choice, left)
             self._read += loop.context[len(self._read) : self.full.length]
             yield from answer.add(choice, step, read.when())

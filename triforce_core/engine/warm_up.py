@@ -99,9 +99,7 @@ def preparations(pipeline: Pipeline, context: list[int], samplers: Sequence[Samp
     steps += [partial(on.model.capture_wanted, on.cache) for on in (pipeline.full, *models)]
     if parts.cross_model is not None and parts.draft is not None:
         steps += questions(parts.draft, _ROOM_TO_ASK)
-    # The longest first: buffers that grow for it would take shorter ones' captures along.
-    return steps + [partial(_prepare_drafts, pipeline, context, samplers, gamma1)
-                    for gamma1 in sorted(plan.lengths.gamma1s, reverse=True)]
+    return [*steps, partial(_prepare_drafts, pipeline, context, samplers)]
 
 
 def _draft_lengths(pipeline: Pipeline) -> list[int]:
@@ -109,16 +107,16 @@ def _draft_lengths(pipeline: Pipeline) -> list[int]:
     lengths = pipeline.plan.lengths
     if pipeline.parts.fixed_width:
         return [pipeline.parts.fixed_width]
-    beyond = max(lengths.gamma1s) if pipeline.plan.has_intermediate else 0
+    beyond = lengths.gamma1 if pipeline.plan.has_intermediate else 0
     early = pipeline.tiers.tells_confidence and len(lengths.gamma2s) > 1
     ends = range(1, lengths.longest + 1) if early else lengths.gamma2s
     return sorted({end + more for end in ends for more in range(beyond + 1)} | ({0} if lengths.may_rest else set()))
 
 
-def _prepare_drafts(pipeline: Pipeline, context: list[int], samplers: Sequence[Sampler], gamma1: int) -> None:
+def _prepare_drafts(pipeline: Pipeline, context: list[int], samplers: Sequence[Sampler]) -> None:
     tiers = pipeline.tiers
     if tiers.runs_on_graphs:
-        tiers.configure(gamma1, None)
+        tiers.configure(None)
         tiers.prepare(context, pipeline.plan.lengths.longest, samplers)
 
 
@@ -133,7 +131,7 @@ def _try_rounds(session: Session, pipeline: Pipeline, context: list[int], sample
     before, lengths = session.full.length, pipeline.plan.lengths
     loop = session.loop(pipeline, session.report(), sampler, list(context))
     for length in (lengths.longest, 0):
-        loop.step(Selection(max(lengths.gamma1s), length), WarmUp.room)
+        loop.step(Selection(length), WarmUp.room)
     pipeline.forget()
     session.full.truncate(before)
     session.begin_behind(pipeline, context)
