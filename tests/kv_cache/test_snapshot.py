@@ -49,15 +49,11 @@ def assert_same(reading: snapshot.Snapshot, layers: list) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_round_trip(readings: SnapshotStore, dtype: torch.dtype) -> None:
     layers = make_layers(dtype)
-    extras = {"chosen": torch.arange(9), "means": torch.randn(2, 3).bfloat16(), "none": torch.empty(0)}
-    fractions = list(readings.save_steps(KEY, layers, read_seconds=41.5, title="A book", extras=extras))
+    fractions = list(readings.save_steps(KEY, layers, read_seconds=41.5, title="A book"))
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
     with readings.load(KEY) as reading:
         assert (reading.tokens, reading.read_seconds, reading.num_layers) == (37, 41.5, 3)
         assert_same(reading, layers)
-        restored = reading.extras()
-        assert restored.keys() == extras.keys()
-        assert all(torch.equal(restored[name], tensor) for name, tensor in extras.items())
 
 
 def test_digests_of_beginnings() -> None:

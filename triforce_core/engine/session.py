@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from time import perf_counter
 
 from ..config import SamplingParams, SpeculationConfig
@@ -16,6 +15,7 @@ from ..drafters.model import ModelOnCache
 from ..errors import ContextTooLongError
 from ..events import Finished, FinishReason, PrefillProgress, QuoteEvent, RoundEvent, TextDelta, Turn
 from ..kv_cache.full import FullCache
+from ..kv_cache.prefix import shared_prefix
 from ..metrics import generated_tokens
 from ..prompt.builder import DocumentPrompt, PromptBuilder
 from ..quotes.answering import AnswerPlan
@@ -261,8 +261,7 @@ class Session:
         read = self._read
         # The document is the same and too long to be compared token by token.
         common = self._shared if min(len(read), len(context)) >= self._shared else 0
-        return common + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1],
-                                                 zip(read[common:], context[common:], strict=False)))
+        return common + shared_prefix(read[common:], context[common:])
 
     def _rewind(self, context: list[int], most: int | None = None) -> int:
         """Truncate the cache to what it shares with ``context``, ``most`` tokens; how many that is."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ..kv_cache.prefix import shared_prefix
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 from .draft import Draft, Verdict
 
@@ -66,11 +67,7 @@ def _verdict(draft: Draft, accepted: int, own: int) -> Verdict:
 
 def agree(draft: Draft, own_draws: Sequence[int]) -> Verdict:
     """Keep what equals the model's own draws [n + 1]; then the model's own token."""
-    accepted = 0
-    for token, own in zip(draft.token_ids, own_draws, strict=False):
-        if token != own:
-            break
-        accepted += 1
+    accepted = shared_prefix(draft.token_ids, own_draws)
     return _verdict(draft, accepted, own_draws[accepted])
 
 
