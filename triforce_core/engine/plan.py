@@ -6,7 +6,7 @@ What follows from the machine and the model comes in as a ``Situation``. Compari
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from ..config import EngineConfig, SpeculationConfig
 from ..draft_length.controller import Candidates
@@ -157,21 +157,18 @@ class Plan:
 
 def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
     """Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
-    tiers = _tiers(wanted, at)
-    comparison = registry.comparison(wanted, tiers, at)
-    if comparison.rests_draft_model:
-        tiers = replace(tiers, draft_model=False)
+    tiers, comparison = registry.compared(wanted, _tiers(wanted, at), at)
     lookup = _lookup(wanted, tiers, comparison)
     # At temperature 0 direct copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to 1.08
     # times going on with five books on a GPU. Above it next to no copy is proven: looking for them costs 2 %.
     directly = wanted.ngram == "straight" or (wanted.ngram == "auto" and not at.offloaded)
     direct = MAX_GUIDED if tiers.speculates and directly and tiers.drafts else 0
-    copied, reads = _copied(wanted, at, tiers), _reads(wanted, at, tiers)
-    cross = tiers.draft_model and not comparison.attends_all and reads and at.room_to_read
+    copied, reads = _copied(wanted, at, tiers), _reads(wanted, at, tiers) and not comparison.attends_all
+    cross = tiers.draft_model and reads and at.room_to_read
     why = [_who_drafts(wanted, at, tiers, comparison, lookup)]
     if tiers.speculates:
         why += [_weights_why(wanted, tiers, copied), comparison.why,
-                _draft_model_why(tiers, comparison, reads, cross), _copies_why(at, tiers, lookup, direct)]
+                _draft_model_why(tiers, reads, cross), _copies_why(at, tiers, lookup, direct)]
     return Plan(
         engine="triforce" if tiers.speculates and (tiers.drafts or lookup != "off") else "autoregressive",
         verifier=wanted.verifier, draft_model=tiers.draft_model,
@@ -215,14 +212,12 @@ def _auto(value: int | str, default: int) -> int:
 
 def _tiers(wanted: SpeculationConfig, at: Situation) -> Tiers:
     budget = max(_auto(wanted.budget, 4096 if at.on_gpu else 768), 4 * wanted.chunk_size)
-    # Retrieval needs no more newest tokens than 256; a comparison may want half.
-    most_recent = budget // 2 if registry.halves_budget(wanted) else min(256, budget // 2)
-    recent = min(_auto(wanted.recent, most_recent), budget - 2 * wanted.chunk_size)
+    recent = min(_auto(wanted.recent, min(256, budget // 2)), budget - 2 * wanted.chunk_size)
     speculates = wanted.engine == "triforce"
     # A retrieval pass over most of the context costs what a full pass costs.
     intermediate = speculates and wanted.middle_cache != "none" and at.context_tokens >= 3 * budget
-    draft_model = registry.needs_no_draft_model(wanted) or (at.has_draft and wanted.small_model == "on")
-    return Tiers(speculates, speculates and draft_model, intermediate, budget, recent)
+    draft_model = speculates and at.has_draft and wanted.small_model == "on"
+    return Tiers(speculates, draft_model, intermediate, budget, recent)
 
 
 def _usual_lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: bool) -> tuple[int, int]:
@@ -268,8 +263,7 @@ def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparis
         held = f"{comparison.held} {tiers.budget:,} of {context}".lstrip()
         if tiers.draft_model:
             return f"small model, then {held}, then all of them"
-        absent = "no small model" if comparison.rests_draft_model else "no draft model"
-        return f"{absent}: {held} draft, all of them verify"
+        return f"no small model: {held} draft, all of them verify"
     without = wanted.middle_cache == "none"
     if tiers.draft_model:
         return (f"the small model drafts alone, all of {context} verify" if without
@@ -288,11 +282,9 @@ def _weights_why(wanted: SpeculationConfig, tiers: Tiers, copied: str) -> str:
     return ""
 
 
-def _draft_model_why(tiers: Tiers, comparison: registry.Comparison, reads: bool, cross: bool) -> str:
+def _draft_model_why(tiers: Tiers, reads: bool, cross: bool) -> str:
     if cross:
         return "to answer in words of its own the small model attends what the model attended"
-    if comparison.attends_all and tiers.draft_model:
-        return "the small model is the model itself without a part of its layers"
     return "no memory is free for the small model to read the document" if tiers.draft_model and reads else ""
 
 
