@@ -216,3 +216,10 @@ class SpeculationConfig:
         _whole("refresh_every", self.refresh_every, 1, 100_000)
         _whole("sinks", self.sinks, 0, 4096, auto=False)
         _whole("window", self.window, 16, 1_048_576)
+
+    @property
+    def compares(self) -> bool:
+        """Whether it names what exists to be compared with the usual way: ``research``."""
+        return self.engine == "triforce" and (
+            self.small_model == "self-skip" or self.middle_cache not in ("retrieval", "none") or self.ngram == "on"
+            or self.refresh != "attention" or self.lenience != 1.0 or self.tree not in ("auto", "off"))

@@ -157,7 +157,9 @@ class Plan:
 
 def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
     """Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
-    tiers, comparison = registry.compared(wanted, _tiers(wanted, at), at)
+    tiers, comparison = _tiers(wanted, at), registry.NO_COMPARISON
+    if wanted.compares:
+        tiers, comparison = registry.compared(wanted, tiers, at)
     lookup = _lookup(wanted, tiers, comparison)
     # At temperature 0 direct copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to 1.08
     # times going on with five books on a GPU. Above it next to no copy is proven: looking for them costs 2 %.

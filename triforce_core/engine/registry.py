@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .build import Parts
     from .plan import Situation, Tiers
 
-_USUAL_CACHES = ("retrieval", "none")
 Shown = Mapping[str, int | float | str | bool]
 _NOTHING_SHOWN: Shown = {"self_skip": False, "lenience": 1.0, "ngram_tail": 0, "tree": "off", "tree_tier": "none",
                          "tree_size": 0, "tree_depth": 0}
@@ -42,11 +41,6 @@ NO_COMPARISON = Comparison()
 
 def compared(wanted: SpeculationConfig, tiers: Tiers, at: Situation) -> tuple[Tiers, Comparison]:
     """What the comparison that ``wanted`` names makes of the tiers, and what else it changes in a plan."""
-    named = wanted.engine == "triforce" and (
-        wanted.small_model == "self-skip" or wanted.middle_cache not in _USUAL_CACHES or wanted.ngram == "on"
-        or wanted.refresh != "attention" or wanted.lenience != 1.0 or wanted.tree not in ("auto", "off"))
-    if not named:
-        return tiers, NO_COMPARISON
     found: tuple[Tiers, Comparison] = import_module("..research.settings", __package__).compare(wanted, tiers, at)
     return found
 

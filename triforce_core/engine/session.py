@@ -30,7 +30,7 @@ from .left_conversations import WORTH_KEEPING, LeftConversations
 from .loading import Loaded
 from .pipeline import Pipeline
 from .plan import Plan
-from .prefill import OBSERVED, read_prompt
+from .prefill import OBSERVED, read_prompt, share_done
 from .warm_up import WarmUp
 
 _ABOUT_NOTHING = "."  # a question
@@ -169,9 +169,7 @@ class Session:
             if cancelled():
                 return
             step()
-            spent, fraction = perf_counter() - started, (done + 1) / (len(steps) + 1)
-            yield PrefillProgress(int(fraction * total), total, fraction * total / max(spent, 1e-9),
-                                  spent / fraction - spent, "warm-up")
+            yield share_done("warm-up", (done + 1) / (len(steps) + 1), total, started)
 
     def let_go(self) -> None:
         """Give back what drafts, and what a pass that broke off has staged; the next answer makes it anew."""
