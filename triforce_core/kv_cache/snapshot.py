@@ -214,19 +214,12 @@ class SnapshotStore:
 
     # -- save
 
-    def save(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
-             title: str = "", prefixes: Sequence[str] = ()) -> Path:
-        """Write every layer's keys and values [H, n, D]. prefixes: ``prefix_digests`` of the tokens, so that documents
-        that begin alike find them. Raises NotEnoughDiskError; then nothing changed on disk but that older readings may
-        have been evicted."""
-        for _ in self.save_steps(key, layers, read_seconds=read_seconds, title=title, prefixes=prefixes):
-            pass
-        return self._path(key)
-
     def save_steps(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
                    title: str = "", prefixes: Sequence[str] = (), unfinished: bool = False) -> Iterator[float]:
-        """``save`` in steps that yield the fraction done. Dropping the iterator abandons the file. unfinished: the
-        tokens are but a beginning, of use until more of them is saved."""
+        """Write every layer's keys and values [H, n, D], in steps that yield the fraction done; dropping the iterator
+        abandons the file. prefixes: ``prefix_digests`` of the tokens, so that documents that begin alike find them.
+        unfinished: the tokens are but a beginning, of use until more of them is saved. Raises NotEnoughDiskError; then
+        nothing changed on disk but that older readings may have been evicted."""
         tensors = {f"{i}.{part}": pair[j] for i, pair in enumerate(layers) for j, part in enumerate("kv")}
         header: dict[str, Any] = {"format": FORMAT, "key": _plain(key), "title": title, "layers": len(layers),
                                   "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
