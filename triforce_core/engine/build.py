@@ -121,7 +121,7 @@ class Parts:
         made.tiers = self.lowest(made)
         if plan.has_intermediate:
             self.add_reviewer(made)
-        made.tiers = made.drafter = self.on_graphs(made.tiers, made)
+        made.tiers = made.drafter = self.on_graphs(made.tiers)
         if plan.lookup != "off" or plan.direct:
             made.agree = self.kept.text().agree
         if plan.direct:
@@ -177,7 +177,7 @@ class Parts:
         """Tokens that the intermediate verifier may have staged."""
         return self.plan.lengths.longest + self.plan.lengths.gamma1 + 1 + MAX_GUIDED
 
-    def on_graphs(self, drafter: Drafter, made: PipelineParts) -> Drafter:
+    def on_graphs(self, drafter: Drafter) -> Drafter:
         """``drafter``, or what takes its place on the device."""
         if self.plan.lookup != "off" or not runs_on_graphs(self.loaded):
             return drafter

@@ -127,7 +127,7 @@ class ResearchParts(Parts):
         copied = self.compared.ngram_tail + MOST_COPIED * (self.plan.lookup != "off")
         return super().longest_draft() + copied + self.compared.trees.size
 
-    def on_graphs(self, drafter: Drafter, made: PipelineParts) -> Drafter:
+    def on_graphs(self, drafter: Drafter) -> Drafter:
         loaded, trees = self.loaded, self.compared.trees
         if self.plan.lookup != "off" or not runs_on_graphs(loaded) or self.plan.middle_cache == "top-k":
             return drafter
@@ -137,7 +137,7 @@ class ResearchParts(Parts):
         if self.compared.lenience > 1.0 and trees.kind == "off" and isinstance(drafter, HierarchicalDrafter):
             return LenientRunner(drafter, self.compared.lenience, *self.captures())
         if trees.kind == "off" and isinstance(drafter, ModelDrafter | HierarchicalDrafter):
-            return super().on_graphs(drafter, made)
+            return super().on_graphs(drafter)
         return drafter
 
     def _grow_trees(self, model: ModelOnCache, *, tier: str, follows: bool = False) -> Drafter:
