@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 import torch
 from torch import Tensor
 
 from ..drafters.model import ModelOnCache
 from ..kv_cache.full import FullCache
+from ..kv_cache.prefix import shared_prefix
 
 MOST_BYTES = 128 * 2**20  # of all of them together, on each rank
 WORTH_KEEPING = 64  # tokens: fewer are soon read again
@@ -70,8 +70,7 @@ class LeftConversations:
         for one in self._left:
             if one.document_id != document_id or one.start > full.length:
                 continue
-            pairs = zip(one.token_ids, context[one.start : most], strict=False)
-            end = one.start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            end = one.start + shared_prefix(one.token_ids, context[one.start : most])
             if end >= common + WORTH_KEEPING:
                 common, best = end, one
         if best is not None:
