@@ -12,7 +12,7 @@ from .line_roles import Role
 from .question_words import points_back
 from .request_kind import RequestKind, request_kind
 from .sentence_index import SentenceIndex
-from .sentence_prior import SentencePrior
+from .sentence_prior import Ranking, SentencePrior
 from .summary import LONGEST_QUOTATION, chosen, finished, quotable, scope_of, summary_features, with_lead_in
 
 NOT_FOUND = "I found no sentence that clearly answers this. Closest:"
@@ -25,8 +25,9 @@ _OWN_WORDS = {
     RequestKind.LANGUAGE: "I only understand English. To ask in another language, load a chat model under Models.",
     RequestKind.OUTSIDE: "I only know what this document says. For other questions, load a chat model under Models.",
 }
-THRESHOLD = 0.33  # confidence below which the answer says that it found none; see docs/measurements.md
+THRESHOLD = 0.40  # confidence below which the answer says that it found none; see docs/measurements.md
 _DIGEST, _CLOSEST, _AROUND = 5, 3, 2  # sentences of a digest, beside "no sentence", around the last quotation
+_REMEMBERED = 8  # questions
 _CHOICES = 8  # passages that the model chooses from
 _NEAR = 1.5  # nats behind the best: a neighbour that is quoted with it
 _FAR = 6.0  # nats behind the best: no part of a list
@@ -54,6 +55,7 @@ class Answering:
 
     def __init__(self, index: SentenceIndex, prior: SentencePrior) -> None:
         self.index, self._prior = index, prior
+        self._rankings: dict[tuple[str, str], Ranking] = {}  # by question and the one before, oldest first
         _ = index.meanings  # now, so that no question waits for them
 
     def plan(self, question: str, before: str = "", said: str = "") -> AnswerPlan:
@@ -69,8 +71,8 @@ class Answering:
         if kind is RequestKind.SUMMARY:
             return AnswerPlan(kind, spans=self._digest(question))
         before = before if points_back(question) else ""
-        scores = self._prior.scores(self.index, question, before)
-        confidence = self._prior.confidence(self.index, question, scores, before)
+        ranking = self._ranking(question, before)
+        scores, confidence = ranking.scores, ranking.confidence
         choices = self._passages(scores)
         if confidence < THRESHOLD:
             return AnswerPlan(kind, NOT_FOUND, choices[:_CLOSEST], confidence=confidence, answerable=False)
@@ -78,6 +80,14 @@ class Answering:
             return AnswerPlan(kind, spans=self._several(question, scores), confidence=confidence, answerable=True)
         weights = tuple(float(scores[first : last + 1].max()) for first, last in choices)
         return AnswerPlan(kind, choices=choices, weights=weights, confidence=confidence, answerable=True)
+
+    def _ranking(self, question: str, before: str) -> Ranking:
+        """The newest are kept: a race asks twice, and to read sentences takes a while."""
+        if (question, before) not in self._rankings:
+            self._rankings[question, before] = self._prior.ranking(self.index, question, before)
+            if len(self._rankings) > _REMEMBERED:
+                del self._rankings[next(iter(self._rankings))]
+        return self._rankings[question, before]
 
     def _passages(self, scores: np.ndarray) -> tuple[tuple[int, int], ...]:
         """The best passages, best first: a sentence, with the one before where it leans on that, or else with a

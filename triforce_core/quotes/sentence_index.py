@@ -91,8 +91,6 @@ class SentenceIndex:
         self._word_vectors, rarity = self._vectors.of(stems)
         weighted = self._word_vectors[self._words] * rarity[self._words, None]
         self.mean_vectors = unit(np.add.reduceat(weighted, self._starts) if self.size else weighted)
-        answers = self._vectors.answers(stems)[self._words]
-        self._answers = unit(np.add.reduceat(answers, self._starts) if self.size else answers)
 
     def _headings(self) -> np.ndarray:
         """[n]: the first sentence of the heading above each sentence; -1 before the first heading."""
@@ -220,8 +218,8 @@ class SentenceIndex:
         inverse = self._inverse(held) * weights
         overlap = self._overlap(alike, times, inverse, rarity * weights, terms)
         order = self._order(terms, inverse)
-        return np.concatenate((overlap, self._with_context(self.nearness(question, before)), self._form(question),
-                               order, self._with_context(self.likeness(question, before))), axis=1)
+        return np.concatenate((overlap, self._form(question), order,
+                               self._with_context(self.likeness(question, before))), axis=1)
 
     def _order(self, terms: Sequence[str], inverse: np.ndarray) -> np.ndarray:
         """[n, 6] float32: how the question's words stand: pairs that follow each other there as here, in the sentence
@@ -256,13 +254,6 @@ class SentenceIndex:
         """float32 [n]: 1 where a sentence holds such a word. words: bool, of ``_words``."""
         found: np.ndarray = np.maximum.reduceat(words, self._starts).astype(np.float32)
         return found
-
-    def nearness(self, question: str, before: str = "") -> np.ndarray:
-        """[n] float32: how near the question's words lie to those that answer it, by the second table of the
-        vectors."""
-        words = [self._stems.of(word) for word in WORD.findall(f"{question} {before}".lower())]
-        near: np.ndarray = self._answers @ self._vectors.as_answer(words)
-        return near.astype(np.float32)
 
     def likeness(self, question: str, before: str = "") -> np.ndarray:
         """[n] float32: how near what the question is about lies to what each sentence is about."""

@@ -1,5 +1,6 @@
-"""How well each sentence of a document answers a question: a small network over the features of ``sentence_index``,
-fitted on questions that people wrote (``training/prior.py``), and the chance that no sentence does."""
+"""How well each sentence of a document answers a question: a small network over the features of ``sentence_index``, an
+encoder that reads its best ones again (``reranker``), and the chance that no sentence does. All are fitted on questions
+that people wrote (``training/prior.py``, ``training/reranker.py``)."""
 
 from __future__ import annotations
 
@@ -11,9 +12,12 @@ import numpy as np
 
 from .line_roles import Role
 from .question_words import Asks, asks
+from .reranker import Passage, Reranker
 from .sentence_index import SentenceIndex
 
 _FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "prior.npz"
+READ = 12  # sentences that the encoder reads
+_READ_COUNTS = 1.5  # times what the network says
 # Nats against a sentence for where it stands: the questions that the weights were fitted on are about running text.
 _NEVER, _SELDOM, _LESS = -30.0, -2.0, -0.7
 _OF_ROLE = {Role.HEADING: _NEVER, Role.CONTENTS: _NEVER, Role.NOTE: _SELDOM, Role.CODE: _SELDOM, Role.ROW: _LESS}
@@ -53,12 +57,21 @@ class Network:
         return scores
 
 
-class SentencePrior:
-    """sentence: scores sentences as answers; unanswered: the log odds that none of them is one; summary: as part of a
-    digest."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Ranking:
+    """scores: nats [n] for each sentence as an answer, up to a constant; confidence: the chance, in [0, 1], that the
+    best one answers the question at all."""
 
-    def __init__(self, sentence: Network, unanswered: Network, summary: Network) -> None:
-        self._sentence, self._unanswered, self.summary = sentence, unanswered, summary
+    scores: np.ndarray
+    confidence: float
+
+
+class SentencePrior:
+    """sentence: scores sentences by their words; answered: the log odds that the best of those that were read answers;
+    summary: scores sentences as part of a digest."""
+
+    def __init__(self, sentence: Network, answered: Network, summary: Network, reranker: Reranker) -> None:
+        self._sentence, self._answered, self.summary, self._reranker = sentence, answered, summary, reranker
 
     @classmethod
     @lru_cache(maxsize=1)
@@ -66,19 +79,43 @@ class SentencePrior:
         """The weights in ``assets/words``."""
         with np.load(_FILE) as stored:
             arrays = {key: stored[key].astype(np.float32) for key in stored.files}
-        return cls(*(Network.from_stored(arrays, name) for name in ("sentence", "unanswered", "summary")))
+        return cls(*(Network.from_stored(arrays, name) for name in ("sentence", "answered", "summary")),
+                   Reranker.shipped())
 
-    def scores(self, index: SentenceIndex, question: str, before: str = "") -> np.ndarray:
-        """Nats [n], up to a constant. before: the question before, where this one points back to it."""
-        features = index.features(question, before)
-        return self._sentence(features) + _by_role(index, question)
+    def ranking(self, index: SentenceIndex, question: str, before: str = "") -> Ranking:
+        """before: the question before, where this one points back to it. The document has a sentence."""
+        by_words = self.by_words(index, question, before)
+        best = np.argsort(-by_words, kind="stable")[:READ]
+        read = self._reranker.scores(f"{before} {question}".strip(), [passage(index, at) for at in best.tolist()])
+        # What was not read is no better than the worst that was.
+        scores = by_words + _READ_COUNTS * read.min()
+        scores[best] = by_words[best] + _READ_COUNTS * read
+        odds = float(self._answered(read_features(by_words[best], read, scores[best])[None])[0])
+        return Ranking(scores, float(1 / (1 + np.exp(-odds))))
 
-    def confidence(self, index: SentenceIndex, question: str, scores: np.ndarray, before: str = "") -> float:
-        """The chance, in [0, 1], that the best sentence answers the question at all."""
-        if not index.size:
-            return 0.0
-        odds = float(self._unanswered(answer_features(index, question, scores, before)[None])[0])
-        return float(1 / (1 + np.exp(odds)))
+    def by_words(self, index: SentenceIndex, question: str, before: str = "") -> np.ndarray:
+        """Nats [n], up to a constant, by the network alone."""
+        scores: np.ndarray = self._sentence(index.features(question, before)) + _by_role(index, question)
+        return scores
+
+
+def passage(index: SentenceIndex, sentence: int) -> Passage:
+    """As the reranker reads it."""
+    heading, beside = int(index.heading_of[sentence]), sentence and index.line_of[sentence - 1] == index.line_of[sentence]
+    return Passage(index.sentences[sentence], index.sentences[heading] if heading >= 0 else "",
+                   index.sentences[sentence - 1] if beside else "")
+
+
+def read_features(by_words: np.ndarray, read: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """float32 [8]: what tells whether the best sentence answers at all. All [n], of the sentences that were read, best
+    by words first: what the network says, what the encoder says, and both."""
+    order = np.argsort(-scores, kind="stable")
+    best, ranked = int(order[0]), np.sort(read)[::-1]
+    second = order[min(1, len(order) - 1)]
+    together = float(np.logaddexp.reduce(read))
+    return np.array([read[best], ranked[0], ranked[1] if len(read) > 1 else -9.0, together,
+                     scores[best] - scores[second], by_words[best] - by_words.max(),
+                     np.exp(ranked[0] - np.logaddexp(0.0, together)), np.log(len(read))], np.float32)
 
 
 def _by_role(index: SentenceIndex, question: str) -> np.ndarray:
@@ -88,40 +125,3 @@ def _by_role(index: SentenceIndex, question: str) -> np.ndarray:
         wanted = bool(words & _ASKED_FOR.get(role, frozenset())) or (role is Role.ROW and asks(question) is Asks.NUMBER)
         penalties[role] = 0.0 if wanted else penalty
     return penalties[index.roles]
-
-
-def answer_features(index: SentenceIndex, question: str, scores: np.ndarray, before: str = "",
-                    hidden: np.ndarray | None = None) -> np.ndarray:
-    """float32 [features]: what tells whether the best sentences answer at all: how far they stand out, how much of the
-    question they hold, and whether its rarest words stand anywhere in the document. hidden: bool [n], sentences to take
-    for not there (training hides the answer, to learn how a question looks that has none)."""
-    terms = index.terms(question + (" " + before if before else ""))
-    if hidden is not None:
-        scores = np.where(hidden, -50.0, scores)
-    order = np.argsort(-scores, kind="stable")[:10]
-    chances = np.exp(scores - scores.max())
-    chances /= chances.sum()
-    alike, _ = index.matches(terms)
-    if hidden is not None:
-        alike = np.where(hidden[None, :], 0.0, alike)
-    near_answer, like = index.nearness(question, before), index.likeness(question, before)
-    likest = like if hidden is None else np.where(hidden, -1.0, like)
-    _, rarity = index.rarity_of(terms)
-    weights = rarity / max(float(rarity.sum()), 1e-6)
-    best = order[0]
-    near = index.line_of == index.line_of[best]
-    everywhere = alike.max(1)
-    rarest = int(np.argmax(rarity)) if len(rarity) else 0
-    kind = np.zeros(len(Asks), np.float32)
-    kind[asks(question)] = 1.0
-    margin = scores[order[0]] - scores[order[min(1, len(order) - 1)]]
-    fifth = scores[order[0]] - scores[order[min(4, len(order) - 1)]]
-    return np.array([
-        scores[best] / 5, np.log(chances[best] + 1e-6), margin, fifth, -(chances * np.log(chances + 1e-9)).sum(),
-        weights @ alike[:, best], weights @ (alike[:, best] > 0.99), weights @ alike[:, near].max(1),
-        weights @ (alike[:, near].max(1) > 0.99), weights @ everywhere, weights @ (everywhere > 0.99), everywhere.min(),
-        alike[:, best].min(), alike[rarest, best], everywhere[rarest], float(everywhere[rarest] > 0.99),
-        alike[rarest, near].max(), near_answer[best], near_answer[best] - near_answer.max(),
-        like[best], like[best] - likest.max(), like[best] - like.mean(), len(terms) / 8,
-        float(np.log1p(index.size)) / 8, *kind, *index.signs[best],
-    ], np.float32)  # fmt: skip
