@@ -228,17 +228,34 @@
     step();
   }
 
-  // -- a tab in the background lets go of its connection ----------------------------------------------------------------
+  // -- a browser has six connections for one server: a tab in the background lets go of its own, and so does the one that
+  //    was used longest ago where more than AWAKE are open ---------------------------------------------------------------
+  const AWAKE = 4, me = `${Math.random()}`, later = new Set();  // later: tabs that were used after this one
+  const tabs = window.BroadcastChannel ? new BroadcastChannel('triforce-chat') : null;
   let asleep = false, bedtime = 0;
+  const used = () => { later.clear(); tabs?.postMessage(me); };
+  function sleep() {
+    if (!byId('asleep')) { setTimeout(sleep, 100); return; }  // Gradio draws it later
+    if (!asleep) byId('asleep').click();
+    asleep = true;
+  }
+  function wake() {
+    if (document.hidden) return;
+    used();
+    if (asleep) byId('awake').click();
+    asleep = false;
+  }
+  if (tabs) tabs.onmessage = event => {
+    later.add(event.data);
+    if (later.size >= AWAKE) sleep();
+  };
   document.addEventListener('visibilitychange', () => {
     clearTimeout(bedtime);
-    if (document.hidden) {
-      bedtime = setTimeout(() => { asleep = true; byId('asleep')?.click(); }, 20000);
-    } else if (asleep) {
-      asleep = false;
-      byId('awake')?.click();
-    }
+    if (document.hidden) bedtime = setTimeout(sleep, 20000);
+    else wake();
   });
+  window.addEventListener('focus', wake);
+  used();
 
   function begin() {
     if (!document.querySelector('.tf-panes button')) { setTimeout(begin, 50); return; }  // Gradio draws it later
