@@ -275,7 +275,7 @@ def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparis
         attended = "sinks and the newest of" if wanted.middle_cache == "streaming" else comparison.held
         held = f"{attended} {tiers.budget:,} of {context}".lstrip()
         if tiers.draft_model:
-            return f"small model, then {held}, then all of them"
+            return f"the small model drafts, {held} check, and all of them decide"
         absent = "no small model" if comparison.rests_draft_model else "no draft model"
         return f"{absent}: {held} draft, all of them verify"
     without = wanted.middle_cache == "none"
@@ -308,4 +308,4 @@ def _copies_why(at: Situation, tiers: Tiers, lookup: str, direct: int) -> str:
     if lookup != "off" and tiers.drafts:
         leads = ", so the host leads the rounds" if at.on_graphs else ""
         return f"what stood in the text before is copied first{leads}"
-    return "or what stood in the text before is copied, where that promises more" if direct else ""
+    return "words that stood in the text before are copied instead where that promises more" if direct else ""
