@@ -308,9 +308,43 @@ def test_one_that_is_looked_at_does_not(services: Services, held: Held, tmp_path
     view, other, queue = TabView(), TabView(), services.queue
     long = added(services, view, tmp_path, "long.txt", 40)
     until(services, held, lambda: phase(services, view) == "read")
-    added(services, other, tmp_path, "note.txt", 1)
+    added(services, other, tmp_path, "another.txt", 41)
     assert not queue.prefills[long].paused
     held.let_all(queue)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_note_waits_for_no_long_reading(services: Services, held: Held, tmp_path: Path, asked: bool) -> None:
+    """Also where somebody looks at the long one, or has asked about it."""
+    held.gate.set(False)
+    view, other, queue = TabView(), TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    until(services, held, lambda: phase(services, view) == "read")
+    about_long = services.ask(view, "What is long?") if asked else None
+    note = added(services, other, tmp_path, "note.txt", 1)
+    assert queue.prefills[long].paused
+    run = services.ask(other, "What is short?")
+    until(services, held, lambda: run.ended)
+    assert run.state == "done" and long in queue.prefills and note not in queue.prefills
+    held.let_all(queue)
+    assert queue.open_key[0] == long
+    assert about_long is None or (about_long.state == "done" and about_long.began_at > run.ended_at)
+
+
+def test_nor_for_one_that_is_read_for_a_question(services: Services, held: Held, tmp_path: Path) -> None:
+    """The question makes way with its reading, keeps its place, and is answered."""
+    held.gate.set(False)
+    view, other, queue = TabView(), TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    services.cancel_reading(long)
+    held.let_all(queue)
+    about_long = services.ask(view, "What is long?")
+    until(services, held, lambda: about_long.state == "preparing" and phase(services, view) == "read")
+    added(services, other, tmp_path, "note.txt", 1)
+    until(services, held, lambda: len(held.opened) == 1)
+    assert not about_long.ended and long in queue.prefills, "the note was first"
+    held.let_all(queue)
+    assert about_long.state == "done" and queue.open_key[0] == long
 
 
 def test_a_paused_reading_is_cancelled_for_good(services: Services, held: Held, tmp_path: Path) -> None:
