@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from little_books import write_book
-from page_steps import answered, ask, upload
+from little_books import write_book, write_chapters
+from page_steps import answered, ask, more, upload
 
 pytestmark = pytest.mark.browser
 SENTENCES = ("The keeper counted the ships before the storm. Nobody else was awake at that hour of the night. "
@@ -92,3 +92,20 @@ def test_details_move_into_sight(served, tab, scripted) -> None:
     answered(tab)
     tab.click("#transcript .tf-line summary")
     seen(tab, "#transcript .tf-line-bar .tf-legend")
+
+
+@pytest.mark.parametrize(("width", "height"), [(640, 400), (360, 420), (1280, 660)])
+def test_pages_can_be_chosen_and_read_without_looking_for_the_button(served, tab, width: int, height: int) -> None:
+    path = write_chapters(served.folder, f"{width} wide.pdf", [(f"Part {page}", 0, page) for page in range(1, 15)], 14)
+    tab.set_input_files("#upload input[type=file]", str(path))
+    tab.wait_for_selector("#head .tf-dot-ok")
+    tab.set_viewport_size({"width": width, "height": height})
+    if width < 760:
+        tab.click(".tf-panes [data-pane=center]")
+    more(tab, "#head", "choose-pages")
+    tab.wait_for_selector("#choice h2")
+    tab.wait_for_selector("#range-text .tf-good", state="attached")
+    seen(tab, "#read-pages")
+    seen(tab, "#leave-pages")
+    if width == 1280:
+        seen(tab, "#range-text .tf-good")
