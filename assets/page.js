@@ -53,6 +53,8 @@
     }
     const trace = event.target.closest('#transcript [data-action="trace"][aria-pressed="false"]');
     if (trace) shownAnswer = trace.dataset.answer;  // its colours are where the eye goes, not what stands below them
+    const fold = event.target.closest('#statistics > button');
+    if (fold) fold.ariaExpanded = String(fold.ariaExpanded !== 'true');
     if (event.target.closest('#send')) pinned = true;
     const pane = event.target.closest('[data-pane]');
     if (pane) showPane(pane.dataset.pane);
@@ -258,8 +260,10 @@
   used();
 
   function begin() {
-    if (!document.querySelector('.tf-panes button')) { setTimeout(begin, 50); return; }  // Gradio draws it later
+    const fold = document.querySelector('#statistics > button');
+    if (!fold || !document.querySelector('.tf-panes button')) { setTimeout(begin, 50); return; }  // Gradio draws them later
     showPane(document.body.dataset.pane);
+    fold.ariaExpanded = 'false';  // Gradio's own says nothing of it
   }
   const start = () => { document.body.dataset.pane ??= 'center'; begin(); watchChat(); };
   if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', start); else start();

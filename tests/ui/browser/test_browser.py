@@ -41,7 +41,9 @@ def test_upload_ask_stream_and_look_at_a_page(served, tab) -> None:
     for text in (figure_words.PER_PASS_SHORT, figure_words.SPECULATION_ON, "Model: Scripted target"):
         assert text in line
     assert not tab.is_visible("#figures")  # nobody has asked for statistics
+    assert tab.get_attribute("#statistics > button", "aria-expanded") == "false"
     statistics(tab)
+    assert tab.get_attribute("#statistics > button", "aria-expanded") == "true"
     tab.wait_for_selector(f"#figures:has-text('{figure_words.LAST_ANSWER}')")
     highest = "Math.max(...[...document.querySelectorAll('.tf-page')].map(c => +c.style.getPropertyValue('--i'))) == 1"
     tab.wait_for_function(highest)  # the strip comes after the figures
