@@ -261,7 +261,7 @@
 
   function begin() {
     const fold = document.querySelector('#statistics > button');
-    if (!fold || !document.querySelector('.tf-panes button')) { setTimeout(begin, 50); return; }  // Gradio draws them later
+    if (!fold || !document.querySelector('.tf-panes button')) { setTimeout(begin, 50); return; }  // drawn later
     showPane(document.body.dataset.pane);
     fold.ariaExpanded = 'false';  // Gradio's own says nothing of it
   }
