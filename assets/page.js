@@ -230,8 +230,8 @@
     step();
   }
 
-  // -- a browser has six connections for one server: a tab in the background lets go of its own, and so does the one that
-  //    was used longest ago where more than AWAKE are open ---------------------------------------------------------------
+  // -- a browser has six connections for one server: a tab in the background lets go of its own, and so does the one
+  //    that was used longest ago where more than AWAKE are open -----------------------------------------------------------
   const AWAKE = 4, me = `${Math.random()}`, later = new Set();  // later: tabs that were used after this one
   const tabs = window.BroadcastChannel ? new BroadcastChannel('triforce-chat') : null;
   let asleep = false, bedtime = 0;

@@ -80,7 +80,8 @@
   document.addEventListener('toggle', event => {
     const fold = event.target, column = fold.closest?.('#shell > .column');
     if (!fold.open || !column) return;
-    if (!fold.matches('.tf-menu')) { if (fold.closest('#chat-scroll')) fold.scrollIntoView({ block: 'nearest' }); return; }
+    if (fold.closest('#chat-scroll')) fold.scrollIntoView({ block: 'nearest' });
+    if (!fold.matches('.tf-menu')) return;
     fold.classList.remove('tf-flip');
     const items = fold.querySelector('.tf-menu-items').getBoundingClientRect();
     fold.classList.toggle('tf-flip', items.right > column.getBoundingClientRect().right);
