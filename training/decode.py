@@ -36,12 +36,19 @@ class Verbatim:
         self.ends[sentences[:, 1]] = True
         self.open, self.close = encoder.open_quote, encoder.close_quote
         self.stops = np.array([encoder.newline, encoder.end_doc, encoder.doc, encoder.page])
+        self._scores: dict[str, np.ndarray] = {}  # by question; the copies of ``with_prior`` know them too
 
     def with_prior(self, prior: float) -> Verbatim:
         """The same document with another weight of the prior."""
         other = copy(self)
         other.prior = prior
         return other
+
+    def scores(self, question: str) -> np.ndarray:
+        """What the sentence prior says of each sentence."""
+        if question not in self._scores:
+            self._scores[question] = SentencePrior.shipped().scores(self.index, question)
+        return self._scores[question]
 
 
 class Quotation:
@@ -51,7 +58,7 @@ class Quotation:
         self.verbatim = verbatim
         self.at: np.ndarray | None = None
         # Of the quotations that stand at `at`.
-        self.weights = verbatim.prior * SentencePrior.shipped().scores(verbatim.index, question)
+        self.weights = verbatim.prior * verbatim.scores(question)
         self.quoted = False
 
     def allowed(self) -> np.ndarray | None:

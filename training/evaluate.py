@@ -26,7 +26,6 @@ from training.decode import Verbatim, answer, prefill
 from training.model import Llama
 from training.quantise import load_model
 from training.text import Encoder, gold_sentences, normalise, read_records
-from triforce_core.quotes.sentence_prior import SentencePrior
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def ask_all(
             free = answer(model, cache, prompts, stops)
             held = answer(model, cache, opened, stops, verbatim, words)
             leant = answer(model, cache, opened, stops, leaning, words)
-            best = [SentencePrior.shipped().scores(verbatim.index, text).argmax() for text in words]
+            best = [verbatim.scores(text).argmax() for text in words]
             picked = [encoder.decode(ids[slice(*spans[place])]) for place in best]
             for question, first, second, third, by_words in zip(part, free, held, leant, picked, strict=True):
                 counts["n"] += 1

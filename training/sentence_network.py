@@ -51,14 +51,13 @@ def before_of(query: Query) -> str:
     return query.before if points_back(query.text) else ""
 
 
-def picked(features: np.ndarray, golds: tuple[int, ...], hard: int, chance: Random,
+def picked(features: np.ndarray, golds: tuple[int, ...], hard: int, most: int, chance: Random,
            first: Network | None) -> list[int]:
-    """Up to CANDIDATES sentences, the golds first; with a first network up to MINED_CANDIDATES."""
+    """Up to ``most`` sentences, the golds first."""
     size = len(features)
     alike = sum(weight * features[:, column] for column, weight in HARD_BY.items())
     hardest = np.argsort(-alike, kind="stable")[:hard].tolist()
     mined = [] if first is None else np.argsort(-first(features), kind="stable")[:MINED].tolist()
-    most = CANDIDATES if first is None else MINED_CANDIDATES
     drawn = chance.sample(range(size), min(size, most))
     return list(dict.fromkeys([*golds, *mined, *hardest, *drawn]))[:most]
 
@@ -78,7 +77,7 @@ def candidates(document: AskedDocument, work: Path, first: Network | None) -> di
     golds, here = np.zeros((2, len(queries), most), bool)
     for row, query in enumerate(queries):
         fits = index.features(query.text, before_of(query))
-        kept = picked(fits, query.golds, HARD_NATURAL if natural else HARD_ARTICLE, chance, first)
+        kept = picked(fits, query.golds, HARD_NATURAL if natural else HARD_ARTICLE, most, chance, first)
         features.append(np.zeros((most, fits.shape[1]), np.float16))
         features[row][: len(kept)] = fits[kept]
         golds[row, : len(kept)] = np.isin(kept, query.golds)

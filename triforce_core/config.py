@@ -134,9 +134,9 @@ class SamplingParams:
 class SpeculationConfig:
     """How to speculate (TriForce, arXiv 2404.11912). None of them changes the output's distribution.
 
-    gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass. pace: whether those
-    on "auto" are chosen round by round from what passes cost and what was accepted lately, down to no draft at all
-    where none pays; otherwise they are the usual ones. "auto": so on a GPU. Where chance decides, the text of a seed
+    gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass. pace: whether
+    gamma2, on "auto", is chosen round by round from what passes cost and what was accepted lately, down to no draft at
+    all where none pays; otherwise it is the usual one. Where chance decides, the text of a seed
     then depends on what passes were measured to cost on this machine, its distribution does not.
     budget: tokens of the full cache that the retrieval cache holds (per layer and KV head).
     refresh: what chooses the retrieved chunks: the attention mass of full verifications, or the
@@ -216,3 +216,10 @@ class SpeculationConfig:
         _whole("refresh_every", self.refresh_every, 1, 100_000)
         _whole("sinks", self.sinks, 0, 4096, auto=False)
         _whole("window", self.window, 16, 1_048_576)
+
+    @property
+    def compares(self) -> bool:
+        """Whether it names what exists to be compared with the usual way: ``research``."""
+        return self.engine == "triforce" and (
+            self.small_model == "self-skip" or self.middle_cache not in ("retrieval", "none") or self.ngram == "on"
+            or self.refresh != "attention" or self.lenience != 1.0 or self.tree not in ("auto", "off"))

@@ -229,6 +229,11 @@ class EngineFacts:
     copy_rate: float | None = None
 
 
+# tokenize: the text becomes tokens, their total estimated; draft: the draft model reads it too; warm-up: passes are
+# captured, weights copied; tune: this machine is measured, and tokens are hundredths of that
+PrefillStage = Literal["tokenize", "read", "restore", "save", "draft", "warm-up", "tune"]
+
+
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
     """A document is being read; tokens_done counts from the document's first token."""
@@ -237,9 +242,7 @@ class PrefillProgress:
     tokens_total: int
     tokens_per_second: float
     eta_seconds: float | None
-    # tokenize: the text becomes tokens, their total estimated; draft: the draft model reads it too; warm-up: passes are
-    # captured, weights copied; tune: this machine is measured, and tokens are hundredths of that
-    stage: Literal["tokenize", "read", "restore", "save", "draft", "warm-up", "tune"] = "read"
+    stage: PrefillStage = "read"
 
 
 @dataclass(frozen=True, slots=True)

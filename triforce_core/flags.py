@@ -88,7 +88,7 @@ def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
                             "text keeps its distribution")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
     group.add_argument("--pace", choices=("auto", "on", "off"), default=_SPECULATION.pace,
-                       help="whether gammas on auto are chosen round by round from measured costs and acceptance")
+                       help="whether gamma2 on auto is chosen round by round from measured costs and acceptance")
     group.add_argument("--ngram", choices=("auto", "straight", "on", "off"), default=_SPECULATION.ngram,
                        help="draft by copying what followed the same words before, without a model: straight for the "
                             "full cache, or (on) for the small model")

@@ -83,10 +83,10 @@ def _begin(session: Session, question: str | None, sampling: SamplingParams,
     context = session._context(asked)
     session._rewind(context)
     pipeline = session._pipeline_for(session._plan(speculation, len(context)))
-    for _ in session._prefill(context, pipeline.observer, lambda: False):
+    for _ in session._reading(context, pipeline.read(context, session._shared, session._chunk, lambda: False)):
         pass
     pipeline.start(context)
-    constraint = session._constraint(question, speculation)
+    constraint, _ = session._constraint(asked)
     return context, session._sampler(asked, constraint, len(context)), pipeline
 
 

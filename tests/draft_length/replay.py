@@ -25,14 +25,16 @@ AGO = (0, 2, 5, 10, 17, 27)
 LIMIT = 128  # tokens of an answer, unless it ended itself
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 # Two cores of a Zen 5 EPYC, bf16, 30,000 tokens, medians of nine.
+# By gamma1, milliseconds of a step; each costs' own is the one that the engine takes.
+STEPS = {0: 3.5, 1: 4.6, 2: 5.6, 3: 6.4, 4: 8.4, 6: 10.0}
+STEPS_ON_A_GPU = {1: 2.95, 2: 3.08, 4: 3.32}
 MEASURED = Costs(
     plain=27.2,
     verify=Curve(((1, 27.2), (2, 30.5), (3, 34.0), (5, 38.5), (7, 45.0), (9, 48.5), (11, 52.8), (15, 61.0), (21, 73.0),
                   (29, 86.0), (33, 92.0), (41, 110.0), (61, 131.0))),
-    steps={0: 3.5, 1: 4.6, 2: 5.6, 3: 6.4, 4: 8.4, 6: 10.0}, choose=4.7)
+    step=5.6, choose=4.7)
 # An H200, bf16, 124,000 tokens, the pair grown to llama3-8b.
-ON_A_GPU = Costs(plain=8.2, verify=Curve(((3, 8.6), (18, 10.0), (33, 10.6))), steps={1: 2.95, 2: 3.08, 4: 3.32},
-                 choose=3.0)
+ON_A_GPU = Costs(plain=8.2, verify=Curve(((3, 8.6), (18, 10.0), (33, 10.6))), step=3.32, choose=3.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,10 @@ class Trace:
 class Replay:
     """One answer, written by rounds of any lengths."""
 
-    def __init__(self, trace: Trace, seed: int, costs: Costs = MEASURED) -> None:
-        self._trace, self._costs, self._chance, self._at = trace, costs, random.Random(seed), 0
+    def __init__(self, trace: Trace, seed: int, costs: Costs = MEASURED, gamma1: int = 2) -> None:
+        """costs: with the step of such a chain."""
+        self._trace, self._costs, self._gamma1 = trace, costs, gamma1
+        self._chance, self._at = random.Random(seed), 0
 
     def spend(self, lengths: Selection | Controller) -> float:
         """Milliseconds of the whole answer."""
@@ -93,25 +97,23 @@ class Replay:
     def _round(self, choice: Selection) -> RoundSeen:
         trace, costs, left = self._trace, self._costs, len(self._trace) - self._at
         wanted = choice.gamma2 if trace.ends_itself else min(choice.gamma2, left - 1)
-        guided, right, sure, steps, tested, stood = self._draft(choice, wanted, left)
+        guided, right, sure, steps = self._draft(choice, wanted, left)
         if choice.most is not None:
             del guided[choice.most :], right[choice.most :]
         accepted = right.index(False) if False in right else len(right)
         self._at += min(accepted + 1, left)
-        return RoundSeen(choice, guided, min(accepted + 1, len(guided)), accepted, steps, (tested, stood),
-                         steps * costs.steps[choice.gamma1],
+        return RoundSeen(choice, guided, min(accepted + 1, len(guided)), accepted, steps, steps * costs.step,
                          costs.verify.at(len(guided) + 1) if wanted else costs.plain, costs.choose if wanted else 0.0,
                          sure)
 
-    def _draft(self, choice: Selection, wanted: int,
-               left: int) -> tuple[list[bool], list[bool], list[float], int, int, int]:
+    def _draft(self, choice: Selection, wanted: int, left: int) -> tuple[list[bool], list[bool], list[float], int]:
         """Of each drafted token whether it was forced and is right; how sure its tier was of the others; the middle
-        tier's passes; what it tested of the tier below, and let stand."""
-        trace, place, gamma1 = self._trace, self._at, choice.gamma1
+        tier's passes."""
+        trace, place = self._trace, self._at
         guided: list[bool] = []
         right: list[bool] = []
         sure: list[float] = []
-        steps = tested = stood = 0
+        steps = 0
         while len(guided) < wanted and not (trace.ends_itself and len(guided) >= left and all(right[:left])):
             if steps and choice.keep_going is not None and not choice.keep_going(sure, len(guided), 0):
                 break
@@ -119,11 +121,9 @@ class Replay:
             count = run or 1
             if not run:
                 steps += 1
-                while count <= gamma1 and not trace.guided[(place + count - 1) % len(trace)]:
-                    tested += 1
+                while count <= self._gamma1 and not trace.guided[(place + count - 1) % len(trace)]:
                     if not self._happens(trace.below[(place + count - 1) % len(trace)]):
                         break
-                    stood += 1
                     count += 1
             guided += [bool(run)] * count
             sure += [] if run else [trace.confidence(self._at, place + i) for i in range(count)]
@@ -131,7 +131,7 @@ class Replay:
             place += count
         if trace.ends_itself and all(right[:left]):
             del guided[left:], right[left:]
-        return guided, right, sure, steps, tested, stood
+        return guided, right, sure, steps
 
     def _happens(self, odds: float) -> bool:
         return self._chance.random() < odds

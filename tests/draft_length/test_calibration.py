@@ -13,7 +13,7 @@ from triforce_core.draft_length.controller import Candidates, Controller, RoundS
 from triforce_core.draft_length.costs import Costs, Curve
 
 HOPED = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005)
-COSTS = Costs(20.0, Curve(((1, 20.0), (33, 24.0))), {0: 3.0}, 1.0)
+COSTS = Costs(20.0, Curve(((1, 20.0), (33, 24.0))), 3.0, 1.0)
 LENGTHS = (2, 4, 6, 8, 12, 16, 24, 32)
 
 
@@ -32,10 +32,10 @@ class Patches:
         count, accepted = len(sure), 0
         while accepted < count and self._right(self._place + accepted):
             accepted += 1
-        drafting, verifying = count * COSTS.steps[0], COSTS.verify.at(count + 1) if count else COSTS.plain
+        drafting, verifying = count * COSTS.step, COSTS.verify.at(count + 1) if count else COSTS.plain
         self._place += accepted + 1
-        seen = RoundSeen(choice, [False] * count, min(accepted + 1, count), accepted, count, (0, 0), drafting,
-                         verifying, 1.0, sure)
+        seen = RoundSeen(choice, [False] * count, min(accepted + 1, count), accepted, count, drafting, verifying,
+                         1.0, sure)
         return accepted + 1, drafting + verifying + 1.0, seen
 
     def rate(self, lengths: Selection | Controller, tokens: int) -> float:
@@ -59,7 +59,7 @@ class Patches:
 
 
 def controller(*, confident: bool = True, hope: float = 0.9) -> Controller:
-    return Controller(COSTS, Candidates((0,), LENGTHS, True, True), Acceptance(Prior(hope)), clocks=False,
+    return Controller(COSTS, Candidates(0, LENGTHS, True, True), Acceptance(Prior(hope)), clocks=False,
                       calibration=Calibration(HOPED) if confident else None)
 
 
@@ -93,13 +93,13 @@ def test_what_was_not_tested_teaches_nothing():
 
 
 def test_drafts_end_where_the_text_gets_hard_and_beat_every_fixed_length():
-    best = max(Patches(20, 6, 0.2).rate(Selection(0, length), 20_000) for length in LENGTHS)
+    best = max(Patches(20, 6, 0.2).rate(Selection(length), 20_000) for length in LENGTHS)
     blind = Patches(20, 6, 0.2).rate(controller(confident=False), 20_000)
     assert Patches(20, 6, 0.2).rate(controller(), 20_000) > 1.2 * max(best, blind)
 
 
 def test_sureness_that_tells_nothing_costs_little():
-    best = max(Patches(9, 3, 0.3, told=False).rate(Selection(0, length), 20_000) for length in LENGTHS)
+    best = max(Patches(9, 3, 0.3, told=False).rate(Selection(length), 20_000) for length in LENGTHS)
     assert Patches(9, 3, 0.3, told=False).rate(controller(), 20_000) > 0.93 * best
 
 
@@ -122,6 +122,6 @@ def test_steps_under_way_are_reckoned_with():
 
 def test_where_the_longest_draft_costs_nothing_it_is_always_made():
     cheap = replace(COSTS, plain=1000.0, verify=Curve(((1, 1000.0), (33, 1001.0))))
-    made = Controller(cheap, Candidates((0,), LENGTHS, True, True), Acceptance(Prior(0.9)), clocks=False,
+    made = Controller(cheap, Candidates(0, LENGTHS, True, True), Acceptance(Prior(0.9)), clocks=False,
                       calibration=Calibration(HOPED))
     assert made.next().keep_going is None and made.next().gamma2 == max(LENGTHS)

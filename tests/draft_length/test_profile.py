@@ -12,13 +12,13 @@ from triforce_core.draft_length.costs import Costs, Curve
 from triforce_core.draft_length.profile import Profile, Subject
 
 HERE = Subject({"CPU": "EPYC", "threads": "2"}, "weights", "small weights")
-COSTS = Costs(10.0, Curve(((3, 12.0), (33, 40.0))), {0: 3.0, 2: 4.0}, 0.5)
+COSTS = Costs(10.0, Curve(((3, 12.0), (33, 40.0))), 4.0, 0.5)
 PLACE, TIERS = "all on the device", "small model; retrieval 768"
 
 
 def kept(folder: Path, subject: Subject = HERE) -> Profile:
     profile = Profile(folder, subject)
-    profile.keep_costs(PLACE, TIERS, 4096, COSTS)
+    profile.keep_costs(PLACE, TIERS, 4096, 2, COSTS)
     profile.write()
     return profile
 
@@ -27,7 +27,7 @@ def test_what_is_kept_comes_back(tmp_path):
     first = kept(tmp_path / "made")
     again = Profile(tmp_path / "made", HERE)
     assert not again.trouble and again.measured == first.measured
-    assert again.costs(PLACE, TIERS, 4096, (0, 2)) == COSTS and again.lengths() == (4096,)
+    assert again.costs(PLACE, TIERS, 4096, 2) == COSTS and again.lengths() == (4096,)
     assert again.in_words() == f"measured {first.measured} at 4,096 tokens"
     [file] = (tmp_path / "made").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
@@ -35,15 +35,15 @@ def test_what_is_kept_comes_back(tmp_path):
 
 def test_costs_near_and_between_lengths(tmp_path):
     profile = kept(tmp_path)
-    assert profile.costs(PLACE, TIERS, 4500, (2,)).steps == {2: 4.0}  # near enough
-    assert profile.costs(PLACE, TIERS, 8000, (2,)) is None
-    assert profile.costs(PLACE, TIERS, 4096, (1, 2)) is None  # a chain that nobody timed
-    assert profile.costs("on another device", TIERS, 4096, (2,)) is None
-    profile.keep_costs(PLACE, TIERS, 12288, Costs(30.0, Curve(((3, 36.0), (33, 80.0))), {0: 3.0}, 1.5))
-    middle = profile.costs(PLACE, TIERS, 8192, (2,))
+    assert profile.costs(PLACE, TIERS, 4500, 2).step == 4.0  # near enough
+    assert profile.costs(PLACE, TIERS, 8000, 2) is None
+    assert profile.costs(PLACE, TIERS, 4096, 1) is None  # a chain that nobody timed
+    assert profile.costs("on another device", TIERS, 4096, 2) is None
+    profile.keep_costs(PLACE, TIERS, 12288, 2, Costs(30.0, Curve(((3, 36.0), (33, 80.0))), 3.0, 1.5))
+    middle = profile.costs(PLACE, TIERS, 8192, 2)
     assert middle.plain == pytest.approx(20.0) and middle.verify.at(33) == pytest.approx(60.0)
     assert middle.choose == pytest.approx(1.0)
-    profile.keep_costs(PLACE, TIERS, 12300, COSTS)  # the newer one stands
+    profile.keep_costs(PLACE, TIERS, 12300, 2, COSTS)  # the newer one stands
     assert profile.lengths() == (4096, 12300)
 
 
@@ -56,15 +56,14 @@ def test_a_profile_of_an_earlier_version_is_read(tmp_path):
              "trees": {PLACE: {"4096": {"verify": [[5, 12.0]], "draft": [[1, 3.0]]}}}}
     file.write_text(json.dumps(content | older))
     again = Profile(tmp_path, HERE)
-    assert not again.trouble and again.costs(PLACE, TIERS, 4096, (0, 2)) == COSTS
+    assert not again.trouble and again.costs(PLACE, TIERS, 4096, 2) == COSTS
 
 
 def test_a_pass_that_was_disturbed_is_not_dearer_than_a_wider_one(tmp_path):
     profile = Profile(None, HERE)
-    profile.keep_costs(PLACE, TIERS, 100, Costs(90.0, Curve(((3, 12.0), (9, 80.0), (33, 40.0))), {0: 9.0, 2: 4.0}))
-    found = profile.costs(PLACE, TIERS, 100, (0, 2))
+    profile.keep_costs(PLACE, TIERS, 100, 2, Costs(90.0, Curve(((3, 12.0), (9, 80.0), (33, 40.0))), 4.0))
+    found = profile.costs(PLACE, TIERS, 100, 2)
     assert found.plain == 12.0 and found.verify.points == ((3, 12.0), (9, 40.0), (33, 40.0))
-    assert found.steps == {0: 4.0, 2: 4.0}
 
 
 @pytest.mark.parametrize("damage", [
@@ -78,7 +77,7 @@ def test_a_damaged_file_is_measured_again_and_said_so(tmp_path, damage):
     file.write_text(damage(file.read_text()))
     profile = Profile(tmp_path, HERE)
     assert profile.trouble == "what was measured before cannot be read" and not profile.measured
-    assert profile.costs(PLACE, TIERS, 4096, (2,)) is None
+    assert profile.costs(PLACE, TIERS, 4096, 2) is None
     assert kept(tmp_path).measured and not Profile(tmp_path, HERE).trouble
 
 

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import exp, log
 
 import pytest
 
-from tests.draft_length.replay import MEASURED, ON_A_GPU, TEMPERATURES, WORKLOADS, Replay, Trace
+from tests.draft_length.replay import (
+    MEASURED,
+    ON_A_GPU,
+    STEPS,
+    STEPS_ON_A_GPU,
+    TEMPERATURES,
+    WORKLOADS,
+    Replay,
+    Trace,
+)
 from triforce_core.draft_length.acceptance import Acceptance
 from triforce_core.draft_length.calibration import Calibration
 from triforce_core.draft_length.controller import Candidates, Controller, Selection
 from triforce_core.draft_length.selector import ERROR_RATES, QUOTING, expected_prior
 from triforce_core.kernels import BATCH_INVARIANT_ROWS
 
-GAMMA1S, GAMMA2S = (0, 1, 2, 3, 4, 6), (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28)
+GAMMA2S = (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28)
 LENGTHS = (2, 4, 6, 8, 12, 16, 24, 32)  # on a GPU
-USUAL = Selection(2, 10)
+CHAIN, CHAIN_ON_A_GPU = 2, 4
+USUAL = CHAIN, 10  # gamma1, gamma2
 CELLS = list(product(WORKLOADS, TEMPERATURES))
 
 
@@ -26,10 +37,12 @@ def seeds(temperature: float) -> range:
 
 
 @cache
-def fixed(workload: str, temperature: float, lengths: Selection) -> float:
+def fixed(workload: str, temperature: float, gamma1: int, gamma2: int) -> float:
     """Milliseconds per token."""
     traces = Trace.of(workload, temperature)
-    spent = [Replay(trace, seed).spend(lengths) for seed in seeds(temperature) for trace in traces]
+    costs = replace(MEASURED, step=STEPS[gamma1])
+    spent = [Replay(trace, seed, costs, gamma1).spend(Selection(gamma2))
+             for seed in seeds(temperature) for trace in traces]
     return sum(spent) / len(seeds(temperature)) / sum(map(len, traces))
 
 
@@ -49,13 +62,13 @@ def chosen(workload: str, temperature: float) -> float:
 
 def controller(workload: str, temperature: float) -> Controller:
     hoped = QUOTING if workload == "questions" else expected_prior("retrieval", temperature)
-    ways = Candidates(GAMMA1S, GAMMA2S, True, True, BATCH_INVARIANT_ROWS - 1)
+    ways = Candidates(CHAIN, GAMMA2S, True, True, BATCH_INVARIANT_ROWS - 1)
     return Controller(MEASURED, ways, Acceptance(hoped), clocks=False,
                       calibration=Calibration(ERROR_RATES[temperature > 0]))
 
 
 def best(workload: str, temperature: float) -> float:
-    return min(fixed(workload, temperature, Selection(*lengths)) for lengths in product(GAMMA1S, GAMMA2S))
+    return min(fixed(workload, temperature, *lengths) for lengths in product(STEPS, GAMMA2S))
 
 
 def mean(ratios: list[float]) -> float:
@@ -71,27 +84,27 @@ def test_near_the_best_fixed_lengths_wherever_they_are(workload, temperature):
 @pytest.mark.parametrize(("temperature", "share", "gain"), [(0.0, 1.0, 1.15), (0.6, 0.94, 1.05), (1.0, 0.94, 1.05)])
 def test_over_five_workloads_they_beat_the_usual_lengths(temperature, share, gain):
     assert mean([best(name, temperature) / chosen(name, temperature) for name in WORKLOADS]) > share
-    assert mean([fixed(name, temperature, USUAL) / chosen(name, temperature) for name in WORKLOADS]) > gain
+    assert mean([fixed(name, temperature, *USUAL) / chosen(name, temperature) for name in WORKLOADS]) > gain
 
 
 @pytest.mark.parametrize(("workload", "temperature"), CELLS)
 def test_never_slower_than_plain_decoding_nor_much_than_the_usual_lengths(workload, temperature):
     assert chosen(workload, temperature) < MEASURED.plain / 0.97
-    assert chosen(workload, temperature) < fixed(workload, temperature, USUAL) / 0.95
+    assert chosen(workload, temperature) < fixed(workload, temperature, *USUAL) / 0.95
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_where_rows_cost_little_a_quotation_is_drafted_whole(temperature):
     """How far forced runs reach is known roughly; drafts that end within one cost a round more."""
-    traces, lengths = Trace.of("questions", temperature), list(product((1, 2, 4), LENGTHS))
-    ways, mine = Candidates((1, 2, 4), LENGTHS, True, True), 0.0
+    traces, lengths = Trace.of("questions", temperature), list(product(STEPS_ON_A_GPU, LENGTHS))
+    ways, mine = Candidates(CHAIN_ON_A_GPU, LENGTHS, True, True), 0.0
     made = Controller(ON_A_GPU, ways, Acceptance(QUOTING), clocks=False,
                       calibration=Calibration(ERROR_RATES[temperature > 0]))
     cases = list(product(seeds(temperature), traces))
     for seed, trace in cases:
-        mine += Replay(trace, seed, ON_A_GPU).spend(made)
-    theirs = min(sum(Replay(trace, seed, ON_A_GPU).spend(Selection(*pair)) for seed, trace in cases)
-                 for pair in lengths)
+        mine += Replay(trace, seed, ON_A_GPU, CHAIN_ON_A_GPU).spend(made)
+    theirs = min(sum(Replay(trace, seed, replace(ON_A_GPU, step=STEPS_ON_A_GPU[gamma1]), gamma1).spend(
+        Selection(gamma2)) for seed, trace in cases) for gamma1, gamma2 in lengths)
     assert theirs > 0.93 * mine
 
 
@@ -101,22 +114,22 @@ def test_ending_drafts_where_they_are_unsure_earns_its_place(temperature, costs)
     """Over all texts that are no quotations, against the same controller without it."""
     gains = []
     on_cpu = costs is MEASURED
-    gamma1s, gamma2s, most = (GAMMA1S, GAMMA2S, BATCH_INVARIANT_ROWS - 1) if on_cpu else ((1, 2, 4), LENGTHS, None)
+    gamma1, gamma2s, most = (CHAIN, GAMMA2S, BATCH_INVARIANT_ROWS - 1) if on_cpu else (CHAIN_ON_A_GPU, LENGTHS, None)
     for workload in (name for name in WORKLOADS if name != "questions"):
         spent = []
         for calibration in (None, ERROR_RATES[temperature > 0]):
             spent.append(0.0)
             for seed, trace in product(seeds(temperature), Trace.of(workload, temperature)):
-                made = Controller(costs, Candidates(gamma1s, gamma2s, True, True, most),
+                made = Controller(costs, Candidates(gamma1, gamma2s, True, True, most),
                                   Acceptance(expected_prior("retrieval", temperature)), clocks=False,
                                   calibration=calibration and Calibration(calibration))
-                spent[-1] += Replay(trace, seed, costs).spend(made)
+                spent[-1] += Replay(trace, seed, costs, gamma1).spend(made)
         gains.append(spent[0] / spent[1])
     assert mean(gains) > (1.02 if temperature == 0 else 1.01)
 
 
 def test_there_is_something_to_choose():
     """No fixed pair of lengths is good everywhere, or the tests above would show little."""
-    pairs = [Selection(*lengths) for lengths in product(GAMMA1S, GAMMA2S)]
-    worst = {lengths: min(best(*cell) / fixed(*cell, lengths) for cell in CELLS) for lengths in pairs}
+    pairs = list(product(STEPS, GAMMA2S))
+    worst = {lengths: min(best(*cell) / fixed(*cell, *lengths) for cell in CELLS) for lengths in pairs}
     assert max(worst.values()) < 0.85

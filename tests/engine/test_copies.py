@@ -87,7 +87,7 @@ def test_a_streaming_middle_tier_has_the_copy_too(copying_engine):
     sampling = SamplingParams(max_new_tokens=30, stop_token_ids=())
     plain, copied = (list(copying_engine.ask("Who?", (), sampling, each))[-1] for each in (PLAIN, speculation))
     assert copied.token_ids == plain.token_ids
-    assert copying_engine._session._pipeline.parts.newest.model is copying_engine._need_loaded().copies["int8"]
+    assert copying_engine._session._pipeline.parts.reviewer.model is copying_engine._need_loaded().copies["int8"]
 
 
 def test_without_room_for_a_copy_there_is_none(copying_engine, monkeypatch):

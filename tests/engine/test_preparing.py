@@ -166,7 +166,7 @@ def test_what_drafting_needs_first_is_in_every_figure(prepared, monkeypatch):
 
 def test_an_answer_that_nothing_was_measured_for_has_the_usual_lengths(prepared, monkeypatch):
     engine, _ = prepared
-    monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(1.0, Curve(((1, 1.0),)), {1: 1.0}))
+    monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(1.0, Curve(((1, 1.0),)), 1.0))
     _, rounds = answer(engine, window=40, quotes="off", ngram="off")
     assert {event.gamma2 for event in rounds} == {engine._session._pipeline.plan.lengths.gamma2}
 

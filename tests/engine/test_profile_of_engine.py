@@ -22,7 +22,7 @@ from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, RoundEvent
 from triforce_core.sampling import Sampler
 
-COSTS = Costs(10.0, Curve(((3, 12.0), (33, 40.0))), {gamma1: 3.0 + gamma1 for gamma1 in range(9)}, 0.5)
+COSTS = Costs(10.0, Curve(((3, 12.0), (33, 40.0))), 5.0, 0.5)
 SMALL = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "ngram": "off"}
 
 
@@ -200,7 +200,7 @@ def test_ranks_ask_each_other_as_often_whatever_each_has_measured(folders, timed
     for measures in (False, True):
         profile, shard = Profile(None, Subject({}, "", "")), Asking()
         if measures:
-            profile.keep_costs(*session._pipeline.profile_key, 1500, COSTS)
+            profile.keep_costs(*session._pipeline.profile_key, 1500, session._pipeline.plan.lengths.gamma1, COSTS)
         pipeline = session._pipeline
         selector.DraftLengthSelector(pipeline, session.full, shard, profile).begin(
             [1] * 1500, Sampler(SamplingParams()))

@@ -16,7 +16,6 @@ from engine.tiny import pair_config as config
 
 from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document
-from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.left_conversations import LeftConversations
@@ -26,6 +25,7 @@ from triforce_core.events import DocumentOpened, Finished, PrefillProgress, Roun
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import load_model
+from triforce_core.research.independent_tier import IndependentTier
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
@@ -176,7 +176,7 @@ def test_a_streaming_middle_tier_that_holds_everything_is_always_right(folders):
                                                 frequencies=model.rope.frequencies, dtype=model.dtype))
     full.start(context, 0, 400)
     newest.start(context, 4, 400)
-    drafter = HierarchicalDrafter(newest, NoDrafter(), 0, tier="streaming", follows=False)
+    drafter = IndependentTier(newest, NoDrafter(), 0, tier="streaming")
     for _ in range(6):
         done = speculate(full, drafter, context, 5, Sampler(SamplingParams()))
         assert done.verdict.num_accepted == 5

@@ -85,6 +85,32 @@ def test_marked_chunks_stand_side_by_side_before_the_newest_tokens() -> None:
     assert torch.equal(cache.layers[1].keys[:, held : cache._filled], keys[:, tail_start:])
 
 
+def test_chosen_ahead_while_tokens_are_staged_they_and_the_newest_stay() -> None:
+    rng, full = random.Random(4), full_cache()
+    cache, fresh = marked(full), marked(full)
+    for _ in range(10):
+        read(cache, [rng.randrange(VOCAB) for _ in range(20)])
+    assert not cache.marked
+    mark(cache, torch.rand(3, 4, 50), ALONE)
+    staged = MODEL.forward(torch.tensor([5, 6, 7]), cache, logits_rows=1)
+    scores = torch.rand(3, 4, 50)
+    mark(cache, scores, ALONE, ahead=True)
+    fresh.sync()
+    mark(fresh, scores, ALONE)
+    assert cache.num_staged == 3 and torch.equal(cache.selection, fresh.selection)
+    for mine, new in zip(cache.layers, fresh.layers, strict=True):
+        assert torch.equal(mine.keys[:, : fresh._filled], new.keys[:, : fresh._filled])
+    cache.keep(range(2))
+    assert not torch.equal(MODEL.forward(torch.tensor([7]), cache, logits_rows=1), staged)
+    cache.keep(range(2))
+    cache.commit()
+    cache.check_integrity()
+    assert full.num_committed == 202 and cache.marked
+    for _ in range(3):  # no room: the newest stay, and nothing is marked until the next choice
+        read(cache, [1, 2])
+    assert not cache.marked and cache.selection is not None
+
+
 def test_what_was_chosen_stays_until_there_is_no_room() -> None:
     rng, full = random.Random(2), full_cache()
     cache = marked(full)
@@ -116,3 +142,6 @@ def test_a_document_is_read_once_and_every_question_behind_it_anew() -> None:
     # So few tokens the first draft reads, in a pass that it makes anyway.
     assert ask([1, 2, 3]) == 0 and reading.full.num_committed == 60
     assert ask([5] * 48) == 0 and reading.full.num_committed == 60
+    # The first question of all is no other: a seed shall fix its words as it does later ones'.
+    reading = DraftPrefill(MODEL, 60, max_tokens=400)
+    assert ask([1, 2, 3]) == 4 and reading.full.num_committed == 60

@@ -9,6 +9,7 @@ import sys
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,6 +40,13 @@ def readings(tmp_path: Path) -> SnapshotStore:
     return SnapshotStore(tmp_path / "kv", 10**9)
 
 
+def save(readings: SnapshotStore, key: SnapshotKey, layers: list, **told: Any) -> Path:
+    """The whole of it; where it lies."""
+    for _ in readings.save_steps(key, layers, **told):
+        pass
+    return readings.folder / f"{key.digest}.kv"
+
+
 def assert_same(reading: snapshot.Snapshot, layers: list) -> None:
     restored = list(reading.layers())
     assert len(restored) == len(layers)
@@ -49,15 +57,11 @@ def assert_same(reading: snapshot.Snapshot, layers: list) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_round_trip(readings: SnapshotStore, dtype: torch.dtype) -> None:
     layers = make_layers(dtype)
-    extras = {"chosen": torch.arange(9), "means": torch.randn(2, 3).bfloat16(), "none": torch.empty(0)}
-    fractions = list(readings.save_steps(KEY, layers, read_seconds=41.5, title="A book", extras=extras))
+    fractions = list(readings.save_steps(KEY, layers, read_seconds=41.5, title="A book"))
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
     with readings.load(KEY) as reading:
         assert (reading.tokens, reading.read_seconds, reading.num_layers) == (37, 41.5, 3)
         assert_same(reading, layers)
-        restored = reading.extras()
-        assert restored.keys() == extras.keys()
-        assert all(torch.equal(restored[name], tensor) for name, tensor in extras.items())
 
 
 def test_digests_of_beginnings() -> None:
@@ -72,9 +76,9 @@ def test_the_longest_beginning_is_found(readings: SnapshotStore) -> None:
     for number, shared in enumerate((2, 5, 3)):
         other = prefix_digests([*range(4 * shared), *range(100, 137 - 4 * shared)], 4)
         key = replace(KEY, document=f"other {number}", tokens=str(number))
-        readings.save(key, make_layers(), read_seconds=100, prefixes=other)
-    readings.save(replace(KEY, document="old", tokens="4"), make_layers(), read_seconds=100)  # of an earlier version
-    readings.save(replace(KEY, document="quick", tokens="5"), make_layers(), read_seconds=1e-9, prefixes=whole)
+        save(readings, key, make_layers(), read_seconds=100, prefixes=other)
+    save(readings, replace(KEY, document="old", tokens="4"), make_layers(), read_seconds=100)  # of an earlier version
+    save(readings, replace(KEY, document="quick", tokens="5"), make_layers(), read_seconds=1e-9, prefixes=whole)
     found = readings.load_beginning(KEY, whole)
     assert found is not None and found[1] == 5
     with found[0] as reading:
@@ -89,14 +93,14 @@ def test_the_longest_beginning_is_found(readings: SnapshotStore) -> None:
     {"prompt_version": "2"}, {"settings": (("rope", "yarn"),)}, {"settings": ()},
 ])
 def test_every_part_of_the_key_counts(readings: SnapshotStore, change: dict) -> None:
-    readings.save(KEY, make_layers(), read_seconds=1)
+    save(readings, KEY, make_layers(), read_seconds=1)
     assert readings.load(replace(KEY, **change)) is None
     assert readings.load(KEY) is not None
 
 
 def test_a_file_under_another_keys_name_is_refused_and_removed(readings: SnapshotStore) -> None:
     other = replace(KEY, document="other")
-    path = readings.save(KEY, make_layers(), read_seconds=1)
+    path = save(readings, KEY, make_layers(), read_seconds=1)
     os.replace(path, readings.folder / f"{other.digest}.kv")
     assert readings.load(other) is None
     assert not list(readings.folder.glob("*.kv"))
@@ -104,7 +108,7 @@ def test_a_file_under_another_keys_name_is_refused_and_removed(readings: Snapsho
 
 def test_every_damaged_byte_is_noticed(readings: SnapshotStore) -> None:
     layers = make_layers(tokens=5, layers=1)
-    path = readings.save(KEY, layers, read_seconds=1)
+    path = save(readings, KEY, layers, read_seconds=1)
     whole = path.read_bytes()
     for place in range(0, len(whole), 7):
         damaged = bytearray(whole)
@@ -122,14 +126,14 @@ def test_every_damaged_byte_is_noticed(readings: SnapshotStore) -> None:
 
 @pytest.mark.parametrize("length", [0, 5, 30, 200, -1])
 def test_truncated(readings: SnapshotStore, length: int) -> None:
-    path = readings.save(KEY, make_layers(), read_seconds=1)
+    path = save(readings, KEY, make_layers(), read_seconds=1)
     path.write_bytes(path.read_bytes()[:length])
     assert readings.load(KEY) is None
     assert not path.exists()
 
 
 def test_another_format_is_read_again(readings: SnapshotStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    readings.save(KEY, make_layers(), read_seconds=1)
+    save(readings, KEY, make_layers(), read_seconds=1)
     monkeypatch.setattr(snapshot, "FORMAT", snapshot.FORMAT + 1)
     assert readings.load(KEY) is None
 
@@ -146,19 +150,19 @@ def test_least_recently_used_goes_first(readings: SnapshotStore) -> None:
     keys = [replace(KEY, document=f"doc{i}") for i in range(4)]
     paths = []
     for age, key in enumerate(keys[:3]):
-        paths.append(readings.save(key, make_layers(), read_seconds=1))
+        paths.append(save(readings, key, make_layers(), read_seconds=1))
         os.utime(paths[-1], (1000 + age, 1000 + age))
     readings.load(keys[0])  # used just now
     readings.quota_bytes = sum(info.bytes for info in readings.list())
-    readings.save(keys[3], make_layers(), read_seconds=1)
+    save(readings, keys[3], make_layers(), read_seconds=1)
     assert {info.document for info in readings.list()} == {"doc0", "doc2", "doc3"}
 
 
 def test_over_quota_is_refused_and_evicts_nothing(readings: SnapshotStore) -> None:
-    readings.save(KEY, make_layers(), read_seconds=1)
+    save(readings, KEY, make_layers(), read_seconds=1)
     readings.quota_bytes = 100
     with pytest.raises(NotEnoughDiskError, match="quota"):
-        readings.save(replace(KEY, document="other"), make_layers(), read_seconds=1)
+        save(readings, replace(KEY, document="other"), make_layers(), read_seconds=1)
     assert readings.load(KEY) is not None
 
 
@@ -166,7 +170,7 @@ def test_a_full_disk_is_refused_before_writing(readings: SnapshotStore, monkeypa
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(snapshot.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
     with pytest.raises(NotEnoughDiskError, match="free"):
-        readings.save(KEY, make_layers(), read_seconds=1)
+        save(readings, KEY, make_layers(), read_seconds=1)
     assert not list(readings.folder.glob("*.kv"))
 
 
@@ -176,7 +180,7 @@ def test_a_disk_that_fills_up_while_writing(readings: SnapshotStore, monkeypatch
 
     monkeypatch.setattr(snapshot, "_write_tensor", full)
     with pytest.raises(NotEnoughDiskError):
-        readings.save(KEY, make_layers(), read_seconds=1)
+        save(readings, KEY, make_layers(), read_seconds=1)
     assert [path.name for path in readings.folder.iterdir()] == [".lock"]
 
 
@@ -187,21 +191,21 @@ def test_a_folder_that_cannot_be_written(readings: SnapshotStore, monkeypatch: p
 
     monkeypatch.setattr(snapshot.os, "open", read_only)
     with pytest.raises(NotEnoughDiskError, match="Read-only file system"):
-        readings.save(KEY, make_layers(), read_seconds=1)
+        save(readings, KEY, make_layers(), read_seconds=1)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
 def test_only_the_owner_may_look(readings: SnapshotStore) -> None:
-    path = readings.save(KEY, make_layers(), read_seconds=1)
+    path = save(readings, KEY, make_layers(), read_seconds=1)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(readings.folder.stat().st_mode) == 0o700
 
 
 def test_list_and_delete(readings: SnapshotStore) -> None:
     assert readings.list() == () and readings.delete() == 0
-    readings.save(KEY, make_layers(), read_seconds=2, title="A book")
-    readings.save(replace(KEY, dtype="bfloat16"), make_layers(torch.bfloat16), read_seconds=2)
-    readings.save(replace(KEY, document="other"), make_layers(), read_seconds=2)
+    save(readings, KEY, make_layers(), read_seconds=2, title="A book")
+    save(readings, replace(KEY, dtype="bfloat16"), make_layers(torch.bfloat16), read_seconds=2)
+    save(readings, replace(KEY, document="other"), make_layers(), read_seconds=2)
     assert {info.title for info in readings.list()} == {"A book", ""}
     assert readings.delete("doc") == 2
     assert [info.document for info in readings.list()] == ["other"]
@@ -217,7 +221,7 @@ def test_only_what_can_never_be_opened_again_is_removed(readings: SnapshotStore)
     dead = {"former pair": replace(KEY, model=versions.BUILTIN_TARGETS[0]),
             "older layout": replace(KEY, prompt_version="0"), "older values": replace(KEY, settings=(("kv", "0"),))}
     for name, key in (kept | dead).items():
-        readings.save(replace(key, document=name), make_layers(), read_seconds=1)
+        save(readings, replace(key, document=name), make_layers(), read_seconds=1)
     (readings.folder / "strange.kv").write_bytes(b"another program's")
     assert {info.document for info in readings.dead()} == set(dead)
     assert sum(info.bytes for info in readings.remove_dead()) > 0
@@ -235,7 +239,7 @@ def test_stale_temporaries_are_swept(readings: SnapshotStore) -> None:
     stale = readings.folder / ".x.1.1.tmp"
     stale.write_bytes(b"x")
     os.utime(stale, (1, 1))
-    readings.save(KEY, make_layers(), read_seconds=1)
+    save(readings, KEY, make_layers(), read_seconds=1)
     assert not stale.exists()
 
 
@@ -245,7 +249,7 @@ def test_processes_saving_and_loading_at_once(readings: SnapshotStore) -> None:
         "from test_snapshot import KEY, SnapshotStore, assert_same, make_layers\n"
         "readings, layers = SnapshotStore(Path(sys.argv[1]), 10**9), make_layers()\n"
         "for _ in range(10):\n"
-        "    readings.save(KEY, layers, read_seconds=1)\n"
+        "    list(readings.save_steps(KEY, layers, read_seconds=1))\n"
         "    reading = readings.load(KEY)\n"
         "    assert reading is not None\n"
         "    assert_same(reading, layers)\n"

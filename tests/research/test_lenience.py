@@ -29,9 +29,8 @@ from triforce_core.drafters.model import ModelDrafter
 from triforce_core.drafters.prompt_lookup import PromptLookupDrafter, TextIndex
 from triforce_core.drafters.router import Router
 from triforce_core.research.cascade import HorizontalCascade, with_ngrams
-from triforce_core.research.lenience import lenient_probs, review_of
+from triforce_core.research.lenience import _Lenient, lenient, lenient_probs
 from triforce_core.sampling import Sampler
-from triforce_core.speculation import round as rounds
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
@@ -44,10 +43,10 @@ def cascades(retrieval: TableModel, small: TableModel) -> dict:
         "retrieval": lambda: tiers(retrieval, small, 0),
         "small model, retrieval": lambda: tiers(retrieval, small, 2),
         "small model, lenient retrieval": lambda: HierarchicalDrafter(
-            Settling(retrieval), ModelDrafter(Settling(small)), 2, review=review_of(2.0)),
+            Settling(retrieval), ModelDrafter(Settling(small)), 2, verify=lenient(2.0)),
         "n-grams, lenient small model, lenient retrieval": lambda: HierarchicalDrafter(
-            Settling(retrieval), with_ngrams(Settling(small), TextIndex(TEXT), 1, review_of(3.0)), 1,
-            review=review_of(1.5)),
+            Settling(retrieval), with_ngrams(Settling(small), TextIndex(TEXT), 1, lenient(3.0)), 1,
+            verify=lenient(1.5)),
         "n-grams alone": ngrams,
         "n-grams, small model": lambda: with_ngrams(Settling(small), TextIndex(TEXT), 0),
         "n-grams, small model, n-grams behind": lambda: with_ngrams(Settling(small), TextIndex(TEXT), 1),
@@ -86,18 +85,16 @@ def test_what_passes_a_lenient_review_has_the_law_that_goes_up(lenience):
 
 def test_the_enumeration_sees_a_lenient_review_that_tells_its_models_law(monkeypatch):
     """Lenience would be lossy if its tokens went up as if they had been reviewed strictly."""
-    honest = rounds.verify
+    honest = _Lenient.__call__
 
-    def flattered(draft, logits, context, sampler, review=None):
-        verdict, probs = honest(draft, logits, context, sampler, review)
-        if review is not None:
-            probs = list(sampler.distributions(logits, context, draft.token_ids)[: len(probs)])
-        return verdict, probs
+    def flattered(self, draft, logits, context, sampler):
+        verdict, probs = honest(self, draft, logits, context, sampler)
+        return verdict, list(sampler.distributions(logits, context, draft.token_ids)[: len(probs)])
 
     target, retrieval, small = models()
     drafter = cascades(retrieval, small)["small model, lenient retrieval"]
     assert deviation(target, drafter, 2, PARAMS[0]) < BOUND
-    monkeypatch.setattr(rounds, "verify", flattered)
+    monkeypatch.setattr(_Lenient, "__call__", flattered)
     assert deviation(target, drafter, 2, PARAMS[0]) > 0.01
 
 
@@ -107,7 +104,7 @@ def test_lenience_lets_more_pass(temperature):
     _, retrieval, small = models(vocabulary=12)
     kept = []
     for lenience in (1.0, 8.0, 100.0):
-        drafter = HierarchicalDrafter(Settling(retrieval), ModelDrafter(Settling(small)), 2, review=review_of(lenience))
+        drafter = HierarchicalDrafter(Settling(retrieval), ModelDrafter(Settling(small)), 2, verify=lenient(lenience))
         sampler = Sampler(SamplingParams(temperature=temperature, seed=2))
         for context in product(range(12), repeat=2):
             drafter.propose(list(context), 1, sampler)

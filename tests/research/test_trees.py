@@ -28,7 +28,7 @@ from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelDrafter
 from triforce_core.drafters.router import Router
 from triforce_core.research import siblings
-from triforce_core.research.lenience import review_of
+from triforce_core.research.lenience import lenient
 from triforce_core.research.siblings import draw_at_once, draw_one_by_one, siblings_on_tensors
 from triforce_core.research.tree_drafter import TreeDrafter
 from triforce_core.research.tree_shape import TreeShape, chains, choose, sequoia
@@ -74,7 +74,7 @@ def test_lenience_lets_no_more_of_a_tree_pass_and_trees_stand_beside_copies(para
     target, retrieval, small = models()
     drafters = {
         "lenient": lambda: HierarchicalDrafter(Settling(retrieval), grown(small, (-1, -1), replacing=replacing), 2,
-                                               review=review_of(3.0)),
+                                               verify=lenient(3.0)),
         "or a copy": lambda: Router(grown(small, (-1, -1, 0), replacing=replacing), ngrams(), 4, 9.0),
         "a proven copy": lambda: Router(grown(small, (-1, -1, 0), replacing=replacing), proven_ngrams(), 4, 9.0),
     }

@@ -22,13 +22,13 @@ ERROR_RATES = (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 def adaptive(target, retrieval, small, chance, params, length: int, *, cheat: bool = False,
              calibration: Calibration | None = None) -> tuple[int, ...]:
     """Rounds whose lengths a controller chooses by how the rounds before fared; at least ``length`` tokens."""
-    costs = Costs(2.0, Curve(((1, 2.0), (9, 2.2))), {0: 0.5, 1: 0.6}, 0.0)
-    controller = Controller(costs, Candidates((0, 1), (1, 2), True, True), Acceptance(Prior(0.5)), clocks=False,
+    costs = Costs(2.0, Curve(((1, 2.0), (9, 2.2))), 0.6, 0.0)
+    controller = Controller(costs, Candidates(1, (1, 2), True, True), Acceptance(Prior(0.5)), clocks=False,
                             calibration=calibration)
     drafter, sampler, context = tiers(retrieval, small, 1), Sampler(params, chance=chance), list(START)
     while len(context) - len(START) < length:
         choice = controller.next()
-        drafter.gamma1, drafter.keep_going = choice.gamma1, choice.keep_going
+        drafter.keep_going = choice.keep_going
         if cheat:
             done = speculate(target, Cheating(drafter), context, choice.gamma2, sampler)
         else:
@@ -36,9 +36,8 @@ def adaptive(target, retrieval, small, chance, params, length: int, *, cheat: bo
         context += done.verdict.token_ids
         stats = drafter.stats()
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
-                                   done.verdict.num_accepted, stats.passes["retrieval"],
-                                   (sum(c.tested for c in stats.counts), sum(c.accepted for c in stats.counts)),
-                                   1.0, 1.0, 0.0, done.draft.confidence))
+                                   done.verdict.num_accepted, stats.passes["retrieval"], 1.0, 1.0, 0.0,
+                                   done.draft.confidence))
     return tuple(context[len(START) :])
 
 
@@ -112,19 +111,19 @@ def test_lengths_chosen_by_the_past_change_no_word_when_deciding_by_draws(temper
     while len(context) < 150:
         context += speculate(target, NoDrafter(), context, 0, sampler).verdict.token_ids
     chosen = adaptive(target, retrieval, small, Sampler(params).chance, params, 148) if not temperature else None
-    costs = Costs(2.0, Curve(((1, 2.0), (9, 3.0))), {0: 1.0, 2: 1.5}, 0.1)
-    controller = Controller(costs, Candidates((0, 2), (1, 2, 4), True, True), Acceptance(Prior(0.5)), clocks=True,
+    costs = Costs(2.0, Curve(((1, 2.0), (9, 3.0))), 1.5, 0.1)
+    controller = Controller(costs, Candidates(1, (1, 2, 4), True, True), Acceptance(Prior(0.5)), clocks=True,
                             calibration=Calibration(ERROR_RATES))
     drafter, sampler, text, asked = tiers(retrieval, small, 1), Sampler(params, verifier="coupled"), list(START), set()
     while len(text) < 150:
         choice = controller.next()
         asked.add(choice.gamma2)
-        drafter.gamma1, drafter.keep_going = choice.gamma1, choice.keep_going
+        drafter.keep_going = choice.keep_going
         done = speculate(target, drafter, text, choice.gamma2, sampler)
         text += done.verdict.token_ids
         drafter.settle(text, committed=True)
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
-                                   done.verdict.num_accepted, drafter.stats().passes["retrieval"], (0, 0),
-                                   1.0, 1.0, 0.0, done.draft.confidence))
+                                   done.verdict.num_accepted, drafter.stats().passes["retrieval"], 1.0, 1.0, 0.0,
+                                   done.draft.confidence))
     assert text[:150] == context[:150] and len(asked) > 1
     assert chosen is None or list(chosen[:148]) == context[2:150]

@@ -84,7 +84,7 @@ def test_hard_ones_hold_most_of_the_questions_words(work: Path) -> None:
     one = document("d")
     features = sentence_network.index_of(one, work).features("Was the dragon found on the island?")
     chance = one.chance()
-    kept = sentence_network.picked(features, (0,), 2, chance, None)
+    kept = sentence_network.picked(features, (0,), 2, sentence_network.CANDIDATES, chance, None)
     assert kept[0] == 0 and {one.sentences[number] for number in kept[1:3]} == {
         "Here the dragon was found by them.", "Here the island was found by them."}
     assert len(kept) == len(set(kept)) == 24
@@ -96,7 +96,8 @@ def test_the_second_round_holds_what_the_first_network_likes(work: Path, monkeyp
     place = next(column for column in range(features.shape[1])
                  if np.allclose(features[:, column], np.arange(24) / 23, atol=1e-3))  # the last ones are liked best
     monkeypatch.setattr(sentence_network, "MINED", 3)
-    kept = sentence_network.picked(features, (0,), 2, one.chance(), by_column(place, features.shape[1]))
+    kept = sentence_network.picked(features, (0,), 2, sentence_network.MINED_CANDIDATES, one.chance(),
+                                   by_column(place, features.shape[1]))
     assert kept[:4] == [0, 23, 22, 21] and len(kept) == 24
     made = sentence_network.candidates(one, work, by_column(place, features.shape[1]))
     assert made["features"].shape[1] == sentence_network.MINED_CANDIDATES

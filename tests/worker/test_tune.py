@@ -54,7 +54,7 @@ def test_through_the_engines_process(config: EngineConfig, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_the_command_and_the_check(config: EngineConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str],
                                    monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = Costs(25.0, Curve(((3, 30.0), (33, 60.0))), {gamma1: 6.0 for gamma1 in range(7)}, 0.5)
+    costs = Costs(25.0, Curve(((3, 30.0), (33, 60.0))), 6.0, 0.5)
     monkeypatch.setattr(selector, "measure_costs", lambda *_: costs)
     named = ["--model", config.model, "--draft-model", config.draft_model, "--mode", "cpu", "--dtype", "float32",
              "--data-dir", str(tmp_path)]

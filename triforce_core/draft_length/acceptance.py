@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 _FADING = 0.97  # of what is known, with every round: texts change
-_TRUST = 20.0  # tests that what is known of nearer positions counts for
 _PRIOR_WEIGHT = 10.0  # tests that the prior counts for at first; that fades, too
 _LASTING = 1.0  # what of it stays
-_BUCKETS = 7  # positions 1, 2-3, 4-7, ... 64 and beyond
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
     """What is assumed before anything was seen. right: the share of drafted tokens that is accepted; below: the share
-    that a middle tier accepts of the tier below it; runs: of forced tokens, for each drafted one, and how long."""
+    that a middle tier accepts of the tier below it, until its steps have shown how many tokens they write. runs: of
+    forced tokens, for each drafted one, and how long."""
 
     right: float
     below: float = 0.5
@@ -25,13 +24,11 @@ class Prior:
 
 @dataclass(slots=True)
 class Acceptance:
-    """Of tokens that were really drafted (forced ones are always right): tested and accepted by position."""
+    """Of tokens that were really drafted (forced ones are always right): tested and accepted, at whatever position."""
 
     expected_prior: Prior
-    tested: list[float] = field(default_factory=lambda: [0.0] * _BUCKETS)
-    accepted: list[float] = field(default_factory=lambda: [0.0] * _BUCKETS)
-    below_tested: float = 0.0  # what a middle tier tested of the tier below
-    below_accepted: float = 0.0
+    tested: float = 0.0
+    accepted: float = 0.0
     open: float = 0.0  # drafted tokens behind which a run of forced ones might have come
     runs: float = 0.0  # that came
     guided: float = 0.0  # tokens of such runs
@@ -41,22 +38,18 @@ class Acceptance:
     rounds: float = 0.0
 
     def __post_init__(self) -> None:
-        self.tested[0], self.accepted[0] = _PRIOR_WEIGHT, _PRIOR_WEIGHT * self.expected_prior.right
-        self.below_tested, self.below_accepted = _PRIOR_WEIGHT, _PRIOR_WEIGHT * self.expected_prior.below
+        self.tested, self.accepted = _PRIOR_WEIGHT, _PRIOR_WEIGHT * self.expected_prior.right
         self.open, self.runs = _PRIOR_WEIGHT, _PRIOR_WEIGHT * self.expected_prior.runs
         self.guided = self.runs * self.expected_prior.run_length
 
     def fade(self, kept: float = _FADING) -> None:
-        self.tested = [count * kept for count in self.tested]
-        self.accepted = [count * kept for count in self.accepted]
-        for name in ("below_tested", "below_accepted", "open", "runs", "guided", "drafted", "steps", "beyond",
-                     "rounds"):
+        for name in ("tested", "accepted", "open", "runs", "guided", "drafted", "steps", "beyond", "rounds"):
             setattr(self, name, getattr(self, name) * kept)
 
     def soften(self, most: float) -> None:
-        """Keep no more of what was tested at the first position than ``most`` tests: a new try shall count."""
-        if self.tested[0] > most:
-            self.fade(most / self.tested[0])
+        """Keep no more of what was tested than ``most`` tests: a new try shall count."""
+        if self.tested > most:
+            self.fade(most / self.tested)
 
     def learn(self, asked: int, guided: Sequence[bool], num_tested: int, num_accepted: int, steps: int) -> None:
         """One round's draft. guided: of each of its tokens; num_tested, num_accepted: of all, from the first."""
@@ -65,9 +58,8 @@ class Acceptance:
         for i, given in enumerate(guided):
             own += not given
             if not given and i < num_tested:
-                bucket = _bucket(own)
-                self.tested[bucket] += 1
-                self.accepted[bucket] += i < num_accepted
+                self.tested += 1
+                self.accepted += i < num_accepted
             self.runs += given and i > 0 and not guided[i - 1]
             self.guided += given and own > 0
         self.drafted += own
@@ -76,25 +68,10 @@ class Acceptance:
         self.beyond += max(0, own - asked)
         self.rounds += 1
 
-    def soften_below(self, most: float) -> None:
-        """The same of what a middle tier tested."""
-        if self.below_tested > most:
-            self.below_accepted *= most / self.below_tested
-            self.below_tested = most
-
-    def learn_below(self, tested: int, accepted: int) -> None:
-        self.below_tested += tested
-        self.below_accepted += accepted
-
     @property
     def share(self) -> float:
-        """Of all that was tested lately, at whatever position."""
-        return _rate(sum(self.accepted), sum(self.tested), self.expected_prior.right)
-
-    @property
-    def below(self) -> float:
-        """The share that a middle tier accepts of the tier below it."""
-        return _rate(self.below_accepted, self.below_tested, self.expected_prior.below)
+        """That was accepted of all that was tested lately."""
+        return _rate(self.accepted, self.tested, self.expected_prior.right)
 
     @property
     def per_step(self) -> float | None:
@@ -116,24 +93,6 @@ class Acceptance:
         """Tokens that it then forces."""
         return self.guided / self.runs if self.runs else 0.0
 
-    def survivals(self, longest: int) -> list[float]:
-        """For each position up to ``longest`` the chance that a draft is right up to there.
 
-        Little known positions lean on the nearer ones, the first on hope."""
-        rates, known, trust = [], self.expected_prior.right, _LASTING
-        for tested, accepted in zip(self.tested, self.accepted, strict=True):
-            known, trust = _rate(accepted, tested, known, trust), _TRUST
-            rates.append(known)
-        chances, right = [], 1.0
-        for position in range(1, longest + 1):
-            right *= rates[_bucket(position)]
-            chances.append(right)
-        return chances
-
-
-def _rate(happened: float, tried: float, hope: float, trust: float = _LASTING) -> float:
-    return (happened + hope * trust) / (tried + trust)
-
-
-def _bucket(position: int) -> int:
-    return min(_BUCKETS, position.bit_length()) - 1
+def _rate(happened: float, tried: float, hope: float) -> float:
+    return (happened + hope * _LASTING) / (tried + _LASTING)

@@ -1,13 +1,13 @@
 """How many tokens to draft in the next round: as many as bring the most tokens per second.
 
 A round that asks for g tokens brings 1 + S(1) + ... + S(g) of them, S(i) being the chance that its first i are right
-(with one rate a for all positions that is (1 - a^(g+1)) / (1 - a), arXiv 2211.17192, equation 1), and costs its drafts
-and one full pass. Both are measured: times by medians, chances by position. Where the best draft brings less than
+(with one rate a for all positions: (1 - a^(g+1)) / (1 - a), arXiv 2211.17192, equation 1), and costs its drafts and one
+full pass. Both are measured: times by medians, a by counts that fade. Where the best draft brings less than
 plain decoding would in its time, none is made, and seldom one is tried again.
 
 Where a tier says how sure it is of its tokens, a draft is as long as the next step still pays: while the chance that
-all before is right, times what a step brings, is more than drafting earned lately in the step's time (for tokens per
-millisecond, that is the best rule there is, once what was earned is what the rule earns: Dinkelbach's method).
+all before is right, times what a step brings, is more than the best length for all rounds alike earns in the step's
+time.
 
 Whether a token is drafted is decided before it is, from rounds that are over and from the tokens before it: what knew
 the token itself would change the text's distribution. Where chance decides the text depends on the lengths; clocks are
@@ -35,13 +35,9 @@ _TRYING = 0.02  # of the time of plain decoding that tries may take while drafti
 _SHORTEST_REST, _LONGEST_REST = 4, 100  # rounds between tries
 _SOFTENED = 6.0  # tests that old knowledge counts for when something is tried again
 _CONVINCED = 3  # tries in a row that must gain
-_CHAINS_REST = 24  # rounds without the tier below before it is tried again
 _RECENT = 9
-_STAYING = 1.01  # times the rate of the lengths in use that others must promise
 _NEARLY = 0.9  # of the best rate: how far runs reach is known that roughly
 _CHEAP = 1.5  # times a pass of one row, for the widest
-_EARNING = 0.93  # of what rounds earned that the next one does not forget
-_HOPED_PASSES = 4.0  # full passes for which what is hoped to be earned counts
 _BEYOND = 1.5  # times the best length for all rounds alike, that a draft may reach where it is sure
 _FARTHER, _PROVEN = 2, 6  # times what one of so many rounds has held
 # An answer may be so far behind plain decoding, as a share of that one's time for so many tokens or, once it has more,
@@ -59,7 +55,6 @@ class Selection:
     most: tokens at which its draft is cut off, guided ones and a last block's included; None: nowhere. keep_going:
     asked after each of the drafter's steps; None: gamma2 alone decides."""
 
-    gamma1: int
     gamma2: int
     observed: bool = True
     most: int | None = None
@@ -68,10 +63,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What may be chosen from. has_intermediate: a middle tier reviews what gamma1 counts. may_rest: a round may draft
+    """What may be chosen from. has_intermediate: a middle tier reviews chains of gamma1. may_rest: a round may draft
     nothing. most: see ``Selection``."""
 
-    gamma1s: tuple[int, ...]
+    gamma1: int
     gamma2s: tuple[int, ...]
     has_intermediate: bool
     may_rest: bool
@@ -80,20 +75,19 @@ class Candidates:
     @property
     def settled(self) -> bool:
         """Nothing is left to choose."""
-        return len(self.gamma1s) == len(self.gamma2s) == 1 and not self.may_rest
+        return len(self.gamma2s) == 1 and not self.may_rest
 
 
 @dataclass(frozen=True, slots=True)
 class RoundSeen:
-    """What a round did. guided: of each drafted token; below: tested and accepted by a middle tier. confidence: of each
-    token that was not forced, where it was asked for. Milliseconds of drafting, of the full pass, and of all else."""
+    """What a round did. guided: of each drafted token. confidence: of each token that was not forced, where it was
+    asked for. Milliseconds of drafting, of the full pass, and of all else."""
 
     choice: Selection
     guided: Sequence[bool]
     num_tested: int
     num_accepted: int
     steps: int
-    below: tuple[int, int]
     draft_ms: float
     verify_ms: float
     other_ms: float
@@ -112,12 +106,9 @@ class Controller:
         self._costs, self._candidates, self._clocks = costs, candidates, clocks
         self._drafting, self._verifying = Drift(), Drift()
         self._others: dict[bool, deque[float]] = {drafts: deque(maxlen=_RECENT) for drafts in (False, True)}
-        self._without_chain = 0  # rounds
         self._lost = 0.0  # milliseconds that drafts took longer than plain decoding, what others gained taken off
         self._resting = False
         self._rested = self._pause = self._gains = 0
-        self._now: Selection | None = None
-        self._brought = self._took = 0.0  # tokens of rounds that drafted, and their milliseconds
         self._held: deque[int] = deque(maxlen=_PROVEN)  # accepted tokens of their drafts
         self._written, self._ahead = 0, 0.0  # of this answer: tokens, and milliseconds before plain decoding
 
@@ -127,8 +118,8 @@ class Controller:
 
     def next(self) -> Selection:
         """Of the next round."""
-        if self._now is not None and self._resting and not self._gains and self._rested + 1 < self._pause:
-            return Selection(self._now.gamma1, 0, False, self._now.most)  # figures would only keep the device waiting
+        if self._resting and not self._gains and self._rested + 1 < self._pause:
+            return Selection(0, False, self._candidates.most)  # figures would only keep the device waiting
         best, rate = self._draft()
         if not self._candidates.may_rest:
             return best
@@ -143,12 +134,12 @@ class Controller:
             self._rest(best, rate, plain)
         if self._gains or self._rested >= self._pause:
             return best
-        return Selection(best.gamma1, 0, self._rested + 1 >= self._pause, best.most)
+        return Selection(0, self._rested + 1 >= self._pause, best.most)
 
     def why(self) -> str:
         """What it would do next and from what figures, in plain words."""
         best, _ = self._draft()
-        drafting = self._drafting_ms(best.gamma1)
+        drafting = self._drafting_ms
         figures = (f"a full pass takes {self._plain():.1f} ms, a drafted token {drafting:.1f} ms, "
                    f"and {self.acceptance.share:.0%} were accepted lately")
         if self._resting:
@@ -159,9 +150,8 @@ class Controller:
 
     def _rest(self, best: Selection, rate: float, plain: float) -> None:
         """Until the next try, which will have cost no more than its share of the time by then."""
-        survivals = self.acceptance.survivals(ceil(best.gamma2 + self.acceptance.overshoot))
-        drafted, rows, _ = self._expected(best.gamma2, survivals)
-        waste = self._milliseconds(drafted, rows, self._drafting_ms(best.gamma1)) * (1.0 - rate * plain)
+        drafted, rows, _ = self._expected(best.gamma2)
+        waste = self._milliseconds(drafted, rows) * (1.0 - rate * plain)
         rounds = ceil(max(waste, self._lost - _SLACK * plain) / (_TRYING * plain))
         self._pause = min(_LONGEST_REST, max(_SHORTEST_REST, rounds))
         self._rested = self._gains = 0
@@ -171,18 +161,13 @@ class Controller:
         """What to draft, if anything is, and tokens per millisecond with the best length for all rounds alike."""
         best, rate = self._best()
         if self.calibration is not None:
-            best = self._patient(best, self._earned(rate), self.calibration.error_rates)
+            best = self._patient(best, rate, self.calibration.error_rates)
         return best, rate
 
-    def _earned(self, hoped: float) -> float:
-        """Tokens per millisecond that rounds with drafts brought lately; hoped: what is thought of it otherwise."""
-        weight = _HOPED_PASSES * self._costs.plain
-        return (self._brought + hoped * weight) / (self._took + weight)
-
     def _patient(self, choice: Selection, rate: float, error_rates: ErrorRates) -> Selection:
-        """The same chain, for as long as another step pays. rate: what is earned otherwise."""
-        step, verify = self._costs.steps[choice.gamma1] * self._drafting.factor, self._costs.verify
-        tokens, slowness, longest = self._per_step(choice.gamma1), self._verifying.factor, max(self._candidates.gamma2s)
+        """For as long as another step pays. rate: what is earned otherwise."""
+        step, verify = self._costs.step * self._drafting.factor, self._costs.verify
+        tokens, slowness, longest = self._per_step, self._verifying.factor, max(self._candidates.gamma2s)
         per_row = step / tokens + (verify.at(1 + longest) - verify.at(1)) * slowness / longest
         quoting = self._guides and step < _DEAR * self._plain()
         if quoting or longest * per_row < _DRAFTING * self._plain():
@@ -223,17 +208,9 @@ class Controller:
             self._rested += 1
             self._lost = max(0.0, self._lost - _TRYING * plain)
         else:
-            tested, accepted = seen.below
             self.acceptance.learn(seen.choice.gamma2, seen.guided, seen.num_tested, seen.num_accepted, seen.steps)
-            if seen.choice.gamma1 and self._without_chain >= _CHAINS_REST:
-                self.acceptance.soften_below(_SOFTENED)
-            self.acceptance.learn_below(tested, accepted)
-            self._without_chain = 0 if seen.choice.gamma1 else self._without_chain + 1
-            spent = self._spent(seen)
-            loss = spent - (seen.num_accepted + 1) * plain
+            loss = self._spent(seen) - (seen.num_accepted + 1) * plain
             self._ahead -= loss
-            self._brought = _EARNING * self._brought + seen.num_accepted + 1
-            self._took = _EARNING * self._took + spent
             self._held.append(seen.num_accepted)
             if self.calibration is not None and seen.confidence:
                 own = [i for i, given in enumerate(seen.guided) if not given]
@@ -250,7 +227,7 @@ class Controller:
 
     def _spent(self, seen: RoundSeen) -> float:
         """Milliseconds that such a round usually takes: what disturbed this one was not its length's fault."""
-        drafting = seen.steps * self._costs.steps[seen.choice.gamma1] * self._drafting.factor
+        drafting = seen.steps * self._costs.step * self._drafting.factor
         verifying = self._costs.verify.at(len(seen.guided) + 1) * self._verifying.factor
         return drafting + verifying + self._other(True, self._costs.choose)
 
@@ -259,30 +236,18 @@ class Controller:
         rows = len(seen.guided) + 1
         self._verifying.note(seen.verify_ms, self._costs.verify.at(rows) if drafts else self._costs.plain)
         if drafts and seen.steps:
-            self._drafting.note(seen.draft_ms / seen.steps, self._costs.steps[seen.choice.gamma1])
+            self._drafting.note(seen.draft_ms / seen.steps, self._costs.step)
         self._others[drafts].append(seen.other_ms)
 
     def _best(self) -> tuple[Selection, float]:
         """The lengths with the most tokens per millisecond, and how many those are."""
-        chains = self._candidates.gamma1s
-        if self._without_chain >= _CHAINS_REST:
-            chains = tuple(gamma1 for gamma1 in chains if gamma1) or chains
-        # How much longer it takes to draft is decided by gamma1 alone, how much it brings by gamma2 alone.
-        per_token = {self._drafting_ms(gamma1): gamma1 for gamma1 in reversed(chains)}
-        cheapest = min(per_token)
-        gamma1, most = per_token[cheapest], self._candidates.most
-        survivals = self.acceptance.survivals(ceil(max(self._candidates.gamma2s) + self.acceptance.overshoot))
-        rates = {Selection(gamma1, gamma2, most=most): self._rate(gamma2, cheapest, survivals)
+        rates = {Selection(gamma2, most=self._candidates.most): self._rate(gamma2)
                  for gamma2 in self._candidates.gamma2s}
         best = max(rates, key=rates.__getitem__)
-        now = self._now
         if self._guides and self._rows_are_cheap:
             # How runs end drafts is known roughly; one that is longer costs little, and may hold the rest of an answer.
             best = max((choice for choice, rate in rates.items() if rate >= _NEARLY * rates[best]),
                        key=lambda choice: choice.gamma2)
-        elif now in rates and rates[best] < _STAYING * rates[now]:
-            best = now
-        self._now = best
         return best, rates[best]
 
     @property
@@ -295,12 +260,11 @@ class Controller:
         verify = self._costs.verify
         return verify.at(1 + max(self._candidates.gamma2s)) < _CHEAP * verify.at(1)
 
-    def _rate(self, gamma2: int, per_token: float, survivals: Sequence[float]) -> float:
-        """survivals: see ``Acceptance.survivals``, for the longest draft at least."""
-        drafted, rows, brought = self._expected(gamma2, survivals)
-        return brought / self._milliseconds(drafted, rows, per_token)
+    def _rate(self, gamma2: int) -> float:
+        drafted, rows, brought = self._expected(gamma2)
+        return brought / self._milliseconds(drafted, rows)
 
-    def _expected(self, gamma2: int, survivals: Sequence[float]) -> tuple[float, float, float]:
+    def _expected(self, gamma2: int) -> tuple[float, float, float]:
         """Of a round: tokens drafted that are not forced, rows of the full pass, tokens brought.
 
         Behind each token that is not forced, the verdict's own as well, the document may force a run: it is right
@@ -308,17 +272,14 @@ class Controller:
         known = self.acceptance
         longest = gamma2 + known.overshoot
         odds, run = known.run_odds, known.run_length
-        each = 1.0 + odds * run
-        if not odds:  # the same, without forced runs: asked before every round, while the device waits
-            right = sum(chance * min(1.0, longest - i) for i, chance in enumerate(survivals[: ceil(longest)]))
-            return longest, self._rows(1.0 + longest), 1.0 + right
+        each, a = 1.0 + odds * run, known.share
         drafted = right = 0.0
         keep_going = 1.0
-        for number, chance in enumerate(survivals[: ceil(longest)], start=1):
+        for number in range(1, ceil(longest) + 1):
             keep_going *= 1.0 - odds * min(1.0, run / max(1.0, gamma2 - number + 1))
             share = keep_going * min(1.0, longest - number + 1)
             drafted += share
-            right += share * chance
+            right += share * a**number
         return drafted, self._rows((1.0 + drafted) * each), (1.0 + right) * each
 
     def _rows(self, rows: float) -> float:
@@ -326,22 +287,23 @@ class Controller:
         most = self._candidates.most
         return rows if most is None else min(rows, most + 1)
 
-    def _milliseconds(self, drafted: float, rows: float, per_token: float) -> float:
-        """Of a round. per_token: of drafting one that is not forced."""
+    def _milliseconds(self, drafted: float, rows: float) -> float:
+        """Of a round. drafted: tokens that are not forced."""
         verifying = self._costs.verify.at(rows) * self._verifying.factor
-        return drafted * per_token + verifying + self._other(True, self._costs.choose)
+        return drafted * self._drafting_ms + verifying + self._other(True, self._costs.choose)
 
-    def _drafting_ms(self, gamma1: int) -> float:
-        return self._costs.steps[gamma1] * self._drafting.factor / self._per_step(gamma1)
+    @property
+    def _drafting_ms(self) -> float:
+        """Of drafting a token that is not forced."""
+        return self._costs.step * self._drafting.factor / self._per_step
 
-    def _per_step(self, gamma1: int) -> float:
+    @property
+    def _per_step(self) -> float:
         """Drafted tokens of one of the drafter's steps."""
         if not self._candidates.has_intermediate:
             return 1.0
-        if len(self._candidates.gamma1s) == 1 and self.acceptance.per_step:
-            return self.acceptance.per_step
-        right = self.acceptance.below
-        return sum(right**i for i in range(gamma1 + 1))
+        hoped = self.acceptance.expected_prior.below
+        return self.acceptance.per_step or sum(hoped**i for i in range(self._candidates.gamma1 + 1))
 
     def _plain(self) -> float:
         """Milliseconds of a token without drafts."""

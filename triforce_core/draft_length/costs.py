@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -33,13 +33,13 @@ class Curve:
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Milliseconds. plain: of a round that drafts nothing and that nobody observes. verify: of the full pass over a
-    draft, with its verdict. steps: by gamma1, of the drafter's smallest step (the small model's chain and the middle
-    tier's pass over it; without a middle tier one pass; without a model one token). choose: of all that a round does
-    beside, whatever its length."""
+    draft, with its verdict. step: of the drafter's smallest one (the small model's chain and the middle tier's pass
+    over it; without a middle tier one pass; without a model one token). choose: of all that a round does beside,
+    whatever its length."""
 
     plain: float
     verify: Curve
-    steps: Mapping[int, float]
+    step: float
     choose: float = 0.0
 
 

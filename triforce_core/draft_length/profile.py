@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -36,7 +36,7 @@ class Subject:
 class _Kept:
     """The file's content. place: where keys and values lie; tiers: which ones, with what they attend."""
 
-    full: dict[str, dict[int, Costs]] = field(default_factory=dict)  # by place and tokens of context; without steps
+    full: dict[str, dict[int, Costs]] = field(default_factory=dict)  # by place and tokens of context; without a step
     steps: dict[str, dict[int, float]] = field(default_factory=dict)  # by tiers and gamma1
     measured: str = ""  # when
 
@@ -75,30 +75,22 @@ class Profile:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
-    def costs(self, place: str, tiers: str, context: int, gamma1s: Sequence[int]) -> Costs | None:
-        """Measured at about this context, or between two lengths where it was; steps of these gamma1."""
-        steps = self._kept.steps.get(tiers, {})
+    def costs(self, place: str, tiers: str, context: int, gamma1: int) -> Costs | None:
+        """Measured at about this context, or between two lengths where it was; a step with chains of gamma1."""
+        step = self._kept.steps.get(tiers, {}).get(gamma1)
         full = _about(self._kept.full.get(place, {}), context)
-        if full is None or not set(gamma1s) <= set(steps):
-            return None
-        return Costs(full.plain, full.verify, {gamma1: steps[gamma1] for gamma1 in gamma1s}, full.choose)
+        return None if full is None or step is None else replace(full, step=step)
 
-    def keep_costs(self, place: str, tiers: str, context: int, costs: Costs) -> None:
+    def keep_costs(self, place: str, tiers: str, context: int, gamma1: int, costs: Costs) -> None:
         """In the place of what was measured near there."""
         known = self._kept.full.setdefault(place, {})
         for tokens in [tokens for tokens in known if abs(tokens - context) <= _NEAR * context]:
             del known[tokens]
         rows, times = zip(*costs.verify.points, strict=True)
         plain, *verify = _undisturbed([costs.plain, *times])
-        known[context] = Costs(plain, Curve(tuple(zip(rows, verify, strict=True))), {}, costs.choose)
-        self.keep_steps(tiers, costs.steps)
+        known[context] = Costs(plain, Curve(tuple(zip(rows, verify, strict=True))), 0.0, costs.choose)
+        self._kept.steps.setdefault(tiers, {})[gamma1] = costs.step
         self._kept.measured = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
-
-    def keep_steps(self, tiers: str, steps: Mapping[int, float]) -> None:
-        known = self._kept.steps.setdefault(tiers, {})
-        known.update(steps)
-        chains = sorted(known)
-        known.update(zip(chains, _undisturbed([known[gamma1] for gamma1 in chains]), strict=True))
 
     def write(self) -> None:
         """Whole or not at all. Where it cannot be written (a full disk), it is measured again next time."""
@@ -169,7 +161,7 @@ def _about(known: Mapping[int, Costs], context: int) -> Costs | None:
 
 def between(one: Costs, other: Costs, share: float) -> Costs:
     """At ``share`` of the way: attention takes time in proportion to the context."""
-    return Costs(_mix(one.plain, other.plain, share), _curve_between(one.verify, other.verify, share), {},
+    return Costs(_mix(one.plain, other.plain, share), _curve_between(one.verify, other.verify, share), 0.0,
                  _mix(one.choose, other.choose, share))
 
 
@@ -184,7 +176,7 @@ def _mix(one: float, other: float, share: float) -> float:
 def _kept(found: Mapping[str, Any]) -> _Kept:
     """Raises ValueError, KeyError, TypeError, AttributeError or AssertionError unless every figure is one."""
     return _Kept(
-        {place: {int(tokens): Costs(_time(one["plain"]), _curve(one["verify"]), {}, _time(one["choose"], 0.0))
+        {place: {int(tokens): Costs(_time(one["plain"]), _curve(one["verify"]), 0.0, _time(one["choose"], 0.0))
                  for tokens, one in known.items()} for place, known in found["full"].items()},
         {tiers: {int(gamma1): _time(time) for gamma1, time in known.items()}
          for tiers, known in found["steps"].items()},

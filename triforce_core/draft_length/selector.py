@@ -67,7 +67,7 @@ class DraftLengthSelector:
         self._pipeline, self._full, self._shard, self._profile = pipeline, full, shard, profile
         lengths = pipeline.plan.lengths
         self._candidates: Candidates = pipeline.plan.candidates
-        self._fixed = Selection(lengths.gamma1, lengths.gamma2)
+        self._fixed = Selection(lengths.gamma2)
         self._costs: dict[str, Costs] = {}  # by kind of sampling: to make a distribution of logits takes its time
         self._known: dict[tuple[float, bool], Controller] = {}
         self._controller: Controller | None = None
@@ -87,7 +87,7 @@ class DraftLengthSelector:
         self._costs[kind] = costs
         key = self._pipeline.profile_key
         if self._profile is not None and key is not None:
-            self._profile.keep_costs(key[0] + kind, key[1] + kind, len(context), costs)
+            self._profile.keep_costs(key[0] + kind, key[1] + kind, len(context), self._candidates.gamma1, costs)
             self._profile.write()
 
     def _known_costs(self, context: Sequence[int], kind: str) -> Costs | None:
@@ -95,7 +95,7 @@ class DraftLengthSelector:
         if kind not in self._costs and self._profile is not None and not self._candidates.settled:
             key = self._pipeline.profile_key
             costs = None if key is None else self._profile.costs(
-                key[0] + kind, key[1] + kind, len(context), self._candidates.gamma1s)
+                key[0] + kind, key[1] + kind, len(context), self._candidates.gamma1)
             if self._shard.least(costs is not None) and costs is not None:
                 self._costs[kind] = costs
         return self._costs.get(kind)
@@ -125,14 +125,13 @@ class DraftLengthSelector:
         choice = self._controller.next()
         own, shard = choice.keep_going, self._shard
         # What others measured may differ, and so whether theirs ends drafts early.
-        gamma1, gamma2, observed, ends = shard.same([choice.gamma1, choice.gamma2, int(choice.observed),
-                                                     int(own is not None)])
+        gamma2, observed, ends = shard.same([choice.gamma2, int(choice.observed), int(own is not None)])
 
         def together(confidence: Sequence[float], num_drafted: int, under_way: int) -> bool:
             return bool(shard.same([int(own is not None and own(confidence, num_drafted, under_way))])[0])
 
         keep_going = own if shard.world == 1 else together if ends else None
-        return replace(choice, gamma1=gamma1, gamma2=gamma2, observed=bool(observed), keep_going=keep_going)
+        return replace(choice, gamma2=gamma2, observed=bool(observed), keep_going=keep_going)
 
     def learn(self, choice: Selection, done: Round, event: RoundEvent) -> None:
         """After each round. event: of it."""
@@ -142,13 +141,10 @@ class DraftLengthSelector:
         if done.draft.proposers and done.draft.proposers[0] == NGRAM:
             return  # a direct copy: its length was not chosen here
         guided = [source == QUOTE for source in done.draft.sources]
-        below = [count for count in event.tiers
-                 if plan.has_intermediate and count.tier not in (plan.middle_cache, QUOTE)]
         spent = event.milliseconds
         self._controller.learn(RoundSeen(
             choice, guided, done.verdict.num_tested, done.verdict.num_accepted,
             _steps(plan, event.passes, len(guided) - sum(guided)),
-            (sum(count.tested for count in below), sum(count.accepted for count in below)),
             _drafting(spent), spent["verify"], spent.get("select", 0.0) + spent["other"],
             [sure for sure, given in zip(done.draft.confidence, guided, strict=False) if not given]))
 
@@ -193,7 +189,7 @@ def measure_costs(pipeline: DraftPipeline, full: ModelOnCache, context: Sequence
     widths = sorted({min(room, drafted) for drafted in (shortest, (shortest + longest) // 2, longest)})
     plain: list[float] = []
     verify: dict[int, list[float]] = {drafted: [] for drafted in widths}
-    steps: dict[int, list[float]] = {gamma1: [] for gamma1 in lengths.gamma1s}
+    steps: list[float] = []
     choose: list[float] = []
     # What is loaded for a first pass, and for the first of a width, is no part of the others: on two CPU cores
     # such a one took twice as long, and drafts were half as long for it.
@@ -211,15 +207,14 @@ def measure_costs(pipeline: DraftPipeline, full: ModelOnCache, context: Sequence
                 return None
             verify[drafted].append(_pass(full, context, drafted, observer, sampler))
         choose.append(pipeline.time_choice())
-        for gamma1 in lengths.gamma1s:
-            if cancelled():
-                return None
-            pipeline.begin(Selection(gamma1, _STEPS))
-            steps[gamma1].append(_step(pipeline, context, sampler))
+        if cancelled():
+            return None
+        pipeline.begin(Selection(_STEPS))
+        steps.append(_step(pipeline, context, sampler))
         if shard.same([int(perf_counter() - started > _PATIENCE)])[0]:
             break
     return Costs(middle(plain), Curve(tuple((drafted + 1, middle(verify[drafted])) for drafted in widths)),
-                 {gamma1: middle(times) for gamma1, times in steps.items()}, middle(choose))
+                 middle(steps), middle(choose))
 
 
 def _pass(full: ModelOnCache, context: Sequence[int], drafted: int, observer: AttentionObserver | None,

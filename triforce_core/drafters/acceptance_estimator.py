@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor, log
 
+from ..kv_cache.prefix import shared_prefix
+
 PRICE = 0.1  # of testing one token more, in passes of the tier above
 _HOPE, _WEIGHT = 0.5, 2.0  # what a is taken for before anything was tested, and for how many tests that counts
 _DOUBT = 4.0  # refusals that might have come besides
@@ -67,9 +69,5 @@ def fared(guess: Sequence[int], start: int, context: Sequence[int]) -> tuple[int
     """Of a guess at what ``context`` has from ``start`` on: tokens tested and accepted.
 
     A verdict may end before the guess begins, or an answer within it: of what lies behind nothing is known."""
-    accepted = 0
-    for drafted, true in zip(guess, context[start:], strict=False):
-        if drafted != true:
-            break
-        accepted += 1
+    accepted = shared_prefix(guess, context[start:])
     return max(0, min(len(guess), accepted + 1, len(context) - start)), accepted

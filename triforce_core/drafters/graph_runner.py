@@ -44,7 +44,6 @@ class GraphRunner(Drafter):
         self._below = host.tier
         self._small: GraphModel | None = None
         self._intermediate: GraphModel | None = None
-        self._review = None if isinstance(host, ModelDrafter) else host.review
         self._gamma = 1  # tokens the small model drafts per round; alone it writes round after round
         if isinstance(host, ModelDrafter):
             self._small = GraphModel(host.model, REREAD)
@@ -56,8 +55,8 @@ class GraphRunner(Drafter):
         self._graphed = [graphed for graphed in (self._small, self._intermediate) if graphed is not None]
         self.device = self._graphed[0].on.device
         self._new_capture, self._same = capture, same
-        self._states: dict[int, GraphBuffers] = {}  # by gamma
-        self._graphs: dict[tuple[int, SamplingKind], list[Callable[[], None]]] = {}
+        self._state: GraphBuffers | None = None
+        self._graphs: dict[SamplingKind, list[Callable[[], None]]] = {}
         self._valid: tuple[object, ...] = ()  # what captured rounds are good for
         self._capture: Capture | None = None
         self._clock = StageClock(self.device)
@@ -70,8 +69,8 @@ class GraphRunner(Drafter):
         """A round of the small model alone is over before anything could be read."""
         return self._intermediate is not None
 
-    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
-        self.host.configure(gamma1, keep_going)
+    def configure(self, keep_going: KeepGoing | None) -> None:
+        self.host.configure(keep_going)
 
     @torch.inference_mode()
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
@@ -100,10 +99,7 @@ class GraphRunner(Drafter):
         return Draft(emitted[:count], list(probs), sources, confidence=confidence)
 
     def _most(self, num_draft_tokens: int) -> int:
-        """Of them as many as there is room for, with the chain that the host's drafter has now."""
-        if self._small is not None and isinstance(self.host, HierarchicalDrafter):
-            self._gamma = self.host.gamma1  # another one from draft to draft, but never none
-            assert self._gamma > 0
+        """Of them as many as there is room for."""
         # The last round may overshoot, and the tier above stages one token more.
         return min(num_draft_tokens, min(graphed.cache.room for graphed in self._graphed) - self._gamma - 1)
 
@@ -135,10 +131,10 @@ class GraphRunner(Drafter):
         """Everything the rounds read, in its place; what was captured over buffers that moved is forgotten."""
         room, vocabulary = wanted + self._gamma, self._graphed[-1].model.config.vocab_size
         starts = [graphed.begin(context, room) for graphed in self._graphed]
-        state = self._states.get(self._gamma)
+        state = self._state
         if state is None or not state.holds(room):
-            state = self._states[self._gamma] = GraphBuffers(room, self._gamma, vocabulary, self.device)
-            self._graphs = {key: graphs for key, graphs in self._graphs.items() if key[0] != self._gamma}
+            state = self._state = GraphBuffers(room, self._gamma, vocabulary, self.device)
+            self._graphs = {}
         valid = tuple(place for graphed in self._graphed
                       for place in (graphed.model.rope.reserve(0), *graphed.addresses))
         if valid != self._valid:
@@ -156,9 +152,9 @@ class GraphRunner(Drafter):
             return
         for sampler in samplers:
             state = self._begin(context, wanted, sampler)
-            if self._capture is not None and (self._gamma, sampler.kind) not in self._graphs:
-                self._graphs[self._gamma, sampler.kind] = [self._capture(partial(part, state, sampler.kind))[0]
-                                                           for part in self._parts]
+            if self._capture is not None and sampler.kind not in self._graphs:
+                self._graphs[sampler.kind] = [self._capture(partial(part, state, sampler.kind))[0]
+                                              for part in self._parts]
         self.host.settle(context, committed=False)  # what was begun behind the context
 
     @property
@@ -167,7 +163,7 @@ class GraphRunner(Drafter):
         return [part for part, graphed in parts if graphed is not None]
 
     def _round(self, state: GraphBuffers, kind: SamplingKind) -> None:
-        captured = self._graphs.get((self._gamma, kind))
+        captured = self._graphs.get(kind)
         for number, part in enumerate(self._parts):
             if captured is not None:
                 captured[number]()
@@ -204,26 +200,28 @@ class GraphRunner(Drafter):
         logits = self._intermediate.logits(token_ids, state.starts[-1], steps, self._gamma + 1)
         token_probs = self._intermediate.token_probs(kind, state.parameters)
         sure = self._intermediate.confidence(logits)
-        review = self._review if self._gamma > 0 else None
         if kind.coupled:
-            own = token_probs.draws(logits, state.noise_of(steps, kind))
-            if review is not None:
-                own = review.draws(state.drafted, own, logits)
-            own = self._agree(kind, own, sums=review is not None)
+            own = self.own_draws(token_probs.draws(logits, state.noise_of(steps, kind)), state, logits)
+            own = self._agree(kind, own)
             state.emit(own, agree_on_tensors(state.drafted, own), None, sure=sure)
             return
-        target = token_probs.distributions(logits)
-        if review is not None:
-            target = review.probs(state.draft_probs, target)
+        target = self.target(token_probs.distributions(logits), state)
         chance = self._intermediate.chance(state.numbers_of_round()[self._gamma :])
         verdict = torch.cat(reject_on_tensors(state.drafted, state.draft_probs, target, chance))
         accepted, own = self._agree(kind, verdict).split(1)
         written = torch.cat((state.drafted, own))
         state.emit(torch.where(state.ramp(self._gamma + 1) < accepted, written, own), accepted, target, sure=sure)
 
-    def _agree(self, kind: SamplingKind, numbers: Tensor, *, sums: bool = False) -> Tensor:
-        """sums: a running sum had its part in greedy choices too."""
-        return numbers if self._same is None or (kind.greedy and not sums) else self._same(numbers)
+    def own_draws(self, draws: Tensor, state: GraphBuffers, logits: Tensor) -> Tensor:
+        """Coupled: what counts as the checking tier's own draws [g + 1], by logits [g + 1, V]."""
+        return draws
+
+    def target(self, probs: Tensor, state: GraphBuffers) -> Tensor:
+        """What the chain is tested against and what its tokens then have as probabilities: [g + 1, V]."""
+        return probs
+
+    def _agree(self, kind: SamplingKind, numbers: Tensor) -> Tensor:
+        return numbers if self._same is None or kind.greedy else self._same(numbers)
 
     def _tell(self, context: Sequence[int], emitted: Sequence[int], last: int) -> None:
         """The caches what they hold now. last: drafted tokens that the last round kept."""

@@ -14,34 +14,28 @@ from collections.abc import Sequence
 from ..events import TierCount
 from ..sampling import Sampler
 from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, DraftStats, KeepGoing
+from ..speculation.drafter import Drafter, DraftStats
 from ..speculation.round import speculate
-from ..speculation.verifier import Review
+from ..speculation.verifier import Verifier, verify
 from .model import ModelOnCache, SteppingDrafter
 
 
 class HierarchicalDrafter(SteppingDrafter):
     """Rounds of ``drafter`` verified by ``model`` until enough tokens are gathered
-    (a few more than asked for, as the last block may overshoot).
+    (a few more than asked for, as the last block may overshoot). The model's cache follows the full one.
 
-    review: of its own, in the place of the exact one (``speculation.verifier``); what it hands up has the probabilities
-    that it says.
-    follows: the model's cache copies the full one (retrieval); otherwise it lives on what this tier computes itself.
-    """
+    verify: of its own, in the place of the exact one (``speculation.verifier``); what it hands up must have the
+    probabilities that it says."""
 
     def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
-                 follows: bool = True, review: Review | None = None) -> None:
-        self.model, self.drafter, self.gamma1, self.tier, self._follows = model, drafter, gamma1, tier, follows
-        self.review = review
+                 verify: Verifier = verify) -> None:
+        self.model, self.drafter, self.gamma1, self.tier, self._verify = model, drafter, gamma1, tier, verify
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
         self._passes, self._seconds = 0, 0.0
 
-    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
-        self.gamma1, self.keep_going = gamma1, keep_going
-
     def step(self, grown: list[int], sampler: Sampler) -> Draft:
-        done = speculate(self.model, self.drafter, grown, self.gamma1, sampler, review=self.review,
+        done = speculate(self.model, self.drafter, grown, self.gamma1, sampler, verify=self._verify,
                          alternatives=int(self.keep_going is not None))
         self._seconds += done.verify_milliseconds / 1e3
         self._passes += 1
@@ -56,16 +50,11 @@ class HierarchicalDrafter(SteppingDrafter):
                      confidence=[likeliest[0][1] for _, likeliest in done.chances])
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
-        if self._follows:
-            # What this tier staged was computed over a part of the cache; the full pass has the true keys and
-            # values, so none of it is kept: the cache catches up from there.
-            self.model.keep(self.model.cache.num_committed + self.model.skipped)
-        else:
-            self.model.agree(context)
+        # What this tier staged was computed over a part of the cache; the full pass has the true keys and values, so
+        # none of it is kept: the cache catches up from there.
+        self.model.keep(self.model.cache.num_committed + self.model.skipped)
         if committed:
             self.model.commit()
-            if not self._follows:
-                self.model.keep_up(context)
         self.drafter.settle(context, committed=committed)
 
     def reset(self) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..device.side_stream import sent
 from ..kv_cache.base import KVCache
+from ..kv_cache.prefix import shared_prefix
 from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler, chances
 from ..speculation.draft import Draft, Layout
@@ -72,12 +73,7 @@ class ModelOnCache(Generic[CacheT]):
 
     def agree(self, context: Sequence[int]) -> None:
         """Keep staged tokens as far as they are the context's, but never its last token."""
-        count = 0
-        for mine, true in zip(self.staged, context[self.length - self.num_staged : -1], strict=False):
-            if mine != true:
-                break
-            count += 1
-        self.keep_staged(range(count))
+        self.keep_staged(range(shared_prefix(self.staged, context[self.length - self.num_staged : -1])))
 
     def keep_staged(self, path: Sequence[int]) -> None:
         """Of the staged tokens these, in their order."""
@@ -150,7 +146,7 @@ class SteppingDrafter(Drafter):
     def step(self, grown: list[int], sampler: Sampler) -> Draft:
         """What one step writes after ``grown``, and appends there. With ``confidence`` where ``keep_going`` is."""
 
-    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
+    def configure(self, keep_going: KeepGoing | None) -> None:
         self.keep_going = keep_going
 
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:

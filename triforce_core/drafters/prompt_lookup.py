@@ -9,6 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
+from ..kv_cache.prefix import shared_prefix
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
@@ -50,10 +51,7 @@ class TextIndex:
             self._behind = list(context[end:])
             return
         text, same = self._automaton.text, len(self._document)  # in every context, and too long to be compared
-        for mine, true in zip(text[same:], context[same:], strict=False):
-            if mine != true:
-                break
-            same += 1
+        same += shared_prefix(text[same:], context[same:])
         self._automaton.truncate(same)
         assert len(text) == same, "the context must begin with the document"
         self._automaton.extend(context[len(text) :])

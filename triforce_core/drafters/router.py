@@ -46,8 +46,8 @@ class Router(Drafter):
     def runs_on_graphs(self) -> bool:  # type: ignore[override]
         return self.first.runs_on_graphs
 
-    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:
-        self.first.configure(gamma1, keep_going)
+    def configure(self, keep_going: KeepGoing | None) -> None:
+        self.first.configure(keep_going)
 
     def prepare(self, context: Sequence[int], num_draft_tokens: int, samplers: Sequence[Sampler]) -> None:
         self.first.prepare(context, num_draft_tokens, samplers)

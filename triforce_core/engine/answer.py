@@ -101,7 +101,7 @@ class Answer:
                           tuple(step.tiers), spent, step.shares, now - self._asked.started, step.passes,
                           step.streamed, step.ranks,
                           tuple(shown) + ("",) * (count - len(shown)), chances, done.draft.depth,
-                          choice.gamma1 if choice.gamma2 else 0, choice.gamma2, self._chunks(chunks),
+                          self._plan.lengths.gamma1 if choice.gamma2 else 0, choice.gamma2, self._chunks(chunks),
                           now - question_read)
 
     def _chunks(self, found: Sequence[tuple[int, int, float]]) -> tuple[AttendedChunk, ...]:

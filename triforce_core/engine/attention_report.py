@@ -20,23 +20,18 @@ class AttentionMass:
 
     mass_rows: newest rows of a pass that count (the last row of a pass asks the next token's question).
     follower: is told each layer's mass at once, while the cache has that layer at hand.
-    sees_all: every pass from the first on is to be seen, and ``sums`` is what chooses then.
     """
-
-    sees_all = False
 
     def __init__(self, chunk_size: int, mass_rows: int) -> None:
         self.chunk_size, self.mass_rows = chunk_size, mass_rows
         self.follower: Callable[[int, Tensor], None] | None = None
         self._layers: dict[int, Tensor] = {}
-        self._queries: dict[int, Tensor] = {}
         self._latest: Tensor | None = None
 
     def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
         if layer == 0:
             self._layers.clear()
             self._latest = None
-        self._queries[layer] = queries[-1:]
         if mass is not None:
             self._layers[layer] = mass
             if self.follower is not None:
@@ -48,28 +43,6 @@ class AttentionMass:
         if self._latest is None and self._layers:
             self._latest = torch.stack([self._layers[layer] for layer in sorted(self._layers)])
         return self._latest
-
-    @property
-    def shown(self) -> AttentionMass:
-        """What is told of the newest pass."""
-        return self
-
-    @property
-    def sums(self) -> Tensor:
-        """Of all passes, where all are seen."""
-        raise NotImplementedError
-
-    def keep(self, length: int) -> None:
-        """The first ``length`` tokens of the context have been read, and no others."""
-
-    def rewind(self, length: int) -> int:
-        """The context goes on from its first ``length`` tokens; -> from where it must be read again."""
-        return length
-
-    @property
-    def queries(self) -> Tensor:
-        """The newest observed pass's last query of every layer: [layers, 1, query_heads, D]."""
-        return torch.stack([self._queries[layer] for layer in sorted(self._queries)])
 
 
 class AttentionReport:

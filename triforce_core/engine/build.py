@@ -102,7 +102,7 @@ def build(loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: Docum
     if plan.engine == "autoregressive":
         return Pipeline(loaded, full, plan, kept.observer(plan.chunk_size), PipelineParts())
     parts = registry.parts_for(plan.comparison)(loaded, full, plan, kept)
-    return Pipeline(loaded, full, plan, parts.observer, parts.make())
+    return parts.pipeline()
 
 
 class Parts:
@@ -110,31 +110,23 @@ class Parts:
 
     def __init__(self, loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: DocumentParts) -> None:
         self.loaded, self.full, self.plan, self.kept = loaded, full, plan, kept
-        self.observer = self.make_observer()
+        self.observer = kept.observer(plan.chunk_size)  # of full passes
+
+    def pipeline(self) -> Pipeline:
+        return Pipeline(self.loaded, self.full, self.plan, self.observer, self.make())
 
     def make(self) -> PipelineParts:
         plan, made = self.plan, PipelineParts()
         self.add_draft_model(made)
         made.tiers = self.lowest(made)
-        if plan.middle_cache == "streaming":
-            made.newest = on_streaming(self.loaded.with_weights(plan.retrieval_weights), plan.sinks, plan.newest)
-            made.tiers = self.intermediate(made.newest, made.tiers, follows=False)
-        elif plan.has_intermediate:
-            part = self.chosen_cache()
-            model = self.loaded.with_weights(plan.retrieval_weights)
-            made.part, made.reviewer = part, ModelOnCache(model, part, model.device)
-            made.tiers = self.intermediate(made.reviewer, made.tiers, follows=True)
-        made.scores = self.scores()
-        made.tiers = made.drafter = self.on_graphs(made.tiers, made)
+        if plan.has_intermediate:
+            self.add_reviewer(made)
+        made.tiers = made.drafter = self.on_graphs(made.tiers)
         if plan.lookup != "off" or plan.direct:
             made.agree = self.kept.text().agree
         if plan.direct:
             made.drafter = self.with_direct_lookup(made.tiers)
         return made
-
-    def make_observer(self) -> AttentionMass:
-        """Of full passes."""
-        return self.kept.observer(self.plan.chunk_size)
 
     def small(self) -> Llama:
         """The draft model."""
@@ -159,10 +151,14 @@ class Parts:
             return NoDrafter()
         return ModelDrafter(made.draft, leaves_guided=self.plan.has_intermediate)
 
-    def intermediate(self, model: ModelOnCache, drafter: Drafter, *, follows: bool) -> Drafter:
+    def add_reviewer(self, made: PipelineParts) -> None:
         """The tier between, over the drafter made so far."""
-        return HierarchicalDrafter(model, drafter, self.plan.lengths.gamma1, tier=self.plan.middle_cache,
-                                   follows=follows)
+        part, model = self.chosen_cache(), self.loaded.with_weights(self.plan.retrieval_weights)
+        made.part, made.reviewer = part, ModelOnCache(model, part, model.device)
+        made.tiers = self.intermediate(made.reviewer, made.tiers)
+
+    def intermediate(self, model: ModelOnCache, drafter: Drafter) -> Drafter:
+        return HierarchicalDrafter(model, drafter, self.plan.lengths.gamma1, tier=self.plan.middle_cache)
 
     def chosen_cache(self) -> Any:
         """The part of the full cache that the intermediate verifier attends: a ``ChosenCache`` and a ``KVCache``."""
@@ -174,19 +170,14 @@ class Parts:
         # whose selection was made before they were committed.
         copied = RetrievalCache(full, budget=plan.budget, chunk_size=plan.chunk_size, recent=plan.recent,
                                 slack=2 * max(self.longest_draft(), plan.direct + 1))
-        self.observer.shown.follower = _follower(copied, target.kernels.look_ahead)
+        self.observer.follower = _follower(copied, target.kernels.look_ahead)
         return copied
 
     def longest_draft(self) -> int:
         """Tokens that the intermediate verifier may have staged."""
-        return self.plan.lengths.longest + max(self.plan.lengths.gamma1s) + 1 + MAX_GUIDED
+        return self.plan.lengths.longest + self.plan.lengths.gamma1 + 1 + MAX_GUIDED
 
-    def scores(self) -> Callable[[], Tensor | None]:
-        """Of chunks: the mass of the newest observed pass."""
-        observer = self.observer
-        return lambda: observer.latest
-
-    def on_graphs(self, drafter: Drafter, made: PipelineParts) -> Drafter:
+    def on_graphs(self, drafter: Drafter) -> Drafter:
         """``drafter``, or what takes its place on the device."""
         if self.plan.lookup != "off" or not runs_on_graphs(self.loaded):
             return drafter

@@ -54,20 +54,18 @@ class DecodeLoop:
         full, pipeline, sampler, context = self._full, self._pipeline, self._sampler, self.context
         began, streamed = perf_counter(), full.cache.streamed_bytes
         wanted = pipeline.begin(choice)
-        measured = pipeline.measures_next_round
-        full.observer = pipeline.observer if measured else None
+        full.observer = observer = pipeline.next_observer
         # A draft beyond the answer's limit is verified whole, as its pass may be captured in that width only.
         most = min(self._invariant_limit(), self._max_context - len(context) - 1)
         done = speculate(full, pipeline.drafter, context, min(wanted, left - 1, most), sampler,
                          most=most if choice.most is None else min(most, choice.most),
                          alternatives=sampler.params.alternatives,
-                         overlap=partial(pipeline.overlap, self._attended.see) if measured else None)
+                         overlap=partial(pipeline.overlap, self._attended.see) if observer is not None else None)
         tokens, stopped = _cut(done.verdict.token_ids, sampler.stop, left)
         context.extend(tokens)
         full.keep(min(len(context), full.length))
         full.commit()
-        pipeline.drafter.settle(context, committed=True)
-        pipeline.after_round()
+        pipeline.settle(context)
         chose = pipeline.milliseconds()
         streamed = full.cache.streamed_bytes - streamed
         stats = pipeline.drafter.stats()

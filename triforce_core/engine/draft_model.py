@@ -52,20 +52,23 @@ class DraftPrefill:
         total = len(context) - 1
         shared = min(self._document, total)
         self.full.truncate(min(shared, self.full.length))
-        if self.full.length == shared and total - shared <= _LEFT:
+        stops = [stop for stop in (shared, total if total - shared > _LEFT else 0) if stop > self.full.length]
+        if not stops:
             return
         reader = self.on_chunks(_READ_WITH, _READ_WITH // 2, 8)
-        for stop in (shared, total):
+        for stop in stops:
             for progress in prefill(reader, context[self.full.length : stop], chunk, cancelled, total):
                 yield replace(progress, stage="draft")
 
 
-def mark(small: CrossModelCache, scores: Tensor, shard: Shard) -> None:
+def mark(small: CrossModelCache, scores: Tensor, shard: Shard, *, ahead: bool = False) -> None:
     """Have ``small`` attend the chunks that the target's attention, over all its layers and heads, went to.
 
-    scores [layers, H, chunks], of this rank's heads; every rank's small model attends the same."""
+    scores [layers, H, chunks], of this rank's heads; every rank's small model attends the same. ahead: a draft is being
+    verified, and ``small`` is marked already."""
     chunks = shard.sum(scores.sum((0, 1)))
-    small.select(chunks.expand(small.num_layers, small.num_kv_heads, -1))
+    choose = small.choose if ahead else small.select
+    choose(chunks.expand(small.num_layers, small.num_kv_heads, -1))
 
 
 def prefill_bytes(model: Llama, tokens: int) -> int:

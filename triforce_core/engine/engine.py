@@ -39,7 +39,7 @@ from ..prompt.builder import DocumentPrompt, PromptBuilder
 from .left_conversations import LeftConversations
 from .loading import Loaded, choose, fingerprint, full_cache, load
 from .plan import prefill_chunk
-from .prefill import prefill, prepare, restore, restore_beginning
+from .prefill import prefill, prepare, restore, restore_beginning, share_done
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths
 
@@ -340,9 +340,7 @@ class Engine:
                                                    prefixes=prefixes, unfinished=unfinished):
                 if self._cancel.is_set() and not unfinished:
                     return ""
-                spent = perf_counter() - started
-                yield PrefillProgress(int(fraction * tokens), tokens, fraction * tokens / max(spent, 1e-9),
-                                      spent / max(fraction, 1e-9) - spent, "save")
+                yield share_done("save", fraction, tokens, started)
         except NotEnoughDiskError as error:
             return str(error)
         return ""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
+import torch
 from torch import Tensor
 
 from ..drafters.model import ModelOnCache
 from ..kv_cache.full import FullCache
+from ..kv_cache.prefix import shared_prefix
 
 MOST_BYTES = 128 * 2**20  # of all of them together, on each rank
 WORTH_KEEPING = 64  # tokens: fewer are soon read again
@@ -21,16 +22,17 @@ WORTH_KEEPING = 64  # tokens: fewer are soon read again
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Left:
-    """Of the tokens from ``start`` of the context on: keys and values [n, H, D] of each layer."""
+    """Of the tokens from ``start`` of the context on: keys and values, both [layers, n, H, D]."""
 
     document_id: str
     start: int
     token_ids: list[int]
-    layers: list[tuple[Tensor, Tensor]]
+    keys: Tensor
+    values: Tensor
 
     @property
     def nbytes(self) -> int:
-        return sum(k.nbytes + v.nbytes for k, v in self.layers)
+        return self.keys.nbytes + self.values.nbytes
 
 
 class LeftConversations:
@@ -52,11 +54,12 @@ class LeftConversations:
         if len(ids) * cache.nbytes // cache.slots > self._most_bytes:
             return
         held = [cache.read(layer, start, start + len(ids)) for layer in range(cache.num_layers)]
-        layers = [(k.transpose(0, 1).cpu().clone(), v.transpose(0, 1).cpu().clone()) for k, v in held]
+        # A question waits for it: one copy of all layers, not one each.
+        keys, values = (torch.stack([pair[which] for pair in held]).transpose(1, 2).cpu() for which in (0, 1))
         # What this one goes on from is of no more use.
         self._left = [one for one in self._left if one.document_id != document_id or one.start != start
                       or one.token_ids != ids[: len(one.token_ids)]]
-        self._left.append(_Left(document_id, start, ids, layers))
+        self._left.append(_Left(document_id, start, ids, keys, values))
         while sum(one.nbytes for one in self._left) > self._most_bytes:
             del self._left[0]
 
@@ -67,14 +70,14 @@ class LeftConversations:
         for one in self._left:
             if one.document_id != document_id or one.start > full.length:
                 continue
-            pairs = zip(one.token_ids, context[one.start : most], strict=False)
-            end = one.start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            end = one.start + shared_prefix(one.token_ids, context[one.start : most])
             if end >= common + WORTH_KEEPING:
                 common, best = end, one
         if best is not None:
             cache, part = full.cache, slice(full.length - best.start, common - best.start)
             cache.begin(common - full.length)
-            for layer, (k, v) in enumerate(best.layers):
-                cache.stage(layer, k[part].to(cache.device), v[part].to(cache.device))
+            keys, values = (kept[:, part].to(cache.device) for kept in (best.keys, best.values))
+            for layer in range(cache.num_layers):
+                cache.stage(layer, keys[layer], values[layer])
             cache.commit()
         return full.length

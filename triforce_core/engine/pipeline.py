@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from ..device.side_stream import SideStream
 from ..device.stage_clock import StageClock
 from ..draft_length.controller import Selection
 from ..drafters.model import ModelOnCache
+from ..events import PrefillProgress
 from ..kv_cache.cross_model import CrossModelCache
 from ..kv_cache.full import FullCache
 from ..speculation.drafter import Drafter, NoDrafter
@@ -19,6 +20,7 @@ from .attention_report import AttentionMass
 from .draft_model import mark
 from .loading import Loaded
 from .plan import Plan
+from .prefill import read_prompt
 
 COPY_LENGTHS = (8, 16, 32)  # of direct copies, where each is a captured pass of its own
 
@@ -41,19 +43,15 @@ class ChosenCache(Protocol):
 
 @dataclass(slots=True)
 class PipelineParts:
-    """What ``build.Parts`` made. tiers: the drafter without direct copies; drafter: with them. scores: of chunks, from
-    the newest observed pass; None: nothing is known yet. own_scores: they are no plain attention mass."""
+    """What ``build.Parts`` made. tiers: the drafter without direct copies; drafter: with them."""
 
     drafter: Drafter = field(default_factory=NoDrafter)
     tiers: Drafter = field(default_factory=NoDrafter)
     draft: ModelOnCache | None = None
     cross_model: CrossModelCache | None = None
-    newest: ModelOnCache | None = None  # the target over a streaming cache
-    reviewer: ModelOnCache | None = None  # the target over ``part``
+    reviewer: ModelOnCache | None = None  # the intermediate verifier: the target over ``part``
     part: ChosenCache | None = None
     agree: Callable[[Sequence[int]], None] = lambda context: None  # tells prompt lookup of a context
-    scores: Callable[[], Tensor | None] = lambda: None
-    own_scores: bool = False
     fixed_width: int = 0  # tokens of each draft for the full cache, where those are no chains
 
 
@@ -74,7 +72,13 @@ class Pipeline:
         self._clock = StageClock(loaded.target.device)
         self._side_stream = SideStream(loaded.target.device)
         self._chosen: Tensor | None = None  # scores that the next drafts' chunks were chosen by, ahead of their round
+        self._marked = False  # the small model's too
         self._spent: dict[str, float] = {}
+
+    @property
+    def pass_observer(self) -> AttentionMass:
+        """Who is handed to observed passes, and tells ``observer``."""
+        return self.observer
 
     @property
     def drafts(self) -> bool:
@@ -101,19 +105,27 @@ class Pipeline:
         self.drafter.reset()
         self._rounds = 0
 
+    def reads_from(self, length: int) -> int:
+        """The full cache has read the first ``length`` tokens of a context; -> from where it must be read (again)."""
+        return length
+
+    def read(self, context: Sequence[int], shared: int, chunk: int,
+             cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+        """All of ``context`` but its last token into the full cache, from where that ends. shared: tokens with which
+        every context begins."""
+        return read_prompt(self.full, context[: len(context) - 1], chunk, self.observer, cancelled)
+
     def start(self, context: list[int], *, marks: bool = True) -> None:
         """Before the first round of a question: its prompt but for the last token is in the full cache, and in the
         small model's own where that attends chunks. marks: whether it does so in this answer; else it attends the
         newest tokens."""
         parts, plan = self.parts, self.plan
-        self._marks, self._chosen = marks, None
+        self._marks, self._chosen, self._marked = marks, None, False
         self._side_stream.join()
         if parts.cross_model is not None and not marks:
             parts.cross_model.truncate(0)  # what the last answer's rounds chose
         if parts.draft is not None and parts.cross_model is None:
             parts.draft.start(context, plan.sinks, plan.window)
-        if parts.newest is not None:
-            parts.newest.start(context, plan.sinks, plan.newest)
         parts.agree(context)
         self._choose()
         self._clock.clear()  # no round's time
@@ -133,39 +145,51 @@ class Pipeline:
         """Before each round; -> tokens to ask for."""
         self._observes = choice.observed
         if choice.gamma2:
-            self.tiers.configure(choice.gamma1, choice.keep_going)
+            self.tiers.configure(choice.keep_going)
         return self.drafter.begin(choice.gamma2)
 
     @property
-    def measures_next_round(self) -> bool:
-        """Whether the next full pass should report attention mass."""
-        if not self.drafts:
-            return False
-        due = self._observes and (self._rounds + 1) % self.plan.refresh_every == 0
-        return self.observer.sees_all or due
+    def next_observer(self) -> AttentionMass | None:
+        """Who sees the next full pass, if its attention mass is wanted."""
+        due = self.drafts and self._observes and (self._rounds + 1) % self.plan.refresh_every == 0
+        return self.observer if due else None
 
     def time_choice(self) -> float:
-        """Choose chunks now; milliseconds."""
+        """Choose chunks as a round does; milliseconds of it that come after the verdict."""
+        self.overlap(lambda mass: None)
+        self._side_stream.join()
         self._choose()
         return sum(self._clock.read().values())
 
     def overlap(self, told: Callable[[Tensor], None]) -> None:
         """An observed pass is under way: tell its mass [layers, H, chunks], and choose chunks by it before its verdict
-        is known, where a choice is an index.
+        is known, where that does not depend on it.
 
         The host has nothing else to do then, and the device little: after the verdict it would wait for both."""
-        mass, part = self.observer.latest, self.parts.part
+        mass, part, cross_model = self.observer.latest, self.parts.part, self.parts.cross_model
         if mass is None:
             return
         told(mass)
-        if part is not None and part.chooses_ahead and not self.parts.own_scores:
-            with self._side_stream:
-                self._chosen = self._scores()
-                if self._chosen is not None:
-                    part.choose(self._chosen)
+        if part is None or not part.chooses_ahead:
+            return
+        with self._side_stream:
+            self._chosen = self._scores()
+            if self._chosen is None:
+                return
+            part.choose(self._chosen)
+            if cross_model is not None and self._marks and cross_model.marked:
+                mark(cross_model, self._chosen, self._shard, ahead=True)
+                self._marked = True
+
+    def settle(self, context: Sequence[int]) -> None:
+        """The full cache has committed a round, of ``context`` all but its last token."""
+        if self._chosen is not None:
+            self._side_stream.join()
+        self.drafter.settle(context, committed=True)
+        self.after_round()
 
     def after_round(self) -> None:
-        """The full cache has committed a round: choose chunks anew if it is time."""
+        """Choose chunks anew if it is time."""
         self._rounds += 1
         self._spent = self._clock.read()  # of the choice before: the pass after it is done
         if self._observes and self._rounds % self.plan.refresh_every == 0:
@@ -175,8 +199,6 @@ class Pipeline:
         """By what the newest observed pass attended."""
         part, cross_model = self.parts.part, self.parts.cross_model
         chosen, self._chosen = self._chosen, None
-        if chosen is not None:
-            self._side_stream.join()
         if self._streams and part is not None:  # chosen layer by layer while that pass ran; level with it since
             part.sync()
             part = None
@@ -184,8 +206,10 @@ class Pipeline:
             return
         self._clock.start()
         scores = self._scores() if chosen is None else chosen
+        marked, self._marked = self._marked, False
         if cross_model is not None and self._marks and scores is not None:
-            mark(cross_model, scores, self._shard)
+            if not (marked and cross_model.marked):  # what was committed since may have needed the room
+                mark(cross_model, scores, self._shard)
         elif cross_model is not None:
             cross_model.sync()
         if part is not None:
@@ -193,15 +217,13 @@ class Pipeline:
         self._clock.mark("select")
 
     def _select(self, part: ChosenCache, scores: Tensor | None, chosen_now: bool) -> None:
-        selection = self.observer.sums if self.observer.sees_all else scores
-        if selection is not None and chosen_now:
-            part.select(selection)
+        if scores is not None and chosen_now:
+            part.select(scores)
         else:
             part.sync()
 
     def _scores(self) -> Tensor | None:
         """[layers, H, chunks], None before anything was observed."""
-        scores = self.parts.scores()
-        return None if scores is None else self.target.kernels.look_ahead(scores)
-
+        mass = self.observer.latest
+        return None if mass is None else self.target.kernels.look_ahead(mass)
 

@@ -6,7 +6,7 @@ What follows from the machine and the model comes in as a ``Situation``. Compari
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from ..config import EngineConfig, SpeculationConfig
 from ..draft_length.controller import Candidates
@@ -23,8 +23,9 @@ COPY = "int8"
 _LENGTHS = {"cpu": (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28), "on-chip": (2, 4, 6, 8, 12, 16, 24, 32),
             "offload": (8, 12, 16, 24, 32, 48)}
 _SMALL_LENGTHS = {"cpu": (1, 2, 3, 4, 6, 8, 12), "on-chip": (2, 3, 4, 6, 8), "offload": (2, 4, 6, 8, 12, 16)}
-_CHAINS = (0, 1, 2, 3, 4, 6)  # tokens of the draft model per pass of the intermediate verifier
-_CAPTURED_CHAINS = (1, 2, 4)  # the same where rounds run as graphs: each is captured, and in every width that may come
+# Tokens of the draft model per pass of the intermediate verifier. Where rounds run as graphs one takes next to nothing.
+# To choose their number round by round brought no 1 % on recorded answers, with a CPU's costs or an H200's.
+_CHAIN, _CAPTURED_CHAIN = 2, 4
 
 
 def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bool) -> int:
@@ -74,13 +75,12 @@ class Tiers:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """gamma1, gamma2: what an answer begins with, or all it ever uses; gamma1s, gamma2s: what it may choose from, round
+    """gamma1, gamma2: what an answer begins with, or all it ever uses; gamma2s: what it may choose gamma2 from, round
     by round. may_rest: a round may draft nothing, where drafts do not pay. most: tokens at which a draft of chosen
     length is cut off; 0: nowhere. pace: "on" or "off", whether they are so chosen."""
 
     gamma1: int
     gamma2: int
-    gamma1s: tuple[int, ...]
     gamma2s: tuple[int, ...]
     may_rest: bool
     most: int
@@ -125,15 +125,10 @@ class Plan:
         return self.middle_cache != "none"
 
     @property
-    def newest(self) -> int:
-        """Tokens of a streaming intermediate cache beside its sinks."""
-        return max(1, self.budget - self.sinks)
-
-    @property
     def candidates(self) -> Candidates:
         """Lengths to choose from."""
         lengths = self.lengths
-        return Candidates(lengths.gamma1s, lengths.gamma2s, self.has_intermediate, lengths.may_rest,
+        return Candidates(lengths.gamma1, lengths.gamma2s, self.has_intermediate, lengths.may_rest,
                           lengths.most or None)
 
     @property
@@ -155,28 +150,27 @@ class Plan:
         del found["comparison"], found["lengths"]
         found |= {"small_model": found.pop("draft_model"), "ngram": found.pop("lookup") != "off",
                   "straight": found.pop("direct"), "straight_by_draws": found.pop("direct_coupled_only"),
-                  **asdict(self.lengths), **self.comparison.shown}
+                  **asdict(self.lengths), "gamma1s": self.lengths.gamma1, **self.comparison.shown}
         return {name: ",".join(map(str, value)) if isinstance(value, tuple) else value
                 for name, value in found.items()}
 
 
 def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
     """Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
-    tiers = _tiers(wanted, at)
-    comparison = registry.comparison(wanted, tiers, at)
-    if comparison.rests_draft_model:
-        tiers = replace(tiers, draft_model=False)
+    tiers, comparison = _tiers(wanted, at), registry.NO_COMPARISON
+    if wanted.compares:
+        tiers, comparison = registry.compared(wanted, tiers, at)
     lookup = _lookup(wanted, tiers, comparison)
     # At temperature 0 direct copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to 1.08
     # times going on with five books on a GPU. Above it next to no copy is proven: looking for them costs 2 %.
     directly = wanted.ngram == "straight" or (wanted.ngram == "auto" and not at.offloaded)
     direct = MAX_GUIDED if tiers.speculates and directly and tiers.drafts else 0
-    copied, reads = _copied(wanted, at, tiers), _reads(wanted, at, tiers)
-    cross = tiers.draft_model and not comparison.attends_all and reads and at.room_to_read
+    copied, reads = _copied(wanted, at, tiers), _reads(wanted, at, tiers) and not comparison.attends_all
+    cross = tiers.draft_model and reads and at.room_to_read
     why = [_who_drafts(wanted, at, tiers, comparison, lookup)]
     if tiers.speculates:
         why += [_weights_why(wanted, tiers, copied), comparison.why,
-                _draft_model_why(tiers, comparison, reads, cross), _copies_why(at, tiers, lookup, direct)]
+                _draft_model_why(tiers, reads, cross), _copies_why(at, tiers, lookup, direct)]
     return Plan(
         engine="triforce" if tiers.speculates and (tiers.drafts or lookup != "off") else "autoregressive",
         verifier=wanted.verifier, draft_model=tiers.draft_model,
@@ -220,20 +214,19 @@ def _auto(value: int | str, default: int) -> int:
 
 def _tiers(wanted: SpeculationConfig, at: Situation) -> Tiers:
     budget = max(_auto(wanted.budget, 4096 if at.on_gpu else 768), 4 * wanted.chunk_size)
-    # Retrieval needs no more newest tokens than 256; a comparison may want half.
-    most_recent = budget // 2 if registry.halves_budget(wanted) else min(256, budget // 2)
-    recent = min(_auto(wanted.recent, most_recent), budget - 2 * wanted.chunk_size)
+    recent = min(_auto(wanted.recent, min(256, budget // 2)), budget - 2 * wanted.chunk_size)
     speculates = wanted.engine == "triforce"
     # A retrieval pass over most of the context costs what a full pass costs.
     intermediate = speculates and wanted.middle_cache != "none" and at.context_tokens >= 3 * budget
-    draft_model = registry.needs_no_draft_model(wanted) or (at.has_draft and wanted.small_model == "on")
-    return Tiers(speculates, speculates and draft_model, intermediate, budget, recent)
+    draft_model = speculates and at.has_draft and wanted.small_model == "on"
+    return Tiers(speculates, draft_model, intermediate, budget, recent)
 
 
 def _usual_lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: bool) -> tuple[int, int]:
     """gamma1 and gamma2: as they were given, or what is good for most texts; 0 where nothing drafts."""
     small, middle = tiers.draft_model, tiers.intermediate
-    gamma1 = _auto(wanted.gamma1, 2 if small else MOST_COPIED) if small or lookup else 0
+    chain = _CAPTURED_CHAIN if at.on_graphs and middle and not lookup else _CHAIN
+    gamma1 = _auto(wanted.gamma1, chain if small else MOST_COPIED) if small or lookup else 0
     if middle:
         # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
         # tokens no longer than for one (on an H200 at 124,928 tokens 16 drafted tokens gave 12.7x, 32 17.7x, 48 17.4x).
@@ -252,17 +245,14 @@ def _lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison:
     # the usual ones they bring 1.1 to 1.2 times the tokens per second on a GPU, on two CPU cores as many or more.
     paced = wanted.pace != "off" and comparison.paced
     chosen = paced and wanted.gamma2 == "auto"
-    gamma1s: tuple[int, ...] = (gamma1,)
     gamma2s: tuple[int, ...] = (gamma2,)
     if chosen and tiers.drafts:
         where = "offload" if at.offloaded else "on-chip" if at.on_gpu else "cpu"
         gamma2s = (_LENGTHS if tiers.intermediate else _SMALL_LENGTHS)[where]
-    if paced and wanted.gamma1 == "auto" and tiers.intermediate and tiers.draft_model and not lookup:
-        gamma1s = _CAPTURED_CHAINS if at.on_graphs else _CHAINS  # copies have their own
     # Wider, a CPU's products take another way: no longer to the last bit what plain decoding computes.
     most = BATCH_INVARIANT_ROWS - 1 if len(gamma2s) > 1 and not at.on_gpu else 0
     may_rest = chosen and tiers.speculates and (tiers.drafts or lookup)
-    return Lengths(gamma1, gamma2, gamma1s, gamma2s, may_rest, most, "on" if paced else "off")
+    return Lengths(gamma1, gamma2, gamma2s, may_rest, most, "on" if paced else "off")
 
 
 def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: registry.Comparison,
@@ -272,12 +262,10 @@ def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparis
         return "plain decoding was chosen"
     context = f"{at.context_tokens:,} tokens"
     if tiers.intermediate:
-        attended = "sinks and the newest of" if wanted.middle_cache == "streaming" else comparison.held
-        held = f"{attended} {tiers.budget:,} of {context}".lstrip()
+        held = f"{comparison.held} {tiers.budget:,} of {context}".lstrip()
         if tiers.draft_model:
             return f"the small model drafts, {held} check, and all of them decide"
-        absent = "no small model" if comparison.rests_draft_model else "no draft model"
-        return f"{absent}: {held} draft, all of them verify"
+        return f"no small model: {held} draft, all of them verify"
     without = wanted.middle_cache == "none"
     if tiers.draft_model:
         return (f"the small model drafts alone, all of {context} verify" if without
@@ -296,11 +284,9 @@ def _weights_why(wanted: SpeculationConfig, tiers: Tiers, copied: str) -> str:
     return ""
 
 
-def _draft_model_why(tiers: Tiers, comparison: registry.Comparison, reads: bool, cross: bool) -> str:
+def _draft_model_why(tiers: Tiers, reads: bool, cross: bool) -> str:
     if cross:
         return "to answer in words of its own the small model attends what the model attended"
-    if comparison.attends_all and tiers.draft_model:
-        return "the small model is the model itself without a part of its layers"
     return "no memory is free for the small model to read the document" if tiers.draft_model and reads else ""
 
 

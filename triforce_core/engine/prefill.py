@@ -6,9 +6,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from time import perf_counter
 
 from ..drafters.model import ModelOnCache
-from ..events import PrefillProgress
+from ..events import PrefillProgress, PrefillStage
+from ..kernels import AttentionObserver
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import DamagedSnapshot, Snapshot, SnapshotKey, SnapshotStore
+
+# The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
+# and a question asked twice from the same cache takes the same passes.
+OBSERVED = 16
 
 
 def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled: Callable[[], bool],
@@ -25,6 +30,25 @@ def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled
         done = model.length
         rate = (done - before) / max(perf_counter() - started, 1e-9)
         yield PrefillProgress(done, total, rate, (total - done) / rate)
+
+
+def share_done(stage: PrefillStage, share: float, total: int, started: float) -> PrefillProgress:
+    """So much of ``total`` tokens is done since ``started`` (by ``perf_counter``), and goes on at that rate."""
+    spent = perf_counter() - started
+    return PrefillProgress(int(share * total), total, share * total / max(spent, 1e-9),
+                           spent / share - spent if share else None, stage)
+
+
+def read_prompt(model: ModelOnCache[FullCache], wanted: Sequence[int], chunk: int, observer: AttentionObserver,
+                cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+    """What the cache lacks of ``wanted``, a prompt without its last token, whose logits the first round asks for. The
+    observer sees the last pass."""
+    model.observer = None
+    last = max(model.length, len(wanted) - OBSERVED)
+    yield from prefill(model, wanted[model.length : last], chunk, cancelled, len(wanted))
+    if model.length == last and not cancelled():
+        model.observer = observer
+        yield from prefill(model, wanted[last:], OBSERVED, cancelled)
 
 
 def prepare(model: ModelOnCache[FullCache], total: int, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
@@ -61,9 +85,7 @@ def _fill(model: ModelOnCache[FullCache], reading: Snapshot, tokens: int
         places = model.cache.restore(tokens)
         try:
             for layer, ((keys, values), (k, v)) in enumerate(zip(places, reading.layers(), strict=True)):
-                fraction, spent = layer / len(places), perf_counter() - started
-                yield PrefillProgress(int(fraction * tokens), tokens, fraction * tokens / max(spent, 1e-9),
-                                      spent / fraction - spent if layer else None, "restore")
+                yield share_done("restore", layer / len(places), tokens, started)
                 keys.copy_(k[:, :tokens])
                 values.copy_(v[:, :tokens])
         except DamagedSnapshot:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from time import perf_counter
 
 from ..config import SamplingParams, SpeculationConfig
@@ -16,6 +15,7 @@ from ..drafters.model import ModelOnCache
 from ..errors import ContextTooLongError
 from ..events import Finished, FinishReason, PrefillProgress, QuoteEvent, RoundEvent, TextDelta, Turn
 from ..kv_cache.full import FullCache
+from ..kv_cache.prefix import shared_prefix
 from ..metrics import generated_tokens
 from ..prompt.builder import DocumentPrompt, PromptBuilder
 from ..quotes.answering import AnswerPlan
@@ -23,15 +23,15 @@ from ..quotes.masks import AnyWords, QuoteMasks
 from ..quotes.matcher import QuoteConstraint
 from ..sampling import Sampler
 from .answer import Answer, Prompt
-from .attention_report import AttentionMass, AttentionReport
+from .attention_report import AttentionReport
 from .build import DocumentParts, build, plan_for
 from .decode_loop import DecodeLoop
 from .left_conversations import WORTH_KEEPING, LeftConversations
 from .loading import Loaded
 from .pipeline import Pipeline
 from .plan import Plan
-from .prefill import prefill
-from .warm_up import OBSERVED, WarmUp
+from .prefill import OBSERVED, read_prompt, share_done
+from .warm_up import WarmUp
 
 _ABOUT_NOTHING = "."  # a question
 AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
@@ -79,13 +79,13 @@ class Session:
         reused = self._go_back(context)
         plan = self._plan(question.speculation, len(context))
         pipeline = self._pipeline_for(plan)
-        reused = self._rewind(context, pipeline.observer.rewind(reused))
+        reused = self._rewind(context, pipeline.reads_from(reused))
         constraint, planned = self._constraint(question)
         attended = self.report(plan.chunk_size)
         answer = Answer(self.builder, self.prompt, Prompt(started, len(context) - reused, reused), plan, attended,
                         constraint, planned, details=question.sampling.alternatives > 0)
 
-        yield from self._prefill(context, pipeline.observer, cancelled)
+        yield from self._reading(context, pipeline.read(context, self._shared, self._chunk, cancelled))
         read = Moment(self.full.device)  # from here on it is decoding, by every figure
         if self.full.length < len(context) - 1:
             yield answer.finished("cancelled", [], 0.0)
@@ -130,7 +130,7 @@ class Session:
         while True:
             if cancelled():
                 return "cancelled"
-            choice = selector.next() if selector is not None else Selection(0, 0)
+            choice = selector.next() if selector is not None else Selection(0)
             step = loop.step(choice, left)
             self._read += loop.context[len(self._read) : self.full.length]
             yield from answer.add(choice, step, read.when())
@@ -169,9 +169,7 @@ class Session:
             if cancelled():
                 return
             step()
-            spent, fraction = perf_counter() - started, (done + 1) / (len(steps) + 1)
-            yield PrefillProgress(int(fraction * total), total, fraction * total / max(spent, 1e-9),
-                                  spent / fraction - spent, "warm-up")
+            yield share_done("warm-up", (done + 1) / (len(steps) + 1), total, started)
 
     def let_go(self) -> None:
         """Give back what drafts, and what a pass that broke off has staged; the next answer makes it anew."""
@@ -203,7 +201,7 @@ class Session:
         plan = self._plan(speculation, len(context))
         observer = self._parts.observer(plan.chunk_size)
         self._rewind(context)
-        for _ in self._prefill(context, observer, cancelled):
+        for _ in self._reading(context, read_prompt(self.full, context[:-1], self._chunk, observer, cancelled)):
             pass
         if observer.latest is None or self.full.length < len(context) - 1:
             return ()
@@ -259,10 +257,9 @@ class Session:
     def _common(self, context: list[int]) -> int:
         """Tokens with which what was read and ``context`` begin alike."""
         read = self._read
-        # The document is the same and too long to be compared token by token.
-        common = self._shared if min(len(read), len(context)) >= self._shared else 0
-        return common + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1],
-                                                 zip(read[common:], context[common:], strict=False)))
+        # Both begin with the document, which is too long to be compared token by token.
+        common = min(self._shared, len(read), len(context))
+        return common + shared_prefix(read[common:], context[common:])
 
     def _rewind(self, context: list[int], most: int | None = None) -> int:
         """Truncate the cache to what it shares with ``context``, ``most`` tokens; how many that is."""
@@ -283,24 +280,11 @@ class Session:
         self._pipeline.reset()
         return self._pipeline
 
-    def _prefill(self, context: list[int], observer: AttentionMass,
-                 cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
-        """All but the last token, whose logits the first round asks for."""
-        wanted = context[: len(context) - 1]
-        last = max(self.full.length, len(wanted) - OBSERVED)
-        # Every context begins with the document without its tail: what that attended is good for all of them.
-        shared = max(0, min(last, self._shared - 1 - OBSERVED))
-        self.full.observer = observer if observer.sees_all else None
-        for stop in (shared, last) if observer.sees_all else (last,):
-            for progress in prefill(self.full, wanted[self.full.length : stop], self._chunk, cancelled, len(wanted)):
-                self._read = context[: self.full.length]
-                yield progress
-            if self.full.length == shared:
-                observer.keep(shared)
-        if self.full.length == last and not cancelled():
-            self.full.observer = observer
-            yield from prefill(self.full, wanted[last:], OBSERVED, cancelled)
+    def _reading(self, context: list[int], passes: Iterator[PrefillProgress]) -> Iterator[PrefillProgress]:
+        """``passes`` that read ``context``; what is in the cache is known after each."""
+        for progress in passes:
             self._read = context[: self.full.length]
+            yield progress
 
     def _constraint(self, question: Question) -> tuple[QuoteConstraint | None, AnswerPlan | None]:
         if question.text is None or question.speculation.quotes == "off":

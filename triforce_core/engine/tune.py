@@ -28,7 +28,7 @@ from .attention_report import MASS_ROWS, AttentionMass
 from .build import DocumentParts, build, plan_for
 from .loading import Loaded, full_cache
 from .placement import cpu_kernels
-from .prefill import prefill, prepare
+from .prefill import prefill, prepare, share_done
 from .warm_up import preparations
 
 _READ = 512  # made-up tokens that are really read
@@ -78,9 +78,7 @@ def tune(loaded: Loaded, profile: Profile, contexts: Sequence[int], chunk: int, 
             return
         try:
             for share in _measure(loaded, profile, plan(context + ROOM), chunk, cancelled):
-                fraction, spent = (number + share) / len(contexts), perf_counter() - started
-                yield PrefillProgress(int(_STEPS * fraction), _STEPS, _STEPS * fraction / spent,
-                                      spent / fraction - spent, "tune")
+                yield share_done("tune", (number + share) / len(contexts), _STEPS, started)
         except Exception as error:
             # One rank alone cannot leave out what the others go on with.
             planned = isinstance(error, NotEnoughMemoryError)

@@ -16,13 +16,11 @@ from ..quotes.matcher import QuoteConstraint
 from ..sampling import Sampler
 from .attention_report import AttentionMass
 from .pipeline import COPY_LENGTHS, Pipeline
+from .prefill import OBSERVED
 
 if TYPE_CHECKING:  # which imports this file
     from .session import Session
 
-# The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
-# and a question asked twice from the same cache takes the same passes.
-OBSERVED = 16
 _ROWS = (3, 7, 15)  # of full passes with fewer rows than are observed, one for each of the sizes that kernels come in
 _ASKED = (3, 8, 16, 24, 48)  # tokens of questions, likewise
 _ROOM_TO_ASK = 49  # tokens that a small model's first draft reads at most, see ``DraftPrefill``
@@ -46,7 +44,7 @@ class WarmUp:
               constraint: QuoteConstraint | None, context: list[int],
               cancelled: Callable[[], bool]) -> list[Callable[[], object]]:
         """To be called in order. constraint: of answers held to the document's words, where there are such."""
-        target, full, observer = session.loaded.target, session.full, pipeline.observer.shown
+        target, full, observer = session.loaded.target, session.full, pipeline.observer
         captures = target.graphs is not None
         steps: list[Callable[[], object]] = []
         if constraint is not None:
@@ -87,23 +85,21 @@ def preparations(pipeline: Pipeline, context: list[int], samplers: Sequence[Samp
     samplers: one for each kind of choices that answers may make, none of them an answer's own. any_widths: answers may
     be held to the document's words; full_pass_too: and their full passes were not run in all widths yet."""
     plan, parts, full, prepare = pipeline.plan, pipeline.parts, pipeline.full.cache, pipeline.target.prepare
-    observers: list[AttentionMass | None] = [pipeline.observer, *([None] if plan.refresh_every > 1 else [])]
+    observers: list[AttentionMass | None] = [pipeline.pass_observer, *([None] if plan.refresh_every > 1 else [])]
     steps: list[Callable[[], object]] = [partial(prepare, full, drafted + 1, observer, tree=parts.fixed_width > 0)
                                          for drafted in _draft_lengths(pipeline) for observer in observers]
     # Copies are made in rounds that draft nothing else, too, which may be observed or not.
     steps += [partial(prepare, full, copied + 1, observer) for copied in (COPY_LENGTHS if plan.direct else ())
-              for observer in (pipeline.observer, *([None] if plan.lengths.may_rest else []))]
-    models = [on for on in (parts.draft, parts.reviewer or parts.newest) if on is not None]
+              for observer in (pipeline.pass_observer, *([None] if plan.lengths.may_rest else []))]
+    models = [on for on in (parts.draft, parts.reviewer) if on is not None]
     if any_widths:
         # A pass that streams its cache takes about as long as compiling does.
         whole = pipeline.full if full_pass_too and not full.streams else None
-        steps += any_width(whole, models, plan.chunk_size, pipeline.observer.shown.mass_rows)
+        steps += any_width(whole, models, plan.chunk_size, pipeline.observer.mass_rows)
     steps += [partial(on.model.capture_wanted, on.cache) for on in (pipeline.full, *models)]
     if parts.cross_model is not None and parts.draft is not None:
         steps += questions(parts.draft, _ROOM_TO_ASK)
-    # The longest first: buffers that grow for it would take shorter ones' captures along.
-    return steps + [partial(_prepare_drafts, pipeline, context, samplers, gamma1)
-                    for gamma1 in sorted(plan.lengths.gamma1s, reverse=True)]
+    return [*steps, partial(_prepare_drafts, pipeline, context, samplers)]
 
 
 def _draft_lengths(pipeline: Pipeline) -> list[int]:
@@ -111,16 +107,16 @@ def _draft_lengths(pipeline: Pipeline) -> list[int]:
     lengths = pipeline.plan.lengths
     if pipeline.parts.fixed_width:
         return [pipeline.parts.fixed_width]
-    beyond = max(lengths.gamma1s) if pipeline.plan.has_intermediate else 0
+    beyond = lengths.gamma1 if pipeline.plan.has_intermediate else 0
     early = pipeline.tiers.tells_confidence and len(lengths.gamma2s) > 1
     ends = range(1, lengths.longest + 1) if early else lengths.gamma2s
     return sorted({end + more for end in ends for more in range(beyond + 1)} | ({0} if lengths.may_rest else set()))
 
 
-def _prepare_drafts(pipeline: Pipeline, context: list[int], samplers: Sequence[Sampler], gamma1: int) -> None:
+def _prepare_drafts(pipeline: Pipeline, context: list[int], samplers: Sequence[Sampler]) -> None:
     tiers = pipeline.tiers
     if tiers.runs_on_graphs:
-        tiers.configure(gamma1, None)
+        tiers.configure(None)
         tiers.prepare(context, pipeline.plan.lengths.longest, samplers)
 
 
@@ -135,7 +131,7 @@ def _try_rounds(session: Session, pipeline: Pipeline, context: list[int], sample
     before, lengths = session.full.length, pipeline.plan.lengths
     loop = session.loop(pipeline, session.report(), sampler, list(context))
     for length in (lengths.longest, 0):
-        loop.step(Selection(max(lengths.gamma1s), length), WarmUp.room)
+        loop.step(Selection(length), WarmUp.room)
     pipeline.forget()
     session.full.truncate(before)
     session.begin_behind(pipeline, context)

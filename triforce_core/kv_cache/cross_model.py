@@ -8,6 +8,7 @@ chunk that the larger one attends is the same chunk here.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from .retrieval_copied import RetrievalCache
 
@@ -18,6 +19,31 @@ class CrossModelCache(RetrievalCache):
     Until chunks are chosen, and when more is committed than half of its slack, it holds chunk 0 and the newest tokens:
     a long text may be read through it, and the other half stays free for drafts, so that buffers, which captured passes
     read, keep their place."""
+
+    _marked = False
+
+    @property
+    def marked(self) -> bool:
+        """Whether chunks are held that mass has chosen."""
+        return self._marked and self.selection is not None
+
+    def select(self, mass: Tensor) -> None:
+        super().select(mass)
+        self._marked = True
+
+    @torch.inference_mode()
+    def choose(self, mass: Tensor) -> None:
+        """Hold the chunks with the most ``mass`` [layers, H, chunks] in the place of as many that were ``marked``.
+
+        The newest tokens, and staged ones behind them, stay where they are: this may run while a draft is verified."""
+        assert self.marked
+        self.selection = self._best(mass, self._selected // self.chunk_size - 1, self._tail_start)
+        for layer, buffers in enumerate(self.layers):
+            self._take_chunks(layer, buffers, self.selection[layer], self._tail_start)
+
+    def truncate(self, length: int) -> None:
+        super().truncate(length)
+        self._marked = self._marked and length > 0
 
     @torch.inference_mode()
     def commit(self) -> None:

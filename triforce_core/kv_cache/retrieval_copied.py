@@ -173,8 +173,11 @@ class RetrievalCache(ChosenChunks, FollowingCache):
         needed = selected + total - tail_start + self.slack
         if buffers.slots < needed or buffers.slots > self.budget + self.slack:
             buffers.resize(max(needed, self.budget + self.slack), 0)
-        self.full.lend_chunks(layer, buffers, chunks, self.chunk_size)
+        self._take_chunks(layer, buffers, chunks, tail_start)
         self.full.lend(layer, buffers, selected, tail_start, total)
+
+    def _take_chunks(self, layer: int, buffers: LayerBuffers, chunks: Tensor, tail_start: int) -> None:
+        self.full.lend_chunks(layer, buffers, chunks, self.chunk_size)
         if self._frequencies is not None:
             self._close_up(buffers, chunks, tail_start)
 

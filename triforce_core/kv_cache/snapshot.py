@@ -28,11 +28,11 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import NotEnoughDiskError
+from .prefix import shared_prefix
 from .versions import is_dead
 
 if TYPE_CHECKING:
@@ -145,10 +145,6 @@ class Snapshot:
                 for future in sound:
                     future.cancel()
 
-    def extras(self) -> dict[str, Tensor]:
-        names = [name for name in self._entries if name.startswith("extra:")]
-        return {name.removeprefix("extra:"): self._checked(name, self._sound(name)) for name in names}
-
     def close(self) -> None:
         with contextlib.suppress(BufferError):  # a tensor still looks into it: the mapping ends with the tensor
             self._mapped.close()
@@ -209,7 +205,7 @@ class SnapshotStore:
             if _kind(header["key"]) != wanted:
                 continue
             theirs = header.get("prefixes", ())  # readings of older versions have none
-            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prefixes, theirs, strict=False)))
+            shared = shared_prefix(prefixes, theirs)
             share = shared / max(1, len(theirs))
             if shared > most and header["read_seconds"] * share > header["size"] / _RESTORED_PER_SECOND:
                 best, most = (path, header), shared
@@ -218,23 +214,13 @@ class SnapshotStore:
 
     # -- save
 
-    def save(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
-             title: str = "", extras: Mapping[str, Tensor] | None = None, prefixes: Sequence[str] = ()) -> Path:
-        """Write every layer's keys and values [H, n, D]. prefixes: ``prefix_digests`` of the tokens, so that documents
-        that begin alike find them. Raises NotEnoughDiskError; then nothing changed on disk but that older readings may
-        have been evicted."""
-        for _ in self.save_steps(key, layers, read_seconds=read_seconds, title=title, extras=extras,
-                                 prefixes=prefixes):
-            pass
-        return self._path(key)
-
     def save_steps(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
-                   title: str = "", extras: Mapping[str, Tensor] | None = None,
-                   prefixes: Sequence[str] = (), unfinished: bool = False) -> Iterator[float]:
-        """``save`` in steps that yield the fraction done. Dropping the iterator abandons the file. unfinished: the
-        tokens are but a beginning, of use until more of them is saved."""
+                   title: str = "", prefixes: Sequence[str] = (), unfinished: bool = False) -> Iterator[float]:
+        """Write every layer's keys and values [H, n, D], in steps that yield the fraction done; dropping the iterator
+        abandons the file. prefixes: ``prefix_digests`` of the tokens, so that documents that begin alike find them.
+        unfinished: the tokens are but a beginning, of use until more of them is saved. Raises NotEnoughDiskError; then
+        nothing changed on disk but that older readings may have been evicted."""
         tensors = {f"{i}.{part}": pair[j] for i, pair in enumerate(layers) for j, part in enumerate("kv")}
-        tensors |= {f"extra:{name}": tensor for name, tensor in (extras or {}).items()}
         header: dict[str, Any] = {"format": FORMAT, "key": _plain(key), "title": title, "layers": len(layers),
                                   "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
                                   "prefixes": list(prefixes), "unfinished": unfinished,

@@ -19,8 +19,6 @@ class AccumulatedMass(AttentionMass):
     Two small untruths: within one pass a token's attention by the pass's own later tokens is not counted (mass covers
     what was committed before), and that by drafted tokens is, also if they are refused later."""
 
-    sees_all = True
-
     def __init__(self, shown: AttentionMass, heads: int, tokens: int) -> None:
         """heads: query heads of a layer; tokens: about how long the context is."""
         super().__init__(1, max(_LEAST_ROWS, min(_MOST_ROWS, _NUMBERS // (heads * tokens))))
@@ -49,10 +47,6 @@ class AccumulatedMass(AttentionMass):
     @property
     def latest(self) -> Tensor | None:
         return self._shown.latest
-
-    @property
-    def queries(self) -> Tensor:
-        return self._shown.queries
 
     @property
     def sums(self) -> Tensor:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..drafters.acceptance_estimator import AcceptanceEstimator, fared
-from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.model import ModelOnCache
 from ..drafters.prompt_lookup import MOST_COPIED, PromptLookupDrafter, TextIndex
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
-from ..speculation.verifier import Review
+from ..speculation.verifier import Verifier, verify
+from .independent_tier import IndependentTier
 
 
 class HorizontalCascade(Drafter):
@@ -66,13 +66,13 @@ class HorizontalCascade(Drafter):
         return self.first.stats() + self.then.stats()
 
 
-def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int, review: Review | None = None) -> Drafter:
+def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int,
+                verify: Verifier = verify) -> Drafter:
     """N-grams alone, or: the small model reviews them in one pass and goes on from there, and up to ``more`` that it
     has not seen follow its draft, or take its place. What it knows is near; the document's far end is theirs."""
     if small is None:
         return PromptLookupDrafter(index)
-    reviewed = HierarchicalDrafter(small, PromptLookupDrafter(index), MOST_COPIED, tier="draft", follows=False,
-                                   review=review)
+    reviewed = IndependentTier(small, PromptLookupDrafter(index), MOST_COPIED, tier="draft", verify=verify)
     return HorizontalCascade(reviewed, PromptLookupDrafter(index), more) if more else reviewed
 
 

@@ -9,7 +9,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..engine.attention_report import AttentionMass
 from ..kv_cache.full import FullCache
+
+
+class LastQueries(AttentionMass):
+    """Remembers the newest observed pass's last query of every layer, too."""
+
+    def __init__(self, chunk_size: int, mass_rows: int) -> None:
+        super().__init__(chunk_size, mass_rows)
+        self._queries: dict[int, Tensor] = {}
+
+    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
+        super().see(layer, queries, mass)
+        self._queries[layer] = queries[-1:]
+
+    @property
+    def latest_queries(self) -> Tensor:
+        """[layers, 1, query_heads, D]."""
+        return torch.stack([self._queries[layer] for layer in sorted(self._queries)])
 
 
 class ChunkMeans:

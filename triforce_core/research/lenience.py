@@ -15,25 +15,61 @@ only: siblings are reviewed strictly.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
+from ..drafters.graph_buffers import GraphBuffers
+from ..drafters.graph_runner import GraphRunner
+from ..drafters.hierarchical import HierarchicalDrafter
+from ..model.graphs import Capture
+from ..sampling import Sampler, SamplingKind
+from ..speculation.draft import Draft
+from ..speculation.verifier import Verified, Verifier, agree, drafted_probs, tested, verify
 
-class LenientReview:
-    """A ``speculation.verifier.Review``. lenience: above 1."""
 
+def lenient(lenience: float) -> Verifier:
+    """A tier's own way to verify, the exact one up to 1.0. What its tokens then have as probabilities goes up."""
+    return _Lenient(lenience) if lenience > 1.0 else verify
+
+
+class _Lenient:
     def __init__(self, lenience: float) -> None:
-        self.lenience = lenience
+        self._lenience = lenience
 
-    def probs(self, drafted: Tensor, target: Tensor) -> Tensor:
-        return lenient_probs(drafted, target, self.lenience)
+    def __call__(self, draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler) -> Verified:
+        own = draft.verdict(logits, context, sampler)
+        if own is not None:
+            return own
+        drafted = torch.tensor(draft.token_ids, dtype=torch.int64, device=logits.device)
+        if sampler.coupled:
+            drawn = torch.tensor(sampler.draws(logits, context, draft.token_ids), device=logits.device)
+            draws = lenient_draws(drafted, drawn, logits, self._lenience)
+            verdict = agree(draft, sampler.same(draws.tolist()))
+            return verdict, [None] * len(verdict.token_ids)
+        target = sampler.distributions(logits, context, draft.token_ids)
+        target = lenient_probs(drafted_probs(drafted, draft.probs, target), target, self._lenience)
+        return tested(draft, target, sampler)
 
-    def draws(self, token_ids: Tensor, own_draws: Tensor, logits: Tensor) -> Tensor:
-        return lenient_draws(token_ids, own_draws, logits, self.lenience)
 
+class LenientRunner(GraphRunner):
+    """A ``GraphRunner`` whose intermediate verifier is lenient."""
 
-def review_of(lenience: float) -> LenientReview | None:
-    return LenientReview(lenience) if lenience > 1.0 else None
+    def __init__(self, host: HierarchicalDrafter, lenience: float, capture: Callable[[], Capture] | None = None,
+                 same: Callable[[Tensor], Tensor] | None = None) -> None:
+        super().__init__(host, capture, same)
+        self._lenience = lenience
+
+    def own_draws(self, draws: Tensor, state: GraphBuffers, logits: Tensor) -> Tensor:
+        return lenient_draws(state.drafted, draws, logits, self._lenience) if self._gamma else draws
+
+    def target(self, probs: Tensor, state: GraphBuffers) -> Tensor:
+        return lenient_probs(state.draft_probs, probs, self._lenience) if self._gamma else probs
+
+    def _agree(self, kind: SamplingKind, numbers: Tensor) -> Tensor:
+        """Of greedy choices too: a running sum has its part in them."""
+        return numbers if self._same is None else self._same(numbers)
 
 
 def lenient_probs(drafted: Tensor, target: Tensor, lenience: float) -> Tensor:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-from torch import Tensor
 
 from ..config import HEAVY_HITTERS
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.model import ModelDrafter, ModelOnCache
 from ..drafters.prompt_lookup import MOST_COPIED
-from ..engine.attention_report import AttentionMass
+from ..engine.attention_report import MASS_ROWS
 from ..engine.build import Parts, runs_on_graphs
 from ..engine.draft_model import on_streaming
-from ..engine.pipeline import PipelineParts
+from ..engine.pipeline import Pipeline, PipelineParts
 from ..errors import ConfigError
 from ..model import Llama
 from ..speculation.drafter import Drafter
 from .accumulated_mass import AccumulatedMass
 from .cascade import with_ngrams
-from .chunk_means import ChunkMeans
+from .chunk_means import LastQueries
+from .compared_pipeline import AccumulatingPipeline, MeansPipeline, StreamingPipeline, newest
 from .device_tree import DeviceTree
 from .heavy_hitter import HeavyHitterCache
-from .lenience import review_of
+from .independent_tier import IndependentTier
+from .lenience import LenientRunner, lenient
 from .self_skip import without_some_layers
 from .settings import Compared
 from .top_k import TopKCache
@@ -43,7 +42,6 @@ class ResearchParts(Parts):
     def make(self) -> PipelineParts:
         made = super().make()
         made.fixed_width = self.compared.trees.size if self.compared.verifies_trees else 0
-        made.own_scores = self._accumulates or self._by_means
         return made
 
     @property
@@ -54,16 +52,23 @@ class ResearchParts(Parts):
     def _by_means(self) -> bool:
         return self.plan.refresh == "chunk-means" and self.plan.has_intermediate
 
-    def make_observer(self) -> AttentionMass:
-        shown = super().make_observer()
-        if not self._accumulates:
-            return shown
+    def pipeline(self) -> Pipeline:
+        loaded, full, plan = self.loaded, self.full, self.plan
+        if plan.middle_cache == "streaming":
+            return StreamingPipeline(loaded, full, plan, self.observer, self.make())
+        if self._accumulates:
+            return AccumulatingPipeline(loaded, full, plan, self._accumulated(), self.make())
+        if self._by_means:
+            return MeansPipeline(loaded, full, plan, LastQueries(plan.chunk_size, MASS_ROWS), self.make())
+        return super().pipeline()
+
+    def _accumulated(self) -> AccumulatedMass:
         kept = self.kept.compared
         if "accumulated" not in kept:
             heads = self.loaded.target.config.num_heads
-            kept["accumulated"] = AccumulatedMass(shown, heads, len(self.kept.token_ids))
+            kept["accumulated"] = AccumulatedMass(self.observer, heads, len(self.kept.token_ids))
         found: AccumulatedMass = kept["accumulated"]
-        found.shown = shown  # another one where chunks have another size
+        found.shown = self.observer  # another one where chunks have another size
         return found
 
     def small(self) -> Llama:
@@ -82,14 +87,24 @@ class ResearchParts(Parts):
         if compared.trees.tier == "draft" and made.draft is not None:
             return self._grow_trees(made.draft, tier="draft")
         if self.plan.lookup != "off":
-            return with_ngrams(made.draft, self.kept.text(), compared.ngram_tail, review_of(compared.lenience))
+            return with_ngrams(made.draft, self.kept.text(), compared.ngram_tail, lenient(compared.lenience))
         return super().lowest(made)
 
-    def intermediate(self, model: ModelOnCache, drafter: Drafter, *, follows: bool) -> Drafter:
-        if self.compared.trees.tier == "middle":
-            return self._grow_trees(model, tier=self.plan.middle_cache, follows=follows)
-        return HierarchicalDrafter(model, drafter, self.plan.lengths.gamma1, tier=self.plan.middle_cache,
-                                   follows=follows, review=review_of(self.compared.lenience))
+    def add_reviewer(self, made: PipelineParts) -> None:
+        if self.plan.middle_cache != "streaming":
+            super().add_reviewer(made)
+            return
+        model = self.loaded.with_weights(self.plan.retrieval_weights)
+        made.reviewer = on_streaming(model, self.plan.sinks, newest(self.plan))
+        made.tiers = self.intermediate(made.reviewer, made.tiers)
+
+    def intermediate(self, model: ModelOnCache, drafter: Drafter) -> Drafter:
+        plan, compared = self.plan, self.compared
+        follows = plan.middle_cache != "streaming"
+        if compared.trees.tier == "middle":
+            return self._grow_trees(model, tier=plan.middle_cache, follows=follows)
+        kind = HierarchicalDrafter if follows else IndependentTier
+        return kind(model, drafter, plan.lengths.gamma1, tier=plan.middle_cache, verify=lenient(compared.lenience))
 
     def chosen_cache(self) -> Any:
         """Raises ConfigError: not every policy can follow a cache in host memory."""
@@ -112,29 +127,17 @@ class ResearchParts(Parts):
         copied = self.compared.ngram_tail + MOST_COPIED * (self.plan.lookup != "off")
         return super().longest_draft() + copied + self.compared.trees.size
 
-    def scores(self) -> Callable[[], Tensor | None]:
-        """By the last query against chunk means, where that is asked for."""
-        if not self._by_means:
-            return super().scores()
-        means, observer = ChunkMeans(self.full.cache, self.plan.chunk_size), self.observer
-
-        def scored() -> Tensor | None:
-            if observer.latest is None:
-                return None
-            means.update()
-            return means.score(observer.queries)
-
-        return scored
-
-    def on_graphs(self, drafter: Drafter, made: PipelineParts) -> Drafter:
+    def on_graphs(self, drafter: Drafter) -> Drafter:
         loaded, trees = self.loaded, self.compared.trees
         if self.plan.lookup != "off" or not runs_on_graphs(loaded) or self.plan.middle_cache == "top-k":
             return drafter
         if isinstance(drafter, HierarchicalDrafter) and isinstance(drafter.drafter, DeviceTree):
             # Of one pass the review must be: wider ones are not captured.
             return TreeRunner(drafter, *self.captures()) if trees.size < loaded.target.kernels.max_rows else drafter
+        if self.compared.lenience > 1.0 and trees.kind == "off" and isinstance(drafter, HierarchicalDrafter):
+            return LenientRunner(drafter, self.compared.lenience, *self.captures())
         if trees.kind == "off" and isinstance(drafter, ModelDrafter | HierarchicalDrafter):
-            return super().on_graphs(drafter, made)
+            return super().on_graphs(drafter)
         return drafter
 
     def _grow_trees(self, model: ModelOnCache, *, tier: str, follows: bool = False) -> Drafter:

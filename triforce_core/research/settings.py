@@ -9,17 +9,18 @@ the retrieval tier's trees write 15.6 tokens/s with 64 guesses on 32 levels, 19.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..config import SpeculationConfig
+from ..config import HEAVY_HITTERS, SpeculationConfig
 from ..drafters.prompt_lookup import MOST_COPIED
 from ..engine.plan import Situation, Tiers
 from ..engine.registry import Comparison
 
 # What the caches attend, in words.
-_HELD = {"h2o": "the most attended so far and the newest,",
+_HELD = {"streaming": "sinks and the newest of", "h2o": "the most attended so far and the newest,",
          "streaming-h2o": "the most attended so far and the newest, moved together,",
          "top-k": "an oracle that reads everything for each query's best"}
+_SKIPS = "the small model is the model itself without a part of its layers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +46,24 @@ class TreeSettings:
         if not (middle if tier == "middle" else small):
             who = "no small model" if tier == "draft" else "no intermediate verifier"
             return cls(why=f"no trees: there is {who} to grow them")
-        alone = tier == "middle" or not middle
-        size, depth = (64, 32) if offloaded and alone else (16, 10) if tier == "middle" else (8, 4)
-        if on_graphs and wanted.tree == "sequoia":  # a tree and the token before it fill one of few widths
-            size, depth = (255, 48) if offloaded and alone else (15, 10) if tier == "middle" else (7, 4)
+        size, depth = _usual_size(tier, streams=offloaded and (tier == "middle" or not middle),
+                                  captured=on_graphs and wanted.tree == "sequoia")
         size = size if wanted.tree_size == "auto" else wanted.tree_size
         depth = min(size, depth if wanted.tree_depth == "auto" else wanted.tree_depth)
         grower = "the small model" if tier == "draft" else "the part of the cache"
         what = f"trees of up to {size} guesses on {depth} levels" if wanted.tree == "sequoia" else \
             f"{max(1, size // depth)} chains of {depth} guesses side by side"
         return cls(wanted.tree, tier, size, depth, f"{what}, grown by {grower}")
+
+
+def _usual_size(tier: str, *, streams: bool, captured: bool) -> tuple[int, int]:
+    """Guesses and levels of a tree. streams: a pass that streams its cache verifies it. captured: a tree and the token
+    before it fill one of few widths."""
+    if streams:
+        return (255, 48) if captured else (64, 32)
+    if tier == "middle":
+        return (15, 10) if captured else (16, 10)
+    return (7, 4) if captured else (8, 4)
 
 
 @dataclass(frozen=True)
@@ -69,20 +78,28 @@ class Compared(Comparison):
     verifies_trees: bool = False
 
 
-def compare(wanted: SpeculationConfig, tiers: Tiers, at: Situation) -> Compared:
+def compare(wanted: SpeculationConfig, tiers: Tiers, at: Situation) -> tuple[Tiers, Compared]:
+    """See ``registry.compared``."""
+    self_skip = wanted.small_model == "self-skip"
+    if self_skip:  # it needs no draft model
+        tiers = replace(tiers, draft_model=tiers.speculates)
+    if wanted.middle_cache in HEAVY_HITTERS and wanted.recent == "auto":  # H2O's own division
+        tiers = replace(tiers, recent=min(tiers.budget // 2, tiers.budget - 2 * wanted.chunk_size))
     trees = TreeSettings.decide(wanted, small=tiers.draft_model, middle=tiers.intermediate, offloaded=at.offloaded,
                                 on_graphs=at.on_graphs)
     lookup = wanted.ngram == "on" and trees.kind == "off"  # a tree is not reviewed copies
-    rests, self_skip = trees.tier == "middle", wanted.small_model == "self-skip"
+    rests = trees.tier == "middle"
     tail = wanted.ngram_tail if wanted.ngram_tail != "auto" else MOST_COPIED
     tail = tail if lookup and tiers.draft_model and not rests else 0
     reviewed = trees.tier == "draft" and tiers.intermediate  # the small model's trees, by the tier above
-    return Compared(
-        rests_draft_model=rests, gamma1=trees.depth if reviewed else None,
+    compared = Compared(
+        gamma1=trees.depth if reviewed else None,
         gamma2=trees.depth if trees.kind != "off" and not reviewed else None, paced=trees.kind == "off", lookup=lookup,
-        attends_all=self_skip, held=_HELD.get(wanted.middle_cache, ""), why=trees.why,
+        attends_all=self_skip, held=_HELD.get(wanted.middle_cache, ""),
+        why="; ".join(filter(None, (trees.why, _SKIPS if self_skip and not rests else ""))),
         lasting=wanted.middle_cache != "top-k",  # an oracle reads the whole context
         shown={"self_skip": self_skip, "lenience": wanted.lenience, "ngram_tail": tail, "tree": trees.kind,
                "tree_tier": trees.tier, "tree_size": trees.size, "tree_depth": trees.depth},
         self_skip=self_skip, lenience=wanted.lenience, ngram_tail=tail, trees=trees,
         verifies_trees=rests or (trees.tier == "draft" and not tiers.intermediate))
+    return replace(tiers, draft_model=False) if rests else tiers, compared

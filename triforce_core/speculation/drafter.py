@@ -64,10 +64,9 @@ class Drafter(ABC):
     def reset(self) -> None:
         """As new: nothing is known of any context."""
 
-    def configure(self, gamma1: int, keep_going: KeepGoing | None) -> None:  # noqa: B027  # few have lengths
-        """For the drafts that follow. gamma1: tokens of the lowest tier per pass of the tier above it, where there are
-        two. keep_going: asked between the steps of a draft; None: as many tokens as are asked for. A wrapper passes it
-        on."""
+    def configure(self, keep_going: KeepGoing | None) -> None:  # noqa: B027  # few have steps
+        """For the drafts that follow. keep_going: asked between the steps of a draft; None: as many tokens as are asked
+        for. A wrapper passes it on."""
 
     def begin(self, num_draft_tokens: int) -> int:
         """A round is to draft so many tokens; -> how many to ask for."""

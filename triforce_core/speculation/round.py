@@ -16,7 +16,7 @@ from ..events import TierCount
 from ..sampling import Sampler, chances
 from .draft import Draft, Layout, Verdict
 from .drafter import Drafter
-from .verifier import Review, verify
+from .verifier import Verifier, verify
 
 
 class CachedModel(Protocol):
@@ -65,12 +65,12 @@ class Round:
 
 
 def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_draft_tokens: int, sampler: Sampler,
-              most: int | None = None, alternatives: int = 0, review: Review | None = None,
+              most: int | None = None, alternatives: int = 0, verify: Verifier = verify,
               overlap: Callable[[], None] | None = None) -> Round:
     """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles.
 
-    most: tokens of one path of a draft, if that is limited (drafters may overshoot). review: see ``verify``.
-    overlap: called once the pass is under way, before its verdict is waited for."""
+    most: tokens of one path of a draft, if that is limited (drafters may overshoot). verify: a tier
+    that only drafts may have its own. overlap: called once the pass is under way, before its verdict is waited for."""
     draft = drafter.propose(context, num_draft_tokens, sampler) if num_draft_tokens > 0 else Draft()
     if most is not None:
         draft = draft.first(most)
@@ -79,7 +79,7 @@ def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_
     logits = model.logits(context, draft.token_ids, draft.layout)
     if overlap is not None:
         overlap()
-    verdict, probs = verify(draft, logits, context, sampler, review)
+    verdict, probs = verify(draft, logits, context, sampler)
     rows = [0, *(node + 1 for node in verdict.path)]  # the one that each emitted token was decided by
     asked = chances(logits[rows], verdict.token_ids, alternatives) if alternatives else []
     # The verdict's own last token has not been through the model: the next pass begins with it.

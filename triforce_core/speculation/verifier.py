@@ -13,26 +13,16 @@ drafter for the round above it. That is the whole hierarchy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ..kv_cache.prefix import shared_prefix
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 from .draft import Draft, Verdict
 
-
-class Review(Protocol):
-    """What a tier that only drafts may put in the place of the exact review of a chain. Its tokens then have the
-    probabilities that it says, and the tier above is told those, so that the target's stay exact."""
-
-    def probs(self, drafted: Tensor, target: Tensor) -> Tensor:
-        """[n + 1, V] that the draft, of ``drafted`` [n, V], is tested against, in the place of ``target``."""
-        ...
-
-    def draws(self, token_ids: Tensor, own_draws: Tensor, logits: Tensor) -> Tensor:
-        """Coupled: int64 [n + 1], what counts as the tier's own draws [n + 1] over token_ids [n]."""
-        ...
+Verified = tuple[Verdict, list[Tensor | None]]
+Verifier = Callable[[Draft, Tensor, Sequence[int], Sampler], Verified]  # ``verify``, or what keeps its contract
 
 
 def drafted_probs(token_ids: Tensor, probs: Sequence[Tensor | None], like: Tensor) -> Tensor:
@@ -45,30 +35,23 @@ def drafted_probs(token_ids: Tensor, probs: Sequence[Tensor | None], like: Tenso
     return found.scatter_add_(1, token_ids[:, None], one_hot[:, None])
 
 
-def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler,
-           review: Review | None = None) -> tuple[Verdict, list[Tensor | None]]:
-    """logits [n + 1, V]: the verifying model's, after ``context`` and after each drafted token. review: of a tier that
-    only drafts, and of chains alone; None: the exact one.
+def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler) -> Verified:
+    """logits [n + 1, V]: the verifying model's, after ``context`` and after each drafted token.
 
     Returns the verdict and the distribution of each of its tokens (a tier above needs it as its draft's ``probs``)."""
     assert len(logits) == len(draft.token_ids) + 1
     own = draft.verdict(logits, context, sampler)
     if own is not None:
         return own
-    if not draft.token_ids:
-        review = None
-    drafted = torch.tensor(draft.token_ids if review else [], dtype=torch.int64, device=logits.device)
     if sampler.coupled:
-        draws = sampler.draws(logits, context, draft.token_ids)
-        if review is not None:
-            drawn = torch.tensor(draws, device=logits.device)
-            draws = sampler.same(review.draws(drafted, drawn, logits).tolist())
-        verdict = agree(draft, draws)
+        verdict = agree(draft, sampler.draws(logits, context, draft.token_ids))
         return verdict, [None] * len(verdict.token_ids)
-    target = sampler.distributions(logits, context, draft.token_ids)
-    if review is not None:
-        target = review.probs(drafted_probs(drafted, draft.probs, target), target)
-    if logits.is_cuda:  # each decision on the host would wait for the device
+    return tested(draft, sampler.distributions(logits, context, draft.token_ids), sampler)
+
+
+def tested(draft: Draft, target: Tensor, sampler: Sampler) -> Verified:
+    """Rejection of a chain against target [n + 1, V], as ``verify`` tells it."""
+    if target.is_cuda:  # each decision on the host would wait for the device
         chance = DrawnChance(sampler.chance.numbers(len(target)).to(target.device))
         verdict = reject_at_once(draft, target, chance, sampler.same)
     else:
@@ -84,11 +67,7 @@ def _verdict(draft: Draft, accepted: int, own: int) -> Verdict:
 
 def agree(draft: Draft, own_draws: Sequence[int]) -> Verdict:
     """Keep what equals the model's own draws [n + 1]; then the model's own token."""
-    accepted = 0
-    for token, own in zip(draft.token_ids, own_draws, strict=False):
-        if token != own:
-            break
-        accepted += 1
+    accepted = shared_prefix(draft.token_ids, own_draws)
     return _verdict(draft, accepted, own_draws[accepted])
 
 

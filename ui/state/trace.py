@@ -10,6 +10,8 @@ from typing import Any
 
 from triforce_core import RoundEvent
 
+from .page_shares import above
+
 PAGES = 12  # most attended pages that are kept of each round
 
 
@@ -29,9 +31,8 @@ class Trace:
             chance = event.chances[n] if n < len(event.chances) else None
             self.tokens.append([text, source, len(self.rounds), chance and round(chance.probability, 4),
                                 [[word, round(p, 4)] for word, p in chance.alternatives] if chance else []])
-        shares = event.page_shares or ()
-        above = [share - each for share, each in zip(shares, usual, strict=True)] if usual and shares else shares
-        pages = [(page, share) for page, share in sorted(enumerate(above), key=lambda item: -item[1])[:PAGES]
+        shares = above(event.page_shares or (), usual)
+        pages = [(page, share) for page, share in sorted(enumerate(shares), key=lambda item: -item[1])[:PAGES]
                  if share > 0]
         self.rounds.append([{tier.tier: tier.tested for tier in event.tiers},
                             {tier.tier: tier.accepted for tier in event.tiers},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
-from statistics import median
 
 from ..state.accumulator import Figures
 from ..words import figures as figure_words
@@ -127,7 +126,6 @@ def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
             f"{more}{bar}</details>")
 
 
-LEAST_PAGES = 8  # of which the one in the middle tells what is common
 LEAST_ABOVE = 0.1  # of the largest share: a page is tall only with so much beyond the usual
 
 
@@ -136,49 +134,45 @@ def intensity(share: float, top: float) -> float:
     return sqrt(share / top) if top > 0 and share > 0 else 0.0
 
 
-def above(shares: Sequence[float], usual: Sequence[float]) -> Sequence[float]:
-    """What of each share is more than usual; where ``usual`` is not known, all of it. What most pages have beyond it,
-    because another page has less, is no sign of any of them."""
-    if not usual or not shares:
-        return shares
-    more = [share - each for share, each in zip(shares, usual, strict=True)]
-    common = max(0.0, median(more)) if len(more) >= LEAST_PAGES else 0.0
-    return [max(0.0, each - common) for each in more]
-
-
 def part_colour(part: int) -> str:
     """The class of a document's colour among several, from 0; style sheets tell PARTS of them apart."""
     return f"tf-part-{part % PARTS + 1}"
 
 
 def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
-          read: Sequence[tuple[int, int]] | None = None, parts: Sequence[int] = (), usual: Sequence[float] = (),
-          cited: Collection[int] = ()) -> str:
+          read: Sequence[tuple[int, int]] | None = None, parts: Sequence[int] = (),
+          heights: Sequence[float] | None = None, cited: Collection[int] = ()) -> str:
     """The whole document, page by page. shares[0] belongs to page ``first_page``; pages in none of the ranges ``read``
-    are hollow. parts: pages of each of several documents, told apart by colour. usual: shares that every answer has;
-    a bar shows what is above them. cited: pages that the answer quotes, outlined.
+    are hollow. parts: pages of each of several documents, told apart by colour. heights: of the bars, where they
+    show what of the shares is unusual. cited: pages that the answer quotes, outlined.
 
     The first page is a tab stop, arrow keys move on from there (600 tab stops would lock a keyboard user in)."""
-    heights = above(shares, usual)
-    top = max([*heights, LEAST_ABOVE * max(shares, default=0.0)] if usual else heights, default=0.0)
+    least = 0.0 if heights is None else LEAST_ABOVE * max(shares, default=0.0)
+    heights = shares if heights is None else heights
+    top = max([*heights, least])
     inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
     cells = []
     part_of = [part for part, pages in enumerate(parts) for _ in range(pages)]
     for number, label in enumerate(labels, start=1):
         index = number - first_page
-        share = shares[index] if 0 <= index < len(shares) else 0.0
-        height = heights[index] if 0 <= index < len(heights) else 0.0
-        outside = number not in inside
-        title = page_names.long(label) + (
-            f" · {strip_words.NOT_READ}" if outside else f" · {share * 100:.1f} %" if shares else "")
+        told = 0 <= index < len(shares)
+        share, height = (shares[index], heights[index]) if told else (0.0, 0.0)
+        title = page_names.long(label)
+        if number not in inside:
+            title += f" · {strip_words.NOT_READ}"
+        elif shares:
+            title += f" · {share * 100:.1f} %"
         title += f" · {strip_words.CITED}" if number in cited else ""
-        css = " tf-out" if outside else ""
-        css += " tf-cited" if number in cited else ""
-        css += " tf-selected" if number == selected else ""
-        css += f" {part_colour(part_of[number - 1])}" if part_of else ""
-        stop = "0" if number == (selected or 1) else "-1"
-        cells.append(f'<button type="button" class="tf-page{css}" data-action="page" data-page="{number}" '
-                     f'tabindex="{stop}" style="--i:{intensity(height, top):.3f}" title="{esc(title)}" '
-                     f'aria-label="{esc(title)}"></button>')
+        marks = [mark for mark, is_so in (("tf-out", number not in inside), ("tf-cited", number in cited),
+                                          ("tf-selected", number == selected)) if is_so]
+        marks += [part_colour(part_of[number - 1])] if part_of else []
+        cells.append(_cell(number, title, intensity(height, top), marks, is_stop=number == (selected or 1)))
     density = "tf-few" if len(labels) <= 30 else "tf-many" if len(labels) > 240 else ""
     return f'<div class="tf-strip {density}" role="group" aria-label="{esc(strip_words.STRIP)}">{"".join(cells)}</div>'
+
+
+def _cell(number: int, title: str, height: float, marks: Sequence[str], *, is_stop: bool) -> str:
+    """One page of the strip. is_stop: the tab key stops there."""
+    return (f'<button type="button" class="{" ".join(("tf-page", *marks))}" data-action="page" data-page="{number}" '
+            f'tabindex="{"0" if is_stop else "-1"}" style="--i:{height:.3f}" title="{esc(title)}" '
+            f'aria-label="{esc(title)}"></button>')

@@ -84,16 +84,12 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     documents takes that are read together. wait: what its prefill waits for."""
     if entry is None:
         return ""
-    body = more = ""
+    more = ""
     if phase in ("ready", "closed", "resting", "unsaved") and prefill is None:
         choose = button(head_words.CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
         more = menu(choose + button(together_words.ADD_MORE, "together", css="tf-quiet"))
     if phase == "extracting":
-        total = extraction.pages_total if extraction else 0
-        text = (head_words.EXTRACTING.format(done=extraction.pages_done, total=total) if extraction and total
-                else head_words.EXTRACTING_START)
-        done = extraction.pages_done / total if extraction and total else 0.0
-        body = progress(text, done, "", False)
+        body = _extracting(extraction)
     elif phase == "failed":
         body = card("error", library_words.PHASES["failed"], entry.error,
                     action=button(head_words.READ_AGAIN, "read", css="tf-quiet"))
@@ -101,19 +97,35 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         body = progress(*prefill_line(prefill, load, wait), prefill.cancelled.is_set())
     elif phase == "problem":
         body = card("warn", library_words.PHASES["problem"], problem, action=button(head_words.READ_NOW, "read"))
-    elif phase == "ready":
-        body = f'<p class="tf-muted tf-fact"><i class="tf-dot-ok"></i>{esc(in_context(entry, opened))}</p>'
-        if opened and opened.unsaved:
-            body += card("warn", storage_words.READING_UNSAVED_TITLE,
-                         storage_words.READING_UNSAVED.format(why=opened.unsaved))
-    elif phase in ("closed", "resting", "unsaved"):
-        words = {"resting": head_words.RESTING, "unsaved": head_words.UNSAVED.format(
-            seconds=fmt.seconds(entry.read_seconds or 0.0)), "closed": head_words.NOT_READ_YET}[phase]
-        read = button(head_words.READ_NOW, "read", css="tf-quiet")
-        body = f'<p class="tf-muted tf-fact">{esc(words)} {read}</p>'
+    else:
+        body = _at_rest(entry, phase, opened)
     if weighing and phase in ("ready", "resting", "unsaved", "closed"):
         body += context_bar.bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
     warnings = "".join(card("warn", head_words.WARNINGS, text) for text in entry.warnings)
     title = entry.title or entry.name
     several = f' tf-several" title="{esc(title)}' if entry.parts else ""
     return f'<div class="tf-title-row"><h1 class="tf-title{several}">{esc(title)}</h1>{more}</div>{body}{warnings}'
+
+
+def _extracting(extraction: Extraction | None) -> str:
+    """How far its text is."""
+    if extraction is None or not extraction.pages_total:
+        return progress(head_words.EXTRACTING_START, 0.0, "", False)
+    done, total = extraction.pages_done, extraction.pages_total
+    return progress(head_words.EXTRACTING.format(done=done, total=total), done / total, "", False)
+
+
+def _at_rest(entry: Entry, phase: str, opened: DocumentOpened | None) -> str:
+    """In the context, or ready to be read."""
+    if phase == "ready":
+        body = f'<p class="tf-muted tf-fact"><i class="tf-dot-ok"></i>{esc(in_context(entry, opened))}</p>'
+        if opened and opened.unsaved:
+            body += card("warn", storage_words.READING_UNSAVED_TITLE,
+                         storage_words.READING_UNSAVED.format(why=opened.unsaved))
+        return body
+    words = {"resting": head_words.RESTING, "unsaved": head_words.UNSAVED.format(
+        seconds=fmt.seconds(entry.read_seconds or 0.0)), "closed": head_words.NOT_READ_YET}.get(phase)
+    if words is None:
+        return ""
+    read = button(head_words.READ_NOW, "read", css="tf-quiet")
+    return f'<p class="tf-muted tf-fact">{esc(words)} {read}</p>'

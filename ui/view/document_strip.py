@@ -8,6 +8,7 @@ from typing import Any
 from triforce_core import Document, merge_ranges
 
 from ..state.library import Ranges
+from ..state.page_shares import above
 from ..state.quotes import spot
 from ..words import strip as strip_words
 from . import charts, page_names
@@ -23,18 +24,17 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
                   parts: Sequence[int] = (), usual: Sequence[float] = (), cited: Collection[int] = ()) -> str:
     """The strip, what it means, and the passages that got most of the attention, of ``attended``, the first ones first.
     reported: whether the engine can.
-    usual, cited: as of ``charts.strip``."""
-    labels = [page.label for page in document.pages]
-    drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read, parts=parts, usual=usual,
-                         cited=cited)
+    usual: shares that every answer has; bars show what is above them. cited: as of ``charts.strip``."""
+    labels, heights = [page.label for page in document.pages], above(shares, usual) if usual else None
+    drawn = charts.strip(labels, shares, first_page=first_page, selected=selected, read=read, parts=parts,
+                         heights=heights, cited=cited)
     note = strip_words.STRIP_EMPTY if reported else strip_words.STRIP_REMOTE
     if shares:
         note = strip_words.STRIP_ABOVE if usual else strip_words.STRIP_ALL
     lines = [f'<h3 class="tf-h">{esc(strip_words.STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']
     # Without the usual shares, passages are the newest of the document, whatever was asked; and where pages have bars,
     # one on a page without would contradict the strip.
-    heights = charts.above(shares, usual) if usual else ()
-    tall = {first_page + at for at, height in enumerate(heights) if height > 0 or not any(heights)}
+    tall = {first_page + at for at, height in enumerate(heights or ()) if height > 0 or not any(heights or ())}
     found = [
         f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
         f'data-spot="{spot([passage.place])}">'

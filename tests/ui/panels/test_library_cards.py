@@ -28,7 +28,8 @@ from ui.words import storage as storage_words
 def save(folder: Path, document: str, tokens: int = 64, model: str = "model") -> int:
     layer = torch.zeros(2, tokens, 8)
     key = SnapshotKey(document, "t", model, "tokenizer", "float32", "1")
-    return SnapshotStore(folder, 1 << 30).save(key, [(layer, layer)], read_seconds=130.0).stat().st_size
+    list(SnapshotStore(folder, 1 << 30).save_steps(key, [(layer, layer)], read_seconds=130.0))
+    return (folder / f"{key.digest}.kv").stat().st_size
 
 
 def drawn_head(services: Services, entry) -> str:

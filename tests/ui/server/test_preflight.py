@@ -49,7 +49,8 @@ def test_a_folder_without_a_gpu(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", layers=2, heads=2, seed=1)
     former = SnapshotKey("d", "t", BUILTIN_TARGETS[0], "t", "float32", "1")
     layer = torch.zeros(2, 64, 8)
-    SnapshotStore(tmp_path / "data" / "cache" / READINGS, 1 << 30).save(former, [(layer, layer)], read_seconds=1.0)
+    list(SnapshotStore(tmp_path / "data" / "cache" / READINGS, 1 << 30).save_steps(
+        former, [(layer, layer)], read_seconds=1.0))
     result = subprocess.run(
         [sys.executable, "app.py", "--check", "--model", str(folder), "--mode", "cpu", "--dtype", "float32",
          "--max-context", "2048", "--data-dir", str(tmp_path / "data")], cwd=ROOT, capture_output=True, text=True,

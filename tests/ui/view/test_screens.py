@@ -22,6 +22,7 @@ from ui.state import race
 from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
 from ui.state.jobs import Prefill
+from ui.state.page_shares import above
 from ui.state.runs import Run
 from ui.view import charts, page_names, transcript
 from ui.view import document_head as head_view
@@ -141,17 +142,18 @@ def test_bars_show_what_is_above_the_usual() -> None:
     shown, others = result(0.1, 0.3, 0.6), [result(0.2, 0.1, 0.7), result(0.2, 0.1, 0.7)]
     usual = document_strip_view.usual_shares(shown["page_shares"], shown, others)
     assert usual == pytest.approx((0.2, 0.1, 0.7))
-    html = charts.strip(["1", "2", "3"], shown["page_shares"], usual=usual, cited={2})
+    html = charts.strip(["1", "2", "3"], shown["page_shares"], heights=above(shown["page_shares"], usual), cited={2})
     assert re.findall(r"--i:([\d.]+)", html) == ["0.000", "1.000", "0.000"]  # not the last page, which is always tall
     assert "Page 3 · 60.0 %" in html and re.findall(r'tf-cited" data-action="page" data-page="(\d)"', html) == ["2"]
     for few in (others[:1], [*others[:1], result(0.2, 0.1, 0.7, model="n")], [result(0.5, 0.5), result(0.5, 0.5)]):
         assert document_strip_view.usual_shares(shown["page_shares"], shown, few) == ()
     first = shown | {"usual_shares": [0.1, 0.1, 0.8]}  # the engine's own: no other answer is needed
     assert document_strip_view.usual_shares(shown["page_shares"], first, others) == (0.1, 0.1, 0.8)
-    alike = charts.strip(["1", "2", "3"], shown["page_shares"], usual=(0.1, 0.29, 0.61))
+    alike = charts.strip(["1", "2", "3"], shown["page_shares"],
+                         heights=above(shown["page_shares"], (0.1, 0.29, 0.61)))
     assert max(map(float, re.findall(r"--i:([\d.]+)", alike))) < 0.5  # next to nothing is above it: no page is tall
-    assert charts.strip(["1", "2", "3"], (), usual=(0.1, 0.1, 0.8)).count("--i:0.000") == 3  # before the first round
-    level = charts.above((0.1,) * 7 + (0.3, 0.0), (0.05,) * 8 + (0.6,))  # the last page has less, so all others more
+    assert charts.strip(["1", "2", "3"], (), heights=()).count("--i:0.000") == 3  # before the first round
+    level = above((0.1,) * 7 + (0.3, 0.0), (0.05,) * 8 + (0.6,))  # the last page has less, so all others more
     assert level == pytest.approx([0.0] * 7 + [0.2, 0.0])
     quote = {"closed": True, "occurrences": [{"places": [{"page": 2}, {"page": 3}]}]}
     assert document_strip_view.cited_pages({"quotes": [quote, quote | {"closed": False}]}) == {2, 3}

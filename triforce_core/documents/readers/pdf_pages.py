@@ -245,11 +245,8 @@ def _foot_notes(pages: Sequence[list[_Paragraph]], body: float) -> None:
     for page in pages:
         marks = {mark for paragraph in page for line in paragraph.lines
                  for mark in _marks(line.text[1:] if line.text[0] == RAISED else line.text)}
-        foot = len(page)
-        while foot and page[foot - 1].kind in ("text", "row") and _small(page[foot - 1], body):
-            foot -= 1
         notes: list[_Paragraph] = []
-        for paragraph in page[foot:]:
+        for paragraph in _foot(page, body):
             match = _NOTE.match(paragraph.lines[0].text)
             if match and (match[1] is not None or match[2] in marks):
                 notes.append(paragraph)
@@ -263,6 +260,14 @@ def _foot_notes(pages: Sequence[list[_Paragraph]], body: float) -> None:
                 paragraph.lines = []
         page[:] = [paragraph for paragraph in page if paragraph.lines]
         open_note = notes[-1] if notes else None
+
+
+def _foot(page: Sequence[_Paragraph], body: float) -> Sequence[_Paragraph]:
+    """Its last paragraphs, as far as they are of smaller type."""
+    start = len(page)
+    while start and page[start - 1].kind in ("text", "row") and _small(page[start - 1], body):
+        start -= 1
+    return page[start:]
 
 
 def _small(paragraph: _Paragraph, body: float) -> bool:
