@@ -53,6 +53,8 @@
     }
     const trace = event.target.closest('#transcript [data-action="trace"][aria-pressed="false"]');
     if (trace) shownAnswer = trace.dataset.answer;  // its colours are where the eye goes, not what stands below them
+    const fold = event.target.closest('#statistics > button');
+    if (fold) fold.ariaExpanded = String(fold.ariaExpanded !== 'true');
     if (event.target.closest('#send')) pinned = true;
     const pane = event.target.closest('[data-pane]');
     if (pane) showPane(pane.dataset.pane);
@@ -228,21 +230,40 @@
     step();
   }
 
-  // -- a tab in the background lets go of its connection ----------------------------------------------------------------
+  // -- a browser has six connections for one server: a tab in the background lets go of its own, and so does the one
+  //    that was used longest ago where more than AWAKE are open -----------------------------------------------------------
+  const AWAKE = 4, me = `${Math.random()}`, later = new Set();  // later: tabs that were used after this one
+  const tabs = window.BroadcastChannel ? new BroadcastChannel('triforce-chat') : null;
   let asleep = false, bedtime = 0;
+  const used = () => { later.clear(); tabs?.postMessage(me); };
+  function sleep() {
+    if (!byId('asleep')) { setTimeout(sleep, 100); return; }  // Gradio draws it later
+    if (!asleep) byId('asleep').click();
+    asleep = true;
+  }
+  function wake() {
+    if (document.hidden) return;
+    used();
+    if (asleep) byId('awake').click();
+    asleep = false;
+  }
+  if (tabs) tabs.onmessage = event => {
+    later.add(event.data);
+    if (later.size >= AWAKE) sleep();
+  };
   document.addEventListener('visibilitychange', () => {
     clearTimeout(bedtime);
-    if (document.hidden) {
-      bedtime = setTimeout(() => { asleep = true; byId('asleep')?.click(); }, 20000);
-    } else if (asleep) {
-      asleep = false;
-      byId('awake')?.click();
-    }
+    if (document.hidden) bedtime = setTimeout(sleep, 20000);
+    else wake();
   });
+  window.addEventListener('focus', wake);
+  used();
 
   function begin() {
-    if (!document.querySelector('.tf-panes button')) { setTimeout(begin, 50); return; }  // Gradio draws it later
+    const fold = document.querySelector('#statistics > button');
+    if (!fold || !document.querySelector('.tf-panes button')) { setTimeout(begin, 50); return; }  // drawn later
     showPane(document.body.dataset.pane);
+    fold.ariaExpanded = 'false';  // Gradio's own says nothing of it
   }
   const start = () => { document.body.dataset.pane ??= 'center'; begin(); watchChat(); };
   if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', start); else start();

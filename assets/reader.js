@@ -92,11 +92,18 @@
     sheet.replaceChildren(...(data.pieces ? asSet(data) : asText(data)));
     fit(sheet, data);
     const mark = sheet.querySelector('mark');
-    if (mark) mark.scrollIntoView({ block: 'center' });
+    if (mark) meet(box, mark);
     else box.scrollTop = 0;
     for (const item of part('.tf-thumbs').querySelectorAll('[aria-current]')) item.removeAttribute('aria-current');
     const thumb = part(`.tf-thumbs [data-thumb="${open.page}"]`);
     if (thumb) { thumb.setAttribute('aria-current', 'true'); thumb.scrollIntoView({ block: 'nearest' }); }
+  }
+
+  function meet(box, mark) {  // only the page moves to its mark: in a low window the bar above it would go out of sight
+    const there = mark.getBoundingClientRect(), here = box.getBoundingClientRect();
+    box.scrollBy(there.left + there.width / 2 - here.left - here.width / 2,
+      there.top + there.height / 2 - here.top - here.height / 2);
+    byId('side').scrollTop = 0;
   }
 
   function asText(data) {

@@ -76,6 +76,17 @@
     if (action === 'found') { pane('center'); lookFor(answer, 40); }
   });
 
+  // What unfolds stays inside: a menu opens to the side where there is room, details move into sight.
+  document.addEventListener('toggle', event => {
+    const fold = event.target, column = fold.closest?.('#shell > .column');
+    if (!fold.open || !column) return;
+    if (fold.closest('#chat-scroll')) fold.scrollIntoView({ block: 'nearest' });
+    if (!fold.matches('.tf-menu')) return;
+    fold.classList.remove('tf-flip');
+    const items = fold.querySelector('.tf-menu-items').getBoundingClientRect();
+    fold.classList.toggle('tf-flip', items.right > column.getBoundingClientRect().right);
+  }, true);
+
   let door = '';  // two buttons open the same box
   // The box that a button opens is where the typing goes on, and what closes it leads back to the button.
   function meet(field, way, tries = 40) {

@@ -1,10 +1,12 @@
 """What a newcomer does in the first minutes, by the clock, and photographed at every step.
 
-    python -m docs.first_run [--engine scripted|triforce] [--output DIR] [FILE]       (needs playwright and chromium)
+    python -m docs.first_run [--engine scripted|triforce] [--output DIR] [--sheets DIR] [FILE]
+                                                                              (needs playwright and chromium)
 
 Start the app with nothing kept; ask the handbook; add a PDF of sixty pages of one's own and ask while it is read; open
 the page of the quotation; race. Done in light, then again in dark and 360 pixels wide, each with an app that knows
-nothing yet. Prints the seconds from the start to each step as JSON; all of it should take less than three minutes.
+nothing yet. --sheets puts all pictures of a look together on one. Prints the seconds from the start to each step as
+JSON; all of it should take less than three minutes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from .screenshots import PATIENCE, QUESTIONS, ROOT, SIZE, app, browser_of, look_at_quotation, save
@@ -26,6 +29,7 @@ WANTED = 180.0  # seconds
 PAGES = 60
 LOOKS = {"light": ("light", SIZE), "dark": ("dark", SIZE), "phone": ("light", {"width": 360, "height": 740})}
 _LINES, _LETTERS = 20, 84  # of a page
+_GAP = 8  # pixels between the pictures of a sheet
 
 
 def sixty_pages(path: Path) -> Path:
@@ -64,6 +68,19 @@ class Steps:
         self.seconds[name] = round(self._spent, 1)
         save(self.page, self.folder / f"{len(self.seconds):02d}-{name}-{self.look}.png")
         self._from = time.monotonic()
+
+
+def sheet(pictures: list[Path], target: Path) -> None:
+    """All steps of a look, row by row, small enough to be kept with the project."""
+    drawn = [Image.open(path).convert("RGB") for path in pictures]
+    width, columns = (640, 2) if drawn[0].width > 640 else (240, 4)
+    height = drawn[0].height * width // drawn[0].width
+    rows = -(-len(drawn) // columns)
+    whole = Image.new("RGB", (columns * (width + _GAP) - _GAP, rows * (height + _GAP) - _GAP), "grey")
+    for number, picture in enumerate(drawn):
+        place = number % columns * (width + _GAP), number // columns * (height + _GAP)
+        whole.paste(picture.resize((width, height), Image.Resampling.LANCZOS), place)
+    whole.save(target, quality=70, method=6)
 
 
 def pane(page: Page, name: str) -> None:
@@ -120,6 +137,7 @@ def main() -> int:
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a document of one's own (default: made)")
     parser.add_argument("--engine", choices=("scripted", "triforce"), default="triforce")
     parser.add_argument("--output", type=Path, default=Path(tempfile.gettempdir()) / "first-run", metavar="DIR")
+    parser.add_argument("--sheets", type=Path, metavar="DIR", help="where one picture of each look goes")
     parser.add_argument("--looks", nargs="+", choices=tuple(LOOKS), default=list(LOOKS), metavar="LOOK",
                         help="of light, dark, phone (default: all)")
     given = parser.parse_args()
@@ -138,6 +156,8 @@ def main() -> int:
                 walk(page, url, own, steps)
                 told[look] = {"app": ready, **steps.seconds}
                 browser.close()
+            if given.sheets:
+                sheet(sorted(given.output.glob(f"*-{look}.png")), given.sheets / f"first-run-{look}.webp")
     good = all(each["app"] + each["race"] < WANTED for each in told.values())
     print(json.dumps({"engine": given.engine, "seconds": told, "good": good}))
     return 0 if good else 1

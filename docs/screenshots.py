@@ -55,7 +55,7 @@ def save(page: Any, path: Path) -> None:
     page.mouse.move(0, 0)
     page.wait_for_timeout(700)
     picture = Image.open(io.BytesIO(page.screenshot(animations="disabled", caret="hide"))).convert("RGB")
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def look_at_quotation(page: Any) -> None:

@@ -44,6 +44,29 @@ def test_the_system_ends_it_when_its_parent_is_gone() -> None:
     assert done.returncode == -signal.SIGALRM
 
 
+def test_what_it_imports_is_compiled_before(tmp_path: Path) -> None:
+    """It may write no files itself."""
+    kept = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path)}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run([sys.executable, "-m", "triforce_core.documents.bytecode"], cwd=ROOT, env=kept, check=True,
+                   timeout=60)
+    files = {path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc") if path.parent.name in (
+        "readers", "documents", "pypdfium2")}
+    assert files >= {"epub", "pdf", "rst", "docx", "html", "reader_process", "page_process", "sniff", "raw"}
+
+
+def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[int] = []
+    monkeypatch.setattr(child, "_compile", lambda: compiled.append(1))
+    monkeypatch.setattr(child.sys, "dont_write_bytecode", False)
+    child.keep_bytecode.cache_clear()
+    path = tmp_path / "note.txt"
+    path.write_text("A note.")
+    for _ in range(2):
+        read_document(path)
+    assert compiled == [1]
+
+
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups here")
 def test_what_it_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own child holds the stream open that the listener reads, and closing would wait for it."""

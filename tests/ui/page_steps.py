@@ -29,6 +29,12 @@ def answered(page, number: int = 1) -> None:
     page.wait_for_function(f"document.querySelectorAll('#transcript .tf-question').length === {number}")
 
 
+def statistics(page) -> None:
+    """Unfold what the right pane keeps folded."""
+    page.click("#statistics > button")
+    page.wait_for_selector("#figures")
+
+
 def more(page, place: str, action: str) -> None:
     """Press what a ⋯ menu holds."""
     page.click(f"{place} .tf-more > summary")

@@ -19,7 +19,7 @@ from ..errors import (
     EmptyDocumentError,
     EncryptedDocumentError,
 )
-from .child import NOTHING, ChildProcess
+from .child import NOTHING, ChildProcess, keep_bytecode
 from .document import Chapter, Document, Page
 from .limits import READERS, ReadLimits
 from .readers.source import FORMATS
@@ -67,6 +67,7 @@ def read_document(
             allowed=f"up to {limits.file_bytes / 1e6:,.0f} MB",
             remedy="Split it into smaller files.",
         )
+    keep_bytecode()
     attempt = _Attempt(path, password, limits, progress or (lambda done, total: None), cancel)
     first_problem: DocumentError | None = None
     for reader in _PDF_READERS:

@@ -141,12 +141,12 @@ class Controller:
         best, _ = self._draft()
         drafting = self._drafting_ms
         figures = (f"a full pass takes {self._plain():.1f} ms, a drafted token {drafting:.1f} ms, "
-                   f"and {self.acceptance.share:.0%} were right lately")
+                   f"and {self.acceptance.share:.0%} were accepted lately")
         if self._resting:
-            return f"drafting nothing but for a try now and then: {figures}"
+            return f"nothing is drafted now, but for a try now and then: {figures}"
         if best.keep_going is not None:
-            return f"drafting as long as another token pays: {figures}"
-        return f"drafting {best.gamma2} tokens at a time: {figures}"
+            return f"drafts go on as long as another token pays: {figures}"
+        return f"{best.gamma2} tokens are drafted at a time: {figures}"
 
     def _rest(self, best: Selection, rate: float, plain: float) -> None:
         """Until the next try, which will have cost no more than its share of the time by then."""

@@ -264,7 +264,7 @@ def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparis
     if tiers.intermediate:
         held = f"{comparison.held} {tiers.budget:,} of {context}".lstrip()
         if tiers.draft_model:
-            return f"small model, then {held}, then all of them"
+            return f"the small model drafts, {held} check, and all of them decide"
         return f"no small model: {held} draft, all of them verify"
     without = wanted.middle_cache == "none"
     if tiers.draft_model:
@@ -294,4 +294,4 @@ def _copies_why(at: Situation, tiers: Tiers, lookup: str, direct: int) -> str:
     if lookup != "off" and tiers.drafts:
         leads = ", so the host leads the rounds" if at.on_graphs else ""
         return f"what stood in the text before is copied first{leads}"
-    return "or what stood in the text before is copied, where that promises more" if direct else ""
+    return "words that stood in the text before are copied instead where that promises more" if direct else ""

@@ -28,7 +28,8 @@ MOST_USUAL = 12  # of which the usual attention is the mean
 
 def build() -> tuple[gr.HTML, gr.HTML, gr.HTML]:
     strip = html("strip", clicks=True)
-    return html("figures"), strip, html("history")
+    with gr.Accordion(figure_words.STATISTICS, open=False, elem_id="statistics"):
+        return html("figures"), strip, html("history")
 
 
 def panels(services: Services) -> list[Panel]:

@@ -250,13 +250,15 @@ class EngineQueue(EngineHolder):
             self._make_way(job)
 
     def _make_way(self, job: Job) -> None:
-        """What is being read, and nobody looks at, is paused for what somebody waits for."""
+        """What is being read is paused for what somebody waits for: where nobody looks at it, or for a short one."""
         current = self._jobs.current
-        if current is None or current.kind != "prefill" or current.selection is None or job.selection is None:
+        if current is None or current.selection is None or job.selection is None:
             return
         front, reading = self._jobs.in_front(), current.selection.key
-        if reading not in front and reading != job.selection.key and (
-                job.kind in ("answer", "race") or job.selection.key in front):
+        waited_for = job.kind in ("answer", "race") or job.selection.key in front
+        unseen = current.kind == "prefill" and reading not in front
+        passes = current.opening and job.is_short and not current.is_short
+        if reading != job.selection.key and waited_for and (unseen or passes):
             self._pause(current)
 
     def _pause(self, job: Job) -> bool:
@@ -347,11 +349,17 @@ class EngineQueue(EngineHolder):
         self.end(run, state)
 
     def _queued_instead(self, job: Job, run: Run) -> bool:
-        """Whether it was paused to be answered from fewer pages; the reading goes on behind that."""
+        """Whether it was paused: to be answered from fewer pages, and the reading goes on behind that; or for something
+        short."""
         with self._asking:
-            if job.instead is None or job.instead.selection is None or run.cancelled.is_set():
+            if run.cancelled.is_set() or job.prefill is None or not job.prefill.paused or job.request is None:
                 return False
             run.state = "queued"
+            if job.instead is None or job.instead.selection is None:
+                again = self._job_of(job.kind, run, job.request)
+                again.prefill = dataclasses.replace(job.prefill, stage="waiting", paused=False)
+                self._jobs.put(again, job.number)
+                return True
             run.narrow(job.instead.selection.ranges)
             self._jobs.put(job.instead, job.number)
             if job.selection is not None:

@@ -2,7 +2,7 @@
 
 Questions, and prefills of documents that somebody has open in front, go in the order in which they were asked for;
 behind them the prefills of documents that nobody looks at now, and last what nobody asked for. So what is asked for
-later never goes before a question.
+later never goes before a question, unless it is about a note, which is read in a second: that waits for no book.
 """
 
 from __future__ import annotations
@@ -82,6 +82,9 @@ class JobQueue:
 
     def _ordered(self) -> list[Job]:
         front = self.in_front()
+        restarts = [job.number for job in self._waiting if job.kind == "engine"]  # nothing passes them
         return sorted(self._waiting, key=lambda job: (
             job.kind == "trial",
-            job.kind == "prefill" and job.selection is not None and job.selection.key not in front, job.number))
+            job.kind == "prefill" and job.selection is not None and job.selection.key not in front,
+            sum(number <= job.number for number in restarts), job.kind != "engine",
+            not job.is_short, job.number))

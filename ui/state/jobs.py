@@ -17,6 +17,7 @@ from triforce_core import Document, PrefillProgress, SamplingParams, Speculation
 from .library import Ranges
 from .runs import Run
 
+SHORT = 8_000  # characters: some 2,000 tokens, which a machine without a GPU reads in a second
 JobKind = Literal["engine", "prefill", "answer", "race", "trial"]
 
 
@@ -45,6 +46,11 @@ class Selection:
     def text(self) -> str:
         """Names the words of the pages: the same document may have been read from its file in another way since."""
         return self.chosen.id
+
+    @cached_property
+    def is_short(self) -> bool:
+        """It is read about as soon as it is asked for."""
+        return self.chosen.characters <= SHORT
 
     def same(self, other: Selection | None) -> bool:
         """Whether the same words stand in the cache for both, under the same name."""
@@ -106,6 +112,11 @@ class Job:
     request: Request | None = None
     number: int = 0
     instead: Job | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """It is about a short document."""
+        return self.selection is not None and self.selection.is_short
 
     @property
     def opening(self) -> bool:

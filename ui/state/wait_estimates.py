@@ -77,18 +77,22 @@ class Estimates:
         if job.prefill is not None and job.prefill.paused:
             return PAUSE
         if job.opening:
-            progress = job.prefill.progress if job.prefill else None
-            left = progress.eta_seconds if progress else None
-            return None if left is None else _sum(left, self._answer(job))
+            return _sum(self._opening(job), self._answer(job))
         return self._writing(job.run) if job.run else None
 
     def _whole(self, job: Job, opened: Selection | None) -> float | None:
         if job.selection is None:
             return None
-        begun = job.prefill.progress if job.prefill else None  # of a reading that was paused
-        here = 0.0 if job.selection.same(opened) else (
-            begun.eta_seconds if begun and begun.eta_seconds is not None else self._prefill(job.selection))
+        begun = self._opening(job)  # of a reading that was paused
+        here = 0.0 if job.selection.same(opened) else begun if begun is not None else self._prefill(job.selection)
         return _sum(here, self._answer(job))
+
+    def _opening(self, job: Job) -> float | None:
+        """What is left of a reading, by what it tells itself; behind the tokens it has yet to begin."""
+        progress = job.prefill.progress if job.prefill else None
+        if progress is None or job.selection is None:
+            return None
+        return _sum(progress.eta_seconds, self._prefill(job.selection) if progress.stage == "tokenize" else 0.0)
 
     def _answer(self, job: Job) -> float | None:
         if job.kind == "prefill":

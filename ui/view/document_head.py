@@ -20,6 +20,7 @@ from .charts import esc, meter
 from .library import pages
 from .page_choice import which
 from .transcript import button, card, menu
+from .wait_line import LEAST_LEFT
 
 
 def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") -> tuple[str, float, str]:
@@ -35,8 +36,8 @@ def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") ->
     fraction = progress.tokens_done / max(1, progress.tokens_total)
     if progress.stage == "save":
         return head_words.READING_SAVE, fraction, ""
-    left = [] if progress.eta_seconds is None or not progress.tokens_done else [
-        head_words.READING_ETA.format(eta=fmt.seconds(progress.eta_seconds))]
+    eta = progress.eta_seconds or 0.0
+    left = [head_words.READING_ETA.format(eta=fmt.seconds(eta))] if eta >= LEAST_LEFT and progress.tokens_done else []
     if progress.stage == "restore":
         return head_words.READING_SAVED, fraction, "".join(left)
     if progress.stage == "tune":

@@ -75,7 +75,7 @@ def entry(found: ModelFound, loaded: bool) -> str:
     about = f'<p class="tf-note">{esc(model_words.ABOUT_BUILTIN)}</p>' if found.source == "built-in" else ""
     return (f'<li class="tf-model{" tf-current" if loaded else ""}"><h3>{esc(name(found))} {mark}</h3>'
             f'<p class="tf-model-facts" title="{esc(found.model)}">{esc(" · ".join(facts))}</p>{about}{room(found)}'
-            f"{f'<details><summary>{esc(model_words.FITS)}</summary><ul>{rows}</ul></details>' if rows else ''}"
+            f"{f'<details><summary>{esc(model_words.FITS_TITLE)}</summary><ul>{rows}</ul></details>' if rows else ''}"
             f'<div class="tf-model-load">{load_buttons(found, loaded)}</div>{others}</li>')
 
 

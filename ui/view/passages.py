@@ -8,6 +8,7 @@ told by its place in the file; its label is only shown.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +19,7 @@ from triforce_core import Document
 from ..state.quotes import Place
 
 LEAST_WORDS = 3  # of a sentence: "95." is none
-LONGEST = 220  # characters shown of one sentence
+LONGEST = 420  # characters shown of one sentence: of most, all
 _END = re.compile(r"[.!?…][\"'”’)\]]*\s|\n\s*\n")
 
 
@@ -72,16 +73,22 @@ def sentence(page: str, chunk: str) -> tuple[int, int] | None:
         return None
     (match,) = matches
     middle = (match.start() + match.end()) // 2
-    low, high = max(0, middle - 2 * LONGEST), min(len(page), middle + 2 * LONGEST)
+    low, high = max(0, middle - LONGEST), min(len(page), middle + LONGEST)
     ends = [end.end() for end in _END.finditer(page, low, high)]
-    start = max((end for end in ends if end <= middle), default=max(0, middle - LONGEST))
-    stop = min((end for end in ends if end > middle), default=min(len(page), middle + LONGEST))
+    start = max((end for end in ends if end <= middle), default=_word(page, max(0, middle - LONGEST // 2)))
+    stop = min((end for end in ends if end > middle), default=_word(page, min(len(page), middle + LONGEST // 2)))
     text = page[start:stop]
     start, stop = start + len(text) - len(text.lstrip()), stop - len(text) + len(text.rstrip())
     return (start, stop) if start < stop else None
 
 
+def _word(page: str, at: int) -> int:
+    """Where the word begins that a place lies in."""
+    while 0 < at < len(page) and not page[at - 1].isspace():
+        at -= 1
+    return at
+
+
 def shown(text: str) -> str:
-    """Short enough for a list."""
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 1].rstrip() + "…"
+    """Short enough for a list; what is longer ends after a whole word."""
+    return textwrap.shorten(text, LONGEST, placeholder=" …", break_on_hyphens=False)

@@ -112,7 +112,7 @@ def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> 
             f'<header><h3>{esc(recorded["name"])}</h3><span class="tf-lane-state">'
             f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(figure_words.RATE)}</span></header>"
             '<div class="tf-lane-bar"><span></span></div><div class="tf-lane-clock" aria-hidden="true"></div>'
-            f'<div class="tf-lane-text">{esc(recorded["text"])}</div>'
+            f'<div class="tf-lane-text" tabindex="0">{esc(recorded["text"])}</div>'
             f'{detail}</section>')
     again = f'<button type="button" class="tf-btn" data-replay="{esc(key)}">{esc(race_words.AGAIN)}</button>'
     recorded_on = race_words.RECORDED.format(model=outcome["model"], dtype=outcome["dtype"], device=outcome["device"])

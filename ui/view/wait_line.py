@@ -7,6 +7,8 @@ from ..state.wait_estimates import Ahead
 from ..words import waiting as waiting_words
 from . import number_format as fmt
 
+LEAST_LEFT = 0.05  # seconds: less is told as 0.0
+
 
 def wait_line(ahead: Ahead | None) -> str:
     """As one line; "" where nothing is waited for."""
@@ -28,4 +30,6 @@ def text_line(extraction: Extraction) -> str:
 
 
 def _with_rest(line: str, seconds: float | None) -> str:
-    return line if seconds is None else f"{line} · {waiting_words.ETA.format(eta=fmt.seconds(seconds))}"
+    if seconds is None or seconds < LEAST_LEFT:
+        return line
+    return f"{line} · {waiting_words.ETA.format(eta=fmt.seconds(seconds))}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 WELCOME = "Ask your documents"
-WELCOME_MORE = ("Drop a document anywhere on this window. The model reads all of it, page by page, or the pages you "
-                "choose: nothing is cut without you, and nothing leaves this machine.")
+WELCOME_MORE = ("Drop a document anywhere on this window. The model reads all of it, or the pages that you choose. "
+                "Nothing leaves this machine.")
 WELCOME_REMOTE = ("Drop a document anywhere on this window. All of it, or the pages you choose, is sent to the server "
-                  "with every question: nothing is cut without you.")
+                  "with every question.")
 OPEN_SAMPLE = "Try it with the handbook"
 IN_CONTEXT = "All {pages}, {tokens} tokens"
 READ_IN = "read in {seconds}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ENGINE = "Engine"
+ENGINE = "Engine status"
 ENGINE_STATES = {"starting": "Starting", "ready": "Ready", "failed": "Not running"}
 ENGINE_BUSY = "Working"
 ENGINE_FAILED = "The engine did not start"

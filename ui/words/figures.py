@@ -4,6 +4,7 @@ from __future__ import annotations
 
 THIS_ANSWER = "This answer"
 LAST_ANSWER = "Last answer"
+STATISTICS = "Statistics"
 NO_ANSWER = "Statistics appear here."
 RATE = "tok/s"
 SPEED = "speed"
@@ -30,7 +31,7 @@ SPECULATION_ON = "TriForce on"
 SPECULATION_OFF = "TriForce off"
 SPECULATION_REMOTE = "Remote server"
 NOT_REPORTED = "Tiers, acceptance and attention are not available: the server does not report them."
-SPECULATION_PENDING = "TriForce: seen with the first words"
+SPECULATION_PENDING = "TriForce: known with the first words"
 REUSED = "{reused} tokens reused from the cache, {new} read for this question."
 TIERS = {
     "quote": ("exact quote", "Forced by the document: the words between quotation marks can only go on this way."),

@@ -14,7 +14,7 @@ BUSY = "{what} has to wait: {doing}. Press the button again when that is done, o
 LARGER = ("{repo} is larger on the hub than you agreed to, so the download was stopped. Look it up above to see its "
           "size and licence as they are now.")
 FOLDER = "Look in this folder too"
-FOLDER_HELP = "A folder with GGUF files, or with checkpoints, each in a folder with its config.json. May stay empty."
+FOLDER_HELP = "A folder with GGUF files, or with checkpoints, each in a folder with its config.json. May be left empty."
 LOOK = "Look for models"
 REPO = "Download a model from the Hugging Face hub"
 REPO_HELP = "OWNER/NAME. Looking it up contacts the hub and shows size and licence; nothing is downloaded yet."
@@ -26,16 +26,16 @@ DOING = {"triforce_core.models.survey:Survey": "Looking for models",
 PROBLEM = "That did not work"
 LISTED = "Models to download"
 LISTED_HELP = ("Published models that this app runs, as of {date}. Whether one fits is calculated from its shape and "
-               "the memory that is free now. Speeds are modelled, not measured: what the memory allows plain decoding "
-               "at most. Nobody was asked and nothing was downloaded.")
+               "the memory that is free now. Speeds are modelled, not measured: the most that the memory allows plain "
+               "decoding. The list comes with the app: nobody was asked for it, and nothing was downloaded.")
 RECOMMENDED = "Recommended for this machine"
 NONE_RECOMMENDED = ("None of them would run well on this machine: they need more memory, or would write fewer than "
                     "four tokens a second.")
 FITTING, NOT_FITTING = "Others that fit here ({count})", "Those that do not fit here ({count})"
 BY_MACHINE = "What fits on which machine"
 BY_MACHINE_HELP = ("Tokens of context that fit, by calculation (K: thousands); a dash where the model does not run. "
-                   "Laptops hold the weights in float32, cards in bf16. Beside a card, context may lie in host memory "
-                   "(48 GB or more).")
+                   "Laptops hold the weights in float32, graphics cards in bf16. Beside a card, the context may lie in "
+                   "host memory (48 GB or more).")
 MODEL = "Model"
 DOWNLOADS = "{size} in {precision}"
 DRAFTED_BY = "Draft model: {name}, {size}."
@@ -61,9 +61,9 @@ SOURCE = {"built-in": "comes with the app", "cache": "in the Hugging Face cache"
 MILLIONS = "{count:.1f} million weights"
 BILLIONS = "{count:.1f} billion weights"
 UP_TO = "up to {tokens} tokens"
-ROOM = ("With {tokens} tokens: weights {weights}, keys and values {kv}, drafts {drafts}; all in all {need} of "
-               "{have} free ({mode}).")
-FITS = "What fits here"
+ROOM = ("With {tokens} tokens: weights {weights}, keys and values {kv}, drafts {drafts}; {need} in all, of {have} "
+        "free ({mode}).")
+FITS_TITLE = "What fits here"
 WEIGHTS = {"same": "weights as they are", "int8": "rounded with --weights int8", "int4": "rounded with --weights int4"}
 FIT = "{tokens} tokens {need} ({mode})"
 FITS_NOT = "{tokens} tokens do not fit"

@@ -9,9 +9,9 @@ CHOOSE_PAGES_FIRST = f"{NOT_ALL_FITS}. {CHOOSE_PAGES_ABOVE}"
 IN_CONTEXT = "Only {chosen} of {pages}, {tokens} tokens"
 TOO_LONG = "The document has {tokens} tokens; the model can read {most} beside questions and answers."
 TOO_LARGE = "The document has {tokens} tokens; the memory that is free holds {most}."
-CHOICES = "Nothing is left out without you: read the pages below, write others, or load a model with a larger context."
-CHOICES_CHAPTERS = ("Nothing is left out without you: read the pages below, tick other chapters, or load a model "
-                    "with a larger context.")
+CHOICES = "You decide what is left out: read the pages below, write others, or load a model with a larger context."
+CHOICES_CHAPTERS = ("You decide what is left out: read the pages below, tick other chapters, or load a model with a "
+                    "larger context.")
 LARGER = "Look for a larger model"
 WHOLE = "the whole document"
 SEVERAL = "all {count} documents"

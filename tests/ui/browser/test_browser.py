@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from little_books import wait_for, write_book
-from page_steps import answered, ask, upload
+from page_steps import answered, ask, statistics, upload
 
 from ui.words import chat as chat_words
 from ui.words import figures as figure_words
@@ -40,6 +40,10 @@ def test_upload_ask_stream_and_look_at_a_page(served, tab) -> None:
     line = tab.inner_text("#transcript .tf-line")
     for text in (figure_words.PER_PASS_SHORT, figure_words.SPECULATION_ON, "Model: Scripted target"):
         assert text in line
+    assert not tab.is_visible("#figures")  # nobody has asked for statistics
+    assert tab.get_attribute("#statistics > button", "aria-expanded") == "false"
+    statistics(tab)
+    assert tab.get_attribute("#statistics > button", "aria-expanded") == "true"
     tab.wait_for_selector(f"#figures:has-text('{figure_words.LAST_ANSWER}')")
     highest = "Math.max(...[...document.querySelectorAll('.tf-page')].map(c => +c.style.getPropertyValue('--i'))) == 1"
     tab.wait_for_function(highest)  # the strip comes after the figures
@@ -102,6 +106,22 @@ def test_a_sleeping_tab_catches_up(served, tab) -> None:
     time.sleep(0.5)
     assert name not in tab.inner_text("#documents")
     tab.evaluate("document.getElementById('awake').click()")
+    tab.wait_for_selector(f"#documents:has-text('{name}')")
+
+
+def test_more_tabs_than_a_browser_has_connections(served, tab) -> None:
+    others = []
+    for _ in range(7):  # none of them is hidden: Chromium shows each in a window of its own here
+        others.append(tab.context.new_page())
+        others[-1].goto(served.url)
+        others[-1].wait_for_selector("#transcript .tf-welcome")
+    name = f"{uuid.uuid4().hex[:8]}.txt"
+    path = served.folder / name
+    path.write_text(f"A note, {name}.")  # words that no other test has added
+    served.services.library.add(path)
+    others[-1].wait_for_selector(f"#documents:has-text('{name}')")
+    assert name not in tab.inner_text("#documents"), "it was used longest ago, and sleeps"
+    tab.evaluate("window.dispatchEvent(new Event('focus'))")
     tab.wait_for_selector(f"#documents:has-text('{name}')")
 
 

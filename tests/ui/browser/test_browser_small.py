@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from page_steps import answered, ask, upload
+from little_books import write_book, write_chapters
+from page_steps import answered, ask, more, upload
 
 pytestmark = pytest.mark.browser
 SENTENCES = ("The keeper counted the ships before the storm. Nobody else was awake at that hour of the night. "
@@ -12,7 +13,7 @@ SEEN = """selector => {
   const box = document.querySelector(selector).getClientRects()[0];  // of words, their first line
   const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
   const there = [[x, box.top + 3], [x, y], [x, box.bottom - 3], [box.left + 3, y], [box.right - 3, y]];
-  return there.every(([x, y]) => document.elementFromPoint(x, y)?.closest(selector) !== null);
+  return there.every(([x, y]) => document.elementFromPoint(x, y)?.closest(selector));
 }"""
 
 
@@ -56,3 +57,55 @@ def test_on_a_phone_the_page_views_buttons_stay_in_one_row(served, tab, scripted
     tops = tab.eval_on_selector_all(".tf-reader-bar button", "all => all.map(one => one.getBoundingClientRect().top)")
     assert max(tops) - min(tops) < 4
     seen(tab, "[data-reader=close]")
+
+
+@pytest.mark.parametrize(("width", "height"), [(640, 400), (360, 740)])
+def test_a_quotation_far_down_its_page_leaves_the_page_views_bar_in_sight(served, tab, scripted, width: int,
+                                                                          height: int) -> None:
+    upload(served, tab, words=400)
+    tab.set_viewport_size({"width": width, "height": height})
+    tab.click(".tf-panes [data-pane=center]")
+    document = served.services.library.document(served.services.library.entries()[0].id)
+    scripted.answer = f"“{document.pages[1].text.split('. ')[-2]}.”"
+    ask(tab, "How many ships?")
+    answered(tab)
+    tab.click("#transcript .tf-cite >> nth=0")
+    tab.wait_for_selector("#page .tf-page-text mark")
+    tab.wait_for_function("document.querySelector('.tf-sheets').scrollTop > 0")
+    for selector in ("#page mark", "[data-reader=close]", "#page-number"):
+        seen(tab, selector)
+
+
+def test_a_menu_stays_inside_its_column(served, tab) -> None:
+    path = write_book(served.folder, "A title so long that hardly anything has room beside it.txt", 3)
+    tab.set_input_files("#upload input[type=file]", str(path))
+    tab.wait_for_selector("#head .tf-dot-ok")
+    tab.click("#head .tf-more > summary")
+    for action in ("choose-pages", "together"):
+        seen(tab, f"#head .tf-more [data-action={action}]")
+
+
+def test_details_move_into_sight(served, tab, scripted) -> None:
+    upload(served, tab)
+    scripted.answer = SENTENCES * 6
+    ask(tab, "How many ships?")
+    answered(tab)
+    tab.click("#transcript .tf-line summary")
+    seen(tab, "#transcript .tf-line-bar .tf-legend")
+
+
+@pytest.mark.parametrize(("width", "height"), [(640, 400), (360, 420), (1280, 660)])
+def test_pages_can_be_chosen_and_read_without_looking_for_the_button(served, tab, width: int, height: int) -> None:
+    path = write_chapters(served.folder, f"{width} wide.pdf", [(f"Part {page}", 0, page) for page in range(1, 15)], 14)
+    tab.set_input_files("#upload input[type=file]", str(path))
+    tab.wait_for_selector("#head .tf-dot-ok")
+    tab.set_viewport_size({"width": width, "height": height})
+    if width < 760:
+        tab.click(".tf-panes [data-pane=center]")
+    more(tab, "#head", "choose-pages")
+    tab.wait_for_selector("#choice h2")
+    tab.wait_for_selector("#range-text .tf-good", state="attached")
+    seen(tab, "#read-pages")
+    seen(tab, "#leave-pages")
+    if width == 1280:
+        seen(tab, "#range-text .tf-good")

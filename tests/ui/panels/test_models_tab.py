@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -245,6 +246,7 @@ def test_a_listed_model_is_downloaded_only_after_a_yes(models: Models, errands: 
     html = models_view.board(models, "builtin", None, "")
     assert html.index(model_words.RECOMMENDED) < html.index("Some 4B") < html.index("do not fit here (1)")
     assert "4.0 billion weights" in html and "terms to accept" in html
+    assert re.search(r"Fits here with [\d,]+ tokens of context: .* At most about [\d.]+ tokens/s", html)
     models.want("some/four")
     assert [errand for errand, _ in errands.sent] == [LOOK]
     html = models_view.board(models, "builtin", None, "")

@@ -14,7 +14,7 @@ from triforce_core import Document, EngineConfig, ScriptedEngine, TriForceError
 from ui.state import folders as places
 from ui.state.services import Services
 from ui.state.tab_view import TabView
-from ui.view import live_answer
+from ui.view import live_answer, wait_line
 from ui.words import document_head as head_words
 from ui.words import waiting as waiting_words
 
@@ -70,7 +70,9 @@ def test_they_are_answered_in_their_order(services: Services, view: TabView, rea
     assert answer.text == first.accumulator.text and answer.result["ranges"] == [[1, 8]]
 
 
-def test_it_says_what_it_waits_for_and_how_long(services: Services, view: TabView) -> None:
+def test_it_says_what_it_waits_for_and_how_long(services: Services, view: TabView,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait_line, "LEAST_LEFT", 0.0)  # nothing takes long here
     run = services.ask(view, "First?")
     said = live_answer.inside(services, run, False)
     assert waiting_words.FOR_TEXT_PAGES.format(done=2, total=8) in said and "left" in said

@@ -10,18 +10,20 @@ from pathlib import Path
 
 import pytest
 from held_engine import Held, quick_script, wait_for_text
-from little_books import read_quickly, wait_for, write_book
+from little_books import make_document, read_quickly, wait_for, write_book
 
-from triforce_core import EngineConfig, TriForceError
+from triforce_core import DocumentOpened, EngineConfig, PrefillProgress, TriForceError
 from ui.panels import document_head as head
 from ui.panels import side
 from ui.state import engine_queue, watchdog
 from ui.state import folders as places
 from ui.state import wait_estimates as waiting
 from ui.state.conversations import Conversations
+from ui.state.jobs import Job, Prefill, Selection
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 from ui.view import live_answer, transcript
+from ui.view import wait_line as lines
 from ui.view.export import exported
 from ui.view.page_choice import which
 from ui.view.wait_line import wait_line
@@ -306,9 +308,43 @@ def test_one_that_is_looked_at_does_not(services: Services, held: Held, tmp_path
     view, other, queue = TabView(), TabView(), services.queue
     long = added(services, view, tmp_path, "long.txt", 40)
     until(services, held, lambda: phase(services, view) == "read")
-    added(services, other, tmp_path, "note.txt", 1)
+    added(services, other, tmp_path, "another.txt", 41)
     assert not queue.prefills[long].paused
     held.let_all(queue)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_note_waits_for_no_long_reading(services: Services, held: Held, tmp_path: Path, asked: bool) -> None:
+    """Also where somebody looks at the long one, or has asked about it."""
+    held.gate.set(False)
+    view, other, queue = TabView(), TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    until(services, held, lambda: phase(services, view) == "read")
+    about_long = services.ask(view, "What is long?") if asked else None
+    note = added(services, other, tmp_path, "note.txt", 1)
+    assert queue.prefills[long].paused
+    run = services.ask(other, "What is short?")
+    until(services, held, lambda: run.ended)
+    assert run.state == "done" and long in queue.prefills and note not in queue.prefills
+    held.let_all(queue)
+    assert queue.open_key[0] == long
+    assert about_long is None or (about_long.state == "done" and about_long.began_at > run.ended_at)
+
+
+def test_nor_for_one_that_is_read_for_a_question(services: Services, held: Held, tmp_path: Path) -> None:
+    """The question makes way with its reading, keeps its place, and is answered."""
+    held.gate.set(False)
+    view, other, queue = TabView(), TabView(), services.queue
+    long = added(services, view, tmp_path, "long.txt", 40)
+    services.cancel_reading(long)
+    held.let_all(queue)
+    about_long = services.ask(view, "What is long?")
+    until(services, held, lambda: about_long.state == "preparing" and phase(services, view) == "read")
+    added(services, other, tmp_path, "note.txt", 1)
+    until(services, held, lambda: len(held.opened) == 1)
+    assert not about_long.ended and long in queue.prefills, "the note was first"
+    held.let_all(queue)
+    assert about_long.state == "done" and queue.open_key[0] == long
 
 
 def test_a_paused_reading_is_cancelled_for_good(services: Services, held: Held, tmp_path: Path) -> None:
@@ -372,7 +408,9 @@ def test_pages_read_by_a_number_of_tokens() -> None:
     assert waiting.read_by(waiting.FRONT, counts, ((1, 6),)) == () == waiting.read_by(10_000, counts, ((1, 6),))
 
 
-def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, tmp_path: Path) -> None:
+def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LEAST_LEFT", 0.0)  # nothing takes long here
     view = opened(services, tmp_path, "a long one.txt")
     run = services.ask(view, "How long does it take?")
     wait_for(lambda: run.ended)
@@ -389,7 +427,7 @@ def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, t
     words = wait_line(behind)
     assert "“a long one”" in words and "1 more" in words and "left" in words
     drawn = next(panel for panel in head.panels(services) if panel.name == "head").draw(reading)
-    assert "Waiting until “a long one” is read, then for 1 more" in drawn
+    assert "Waiting until “a long one” is read; 1 more in line before this" in drawn
     held.script.prefill_tokens_per_second = 1e9
 
 
@@ -429,7 +467,20 @@ def test_words_of_what_is_waited_for() -> None:
     assert wait_line(None) == ""
     assert wait_line(waiting.Ahead("engine", "", 0, None)) == waiting_words.FOR_ENGINE
     assert wait_line(waiting.Ahead("answer", "A", 2, 90.0)) == (
-        "Waiting for an answer about “A”, then for 2 more · about 90 s left")
+        "Waiting for an answer about “A”; 2 more in line before this · about 90 s left")
+    assert wait_line(waiting.Ahead("prefill", "A", 0, 0.01)) == "Waiting until “A” is read", "no time to speak of"
+
+
+def test_a_text_of_which_the_tokens_are_known_is_not_read_yet() -> None:
+    """Tokens are counted in a second, and reading them takes minutes."""
+    chosen = Selection.of_ephemeral(make_document(3))
+    counted = Prefill(chosen.key, "tokenize", PrefillProgress(900, 900, 1e5, 0.0, "tokenize"), opening=True)
+    job, known = Job("prefill", lambda: None, chosen, counted), waiting.Estimates({})
+    assert known.ahead([job], None).seconds is None, "how fast it is read is not known"
+    known.opened(chosen, DocumentOpened("id", 1000, (), 10.0, 10.0, False, 4096))
+    assert known.ahead([job], None).seconds == pytest.approx(chosen.chosen.characters / waiting.LETTERS_A_TOKEN / 100)
+    counted.progress = PrefillProgress(450, 900, 100.0, 4.5)
+    assert known.ahead([job], None).seconds == 4.5
 
 
 def test_an_answer_says_that_its_document_is_reopened(services: Services, held: Held, tmp_path: Path) -> None:

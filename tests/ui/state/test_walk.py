@@ -212,7 +212,8 @@ class Walk:
     def look(self) -> None:
         """At everything that a step may have changed."""
         jobs = self.services.queue._jobs.jobs()
-        now = {job.run.id: place for place, job in enumerate(jobs) if job.run}
+        now = {job.run.id: place for short in (True, False)  # what is short passes what is not
+               for place, job in enumerate(job for job in jobs if job.is_short is short) if job.run}
         for key, place in now.items():
             assert place <= self.seen_places.get(key, place), "a question lost its place"
         self.seen_places = now

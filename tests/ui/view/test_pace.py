@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from little_books import wait_for
-from page_steps import ask, upload
+from page_steps import ask, statistics, upload
 
 from ui.state.runs import Run
 from ui.state.tab_view import TabView
@@ -64,6 +64,7 @@ def test_a_page_at_rest_asks_for_nothing(tab) -> None:
 @pytest.mark.browser
 def test_an_answer_moves_nothing_but_its_words(served, tab, scripted) -> None:
     upload(served, tab)
+    statistics(tab)
     scripted.triforce_tokens_per_second = 25
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-streaming")

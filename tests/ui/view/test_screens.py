@@ -33,7 +33,7 @@ from ui.view import number_format as figures
 from ui.view import page_choice as page_choice_view
 from ui.view import race as race_view
 from ui.view import welcome as welcome_view
-from ui.view.passages import Passage, passages
+from ui.view.passages import LONGEST, Passage, passages, shown
 from ui.words import document_head as head_words
 from ui.words import engine as engine_words
 from ui.words import figures as figure_words
@@ -194,6 +194,18 @@ def test_chunks_become_sentences() -> None:
     found = passages(chunks, document)
     assert [(p.number, round(p.share, 3), p.text) for p in found] == [
         (1, 0.5, "The keeper\ncounted forty ships."), (1, 0.1, "Then he slept.")]
+
+
+def test_a_long_sentence_is_shown_whole_and_a_longer_one_to_a_word() -> None:
+    sentence = "The keeper " + "counted the ships of the northern harbour and " * 7 + "slept."
+    document = Document("t", "txt", (Page("1", f"One day. {sentence} Then he woke."),), "test")
+    (found,) = passages([{"page": 1, "share": 0.5, "text": "and slept."}], document)
+    assert found.text == shown(found.text) == sentence and len(sentence) > 300
+    endless = Document("t", "txt", (Page("1", "unendingly " * 200 + "unique words " + "unendingly " * 200),), "test")
+    (found,) = passages([{"page": 1, "share": 0.5, "text": "unique words"}], endless)
+    assert set(found.text.split()) == {"unendingly", "unique", "words"}, "cut between words"
+    cut = shown("unendingly " * 60)
+    assert len(cut) <= LONGEST and set(cut.split()) == {"unendingly", "…"}
 
 
 def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
