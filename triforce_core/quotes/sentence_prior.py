@@ -101,7 +101,8 @@ class SentencePrior:
 
 def passage(index: SentenceIndex, sentence: int) -> Passage:
     """As the reranker reads it."""
-    heading, beside = int(index.heading_of[sentence]), sentence and index.line_of[sentence - 1] == index.line_of[sentence]
+    heading, line = int(index.heading_of[sentence]), index.line_of
+    beside = sentence and line[sentence - 1] == line[sentence]
     return Passage(index.sentences[sentence], index.sentences[heading] if heading >= 0 else "",
                    index.sentences[sentence - 1] if beside else "")
 
