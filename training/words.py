@@ -24,8 +24,8 @@ TEXTS = ("prose-train", "books-train")  # of the first corpus
 MORE_TEXTS = ("reports-train", "reference-train")  # of the second
 DIMENSIONS, WINDOW, NEGATIVE, ROUNDS = 96, 6, 8, 2
 FEWEST, MOST_COUNTED, MOST = 25, 40_000, 32_000  # times that a word must occur; words in training; words kept
-# Steps of int8 that are merged into one: a row's largest entry is 8 instead of 127. The answers are as good, and the file
-# packs into 1.7 MB instead of 3.1.
+# Steps of int8 that are merged into one: a row's largest entry is 8 instead of 127. The answers are as good, and the
+# file packs into 1.7 MB instead of 3.1.
 COARSER = 16
 
 
