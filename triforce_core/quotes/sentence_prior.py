@@ -79,8 +79,8 @@ class SentencePrior:
         """The weights in ``assets/words``."""
         with np.load(_FILE) as stored:
             arrays = {key: stored[key].astype(np.float32) for key in stored.files}
-        sentence, answered, summary = (Network.from_stored(arrays, name) for name in ("sentence", "answered", "summary"))
-        return cls(sentence, answered, summary, Reranker.shipped())
+        networks = [Network.from_stored(arrays, name) for name in ("sentence", "answered", "summary")]
+        return cls(networks[0], networks[1], networks[2], Reranker.shipped())
 
     def ranking(self, index: SentenceIndex, question: str, before: str = "") -> Ranking:
         """before: the question before, where this one points back to it. The document has a sentence."""
