@@ -137,3 +137,11 @@ def test_the_shipped_one_says_that_nothing_answers() -> None:
                                                "Its plans were drawn by a young engineer, Ada Brunt.",
                                                "Vessels can be moored for two nights.")]
     assert (Reranker.shipped().scores("What is the boiling point of mercury?", told) < 0).all()
+
+
+def test_its_licence_lies_beside_it() -> None:
+    """As the Apache License demands of who passes it on changed."""
+    folder = Path(__file__).parents[2] / "assets" / "words"
+    assert "Version 2.0, January 2004" in (folder / "LICENSE-APACHE-2.0.txt").read_text(encoding="utf-8")
+    notice = (folder / "NOTICE.md").read_text(encoding="utf-8")
+    assert all(named in notice for named in ("reranker.npz", "all-MiniLM-L6-v2", "LICENSE-APACHE-2.0.txt", "changed"))
