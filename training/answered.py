@@ -20,11 +20,10 @@ THRESHOLDS = (0.3, 0.35, 0.4, 0.45, 0.5)
 
 
 def features(examples: Sequence[Example], read: Sequence[np.ndarray]) -> np.ndarray:
-    """[examples, features] as in the application. read: what the reranker says of each one's sentences."""
+    """[examples, features] as in the application. read: what the reranker says of each one's first READ sentences."""
     rows = []
     for one, nats in zip(examples, read, strict=True):
-        count = min(READ, one.found)
-        words, nats = one.by_words[:count], nats[:count]
+        words = one.by_words[: len(nats)]
         rows.append(read_features(words, nats, words + READ_COUNTS * nats))
     return np.stack(rows)
 
@@ -59,8 +58,7 @@ def fit(examples: Sequence[Example], read: Sequence[np.ndarray]) -> Network:
 
 def measure(examples: Sequence[Example], read: Sequence[np.ndarray]) -> None:
     """Prints how often a right sentence comes first, and how well the best score tells answered questions."""
-    answered = [(one, nats[: min(READ, one.found)]) for one, nats in zip(examples, read, strict=True)
-                if one.case == ANSWERED]
+    answered = [(one, nats) for one, nats in zip(examples, read, strict=True) if one.case == ANSWERED]
     if not answered:
         return
 
@@ -72,7 +70,7 @@ def measure(examples: Sequence[Example], read: Sequence[np.ndarray]) -> None:
     report(f"  held out, right first of {READ} by words / read / both", [one.kind for one, _ in answered], right)
     high = np.array([nats.max() for _, nats in answered])
     for case in (UNANSWERABLE, HIDDEN, ELSEWHERE, FOREIGN):
-        low = np.array([nats[: one.found].max() for one, nats in zip(examples, read, strict=True) if one.case == case])
+        low = np.array([nats.max() for one, nats in zip(examples, read, strict=True) if one.case == case])
         if len(low):
             print(f"    {case} ({len(low)}): AUC {area(low, high):.3f}, {(low < np.quantile(high, 0.1)).mean():.3f} "
                   "where a tenth of the answered is", flush=True)

@@ -45,7 +45,7 @@ from training.reranker_data import (
     read_documents,
 )
 from triforce_core.quotes.reranker import Pairs, batch, four_bits, is_rounded, packed
-from triforce_core.quotes.sentence_prior import Network
+from triforce_core.quotes.sentence_prior import READ, Network
 
 CANDIDATES, MOST_RIGHT = 16, 2  # sentences for each question in a step; of them right ones
 EASIER = 10.0  # places in the order by words: so much further down, a wrong sentence is drawn e times less often
@@ -98,52 +98,64 @@ class CrossEncoder(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A question and what may answer it, in pieces. source: the example, or the number of an article's sentence."""
+    """A question and all sentences of its document, in pieces; weight: in the loss."""
 
     question: list[int]
     passages: list[array[int]]
     weight: float
-    source: Example | int
 
     def draw(self, chance: np.random.Generator) -> tuple[list[int], int]:
         """(numbers of passages, right ones first; how many are right). None is right where nothing answers."""
-        if isinstance(self.source, int):
-            return _draw_of_article(self.source, len(self.passages), chance)
-        one = self.source
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class NaturalTask(Task):
+    """One that draws from an example."""
+
+    example: Example
+
+    def draw(self, chance: np.random.Generator) -> tuple[list[int], int]:
+        one = self.example
         golds, wrong = np.flatnonzero(one.golds), np.flatnonzero(~one.golds[: one.found])
         right = chance.permutation(golds)[:MOST_RIGHT].tolist()
-        odds = np.exp(-np.arange(len(wrong)) / EASIER)
-        count = min(CANDIDATES - len(right), len(wrong))
+        odds, count = np.exp(-np.arange(len(wrong)) / EASIER), min(CANDIDATES - len(right), len(wrong))
         others = chance.choice(wrong, count, replace=False, p=odds / odds.sum()).tolist() if count else []
         return [one.sentences[at] for at in (*right, *others)], len(right)
 
 
-def _draw_of_article(gold: int, size: int, chance: np.random.Generator) -> tuple[list[int], int]:
-    drawn = {gold: None}
-    for _ in range(4 * CANDIDATES):
-        near = chance.random() < NEAR_SHARE
-        at = gold + int(chance.integers(-NEAR, NEAR + 1)) if near else int(chance.integers(size))
-        if 0 <= at < size and len(drawn) < CANDIDATES:
-            drawn[at] = None
-    if chance.random() < ARTICLE_HIDDEN and size > 1:
-        del drawn[gold]
-        return list(drawn), 0
-    return list(drawn), 1
+@dataclass(frozen=True, eq=False)
+class ArticleTask(Task):
+    """One that draws from an article. gold: the sentence that answers."""
+
+    gold: int
+
+    def draw(self, chance: np.random.Generator) -> tuple[list[int], int]:
+        drawn, size = {self.gold: None}, len(self.passages)
+        for _ in range(4 * CANDIDATES):
+            near = chance.random() < NEAR_SHARE
+            at = self.gold + int(chance.integers(-NEAR, NEAR + 1)) if near else int(chance.integers(size))
+            if 0 <= at < size and len(drawn) < CANDIDATES:
+                drawn[at] = None
+        if chance.random() < ARTICLE_HIDDEN and size > 1:
+            del drawn[self.gold]
+            return list(drawn), 0
+        return list(drawn), 1
 
 
-def tasks_of(document: ReadDocument, pairs: Pairs) -> list[Task]:
+def tasks_of(document: ReadDocument, pairs: Pairs) -> list[NaturalTask]:
     """One for each of its examples."""
     passages = [array("H", row) for row in pairs.passages(document.passages)]
     questions = pairs.questions([one.question for one in document.examples])
-    return [Task(question, passages, WEIGHTS[one.case], one)
+    return [NaturalTask(question, passages, WEIGHTS[one.case], one)
             for question, one in zip(questions, document.examples, strict=True)]
 
 
-def tasks_of_article(document: ReadArticle, pairs: Pairs) -> list[Task]:
+def tasks_of_article(document: ReadArticle, pairs: Pairs) -> list[ArticleTask]:
     """One for each of its questions."""
     passages = [array("H", row) for row in pairs.passages(document.passages)]
     questions = pairs.questions([question for question, _ in document.queries])
-    return [Task(question, passages, ARTICLE_WEIGHT, gold)
+    return [ArticleTask(question, passages, ARTICLE_WEIGHT, gold)
             for question, (_, gold) in zip(questions, document.queries, strict=True)]
 
 
@@ -203,9 +215,9 @@ def train(net: CrossEncoder, natural: Sequence[Task], articles: Sequence[Task], 
 
 
 @torch.inference_mode()
-def read(net: CrossEncoder, tasks: Sequence[Task]) -> list[np.ndarray]:
-    """Of each task's example the nats of the sentences that the network by words found, float32 [found]."""
-    found = [task.source.sentences[: task.source.found] for task in tasks]
+def read(net: CrossEncoder, tasks: Sequence[NaturalTask]) -> list[np.ndarray]:
+    """Of each task's example the nats of those sentences that the application would read, float32 [READ or fewer]."""
+    found = [task.example.sentences[: min(READ, task.example.found)] for task in tasks]
     rows = [(task.question, task.passages[at]) for task, numbers in zip(tasks, found, strict=True) for at in numbers]
     order = sorted(range(len(rows)), key=lambda row: sum(map(len, rows[row])))  # alike in length: little to fill up
     scores = np.zeros(len(rows), np.float32)
@@ -248,7 +260,7 @@ def make(options: argparse.Namespace) -> None:
     net = CrossEncoder(base_encoder(options.base, pieces)).to(options.device)
     net = train(net, learnt, written, options.seconds, TRIAL_BATCH if options.limit else BATCH, chance)
     save(options.out, net, pieces)
-    examples, nats = [task.source for task in left], read(net, left)
+    examples, nats = [task.example for task in left], read(net, left)
     answered.measure(examples, nats)
     replace_networks(options.prior, {"answered": answered.fit(examples, nats)})
     print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB, {time.time() - started:.0f} s", flush=True)

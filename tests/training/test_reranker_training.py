@@ -18,7 +18,7 @@ pytest.importorskip("sentencepiece")
 
 from training import answered, reranker, reranker_base, reranker_data  # noqa: E402
 from training.question_sets import ARTICLE, AskedDocument, Query  # noqa: E402
-from training.reranker import CrossEncoder, Task  # noqa: E402
+from training.reranker import ArticleTask, CrossEncoder, NaturalTask  # noqa: E402
 from training.reranker_data import ANSWERED, ELSEWHERE, EXCERPT, FOREIGN, HIDDEN, UNANSWERABLE, Example  # noqa: E402
 from training.words import save as save_vectors  # noqa: E402
 from triforce_core.quotes.reranker import Pairs, Passage, Reranker  # noqa: E402
@@ -130,29 +130,30 @@ def test_examples_are_made_once(vectors: Path, tmp_path: Path) -> None:
 def test_a_step_sees_right_sentences_first_and_mostly_near_misses() -> None:
     chance = np.random.default_rng(0)
     golds = [at in (1, 5, 9) for at in range(32)]
-    drawn = [Task([], [], 1.0, made(ANSWERED, golds, [0.0] * 32)).draw(chance) for _ in range(300)]
+    drawn = [NaturalTask([], [], 1.0, made(ANSWERED, golds, [0.0] * 32)).draw(chance) for _ in range(300)]
     assert all(right == 2 and len(set(kept)) == len(kept) == 16 for kept, right in drawn)
     assert {gold for kept, _ in drawn for gold in kept[:2]} == {1, 5, 9}
     counts = np.bincount([at for kept, _ in drawn for at in kept[2:]], minlength=32)
     assert not counts[[1, 5, 9]].any() and counts[0] > 2 * counts[31] > 0
-    few = Task([], [], 1.0, made(UNANSWERABLE, [False] * 3, [0.0] * 3)).draw(chance)
+    few = NaturalTask([], [], 1.0, made(UNANSWERABLE, [False] * 3, [0.0] * 3)).draw(chance)
     assert sorted(few[0]) == [0, 1, 2] and few[1] == 0
-    assert Task([], [], 1.0, made(ANSWERED, [True], [0.0])).draw(chance) == ([0], 1)
+    assert NaturalTask([], [], 1.0, made(ANSWERED, [True], [0.0])).draw(chance) == ([0], 1)
 
 
 def test_a_step_sees_what_stands_around_an_articles_answer() -> None:
     chance = np.random.default_rng(0)
-    drawn = [Task([], [[]] * 200, 0.5, 100).draw(chance) for _ in range(300)]
+    drawn = [ArticleTask([], [[]] * 200, 0.5, 100).draw(chance) for _ in range(300)]
     hidden = [kept for kept, right in drawn if not right]
     assert 15 < len(hidden) < 60 and not any(100 in kept for kept in hidden)
     assert all(kept[0] == 100 and len(set(kept)) == len(kept) == 16 for kept, right in drawn if right)
     near = np.mean([abs(at - 100) < 10 for kept, _ in drawn for at in kept])
     assert 0.4 < near < 0.8
-    assert Task([], [[]], 0.5, 0).draw(chance) == ([0], 1)
+    assert ArticleTask([], [[]], 0.5, 0).draw(chance) == ([0], 1)
 
 
 def test_rounds_hold_all_natural_questions_and_as_many_others() -> None:
-    natural, articles = ([Task([], [], weight, 0) for _ in range(count)] for weight, count in ((1.0, 5), (0.5, 9)))
+    natural, articles = ([ArticleTask([], [], weight, 0) for _ in range(count)]
+                         for weight, count in ((1.0, 5), (0.5, 9)))
     taken = list(itertools.islice(reranker.steps(natural, articles, 4, np.random.default_rng(0)), 6))
     assert [len(some) for some in taken] == [4, 4, 2] * 2
     assert [sum(task.weight == 1 for some in taken[at : at + 3] for task in some) for at in (0, 3)] == [5, 5]
@@ -162,8 +163,8 @@ def test_nothing_is_right_where_no_sentence_is() -> None:
     """The loss by hand: every sentence begins at NOTHING."""
     net = CrossEncoder(encoder())
     rows = [array("H", [5, 3, 3])] * 3
-    tasks = [Task([2, 3], rows, 2.0, made(UNANSWERABLE, [False] * 3, [0.0] * 3)),
-             Task([2, 3], rows, 1.0, made(ANSWERED, [True, False, False], [0.0] * 3))]
+    tasks = [NaturalTask([2, 3], rows, 2.0, made(UNANSWERABLE, [False] * 3, [0.0] * 3)),
+             NaturalTask([2, 3], rows, 1.0, made(ANSWERED, [True, False, False], [0.0] * 3))]
     whole = np.log(1 + 3 * np.exp(-1))
     loss = reranker.loss_of(net, tasks, np.random.default_rng(0))
     assert float(loss.detach()) == pytest.approx((2 * whole + whole + 1) / 3, abs=1e-5)
@@ -186,10 +187,11 @@ def test_it_learns_and_what_is_written_says_the_same(tmp_path: Path, monkeypatch
                                       enumerate(TOPICS)]
     rows = [array("H", row) for row in pairs.passages(passages)]
     right = made(ANSWERED, [at == 4 for at in range(12)], [0.0] * 12)
-    tasks = [Task(question, rows, 1.0, right) for question in pairs.questions([f"who {topic}" for topic in TOPICS])]
+    asked = pairs.questions([f"who {topic}" for topic in TOPICS])
+    tasks = [NaturalTask(question, rows, 1.0, right) for question in asked]
     wrong = made(UNANSWERABLE, [False] * 11, [0.0] * 11)
-    tasks += [Task(task.question, [*rows[:4], *rows[5:]], 1.0, wrong) for task in tasks]
-    article = [Task(task.question, rows, 0.5, 4) for task in tasks[:12]]
+    tasks += [NaturalTask(task.question, [*rows[:4], *rows[5:]], 1.0, wrong) for task in tasks]
+    article = [ArticleTask(task.question, rows, 0.5, 4) for task in tasks[:12]]
     net = reranker.train(CrossEncoder(encoder()), tasks, article, 250, 6, np.random.default_rng(0))
     learnt = reranker.read(net, tasks)
     assert all(nats.argmax() == 4 and nats[4] > 0.5 for nats in learnt[:12])
@@ -226,10 +228,10 @@ def test_the_chance_of_an_answer_is_fitted_and_told(capsys: pytest.CaptureFixtur
     """The encoder says more than 0 of one sentence where the question is answered."""
     chance, examples, read = np.random.default_rng(0), [], []
     for number in range(400):
-        nats, words = chance.normal(-5, 1, (2, 20)).astype(np.float32)
+        nats, words = chance.normal(-5, 1, (2, READ)).astype(np.float32)
         if number % 2:
             nats[3] = 3 + chance.normal()
-        examples.append(made(ANSWERED if number % 2 else UNANSWERABLE, [at == 3 and number % 2 for at in range(20)],
+        examples.append(made(ANSWERED if number % 2 else UNANSWERABLE, [at == 3 and number % 2 for at in range(READ)],
                              sorted(words, reverse=True)))
         read.append(nats)
     network = answered.fit(examples, read)
