@@ -55,9 +55,9 @@ def digest_documents(corpus: Path, questions: Path, without: Collection[str], li
     return documents
 
 
-def digests(document: AskedDocument, work: Path) -> list[Digest]:
+def digests(document: AskedDocument, vectors: Path) -> list[Digest]:
     """Those whose section, if they are of one, the application finds by the question."""
-    index = index_of(document, work)
+    index = index_of(document, vectors)
     found = []
     for query in document.queries:
         scope = scope_of(index, query.text) if query.kind == SECTION else np.ones(index.size, bool)

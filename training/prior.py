@@ -1,13 +1,12 @@
 """Makes the sentence prior: `python -m training.prior --corpus DIR --questions DIR --work DIR --out FILE`.
 
-WORK is that of `training.words`, whose vectors-0.npz and vectors-1.npz stand there: a document is indexed with the
-vectors that were fitted on the other half. FILE holds three networks over what `triforce_core.quotes` knows:
+FILE holds networks over what `triforce_core.quotes` knows of sentences:
 
-1. `sentence` (`training.sentence_network`): how well a sentence answers; its examples stay in WORK/candidates.npz and
-   WORK/mined.npz, the network that found the second in WORK/first.npz.
-2. `unanswered` (`training.confidence`): whether none does; its examples, with the scores of 1, in WORK/confidence.npz
-   and WORK/foreign.npz.
-3. `summary` (`training.digests`): which sentences tell what the whole is about.
+1. `sentence` (`training.sentence_network`): how well a sentence answers by its words; its examples stay in
+   WORK/candidates.npz and WORK/mined.npz, the network that found the second in WORK/first.npz.
+2. `summary` (`training.digests`): which sentences tell what the whole is about.
+3. `answered`: whether any sentence answers. `training.reranker` adds it, and is to be run again after this; one that is
+   in FILE already is kept.
 
 A tenth of the documents with natural questions (a fifth of those with digests) is in no training and is reported.
 Delete these files when features change; a trial (`--limit`) has a folder of its own.
@@ -26,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from training import confidence, digests, sentence_network
+from training import digests, sentence_network
 from training.networks import stored
 from training.question_sets import AskedDocument, article_documents, held_out, left_out, natural_documents
 from triforce_core.quotes.sentence_prior import Network
@@ -53,19 +52,33 @@ def gather(file: Path, documents: Sequence[AskedDocument], make: Callable[[Asked
         return {name: kept[name] for name in kept.files}
 
 
-def sentence_network_of(documents: Sequence[AskedDocument], unseen: set[str], work: Path, workers: int) -> Network:
+def sentence_network_of(documents: Sequence[AskedDocument], unseen: set[str], work: Path, vectors: Path,
+                        workers: int) -> Network:
     """Both rounds."""
     first = work / "first.npz"
     if not first.exists():
         examples = gather(work / "candidates.npz", documents,
-                          partial(sentence_network.candidates, work=work, first=None), workers)
+                          partial(sentence_network.candidates, vectors=vectors, first=None), workers)
         np.savez(first, **stored("sentence", sentence_network.fit(examples, unseen, sentence_network.FIRST_SEEDS)))
         del examples
     with np.load(first) as kept:
         found = Network.from_stored({name: kept[name].astype(np.float32) for name in kept.files}, "sentence")
-    examples = gather(work / "mined.npz", documents, partial(sentence_network.candidates, work=work, first=found),
-                      workers)
+    examples = gather(work / "mined.npz", documents,
+                      partial(sentence_network.candidates, vectors=vectors, first=found), workers)
     return sentence_network.fit(examples, unseen)
+
+
+def replace_networks(file: Path, networks: dict[str, Network]) -> None:
+    """Writes networks under these names into a file, beside those that it holds under others."""
+    arrays: Arrays = {}
+    if file.exists():
+        with np.load(file) as kept:
+            arrays = {key: kept[key] for key in kept.files if key.split(".")[0] not in networks}
+    for name, network in networks.items():
+        arrays |= stored(name, network)
+    unfinished = file.with_suffix(".part.npz")
+    np.savez_compressed(unfinished, **arrays)
+    unfinished.rename(file)
 
 
 def make(options: argparse.Namespace) -> None:
@@ -73,6 +86,7 @@ def make(options: argparse.Namespace) -> None:
     started = time.time()
     torch.set_num_threads(1)  # such small networks: more threads would wait for each other
     work = options.work / f"limit-{options.limit}" if options.limit else options.work
+    work.mkdir(parents=True, exist_ok=True)
     without = left_out(options.left_out)
     natural = natural_documents(options.corpus, options.questions, without, options.limit)
     documents = [*natural, *article_documents(options.corpus, without, options.limit)]
@@ -80,21 +94,11 @@ def make(options: argparse.Namespace) -> None:
     print(f"{len(natural)} documents with {sum(len(document.queries) for document in natural)} natural questions, "
           f"{len(unseen)} of them held out; {len(documents) - len(natural)} articles", flush=True)
 
-    sentence = sentence_network_of(documents, unseen, work, options.workers)
-    rows = gather(work / "confidence.npz", documents, partial(confidence.rows, work=work, sentence=sentence),
-                  options.workers)
-    pool = [query for document in natural for query in document.queries if query.golds and not query.before]
-    others = gather(work / "foreign.npz", natural,
-                    partial(confidence.foreign, work=work, sentence=sentence, pool=pool), options.workers)
-    rows = {name: np.concatenate((rows[name], others[name])) for name in rows}
-    unanswered = confidence.fit(rows, unseen, options.seed)
+    sentence = sentence_network_of(documents, unseen, work, options.vectors, options.workers)
     summed = digests.digest_documents(options.corpus, options.questions, without, options.limit)
-    summary = digests.fit([one for document in summed for one in digests.digests(document, work)], options.seed)
-
-    arrays: Arrays = {}
-    for name, network in (("sentence", sentence), ("unanswered", unanswered), ("summary", summary)):
-        arrays |= stored(name, network)
-    np.savez_compressed(options.out, **arrays)
+    summary = digests.fit([one for document in summed for one in digests.digests(document, options.vectors)],
+                          options.seed)
+    replace_networks(options.out, {"sentence": sentence, "summary": summary})
     print(f"{options.out}: {options.out.stat().st_size / 1e3:.0f} kB, {time.time() - started:.0f} s", flush=True)
 
 
@@ -106,6 +110,7 @@ def main() -> None:
     parser.add_argument("--left-out", type=Path, help="docs.json of a test set that names documents not to train on")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="assets/words/prior.npz is the one that ships")
+    parser.add_argument("--vectors", type=Path, default=Path("assets/words/vectors.npz"), help="of training.words")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that make features")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")

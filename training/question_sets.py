@@ -59,11 +59,6 @@ class AskedDocument:
         return Random(zlib.crc32(self.name.encode()))
 
 
-def fold_of(name: str) -> int:
-    """0 or 1: which half of the documents one belongs to."""
-    return zlib.crc32(name.encode()) % 2
-
-
 def held_out(names: Iterable[str], every: int = 10) -> set[str]:
     """Every tenth document, for measuring."""
     return set(sorted(set(names))[::every])

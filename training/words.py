@@ -1,13 +1,8 @@
-"""Makes the word vectors: `python -m training.words --corpus DIR --corpus2 DIR --questions DIR --work DIR --out FILE`.
+"""Makes the word vectors: `python -m training.words --corpus DIR --corpus2 DIR --work DIR --out FILE`.
 
-1. WORK/stems.txt: the stems of all text, a paragraph a line.
-2. WORK/skipgram.npz: skip-gram vectors of the frequent ones (gensim), and how rare each is.
-3. WORK/vectors-0.npz and WORK/vectors-1.npz: those and answer vectors (`training.answer_vectors`), fitted on the
-   questions of one half of the documents, for `training.prior`: it learns from a table that has not seen the question.
-4. FILE: the same with answer vectors fitted on all questions.
-
-A step whose file stands in WORK is not done again; a trial (`--limit`) has a folder of its own there. One worker gives
-the same vectors each time; with more, gensim's threads race and give similar ones.
+WORK/stems.txt holds the stems of all text, a paragraph a line; it is not made again. FILE: skip-gram vectors of the
+frequent ones (gensim), and how rare each is. One worker gives the same vectors each time; with more, gensim's threads
+race and give similar ones. A trial (`--limit`) has a folder of its own in WORK.
 """
 
 from __future__ import annotations
@@ -18,27 +13,20 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from training.answer_vectors import Answers, Bag, Bagged, bagged, fit, unlabelled_pairs
-from training.question_sets import (
-    AskedDocument,
-    article_documents,
-    fold_of,
-    held_out,
-    left_out,
-    natural_documents,
-)
+from training.question_sets import AskedDocument, article_documents, left_out
 from training.text import each_record
 from triforce_core.prompt.typography import ascii_typography
 from triforce_core.quotes.question_words import WORD
-from triforce_core.quotes.word_vectors import Stems, WordVectors
+from triforce_core.quotes.word_vectors import Stems
 
 TEXTS = ("prose-train", "books-train")  # of the first corpus
 MORE_TEXTS = ("reports-train", "reference-train")  # of the second
 DIMENSIONS, WINDOW, NEGATIVE, ROUNDS = 96, 6, 8, 2
 FEWEST, MOST_COUNTED, MOST = 25, 40_000, 32_000  # times that a word must occur; words in training; words kept
-UNLABELLED = {"prose-train": 1600, "reference-train": 3000, "reports-train": 900}  # documents read for weak pairs
+# Steps of int8 that are merged into one: a row's largest entry is 8 instead of 127. The answers are as good, and the
+# file packs into 1.7 MB instead of 3.1.
+COARSER = 16
 
 
 def files_of(corpus: Path, corpus2: Path) -> dict[str, Path]:
@@ -98,62 +86,29 @@ def skip_gram(stems: Path, workers: int, seed: int) -> tuple[list[str], np.ndarr
     return [model.index_to_key[number] for number in kept], vectors, -np.log(counts / counts.sum())[kept]
 
 
-def int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(int8 rows, their scales): rows = int8 * scale."""
-    scale = np.maximum(np.abs(rows).max(1), 1e-12) / 127
-    return np.round(rows / scale[:, None]).astype(np.int8), scale.astype(np.float32)
-
-
-def save(out: Path, words: list[str], vectors: np.ndarray, rarity: np.ndarray, answers: Answers) -> None:
-    """Writes what `WordVectors.load` reads. Vectors of length 1 need no scale."""
-    answer, answer_scale = int8(answers.answer)
+def save(out: Path, words: list[str], vectors: np.ndarray, rarity: np.ndarray) -> None:
+    """Writes what `WordVectors.load` reads. It makes each row's length 1, so that no row needs a scale."""
+    int8 = np.round(127 * vectors / np.maximum(np.abs(vectors).max(1, keepdims=True), 1e-12))
     unfinished = out.with_suffix(".part.npz")
-    np.savez_compressed(
-        unfinished, words=np.frombuffer("\n".join(words).encode(), np.uint8), vectors=int8(vectors)[0],
-        rarity=rarity.astype(np.float16), answer=answer, answer_scale=answer_scale,
-        to_answer=answers.to_answer.astype(np.float32),
-    )  # fmt: skip
+    np.savez_compressed(unfinished, words=np.frombuffer("\n".join(words).encode(), np.uint8),
+                        vectors=np.round(int8 / COARSER).astype(np.int8), rarity=rarity.astype(np.float16))
     unfinished.rename(out)
 
 
-def answer_tables(documents: list[AskedDocument], weak: list[tuple[Bag, Bag]], base: WordVectors, work: Path, out: Path,
-                  epochs: int, seed: int) -> None:
-    """Fits the three tables: of either half of the documents but the tenth that is held out, and of all documents."""
-    words, measured = list(base.number), held_out(document.name for document in documents if document.natural)
-    bags: list[Bagged] = [bagged(document, base) for document in documents]
-    for fold, file in ((0, work / "vectors-0.npz"), (1, work / "vectors-1.npz"), (None, out)):
-        if file.exists() and file != out:
-            continue
-        learnt = [bag for bag in bags if fold is None or (fold_of(bag.name) == fold and bag.name not in measured)]
-        unseen = [] if fold is None else [bag for bag in bags if bag.name in measured]
-        print(f"{file.name}: {sum(len(bag.queries) for bag in learnt)} questions", flush=True)
-        save(file, words, base.vectors, base.rarity, fit(learnt, unseen, weak, base, epochs, seed))
-
-
 def make(options: argparse.Namespace) -> None:
-    """All steps."""
-    torch.set_num_threads(1)  # results do not depend on the number of cores
+    """Both steps."""
     work = options.work / f"limit-{options.limit}" if options.limit else options.work
     work.mkdir(parents=True, exist_ok=True)
-    without, files, started = left_out(options.left_out), files_of(options.corpus, options.corpus2), time.time()
-    articles = article_documents(options.corpus, without, options.limit)
-    natural = natural_documents(options.corpus, options.questions, without, options.limit)
-    stems, skipgram = work / "stems.txt", work / "skipgram.npz"
+    stems, started = work / "stems.txt", time.time()
     if not stems.exists():
-        total = write_stems(files, articles, without, options.limit, stems)
+        without = left_out(options.left_out)
+        articles = article_documents(options.corpus, without, options.limit)
+        total = write_stems(files_of(options.corpus, options.corpus2), articles, without, options.limit, stems)
         print(f"{total / 1e6:.1f} M words, {time.time() - started:.0f} s", flush=True)
-    if not skipgram.exists():
-        words, vectors, rarity = skip_gram(stems, options.workers, options.seed)
-        # Until they are fitted, the answer vectors are the skip-gram vectors.
-        save(skipgram, words, vectors, rarity, Answers(vectors, np.eye(DIMENSIONS)))
-        print(f"{len(words)} word vectors, {time.time() - started:.0f} s", flush=True)
-    base = WordVectors.load(skipgram)
-    weak = unlabelled_pairs(
-        (text for name, count in UNLABELLED.items() for text in texts(files[name], without, options.limit or count)),
-        base, options.seed)  # fmt: skip
-    print(f"{len(weak)} unlabelled pairs", flush=True)
-    answer_tables([*natural, *articles], weak, base, work, options.out, options.epochs, options.seed)
-    print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB, {time.time() - started:.0f} s", flush=True)
+    words, vectors, rarity = skip_gram(stems, options.workers, options.seed)
+    save(options.out, words, vectors, rarity)
+    print(f"{options.out}: {len(words)} word vectors, {options.out.stat().st_size / 1e6:.1f} MB, "
+          f"{time.time() - started:.0f} s", flush=True)
 
 
 def main() -> None:
@@ -161,12 +116,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--corpus2", type=Path, required=True, help="reports and reference text")
-    parser.add_argument("--questions", type=Path, required=True, help="folder of the natural questions")
     parser.add_argument("--left-out", type=Path, help="docs.json of a test set that names documents not to train on")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="assets/words/vectors.npz is the one that ships")
-    parser.add_argument("--epochs", type=int, default=4, help="of the answer vectors")
-    parser.add_argument("--workers", type=int, default=1, help="of skip-gram")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")
     make(parser.parse_args())

@@ -12,11 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentencepiece")
 
-from training import confidence, digests, sentence_network  # noqa: E402
-from training.answer_vectors import Answers  # noqa: E402
+from training import digests, sentence_network  # noqa: E402
 from training.networks import Layers, merged, standard, stored  # noqa: E402
-from training.prior import gather  # noqa: E402
-from training.question_sets import ARTICLE, AskedDocument, Query, fold_of  # noqa: E402
+from training.prior import gather, replace_networks  # noqa: E402
+from training.question_sets import ARTICLE, AskedDocument, Query  # noqa: E402
 from training.words import save  # noqa: E402
 from triforce_core.quotes.sentence_prior import Network  # noqa: E402
 from triforce_core.quotes.word_vectors import Stems, unit  # noqa: E402
@@ -34,14 +33,13 @@ def document(name: str, kind: str = "fact") -> AskedDocument:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
-    """A folder with vectors for either half."""
+def vectors(tmp_path: Path) -> Path:
+    """A file of word vectors."""
     stems = Stems()
     words = sorted({stems.of(word) for word in [*TOPICS, "found", "rain", "day", "cat"]})
     rows = unit(np.random.default_rng(0).normal(size=(len(words), 96))).astype(np.float32)
-    for fold in (0, 1):
-        save(tmp_path / f"vectors-{fold}.npz", words, rows, np.full(len(words), 6.0), Answers(rows, np.eye(96)))
-    return tmp_path
+    save(tmp_path / "vectors.npz", words, rows, np.full(len(words), 6.0))
+    return tmp_path / "vectors.npz"
 
 
 @pytest.fixture(autouse=True)
@@ -60,29 +58,19 @@ def by_column(column: int, width: int) -> Network:
     return Network(np.zeros(width, np.float32), np.ones(width, np.float32), ((weights, np.zeros(1, np.float32)),))
 
 
-def test_a_document_is_indexed_with_the_vectors_of_the_other_half(work: Path) -> None:
-    """Those of its own half have seen its questions."""
-    one = document("some name")
-    other = next(name for name in "abcdefgh" if fold_of(name) != fold_of(one.name))
-    (work / f"vectors-{fold_of(one.name)}.npz").unlink()
-    assert sentence_network.index_of(one, work).size == 24
-    with pytest.raises(FileNotFoundError):
-        sentence_network.index_of(document(other), work)
-
-
-def test_candidates_hold_the_answers_and_what_looks_like_them(work: Path) -> None:
-    made = sentence_network.candidates(document("d"), work, None)
+def test_candidates_hold_the_answers_and_what_looks_like_them(vectors: Path) -> None:
+    made = sentence_network.candidates(document("d"), vectors, None)
     assert len(made["features"]) == 11, "the unanswerable one has no right sentence"
     assert made["golds"].sum(1).tolist() == [1] * 11 and made["golds"][:, 0].all()
     assert made["here"].sum(1).tolist() == [24] * 11 and not made["features"][~made["here"]].any()
     assert made["features"][:, 0, 2] == pytest.approx(1), "the right one holds the question's words"
-    assert np.array_equal(made["features"], sentence_network.candidates(document("d"), work, None)["features"])
+    assert np.array_equal(made["features"], sentence_network.candidates(document("d"), vectors, None)["features"])
 
 
-def test_hard_ones_hold_most_of_the_questions_words(work: Path) -> None:
+def test_hard_ones_hold_most_of_the_questions_words(vectors: Path) -> None:
     """By columns of the features, whose order may change: then HARD_BY has to follow."""
     one = document("d")
-    features = sentence_network.index_of(one, work).features("Was the dragon found on the island?")
+    features = sentence_network.index_of(one, vectors).features("Was the dragon found on the island?")
     chance = one.chance()
     kept = sentence_network.picked(features, (0,), 2, sentence_network.CANDIDATES, chance, None)
     assert kept[0] == 0 and {one.sentences[number] for number in kept[1:3]} == {
@@ -90,97 +78,48 @@ def test_hard_ones_hold_most_of_the_questions_words(work: Path) -> None:
     assert len(kept) == len(set(kept)) == 24
 
 
-def test_the_second_round_holds_what_the_first_network_likes(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_round_holds_what_the_first_network_likes(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = document("d")
-    features = sentence_network.index_of(one, work).features("Was the dragon found on the island?")
+    features = sentence_network.index_of(one, vectors).features("Was the dragon found on the island?")
     place = next(column for column in range(features.shape[1])
                  if np.allclose(features[:, column], np.arange(24) / 23, atol=1e-3))  # the last ones are liked best
     monkeypatch.setattr(sentence_network, "MINED", 3)
     kept = sentence_network.picked(features, (0,), 2, sentence_network.MINED_CANDIDATES, one.chance(),
                                    by_column(place, features.shape[1]))
     assert kept[:4] == [0, 23, 22, 21] and len(kept) == 24
-    made = sentence_network.candidates(one, work, by_column(place, features.shape[1]))
+    made = sentence_network.candidates(one, vectors, by_column(place, features.shape[1]))
     assert made["features"].shape[1] == sentence_network.MINED_CANDIDATES
 
 
-def test_the_sentence_network_learns_what_answers(work: Path) -> None:
-    parts = [sentence_network.candidates(document(str(number), kind), work, None)
+def test_the_sentence_network_learns_what_answers(vectors: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And reports what it does with documents that it did not learn from."""
+    parts = [sentence_network.candidates(document(str(number), kind), vectors, None)
              for number, kind in enumerate(["fact", ARTICLE] * 4)]
     data = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     network = sentence_network.fit(data, {"0"})
-    index = sentence_network.index_of(document("0"), work)
+    index = sentence_network.index_of(document("0"), vectors)
     assert [int(network(index.features(query.text)).argmax()) for query in document("0").queries[:-1]] == [
         query.golds[0] for query in document("0").queries[:-1]]
+    assert "of 64 candidates: all (11) 1.000 / 1.000" in capsys.readouterr().out
 
 
-def test_examples_of_questions_without_an_answer(work: Path) -> None:
-    width = sentence_network.index_of(document("d"), work).features("dragon").shape[1]
-    parts = [confidence.rows(document(name), work, by_column(2, width)) for name in "abcdefghijkl"]
-    made = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    cases, right = made["cases"], made["right"]
-    assert (cases == confidence.ANSWERED).sum() == 12 * 11 and (cases == confidence.UNANSWERABLE).sum() == 12
-    assert 40 < (cases == confidence.HIDDEN_ANSWER).sum() < 90 and (cases == confidence.ELSEWHERE).any()
-    assert right[cases == confidence.ANSWERED].all() and not right[cases != confidence.ANSWERED].any()
-    held = made["features"][:, 6]  # the share of the question's words that the best sentence holds
-    assert (held[cases == confidence.ANSWERED] > 0.99).all() and (held[cases == confidence.IN_EXCERPT] > 0.99).all()
-    for case in (confidence.UNANSWERABLE, confidence.HIDDEN_ANSWER, confidence.ELSEWHERE):
-        assert (held[cases == case] < 0.99).all()
-    assert set(made["weights"][cases == confidence.UNANSWERABLE]) == {np.float32(4)}
-
-
-def test_questions_about_other_documents_have_no_answer(work: Path) -> None:
-    one = document("d")
-    width = sentence_network.index_of(one, work).features("dragon").shape[1]
-    pool = [Query(f"Who sank ship {number}?", "", (3,), "fact") for number in range(30)]
-    made = confidence.foreign(one, work, by_column(2, width), [*one.queries, *pool])
-    assert set(made["cases"]) == {confidence.FOREIGN} and 5 < len(made["cases"]) <= confidence.OF_OTHERS
-    assert set(made["weights"]) == {np.float32(0.3)} and not made["right"].any()
-    assert confidence.foreign(document("d", ARTICLE), work, by_column(2, width), pool) == {}
-
-
-def test_short_articles_give_excerpts_only(work: Path) -> None:
-    one = document("d", ARTICLE)
-    width = sentence_network.index_of(one, work).features("dragon").shape[1]
-    made = confidence.rows(one, work, by_column(2, width))
-    assert set(made["cases"]) <= {confidence.IN_EXCERPT, confidence.ELSEWHERE}
-
-
-def test_confidence_tells_the_two_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    """And reports what it does with documents that it did not learn from."""
-    chance = np.random.default_rng(0)
-    nothing = chance.random(1200) < 0.5
-    features = chance.normal(size=(1200, 5)).astype(np.float32)
-    features[:, 2] += 4 * nothing
-    data = {"features": features, "cases": np.where(nothing, confidence.UNANSWERABLE, confidence.ANSWERED),
-            "kinds": np.full(1200, "fact"), "names": np.where(np.arange(1200) % 4, "learnt", "unseen"),
-            "right": np.stack((~nothing, ~nothing), 1), "weights": np.ones(1200, np.float32)}
-    network = confidence.fit(data, {"unseen"}, seed=0)
-    assert confidence.area(network(features[~nothing]), network(features[nothing])) > 0.97
-    told = capsys.readouterr().out
-    assert f"fact ({(~nothing[::4]).sum()}) 1.000 / 1.000" in told and f"unanswerable ({nothing[::4].sum()})" in told
-
-
-def test_area_under_the_curve() -> None:
-    assert confidence.area(np.array([0.0, 1]), np.array([1.0, 2])) == (1 + 1 + 0.5 + 1) / 4
-
-
-def test_digests_learn_where_quoted_sentences_stand(work: Path) -> None:
+def test_digests_learn_where_quoted_sentences_stand(vectors: Path) -> None:
     """Of each document the first sentence was quoted."""
     data = []
     for name in "abcdefghij":
         one = document(name)
         asked = AskedDocument(name, one.sentences, one.lines, [Query("What is it about?", "", (0, 2), digests.WHOLE)])
-        data += digests.digests(asked, work)
+        data += digests.digests(asked, vectors)
     network = digests.fit(data, seed=0)
     assert digests.recall(data, network) == 1
     worse = Network(network.mean, network.std, tuple((-weights, bias) for weights, bias in network.layers))
     assert digests.recall(data, worse) < 0.5
 
 
-def test_a_section_that_is_not_found_gives_no_digest(work: Path) -> None:
+def test_a_section_that_is_not_found_gives_no_digest(vectors: Path) -> None:
     one = document("d")
     queries = [Query("What is the chapter on whales about?", "", (0, 2), digests.SECTION)]
-    assert digests.digests(AskedDocument("d", one.sentences, one.lines, queries), work) == []
+    assert digests.digests(AskedDocument("d", one.sentences, one.lines, queries), vectors) == []
 
 
 @pytest.mark.parametrize("hidden", [(), (6,), (8, 4)])
@@ -199,13 +138,23 @@ def test_stored_networks_compute_what_torch_does(hidden: tuple[int, ...]) -> Non
     assert Network.from_stored(arrays, "all")(features) == pytest.approx(np.mean(outputs, 0), abs=1e-4)
 
 
+def test_networks_are_written_beside_those_of_another_command(tmp_path: Path) -> None:
+    file = tmp_path / "prior.npz"
+    replace_networks(file, {"sentence": by_column(0, 3), "answered": by_column(1, 3)})
+    replace_networks(file, {"sentence": by_column(2, 4), "summary": by_column(0, 2)})
+    with np.load(file) as stored:
+        assert {key.split(".")[0] for key in stored.files} == {"sentence", "answered", "summary"}
+        assert stored["sentence.w1"].tolist() == [[0, 0, 10, 0]] and stored["answered.w1"].tolist() == [[0, 10, 0]]
+    assert [left.name for left in tmp_path.iterdir()] == ["prior.npz"]
+
+
 @pytest.mark.slow
-def test_examples_are_made_once(work: Path) -> None:
+def test_examples_are_made_once(vectors: Path, tmp_path: Path) -> None:
     """In other processes; in the documents' order; read back as they were."""
     unasked = AskedDocument("c", ["One."], [0], [Query("Who?", "", (), "unanswerable")])
     documents = [document("a"), document("b"), unasked]
-    make = partial(sentence_network.candidates, work=work, first=None)
-    made = gather(work / "candidates.npz", documents, make, workers=1)
+    make = partial(sentence_network.candidates, vectors=vectors, first=None)
+    made = gather(tmp_path / "candidates.npz", documents, make, workers=1)
     assert made["names"].tolist() == ["a"] * 11 + ["b"] * 11
-    again = gather(work / "candidates.npz", [], make, workers=1)
+    again = gather(tmp_path / "candidates.npz", [], make, workers=1)
     assert all(np.array_equal(made[name], again[name]) for name in made)

@@ -16,7 +16,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     import torch
-    from tokenizers import Tokenizer
     from torch import Tensor
 
 _FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "reranker.npz"
@@ -34,15 +33,60 @@ class Passage:
     before: str = ""
 
 
+class Pairs:
+    """Questions and passages as the numbers of the pieces that the encoder reads: a question's, then a passage's."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        """pieces: of WordPiece (arXiv 1810.04805), among them "[CLS]", "[SEP]" and "[UNK]"; "[PAD]" is the first."""
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # models that do not quote do without
+
+        numbers = {piece: number for number, piece in enumerate(pieces)}
+        self._first, self._end = numbers["[CLS]"], numbers["[SEP]"]
+        self._tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=100))
+        self._tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+    def questions(self, texts: Sequence[str]) -> list[list[int]]:
+        """[CLS] question [SEP]"""
+        return [[self._first, *question[:_QUESTION], self._end] for question in self._pieces(texts)]
+
+    def passages(self, passages: Sequence[Passage]) -> list[list[int]]:
+        """sentence [SEP] heading [SEP] the end of the sentence before [SEP]"""
+        texts = list({text: None for one in passages for text in (one.sentence, one.heading, one.before)})
+        pieces = dict(zip(texts, self._pieces(texts), strict=True))
+        rows = []
+        for one in passages:
+            heading, before = pieces[one.heading][:_HEADING], pieces[one.before][:_SENTENCE]
+            around = [*heading, *([self._end, *before[len(heading) + 1 - _AROUND :]] if before else [])]
+            rows.append([*pieces[one.sentence][:_SENTENCE], self._end, *around, self._end])
+        return rows
+
+    def _pieces(self, texts: Sequence[str]) -> list[list[int]]:
+        # Half a surrogate pair is no text to the tokenizer.
+        whole = [text.encode(errors="replace").decode() for text in texts]
+        return [text.ids for text in self._tokenizer.encode_batch(whole, add_special_tokens=False)]
+
+
+def batch(rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[Tensor, Tensor, Tensor]:
+    """(pieces, segments, here) [rows, longest], of rows (question, passage): 1 for the passage and what fills up after
+    it; whether a piece stands there."""
+    import torch
+
+    both = [[*question, *passage] for question, passage in rows]
+    longest = max(map(len, both))
+    ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in both])
+    here = torch.arange(longest) < torch.tensor([len(row) for row in both])[:, None]
+    segments = (torch.arange(longest) >= torch.tensor([len(question) for question, _ in rows])[:, None]).long()
+    return ids, segments, here
+
+
 class Reranker:
     """A BERT encoder (arXiv 1810.04805) and a linear layer on its first position."""
 
-    def __init__(self, tokenizer: Tokenizer, weights: dict[str, Tensor], heads: int) -> None:
+    def __init__(self, pairs: Pairs, weights: dict[str, Tensor], heads: int) -> None:
         """weights: by the names of transformers' ``BertModel``, ``head.weight`` and ``head.bias`` beside them."""
-        self._tokenizer, self._weights, self._heads = tokenizer, weights, heads
+        self._pairs, self._weights, self._heads = pairs, weights, heads
         self._layers = 1 + max(int(name.split(".")[2]) for name in weights if name.startswith("encoder.layer."))
-        self._dtype = weights["encoder.layer.0.output.dense.weight"].dtype
-        self._first, self._end = (tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]"))
 
     @classmethod
     @lru_cache(maxsize=1)
@@ -57,16 +101,10 @@ class Reranker:
     @classmethod
     def load(cls, file: Path, dtype: torch.dtype) -> Reranker:
         """What ``training/reranker.py`` wrote."""
-        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # models that do not quote do without
-
         with np.load(file) as stored:
             arrays = dict(stored)
         pieces, heads = arrays.pop("pieces").tobytes().decode().split("\n"), int(arrays.pop("heads"))
-        tokenizer = Tokenizer(models.WordPiece({piece: number for number, piece in enumerate(pieces)},
-                                               unk_token="[UNK]", max_input_chars_per_word=100))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        return cls(tokenizer, unpacked(arrays, dtype), heads)
+        return cls(Pairs(pieces), unpacked(arrays, dtype), heads)
 
     def scores(self, question: str, passages: Sequence[Passage]) -> np.ndarray:
         """float32 [passages]: nats in favour of each against "nothing answers this"."""
@@ -74,35 +112,15 @@ class Reranker:
 
         if not passages:
             return np.zeros(0, np.float32)
-        asked = self._pieces([question], _QUESTION)[0]
+        asked = self._pairs.questions([question])[0]
         with torch.inference_mode():
-            return self._forward(self._rows(asked, passages), len(asked) + 2).numpy()
+            return self._forward(*batch([(asked, passage) for passage in self._pairs.passages(passages)])).numpy()
 
-    def _pieces(self, texts: Sequence[str], most: int) -> list[list[int]]:
-        # Half a surrogate pair is no text to the tokenizer.
-        whole = [text.encode(errors="replace").decode() for text in texts]
-        return [text.ids[:most] for text in self._tokenizer.encode_batch(whole, add_special_tokens=False)]
-
-    def _rows(self, asked: list[int], passages: Sequence[Passage]) -> list[list[int]]:
-        """[CLS] question [SEP] sentence [SEP] heading [SEP] the end of the sentence before [SEP]."""
-        sentences = self._pieces([passage.sentence for passage in passages], _SENTENCE)
-        headings = self._pieces([passage.heading for passage in passages], _HEADING)
-        before = self._pieces([passage.before for passage in passages], _SENTENCE)
-        rows = []
-        for sentence, heading, former in zip(sentences, headings, before, strict=True):
-            around = [*heading, *([self._end, *former[len(heading) + 1 - _AROUND :]] if former else [])]
-            rows.append([self._first, *asked, self._end, *sentence, self._end, *around, self._end])
-        return rows
-
-    def _forward(self, rows: list[list[int]], asked: int) -> Tensor:
-        """fp32 [rows]; asked: pieces of the first segment."""
-        import torch
+    def _forward(self, ids: Tensor, segments: Tensor, here: Tensor) -> Tensor:
+        """fp32 [rows], of a ``batch``."""
         import torch.nn.functional as F
 
-        weights, longest = self._weights, max(map(len, rows))
-        ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
-        here = torch.arange(longest) < torch.tensor([len(row) for row in rows])[:, None]
-        segments = (torch.arange(longest) >= asked).long()
+        weights = self._weights
 
         def linear(x: Tensor, name: str) -> Tensor:
             return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
@@ -111,7 +129,7 @@ class Reranker:
             return F.layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], _EPS)
 
         x = (weights["embeddings.word_embeddings.weight"][ids]
-             + weights["embeddings.position_embeddings.weight"][:longest]
+             + weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
              + weights["embeddings.token_type_embeddings.weight"][segments])
         x = norm(x, "embeddings.LayerNorm")
         for layer in range(self._layers):
@@ -132,20 +150,27 @@ def packed(weights: dict[str, Tensor]) -> dict[str, np.ndarray]:
 
     stored: dict[str, np.ndarray] = {}
     for name, tensor in weights.items():
-        if tensor.ndim < 2 or tensor.shape[1] % GROUP or len(tensor) < GROUP:
+        if not is_rounded(tensor):
             stored[name] = tensor.half().numpy()
             continue
-        groups = tensor.float().unflatten(1, (-1, GROUP))
-        scale = scales(groups)
-        steps = ((groups / scale).round().clamp(-7, 7) + 8).flatten(1).to(torch.uint8)
-        stored[name] = (steps[:, ::2] | steps[:, 1::2] << 4).numpy()
+        steps, scale = four_bits(tensor)
+        halves = (steps + 8).flatten(1).to(torch.uint8)
+        stored[name] = (halves[:, ::2] | halves[:, 1::2] << 4).numpy()
         stored[f"{name}.scale"] = scale[..., 0].half().numpy()
     return stored
 
 
-def scales(groups: Tensor) -> Tensor:
-    """[..., 1] of groups [..., GROUP]."""
-    return (groups.abs().amax(-1, keepdim=True) / 7).clamp_min(1e-7).half().float()
+def is_rounded(weights: Tensor) -> bool:
+    """Whether they are stored in four bits: a matrix of some size."""
+    return weights.ndim == 2 and weights.shape[1] % GROUP == 0 and len(weights) >= GROUP
+
+
+def four_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """(steps [rows, groups, GROUP] from -7 to 7, scales [rows, groups, 1] that fp16 holds), both fp32; their product
+    stands for the matrix [rows, groups * GROUP]."""
+    groups = matrix.float().unflatten(1, (-1, GROUP))
+    scale = (groups.abs().amax(-1, keepdim=True) / 7).clamp_min(1e-7).half().float()
+    return (groups / scale).round().clamp(-7, 7), scale
 
 
 def unpacked(stored: dict[str, np.ndarray], dtype: torch.dtype) -> dict[str, Tensor]:

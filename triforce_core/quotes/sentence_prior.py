@@ -17,7 +17,7 @@ from .sentence_index import SentenceIndex
 
 _FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "prior.npz"
 READ = 12  # sentences that the encoder reads
-_READ_COUNTS = 1.5  # times what the network says
+READ_COUNTS = 1.5  # times what the network says
 # Nats against a sentence for where it stands: the questions that the weights were fitted on are about running text.
 _NEVER, _SELDOM, _LESS = -30.0, -2.0, -0.7
 _OF_ROLE = {Role.HEADING: _NEVER, Role.CONTENTS: _NEVER, Role.NOTE: _SELDOM, Role.CODE: _SELDOM, Role.ROW: _LESS}
@@ -79,29 +79,31 @@ class SentencePrior:
         """The weights in ``assets/words``."""
         with np.load(_FILE) as stored:
             arrays = {key: stored[key].astype(np.float32) for key in stored.files}
-        return cls(*(Network.from_stored(arrays, name) for name in ("sentence", "answered", "summary")),
-                   Reranker.shipped())
+        networks = [Network.from_stored(arrays, name) for name in ("sentence", "answered", "summary")]
+        return cls(networks[0], networks[1], networks[2], Reranker.shipped())
 
     def ranking(self, index: SentenceIndex, question: str, before: str = "") -> Ranking:
         """before: the question before, where this one points back to it. The document has a sentence."""
-        by_words = self.by_words(index, question, before)
-        best = np.argsort(-by_words, kind="stable")[:READ]
+        words = by_words(self._sentence, index, question, before)
+        best = np.argsort(-words, kind="stable")[:READ]
         read = self._reranker.scores(f"{before} {question}".strip(), [passage(index, at) for at in best.tolist()])
         # What was not read is no better than the worst that was.
-        scores = by_words + _READ_COUNTS * read.min()
-        scores[best] = by_words[best] + _READ_COUNTS * read
-        odds = float(self._answered(read_features(by_words[best], read, scores[best])[None])[0])
+        scores = words + READ_COUNTS * read.min()
+        scores[best] = words[best] + READ_COUNTS * read
+        odds = float(self._answered(read_features(words[best], read, scores[best])[None])[0])
         return Ranking(scores, float(1 / (1 + np.exp(-odds))))
 
-    def by_words(self, index: SentenceIndex, question: str, before: str = "") -> np.ndarray:
-        """Nats [n], up to a constant, by the network alone."""
-        scores: np.ndarray = self._sentence(index.features(question, before)) + _by_role(index, question)
-        return scores
+
+def by_words(sentence: Network, index: SentenceIndex, question: str, before: str = "") -> np.ndarray:
+    """Nats [n], up to a constant, by this network alone. before: as in ``SentencePrior.ranking``."""
+    scores: np.ndarray = sentence(index.features(question, before)) + _by_role(index, question)
+    return scores
 
 
 def passage(index: SentenceIndex, sentence: int) -> Passage:
     """As the reranker reads it."""
-    heading, beside = int(index.heading_of[sentence]), sentence and index.line_of[sentence - 1] == index.line_of[sentence]
+    heading, line = int(index.heading_of[sentence]), index.line_of
+    beside = sentence and line[sentence - 1] == line[sentence]
     return Passage(index.sentences[sentence], index.sentences[heading] if heading >= 0 else "",
                    index.sentences[sentence - 1] if beside else "")
 
