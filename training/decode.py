@@ -47,7 +47,7 @@ class Verbatim:
     def scores(self, question: str) -> np.ndarray:
         """What the sentence prior says of each sentence."""
         if question not in self._scores:
-            self._scores[question] = SentencePrior.shipped().scores(self.index, question)
+            self._scores[question] = SentencePrior.shipped().ranking(self.index, question).scores
         return self._scores[question]
 
 

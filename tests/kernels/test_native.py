@@ -21,6 +21,7 @@ from triforce_core.kernels import cpu as torch_kernels
 from triforce_core.kernels.library import CACHE, SETTING
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama
+from triforce_core.research.chunk_means import LastQueries
 
 LIBRARY = compiled().library
 needs_library = pytest.mark.skipif(LIBRARY is None, reason=f"kernels: {compiled().told}")
@@ -133,7 +134,7 @@ def test_a_whole_pass_is_its_ops(shape: dict[str, Any]) -> None:
     for whole in (True, False):
         if not whole:
             model._native = None
-        cache, observer = cache_of(model), AttentionMass(8, 4)
+        cache, observer = cache_of(model), LastQueries(8, 4)
         model.forward(ids[:150], cache, logits_rows=0)
         cache.commit()
         logits = [model.forward(ids[150:157], cache, logits_rows=2, observer=observer)]
@@ -144,7 +145,7 @@ def test_a_whole_pass_is_its_ops(shape: dict[str, Any]) -> None:
         cache.commit()
         cache.check_integrity()
         told.append((*logits, *(cache.layers[-1].keys.float(), cache.layers[-1].values.float()),
-                     observer.latest, observer.queries.float()))
+                     observer.latest, observer.latest_queries.float()))
     for one, other in zip(*told, strict=True):
         assert one.shape == other.shape
         assert float((one - other).norm() / other.norm()) < 0.03

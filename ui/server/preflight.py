@@ -44,7 +44,7 @@ def check(arguments: Arguments) -> int:
             for name, value in event.rows if isinstance(event, MachineInfo) else about(event):
                 print(f"{name:<10} {value}", flush=True)
     except TriForceError as error:
-        print(f"{engine_words.ENGINE:<10} {check_words.CANNOT_RUN.format(why=error)}")
+        print(f"{check_words.ROW_ENGINE:<10} {check_words.CANNOT_RUN.format(why=error)}")
         return 1
     return 0
 
@@ -69,12 +69,12 @@ def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
     """The model, the mode and why, how much context there is, and what lies where."""
     if model.mode == "remote":
         yield engine_words.MODEL, model.name
-        yield engine_words.ENGINE, f"{model.mode}, {model.device}: {model.why}"
+        yield check_words.ROW_ENGINE, f"{model.mode}, {model.device}: {model.why}"
         yield engine_words.CONTEXT, fmt.context(model.max_context)
         return
     yield engine_words.MODEL, check_words.MODEL.format(
         name=model.name, draft=model.draft_name or engine_words.NO_DRAFT, size=fmt.size(model.model_bytes))
-    yield engine_words.ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
+    yield check_words.ROW_ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
     if model.weights:
         yield check_words.WEIGHTS, model.weights
     if model.drafting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+ROW_ENGINE = "Engine"
 CANNOT_RUN = "This machine cannot run it: {why}"
 APP = "App"
 DISK = "Disk"
