@@ -58,6 +58,9 @@ def test_a_question_stands_before_sentence_heading_and_what_came_before() -> Non
         return " ".join(PIECES[number] for number in numbers)
 
     assert spelt(pairs.questions(["Fee"])[0]) == "[CLS] fee [SEP]"
+    assert spelt(pairs.questions(["Fee"], "A ship")[0]) == "[CLS] a ship fee [SEP]"
+    long = pairs.questions(["fee " * 27 + "pound"], "A ship")[0]  # the question itself is read whole
+    assert spelt(long) == "[CLS] " + "fee " * 27 + "pound [SEP]" and len(pairs.questions(["a"], "fee " * 99)[0]) == 30
     rows = pairs.passages([Passage("ships", "fees", "A pound."), Passage("ship", "", "fee"), Passage("ship", "fee")])
     assert [spelt(row) for row in rows] == ["ship ##s [SEP] fee ##s [SEP] a pound . [SEP]",
                                             "ship [SEP] [SEP] fee [SEP]", "ship [SEP] fee [SEP]"]

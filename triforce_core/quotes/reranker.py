@@ -46,9 +46,15 @@ class Pairs:
         self._tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
         self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
-    def questions(self, texts: Sequence[str]) -> list[list[int]]:
-        """[CLS] question [SEP]"""
-        return [[self._first, *question[:_QUESTION], self._end] for question in self._pieces(texts)]
+    def questions(self, texts: Sequence[str], before: str = "") -> list[list[int]]:
+        """[CLS] the end of the question before, if there is room for it, question [SEP]"""
+        former, *asked = self._pieces([before, *texts])
+        rows = []
+        for question in asked:
+            room = max(0, _QUESTION - len(question))
+            rows.append([self._first, *former[len(former) - min(room, len(former)) :], *question[:_QUESTION],
+                         self._end])
+        return rows
 
     def passages(self, passages: Sequence[Passage]) -> list[list[int]]:
         """sentence [SEP] heading [SEP] the end of the sentence before [SEP]"""
@@ -106,13 +112,13 @@ class Reranker:
         pieces, heads = arrays.pop("pieces").tobytes().decode().split("\n"), int(arrays.pop("heads"))
         return cls(Pairs(pieces), unpacked(arrays, dtype), heads)
 
-    def scores(self, question: str, passages: Sequence[Passage]) -> np.ndarray:
-        """float32 [passages]: nats in favour of each against "nothing answers this"."""
+    def scores(self, question: str, passages: Sequence[Passage], before: str = "") -> np.ndarray:
+        """float32 [passages]: nats in favour of each against "nothing answers this". before: the question before."""
         import torch
 
         if not passages:
             return np.zeros(0, np.float32)
-        asked = self._pairs.questions([question])[0]
+        asked = self._pairs.questions([question], before)[0]
         with torch.inference_mode():
             return self._forward(*batch([(asked, passage) for passage in self._pairs.passages(passages)])).numpy()
 

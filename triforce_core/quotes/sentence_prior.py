@@ -86,7 +86,7 @@ class SentencePrior:
         """before: the question before, where this one points back to it. The document has a sentence."""
         words = by_words(self._sentence, index, question, before)
         best = np.argsort(-words, kind="stable")[:READ]
-        read = self._reranker.scores(f"{before} {question}".strip(), [passage(index, at) for at in best.tolist()])
+        read = self._reranker.scores(question, [passage(index, at) for at in best.tolist()], before)
         # What was not read is no better than the worst that was.
         scores = words + READ_COUNTS * read.min()
         scores[best] = words[best] + READ_COUNTS * read
