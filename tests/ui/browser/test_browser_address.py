@@ -38,6 +38,7 @@ def test_back_and_forward_lead_through_documents_and_conversations(served, tab) 
     tab.wait_for_function(f"document.title.includes('{second.stem}')")
     tab.go_back()
     tab.wait_for_selector(f".tf-title:has-text('{first.stem}')")
+    tab.wait_for_function(f"document.title.includes('{first.stem}')")  # the whole step is drawn, the welcome is no sign
     tab.wait_for_selector("#transcript .tf-welcome")
     tab.go_back()
     tab.wait_for_selector("#transcript .tf-bubble:has-text('First question?')")
