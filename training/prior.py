@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing as mp
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,7 +26,14 @@ import torch
 
 from training import digests, sentence_network
 from training.networks import stored
-from training.question_sets import AskedDocument, article_documents, held_out, left_out, natural_documents
+from training.question_sets import (
+    AskedDocument,
+    add_sources,
+    article_documents,
+    held_out,
+    left_out,
+    natural_documents,
+)
 from triforce_core.quotes.sentence_prior import Network
 
 Arrays = dict[str, np.ndarray]
@@ -105,15 +111,8 @@ def make(options: argparse.Namespace) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--questions", type=Path, required=True, help="folder of the natural questions")
-    parser.add_argument("--left-out", type=Path, help="docs.json of a test set that names documents not to train on")
-    parser.add_argument("--work", type=Path, required=True)
+    add_sources(parser)
     parser.add_argument("--out", type=Path, required=True, help="assets/words/prior.npz is the one that ships")
-    parser.add_argument("--vectors", type=Path, default=Path("assets/words/vectors.npz"), help="of training.words")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that make features")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")
     make(parser.parse_args())
 
 

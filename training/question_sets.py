@@ -7,8 +7,10 @@ whose paragraphs are joined to articles. A sentence is what it is in the applica
 from __future__ import annotations
 
 import json
+import os
 import re
 import zlib
+from argparse import ArgumentParser
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -57,6 +59,18 @@ class AskedDocument:
     def chance(self) -> Random:
         """Random numbers of its own, so that results do not depend on the order or the number of processes."""
         return Random(zlib.crc32(self.name.encode()))
+
+
+def add_sources(parser: ArgumentParser) -> None:
+    """The flags that say where documents, their questions and the word vectors are."""
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--questions", type=Path, required=True, help="folder of the natural questions")
+    parser.add_argument("--left-out", type=Path, help="docs.json of a test set that names documents not to train on")
+    parser.add_argument("--vectors", type=Path, default=Path("assets/words/vectors.npz"), help="of training.words")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that look at documents")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")
 
 
 def held_out(names: Iterable[str], every: int = 10) -> set[str]:

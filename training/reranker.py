@@ -13,7 +13,6 @@ documents with natural questions is in no training and is reported.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from array import array
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ from transformers import BertModel
 
 from training import answered
 from training.prior import replace_networks
-from training.question_sets import article_documents, held_out, left_out, natural_documents
+from training.question_sets import add_sources, article_documents, held_out, left_out, natural_documents
 from training.reranker_base import base_encoder, frequent_pieces
 from training.reranker_data import (
     ANSWERED,
@@ -269,19 +268,12 @@ def make(options: argparse.Namespace) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--questions", type=Path, required=True, help="folder of the natural questions")
-    parser.add_argument("--left-out", type=Path, help="docs.json of a test set that names documents not to train on")
+    add_sources(parser)
     parser.add_argument("--base", type=Path, required=True, help="Hugging Face folder of all-MiniLM-L6-v2")
-    parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="assets/words/reranker.npz is the one that ships")
     parser.add_argument("--prior", type=Path, required=True, help="read and written; assets/words/prior.npz ships")
-    parser.add_argument("--vectors", type=Path, default=Path("assets/words/vectors.npz"), help="of training.words")
     parser.add_argument("--seconds", type=float, default=150, help="of fine-tuning")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that make examples")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")
     make(parser.parse_args())
 
 
