@@ -81,13 +81,14 @@ class Engine:
         yield MachineInfo(tuple(describe(read_capability())))
         require_gpus(self.config.gpus, self.config.on_cpu)
         chosen = choose(self.config, Shard(0, self.config.gpus), together=False)
+        info = chosen.measured()
         if self.config.measurements is None:
-            yield chosen.info
+            yield info
             return
         # Where several ranks measure, the first one's figures are told.
         whose = subject(chosen.device, chosen.info.dtype, chosen.fingerprint,
                         fingerprint(chosen.draft_folder), chosen.planner.shard)
-        yield replace(chosen.info, drafting=open_profile(self.config.measurements, whose).in_words())
+        yield replace(info, drafting=open_profile(self.config.measurements, whose).in_words())
 
     def load(self) -> Iterator[LoadProgress | ModelInfo]:
         """Load the model unless it is loaded. Raises ModelError kinds, ConfigError, NotEnoughMemoryError."""

@@ -26,7 +26,7 @@ from ..model import Llama, ModelConfig, find_model, load_model, read_config, sto
 from ..model.sharded import local_config
 from ..tokenizer import Tokenizer
 from .memory import Planner, limit_bytes, make_wish
-from .placement import device_name, modes, number_type, place
+from .placement import attention_words, device_name, modes, number_type, place
 
 BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
 
@@ -72,6 +72,12 @@ class Chosen:
     def fingerprint(self) -> str:
         """Of the target as it will be loaded: keys and values of rounded weights are others."""
         return fingerprint(self.folder) + ("" if self.rounding == "same" else f"-{self.rounding}")
+
+    def measured(self) -> ModelInfo:
+        """``info`` with what must be measured on the device itself: planning needs none."""
+        c = self.planner.wish.target.shape
+        attends = attention_words(self.device, self.dtype, c.num_heads // c.num_kv_heads, c.head_dim)
+        return replace(self.info, why=f"{self.info.why}; {attends}") if attends else self.info
 
 
 def model_folder(name: str, role: str, config: EngineConfig) -> Path:
@@ -186,7 +192,7 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
         give_back(error)
         raise chosen.planner.too_little(error, "loading the model", None) from None
     yield LoadProgress("Ready", 1.0)
-    yield Loaded(target, draft, chosen.tokenizer, chosen.info, chosen.fingerprint,
+    yield Loaded(target, draft, chosen.tokenizer, chosen.measured(), chosen.fingerprint,
                  fingerprint(chosen.draft_folder), chosen.planner, shard)
 
 

@@ -9,7 +9,7 @@ from ..device.capability import Capability, choose_dtype
 from ..device.shard import Shard
 from ..errors import ConfigError
 from ..events import Mode
-from ..kernels import compiled
+from ..kernels import choose_wide_attention, compiled
 
 
 def place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
@@ -63,3 +63,11 @@ def device_name(device: torch.device, shard: Shard, dtype: torch.dtype) -> str:
 def cpu_kernels(dtype: torch.dtype) -> str:
     """Whose, and why, in a few words."""
     return compiled().told if dtype == torch.bfloat16 else "torch's (our own are for bfloat16)"
+
+
+def attention_words(device: torch.device, dtype: torch.dtype, group: int, dim: int) -> str:
+    """Which kernel reads long documents on this GPU, measured now; "" on a CPU. group, dim: query heads per KV head,
+    and head_dim."""
+    if device.type != "cuda" or dtype == torch.float32:
+        return ""
+    return choose_wide_attention(device, dtype, group, dim).told

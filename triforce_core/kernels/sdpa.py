@@ -5,16 +5,12 @@ It never shows its probabilities, so the mass of the last rows is computed again
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import wide_attention
 from .reference import chunk_mass, probabilities, visible
-
-if TYPE_CHECKING:
-    from torch.nn.attention.bias import CausalBias
 
 
 def attention(
@@ -24,17 +20,14 @@ def attention(
     """See reference.attention; the result has the type of keys."""
     n, num_heads, dim = queries.shape
     heads = keys.shape[0]
-    seen: Tensor | CausalBias | None = None
+    rounded = queries.to(keys.dtype)
     if n > 1 and staged_mask is None and keys.is_cuda and keys.dtype != torch.float32:
-        from torch.nn.attention.bias import causal_lower_right  # with it comes torch's compiler: a second of start-up
-
-        seen = causal_lower_right(n, length)  # a rule instead of a table: only so does torch take its flash kernel
-    elif n > 1 or staged_mask is not None:
-        seen = visible(n, length, staged_mask, queries.device)
-    out = F.scaled_dot_product_attention(
-        queries.to(keys.dtype).transpose(0, 1)[None], keys[None, :, :length], values[None, :, :length],
-        attn_mask=seen, enable_gqa=num_heads != heads,
-    )[0].transpose(0, 1).reshape(n, num_heads * dim)
+        out = wide_attention.attention(rounded, keys, values, length).reshape(n, num_heads * dim)
+    else:
+        seen = visible(n, length, staged_mask, queries.device) if n > 1 or staged_mask is not None else None
+        out = F.scaled_dot_product_attention(
+            rounded.transpose(0, 1)[None], keys[None, :, :length], values[None, :, :length], attn_mask=seen,
+            enable_gqa=num_heads != heads)[0].transpose(0, 1).reshape(n, num_heads * dim)
     if not mass_rows:
         return out, None
     probs = probabilities(queries, keys, length, staged_mask, min(n, mass_rows))
