@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -104,13 +106,23 @@ def test_faster_ways_take_the_place_of_the_usual_ones():
     sampler = Sampler(SamplingParams(temperature=0.6, top_p=0.9))
     parameters, seen = torch.tensor(sampler.parameters(20), dtype=torch.float64), []
     usual = DeviceSampling(sampler.kind, parameters).distributions(logits)
-    faster = DeviceSampling(sampler.kind, parameters, lambda *given: (seen.append(given), usual)[1])
-    assert faster.distributions(logits) is usual
+    faster = SimpleNamespace(probs=lambda *given: (seen.append(given), usual)[1],
+                             pick=lambda weights, given: (seen.append((weights, given)), given.long())[1],
+                             reject=lambda *given: (seen.append(given), torch.tensor([1, 7]))[1])
+    assert DeviceSampling(sampler.kind, parameters, faster).distributions(logits) is usual
     assert seen[0][0] is logits and seen[0][1] is parameters
-    chance = DrawnChance(numbers, lambda weights, given: (seen.append((weights, given)), given.long())[1])
+    chance = DrawnChance(numbers, faster)
     chance.happens(torch.ones(1))
     assert chance.pick(usual).shape == (3,)
     assert torch.equal(seen[1][1], numbers[1:])  # one number a row, behind the one that was spent
+    sampler = Sampler(SamplingParams(temperature=0.6, top_p=0.9), faster=faster)
+    assert sampler.distributions(logits, (1,)) is usual
+    assert torch.equal(seen[2][1], parameters)
+    draft = Draft([4, 5], [usual[0], usual[1]], ["draft"] * 2)
+    assert reject_at_once(draft, usual, DrawnChance(numbers, faster)).token_ids == [4, 7]
+    drafted, probs, target, given = seen[3]
+    assert drafted.tolist() == [4, 5] and torch.equal(probs, usual[:2]) and target is usual
+    assert torch.equal(given, numbers[:3])  # one for each test, one for the token that follows
 
 
 @pytest.mark.parametrize("guided", [False, True])

@@ -12,6 +12,7 @@ from triforce_core.config import SamplingParams
 from triforce_core.kernels import REFERENCE, Dense, FusedLinear, choose_kernels, quantized
 from triforce_core.kernels.fused import FusedDense
 from triforce_core.sampling import DeviceSampling, DrawnChance, Sampler, confidence
+from triforce_core.speculation.verifier import reject_on_tensors
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
@@ -263,6 +264,25 @@ def test_tokens_are_picked_by_the_same_numbers(rows: int, width: int) -> None:
         assert bool((weights.gather(1, found[:, None]) > 0).all())
         assert torch.equal(pick(weights[0], numbers[:1]), found[:1])
     assert pick(torch.zeros(2, width, device="cuda"), numbers.new_zeros(2)).shape == (2,)  # any token: nothing is left
+
+
+@pytest.mark.parametrize(("n", "width"), [(0, 50), (3, 50), (5, 24_576), (2, 65_536)])
+def test_a_draft_is_judged_by_the_same_numbers(n: int, width: int) -> None:
+    kernels = choose_kernels(torch.device("cuda"))
+    g = torch.Generator("cuda").manual_seed(width)
+    accepted = set()
+    for turn in range(40):
+        target = (torch.randn(n + 1, width, device="cuda", generator=g) * 3).softmax(-1)
+        near = (target[:n].log() + torch.randn(n, width, device="cuda", generator=g) * 0.5).softmax(-1)
+        probs = (near, target[:n].clone())[turn % 5 == 0]  # what was drawn from the very same is never refused
+        drafted = probs.multinomial(1, generator=g).flatten() if n else torch.zeros(0, dtype=torch.int64, device="cuda")
+        numbers = torch.rand(n + 1, dtype=torch.float64, device="cuda", generator=g)
+        numbers[n] = (0.0, 1 - 2**-53, float(numbers[n]))[turn % 3]
+        expected = reject_on_tensors(drafted, probs, target, DrawnChance(numbers))
+        found = reject_on_tensors(drafted, probs, target, DrawnChance(numbers, kernels))
+        assert torch.equal(found, expected), (turn, found, expected)
+        accepted.add(int(found[0]))
+    assert len(accepted) == n + 1 or n > 3
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 50), (3, 8192), (5, 128_256)])

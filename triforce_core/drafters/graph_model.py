@@ -20,7 +20,7 @@ class GraphModel:
         assert isinstance(on.cache, StagingCache)
         self.on, self.cache, self._reread = on, on.cache, reread
         self.model = on.model
-        self._narrow = self.model.config.vocab_size <= self.model.kernels.probs_width
+        self._faster = self.model.faster_sampling
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -38,10 +38,10 @@ class GraphModel:
         return self.cache.length + ahead, self.cache.next_slot + ahead
 
     def token_probs(self, kind: SamplingKind, parameters: Tensor) -> DeviceSampling:
-        return DeviceSampling(kind, parameters, self.model.kernels.probs if self._narrow else None)
+        return DeviceSampling(kind, parameters, self._faster)
 
     def chance(self, numbers: Tensor) -> DrawnChance:
-        return DrawnChance(numbers, self.model.kernels.pick if self._narrow else None)
+        return DrawnChance(numbers, self._faster)
 
     def confidence(self, logits: Tensor) -> Tensor:
         """See sampling.confidence."""

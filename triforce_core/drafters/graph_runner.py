@@ -207,7 +207,7 @@ class GraphRunner(Drafter):
             return
         target = self.target(token_probs.distributions(logits), state)
         chance = self._intermediate.chance(state.numbers_of_round()[self._gamma :])
-        verdict = torch.cat(reject_on_tensors(state.drafted, state.draft_probs, target, chance))
+        verdict = reject_on_tensors(state.drafted, state.draft_probs, target, chance)
         accepted, own = self._agree(kind, verdict).split(1)
         written = torch.cat((state.drafted, own))
         state.emit(torch.where(state.ramp(self._gamma + 1) < accepted, written, own), accepted, target, sure=sure)

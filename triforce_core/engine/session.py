@@ -301,10 +301,10 @@ class Session:
         masks = QuoteMasks(constraint, answer_start, stop) if constraint is not None else None
         shard = self.loaded.shard
         return Sampler(sampling, verifier=question.speculation.verifier, masks=masks, stop=stop,
-                       same=shard.same if shard.world > 1 else None)
+                       same=shard.same if shard.world > 1 else None, faster=self.loaded.target.faster_sampling)
 
     def throwaway_sampler(self, params: SamplingParams, verifier: str, *, held: bool) -> Sampler:
         """No answer's: chooses as answers with these settings do."""
         shard = self.loaded.shard
         return Sampler(params, verifier=verifier, masks=AnyWords() if held else None,
-                       same=shard.same if shard.world > 1 else None)
+                       same=shard.same if shard.world > 1 else None, faster=self.loaded.target.faster_sampling)

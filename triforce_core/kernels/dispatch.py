@@ -53,7 +53,8 @@ class Kernels:
     top_k_attention: Callable[[Tensor, Tensor, Tensor, int, Tensor | None, int], Tensor] = reference.top_k_attention
     probs: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DeviceSampling has it
     pick: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DrawnChance has it
-    probs_width: int = 0  # of a vocabulary, up to which those two are faster
+    reject: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None  # None: as speculation.verifier has it
+    probs_width: int = 0  # of a vocabulary, up to which those three are faster
     confidence: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
     make_grouped: Callable[[Grouped, Tensor | None, torch.dtype], Linear] = reference.make_grouped
     # of products: whether attention takes keys and values in rows of int8 as they are
@@ -80,8 +81,9 @@ def choose_kernels(device: torch.device) -> Kernels:
                        triton_dense.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
                        triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
                        triton_linear.quantize_linear, (torch.bfloat16,) if natively else (), triton_ops.look_ahead,
-                       probs=triton_probs.probs, pick=triton_probs.pick, probs_width=triton_probs.MOST,
-                       confidence=triton_probs.confidence, batch_invariant_rows=triton_attention.batch_invariant_rows)
+                       probs=triton_probs.probs, pick=triton_probs.pick, reject=triton_probs.reject,
+                       probs_width=triton_probs.MOST, confidence=triton_probs.confidence,
+                       batch_invariant_rows=triton_attention.batch_invariant_rows)
     return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
                    sdpa.attention)
 

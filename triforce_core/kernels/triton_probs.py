@@ -1,8 +1,9 @@
-"""From logits to a distribution, and from a distribution to a token, in Triton: one launch each, without sorting.
+"""From logits to a distribution, and from distributions to a token or a verdict, in Triton: one launch each, without
+sorting.
 
-Drafts whose rounds run without the host make a distribution for every token that they try. In torch's own operations
-that is some twenty launches, a sort among them. What top-k and top-p leave is all scores over one bar, so the bar is
-what is searched for, by halving.
+Where chance decides, every token that is tried needs a distribution, and every draft a verdict. In torch's own
+operations each is some twenty launches, a sort among them. What top-k and top-p leave is all scores over one bar, so
+the bar is what is searched for, by halving.
 
 Measured on an H200, torch 2.11, top-p 0.9, a distribution and a token of it, 1 and 3 rows: of 8,192 tokens 22 us (torch
 97 and 138), of 32,000 75 and 79 us (torch 122 and 232), of 128,256 325 and 360 us (torch 194 and 585): a row is one
@@ -38,6 +39,16 @@ def pick(weights: Tensor, numbers: Tensor) -> Tensor:
     out = torch.empty(m, dtype=torch.int64, device=weights.device)
     _pick[(m,)](weights.contiguous(), numbers.contiguous(), out, width, **_shape(width, _PIECE[1]),
                 **early(weights.device))
+    return out
+
+
+def reject(drafted: Tensor, probs: Tensor, target: Tensor, numbers: Tensor) -> Tensor:
+    """See speculation.verifier.reject_on_tensors, with float64 numbers [n + 1] in the order in which ``DrawnChance``
+    spends them: int64 [2], both of its results."""
+    n, width = drafted.shape[0], target.shape[-1]
+    out = torch.empty(2, dtype=torch.int64, device=target.device)
+    _reject[(1,)](drafted, probs.contiguous(), target.contiguous(), numbers.contiguous(), out, n, width,
+                  **_shape(width, _PIECE[1]), **early(target.device))
     return out
 
 
@@ -116,27 +127,69 @@ def _probs(logits, parameters, out, width, BLOCK: tl.constexpr, EARLY: tl.conste
         tl.store(out + row + at, tl.where(score > bar, tl.exp(score) / mass, 0.0), mask=at < width)
 
 
-@triton.jit(do_not_specialize=["width"])
-def _pick(weights, numbers, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
-    follow(EARLY)
-    row = tl.program_id(0)
-    weights += row.to(tl.int64) * width
+@triton.jit
+def _weights(weights, taken, at, width, TAKES: tl.constexpr):
+    """What is left of weights once ``taken`` is taken off, not below zero."""
+    found = tl.load(weights + at, mask=at < width, other=0.0)
+    if TAKES:
+        found = tl.maximum(found - tl.load(taken + at, mask=at < width, other=0.0), 0.0)
+    return found.to(tl.float64)
+
+
+@triton.jit
+def _total(weights, taken, width, TAKES: tl.constexpr, BLOCK: tl.constexpr):
     total = tl.zeros((), tl.float64)
     for first in tl.range(0, width, BLOCK):
-        at = first + tl.arange(0, BLOCK)
-        total += tl.sum(tl.load(weights + at, mask=at < width, other=0.0).to(tl.float64), 0)
-    point = tl.load(numbers + row) * total
+        total += tl.sum(_weights(weights, taken, first + tl.arange(0, BLOCK), width, TAKES), 0)
+    return total
+
+
+@triton.jit
+def _at_point(weights, taken, point, width, TAKES: tl.constexpr, BLOCK: tl.constexpr):
+    """The token at which the running sum of weights passes the point."""
     before = tl.zeros((), tl.float64)
     found = tl.full((), 2147483647, tl.int32)
     last = tl.zeros((), tl.int32)  # that has any weight: sums in another order may not come to the point
     for first in tl.range(0, width, BLOCK):
         at = first + tl.arange(0, BLOCK)
-        weight = tl.load(weights + at, mask=at < width, other=0.0).to(tl.float64)
+        weight = _weights(weights, taken, at, width, TAKES)
         passed = (before + tl.cumsum(weight, 0) > point) & (weight > 0.0)
         found = tl.minimum(found, tl.min(tl.where(passed, at, 2147483647), 0))
         last = tl.maximum(last, tl.max(tl.where(weight > 0.0, at, 0), 0))
         before += tl.sum(weight, 0)
-    tl.store(out + row, tl.minimum(found, last).to(tl.int64))
+    return tl.minimum(found, last).to(tl.int64)
+
+
+@triton.jit(do_not_specialize=["width"])
+def _pick(weights, numbers, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    follow(EARLY)
+    row = tl.program_id(0)
+    weights += row.to(tl.int64) * width
+    point = tl.load(numbers + row) * _total(weights, weights, width, False, BLOCK)
+    tl.store(out + row, _at_point(weights, weights, point, width, False, BLOCK))
+
+
+@triton.jit(do_not_specialize=["n", "width"])
+def _reject(drafted, probs, target, numbers, out, n, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    follow(EARLY)
+    accepted = tl.zeros((), tl.int64)
+    for row in tl.range(0, n):
+        at = tl.cast(row, tl.int64) * width + tl.load(drafted + row)
+        odds = tl.minimum(tl.load(target + at) / tl.load(probs + at), 1.0)
+        kept = tl.load(numbers + row) < odds.to(tl.float64)
+        accepted += (kept & (accepted == row)).to(tl.int64)
+    target += accepted * width
+    probs += accepted * width
+    number = tl.load(numbers + n)
+    left = tl.zeros((), tl.float64)
+    if accepted < n:
+        left = _total(target, probs, width, True, BLOCK)
+    if left > 0.0:
+        own = _at_point(target, probs, number * left, width, True, BLOCK)
+    else:  # nothing was refused; or p = q up to rounding: a refusal there has probability zero but for the last bit
+        own = _at_point(target, target, number * _total(target, target, width, False, BLOCK), width, False, BLOCK)
+    tl.store(out, accepted)
+    tl.store(out + 1, own)
 
 
 @triton.jit(do_not_specialize=["width"])

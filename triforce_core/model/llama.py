@@ -283,6 +283,11 @@ class Llama:
         return self.config.head_dim in self.kernels.device_lengths
 
     @property
+    def faster_sampling(self) -> Kernels | None:
+        """The kernels, where they choose tokens of this vocabulary faster than ``sampling`` does."""
+        return self.kernels if self.config.vocab_size <= self.kernels.probs_width else None
+
+    @property
     def retrieves_in_place(self) -> bool:
         """Whether attending chosen chunks where they lie is faster than copying them together."""
         return self.runs_on_device and self.kernels.indexed_attention is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from ..sampling import Chance, DrawnChance, Sampler, TensorChance
+from ..sampling import Chance, Sampler, TensorChance
 from ..speculation.draft import Verdict
 from ..speculation.verifier import drafted_probs, odds_of
 from . import tree
@@ -55,7 +55,7 @@ def verify(draft: TreeDraft, logits: Tensor, context: Sequence[int],
     target: Rows
     if logits.is_cuda:  # each decision on the host would wait for the device
         target = whole = sampler.distributions(logits, context, draft.token_ids, tails)
-        chance = DrawnChance(sampler.chance.numbers(len(whole)).to(whole.device))
+        chance = sampler.drawn_chance(len(whole), whole.device)
         verdict = reject_at_once(draft, whole, chance, sampler.same)
     else:
         target = RowsOnDemand(tails, logits, context, sampler)

@@ -14,8 +14,8 @@ chance) is data there.
 """
 
 from .chance import Chance, SeededChance, SharedChance
-from .on_device import DeviceSampling, DrawnChance, SamplingKind, TensorChance, confidence
+from .on_device import DeviceSampling, DrawnChance, FasterSampling, SamplingKind, TensorChance, confidence
 from .sampler import Masks, Sampler, Tails, chances
 
-__all__ = ["Chance", "DeviceSampling", "DrawnChance", "Masks", "Sampler", "SamplingKind", "SeededChance",
-           "SharedChance", "Tails", "TensorChance", "chances", "confidence"]
+__all__ = ["Chance", "DeviceSampling", "DrawnChance", "FasterSampling", "Masks", "Sampler", "SamplingKind",
+           "SeededChance", "SharedChance", "Tails", "TensorChance", "chances", "confidence"]

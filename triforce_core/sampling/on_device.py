@@ -23,12 +23,25 @@ class TensorChance(Protocol):
         ...
 
 
+class FasterSampling(Protocol):
+    """What ``kernels.Kernels`` has of sampling for a device; None: as it is written here."""
+
+    @property
+    def probs(self) -> Callable[[Tensor, Tensor], Tensor] | None: ...
+
+    @property
+    def pick(self) -> Callable[[Tensor, Tensor], Tensor] | None: ...
+
+    @property
+    def reject(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None: ...
+
+
 class DrawnChance:
     """Spends numbers that were drawn beforehand, float64 [n] in [0, 1): one per decision, in order."""
 
-    def __init__(self, numbers: Tensor, pick: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
-        """pick: a faster way from (weights, numbers [m]) to tokens, as ``kernels`` may have one."""
-        self._numbers, self._spent, self._pick = numbers, 0, pick
+    def __init__(self, numbers: Tensor, faster: FasterSampling | None = None) -> None:
+        self._numbers, self._spent = numbers, 0
+        self._pick, self._reject = (faster.pick, faster.reject) if faster else (None, None)
 
     def happens(self, probabilities: Tensor) -> Tensor:
         return self._spend(probabilities.shape[0]) < probabilities
@@ -43,6 +56,13 @@ class DrawnChance:
         point = torch.minimum(numbers.view_as(total) * total,
                               torch.nextafter(total, torch.zeros_like(total)))
         return torch.searchsorted(cumulative, point, right=True).clamp_max(weights.shape[-1] - 1).view(-1)
+
+    def reject(self, drafted: Tensor, probs: Tensor, target: Tensor) -> Tensor | None:
+        """As ``speculation.verifier.reject_on_tensors`` does with this chance, both results in one int64 [2]; None
+        where there is no faster way."""
+        if self._reject is None:
+            return None
+        return self._reject(drafted, probs, target, self._spend(len(target)))
 
     def _spend(self, count: int) -> Tensor:
         self._spent += count
@@ -62,10 +82,9 @@ class SamplingKind:
 class DeviceSampling:
     """A ``Sampler`` without masks as data on a device. parameters float64 [3]: see ``Sampler.parameters``."""
 
-    def __init__(self, kind: SamplingKind, parameters: Tensor,
-                 probs: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
-        """probs: a faster way from (logits, parameters) to distributions, as ``kernels`` may have one."""
-        self.kind, self._parameters, self._probs = kind, parameters, probs
+    def __init__(self, kind: SamplingKind, parameters: Tensor, faster: FasterSampling | None = None) -> None:
+        self.kind, self._parameters = kind, parameters
+        self._probs = faster.probs if faster else None
 
     def draws(self, logits: Tensor, noise: Tensor) -> Tensor:
         """As ``Sampler.draws``: int64 [m] of logits [m, V]; noise [m, V] of the rows' positions, unread if greedy."""

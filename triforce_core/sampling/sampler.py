@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..config import SamplingParams
 from .chance import Chance, SeededChance, SharedChance
-from .on_device import SamplingKind
+from .on_device import DrawnChance, FasterSampling, SamplingKind
 
 Tails = Sequence[Sequence[int]] | None  # of each row of a tree: the drafted tokens between the context and it
 
@@ -93,8 +93,9 @@ class Sampler:
 
     def __init__(self, params: SamplingParams, *, verifier: str = "rejection", masks: Masks | None = None,
                  chance: Chance | None = None, stop: frozenset[int] = frozenset(),
-                 same: Callable[[list[int]], list[int]] | None = None) -> None:
-        """stop: tokens that end the answer; no tier need draft beyond one. same: where several processes take every
+                 same: Callable[[list[int]], list[int]] | None = None, faster: FasterSampling | None = None) -> None:
+        """stop: tokens that end the answer; no tier need draft beyond one. faster: of the device that logits lie on,
+        None on the host. same: where several processes take every
         step together, gives them the first one's numbers. Greedy choices need it not: they follow from the logits'
         bytes alone, while a running sum over probabilities (top-p, drawing) has no fixed order on a GPU."""
         self.params, self.stop = params, stop
@@ -104,6 +105,7 @@ class Sampler:
         self.same: Callable[[list[int]], list[int]] = same or (lambda numbers: numbers)
         if same is not None:
             self.chance = SharedChance(self.chance, same)
+        self._faster, self._parameters = faster, torch.empty(0)
         self._noise: OrderedDict[int, Tensor] = OrderedDict()
 
     @property
@@ -154,7 +156,19 @@ class Sampler:
                       tails: Tails = None) -> Tensor:
         """Probabilities [m, V] of each row (see ``draws``), for rejection. Needs temperature > 0."""
         assert self.params.temperature > 0
-        return self._filtered(self._masked(logits, context, draft, tails)).softmax(-1)
+        masked = self._masked(logits, context, draft, tails)
+        if self._faster is None or self._faster.probs is None:
+            return self._filtered(masked).softmax(-1)
+        if not len(self._parameters):
+            self._parameters = torch.tensor(self.parameters(logits.shape[-1]), dtype=torch.float64).to(logits.device)
+        return self._faster.probs(masked, self._parameters)
+
+    def drawn_chance(self, count: int, device: torch.device) -> DrawnChance:
+        """So many of this answer's next numbers, for decisions on a device."""
+        numbers = self.chance.numbers(count)
+        if device.type == "cuda":  # from other memory a copy would wait for all that the device has to do
+            numbers = numbers.pin_memory().to(device, non_blocking=True)
+        return DrawnChance(numbers, self._faster)
 
     def _scores(self, logits: Tensor, context: Sequence[int], draft: Sequence[int], tails: Tails) -> Tensor:
         """What the greatest of is drawn."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ..device.side_stream import sent
 from ..kv_cache.prefix import shared_prefix
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 from .draft import Draft, Verdict
@@ -28,8 +29,11 @@ Verifier = Callable[[Draft, Tensor, Sequence[int], Sampler], Verified]  # ``veri
 def drafted_probs(token_ids: Tensor, probs: Sequence[Tensor | None], like: Tensor) -> Tensor:
     """[n, V]: what each of token_ids [n] was drawn from, one-hot where it was not drawn; like [.., V]: device and
     type."""
+    drawn = [row.to(like) for row in probs if row is not None]
+    if drawn and len(drawn) == len(probs):
+        return torch.stack(drawn)
     found = torch.zeros(len(probs), like.shape[-1], dtype=like.dtype, device=like.device)
-    if any(row is not None for row in probs):
+    if drawn:
         found = torch.stack([found[0] if row is None else row.to(like) for row in probs])
     one_hot = torch.tensor([row is None for row in probs], dtype=like.dtype, device=like.device)
     return found.scatter_add_(1, token_ids[:, None], one_hot[:, None])
@@ -52,7 +56,7 @@ def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sample
 def tested(draft: Draft, target: Tensor, sampler: Sampler) -> Verified:
     """Rejection of a chain against target [n + 1, V], as ``verify`` tells it."""
     if target.is_cuda:  # each decision on the host would wait for the device
-        chance = DrawnChance(sampler.chance.numbers(len(target)).to(target.device))
+        chance = sampler.drawn_chance(len(target), target.device)
         verdict = reject_at_once(draft, target, chance, sampler.same)
     else:
         verdict = reject(draft, target, sampler.chance)
@@ -95,9 +99,9 @@ def odds_of(token: int, p: Tensor, q: Tensor | None) -> tuple[float, Tensor]:
 def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
                    same: Callable[[list[int]], list[int]] = list) -> Verdict:
     """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
-    tokens = torch.tensor(draft.token_ids, dtype=torch.int64, device=target.device)
+    tokens = sent(torch.tensor(draft.token_ids, dtype=torch.int64), target.device)
     probs = drafted_probs(tokens, draft.probs, target)
-    accepted, own = same(torch.cat(reject_on_tensors(tokens, probs, target, chance)).tolist())
+    accepted, own = same(reject_on_tensors(tokens, probs, target, chance).tolist())
     return _verdict(draft, accepted, own)
 
 
@@ -106,15 +110,18 @@ def agree_on_tensors(drafted: Tensor, own_draws: Tensor) -> Tensor:
     return (drafted == own_draws[:-1]).long().cumprod(0).sum(0, keepdim=True)
 
 
-def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: TensorChance) -> tuple[Tensor, Tensor]:
+def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: TensorChance) -> Tensor:
     """``reject`` without the host: drafted [n] from probs [n, V] against target [n + 1, V].
 
-    -> how many are kept and the token that follows them, both int64 [1]. Every test is made, also those behind the
+    -> int64 [2]: how many are kept, and the token that follows them. Every test is made, also those behind the
     first refusal; they are independent of it and nobody asks how they went."""
+    fast = chance.reject(drafted, probs, target) if isinstance(chance, DrawnChance) else None
+    if fast is not None:
+        return fast
     at = drafted[:, None]
     kept = chance.happens((target[:-1].gather(1, at) / probs.gather(1, at)).squeeze(1).clamp_max(1.0))
     accepted = kept.long().cumprod(0).sum(0, keepdim=True)
     residuals = torch.cat(((target[:-1] - probs).clamp_min(0.0), target[-1:]))
     weights, p = residuals.index_select(0, accepted)[0], target.index_select(0, accepted)[0]
     # p = q up to rounding: a refusal there has probability zero but for the last bit.
-    return accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))
+    return torch.cat((accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))))
