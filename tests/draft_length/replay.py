@@ -115,7 +115,7 @@ class Replay:
         sure: list[float] = []
         steps = 0
         while len(guided) < wanted and not (trace.ends_itself and len(guided) >= left and all(right[:left])):
-            if steps and choice.keep_going is not None and not choice.keep_going(sure, len(guided), 0):
+            if steps and choice.keep_going is not None and not choice.keep_going(sure, len(guided), steps, 0):
                 break
             run = trace.run(place)
             count = run or 1

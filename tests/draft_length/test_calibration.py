@@ -27,7 +27,7 @@ class Patches:
     def round(self, choice: Selection) -> tuple[int, float, RoundSeen]:
         sure: list[float] = []
         while len(sure) < choice.gamma2 and (choice.keep_going is None or not sure
-                                             or choice.keep_going(sure, len(sure), 0)):
+                                             or choice.keep_going(sure, len(sure), len(sure), 0)):
             sure.append(self._sure(self._place + len(sure)))
         count, accepted = len(sure), 0
         while accepted < count and self._right(self._place + accepted):
@@ -116,7 +116,7 @@ def test_steps_under_way_are_reckoned_with():
         made.learn(Patches(20, 6, 0.2).round(made.next())[2])
     keep_going = made.next().keep_going
     assert keep_going is not None
-    ends = [next(n for n in range(1, 200) if not keep_going([0.8] * n, n, under_way)) for under_way in (0, 1, 8)]
+    ends = [next(n for n in range(1, 200) if not keep_going([0.8] * n, n, n, under_way)) for under_way in (0, 1, 8)]
     assert ends[0] >= ends[1] >= ends[2] and ends[0] > ends[2]
 
 

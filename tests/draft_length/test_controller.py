@@ -203,4 +203,4 @@ def test_a_dear_step_between_quotations_has_to_pay():
         choice = made.next()
         assert choice.gamma2 and (choice.keep_going is not None) == ends
         if choice.keep_going is not None:
-            assert not choice.keep_going([0.2, 0.2, 0.2], 3, 0)
+            assert not choice.keep_going([0.2, 0.2, 0.2], 3, 1, 0)

@@ -137,7 +137,7 @@ class OneRoundLate:
         self._rule, self._most, self._wanted = rule, most, wanted
         self._good, self._before = True, 0
 
-    def __call__(self, sure: list[float], num_drafted: int, under_way: int) -> bool:
+    def __call__(self, sure: list[float], num_drafted: int, steps: int, under_way: int) -> bool:
         begun = self._good and self._before + self._most < self._wanted
         self._good = self._good and self._rule(sure)
         self._before = num_drafted
@@ -155,7 +155,7 @@ def test_a_draft_ends_where_the_tier_is_not_sure(gamma1, count, verifier):
         def rule(sure: list[float], least: float = sorted(known)[step * len(known) // 14] + 1e-4) -> bool:
             return sure[-1] > least
 
-        tiers[0].drafter.host.keep_going = lambda sure, _, under_way, rule=rule: rule(sure)
+        tiers[0].drafter.host.keep_going = lambda sure, _, steps, under_way, rule=rule: rule(sure)
         tiers[1].drafter.keep_going = OneRoundLate(rule, gamma1 + 1, count)
         if verifier == "coupled":
             samplers = (Sampler(params, verifier="coupled"),) * 2

@@ -127,8 +127,8 @@ class DraftLengthSelector:
         # What others measured may differ, and so whether theirs ends drafts early.
         gamma2, observed, ends = shard.same([choice.gamma2, int(choice.observed), int(own is not None)])
 
-        def together(confidence: Sequence[float], num_drafted: int, under_way: int) -> bool:
-            return bool(shard.same([int(own is not None and own(confidence, num_drafted, under_way))])[0])
+        def together(confidence: Sequence[float], num_drafted: int, steps: int, under_way: int) -> bool:
+            return bool(shard.same([int(own is not None and own(confidence, num_drafted, steps, under_way))])[0])
 
         keep_going = own if shard.world == 1 else together if ends else None
         return replace(choice, gamma2=gamma2, observed=bool(observed), keep_going=keep_going)

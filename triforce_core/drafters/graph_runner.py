@@ -125,7 +125,7 @@ class GraphRunner(Drafter):
                 return written
             written = under_way.pop(0)()
             more = (more and sampler.stop.isdisjoint(written.token_ids)
-                    and keep_going(written.sure, len(written.token_ids), len(under_way)))
+                    and keep_going(written.sure, len(written.token_ids), written.tally.rounds, len(under_way)))
 
     def _begin(self, context: Sequence[int], wanted: int, sampler: Sampler) -> GraphBuffers:
         """Everything the rounds read, in its place; what was captured over buffers that moved is forgotten."""

@@ -155,6 +155,7 @@ class SteppingDrafter(Drafter):
         sources: list[str] = []
         confidence: list[float] = []
         own: list[float] = []  # of those that are not forced
+        steps = 0
         while len(sources) < num_draft_tokens and not (sources and grown[-1] in sampler.stop):
             guided = sampler.guided(grown, MAX_GUIDED)
             if guided and self.leaves_guided:
@@ -165,9 +166,10 @@ class SteppingDrafter(Drafter):
                 sources += [QUOTE] * len(guided)
                 confidence += [1.0] * len(guided)
                 continue
-            if own and self.keep_going is not None and not self.keep_going(own, len(sources), 0):
+            if own and self.keep_going is not None and not self.keep_going(own, len(sources), steps, 0):
                 break
             written = self.step(grown, sampler)
+            steps += 1
             probs += written.probs
             sources += written.sources
             own += written.confidence

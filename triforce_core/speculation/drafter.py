@@ -12,8 +12,9 @@ from ..sampling import Sampler
 from .draft import Draft
 
 # Asked between the steps of one draft whether another is to follow. Of what is drafted so far: how sure its tier was of
-# each token that was not forced, and how many tokens there are; and how many steps are under way already.
-KeepGoing = Callable[[Sequence[float], int, int], bool]
+# each token that was not forced, how many tokens there are, and in how many steps they were written; and how many steps
+# are under way already.
+KeepGoing = Callable[[Sequence[float], int, int, int], bool]
 
 
 _Number = TypeVar("_Number", int, float)
