@@ -42,7 +42,7 @@ _BEYOND = 1.5  # times the best length for all rounds alike, that a draft may re
 _FARTHER, _PROVEN = 2, 6  # times what one of so many rounds has held
 # An answer may be so far behind plain decoding, as a share of that one's time for so many tokens or, once it has more,
 # for its own; and drafted tokens that are all right with such odds count as written already.
-_BEHIND, _SHORT, _CERTAIN = 0.1, 20, 0.9
+_BEHIND, _SHORT, _CERTAIN = 0.05, 20, 0.97
 _DRAFTING = 0.3  # of a full pass that the longest draft must take, or there is nothing to save
 # Of a full pass: a step between quotations that takes less may always follow, as a forced run may come. One that takes
 # more must pay for itself (on an H200, llama3-8b at 30,000 tokens, drafts made six such steps in the place of one).
