@@ -1,17 +1,18 @@
 """The built-in pair as GGUF files: `python -m training.gguf_export OUT` writes OUT/builtin-target-Q8_0.gguf and its
-draft model.
+draft model; with `--grow SHAPE` OUT/SHAPE-Q8_0.gguf, the target in that shape, for comparisons.
 
 Q8_0 keeps every integer: the built-in weights are int8 with one scale for each row, and every block of a row is given
-that scale, rounded to fp16 (by one part in 2,048 at most). F16 and BF16 round each weight. `triforce.prompt` holds
-prompt.json; llama.cpp does not look at it.
+that scale, rounded to fp16 (by one part in 2,048 at most). The other types round each weight; of a grown model, Q8_0
+too. `triforce.prompt` holds prompt.json; llama.cpp does not look at it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,15 @@ from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 from gguf.quants import quantize
 from safetensors.torch import load_file
 
+from triforce_core.bench.grow import GrownWeights, grown_config
+from triforce_core.bench.shapes import SHAPES, TARGETS, Shape
 from triforce_core.gguf.types import BY_NUMBER
+from triforce_core.model import ModelConfig, read_config
 from triforce_core.model.gguf_weights import INT8_KEY, stored_name
 from triforce_core.tokenizer.gguf_vocabulary import PROMPT_KEY
 
 BUILTIN = Path(__file__).resolve().parent.parent / "assets" / "builtin"
-KINDS = ("Q8_0", "F16", "BF16")
+KINDS = ("Q8_0", "F16", "BF16", "Q4_0")
 _ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
                   "Qwen3ForCausalLM": "qwen3"}
 
@@ -53,12 +57,18 @@ def writer(path: Path, raw: Mapping[str, Any], **options: Any) -> GGUFWriter:
 
 def add_weight(out: GGUFWriter, name: str, data: np.ndarray, kind: str) -> None:
     """name: Hugging Face's. data: fp32 (rounded to ``kind``), or uint8 rows that are in ``kind`` already."""
-    number = GGMLQuantizationType[kind]
-    if data.dtype != np.uint8:
-        data = data if kind == "F32" else quantize(data, number)
-    if kind == "F16":
-        data = data.view(np.float16)
-    out.add_tensor(stored_name(name), data, raw_dtype=None if kind in ("F32", "F16") else number)
+    data = data if data.dtype == np.uint8 else rounded(data, kind)
+    out.add_tensor(stored_name(name), data, raw_dtype=_raw(kind))
+
+
+def rounded(data: np.ndarray, kind: str) -> np.ndarray:
+    """fp32 -> as ``kind`` is stored: numbers, or uint8 rows."""
+    stored = data if kind == "F32" else quantize(data, GGMLQuantizationType[kind])
+    return stored.view(np.float16) if kind == "F16" else stored
+
+
+def _raw(kind: str) -> GGMLQuantizationType | None:
+    return None if kind in ("F32", "F16") else GGMLQuantizationType[kind]
 
 
 def permuted(rows: torch.Tensor, heads: int) -> torch.Tensor:
@@ -138,9 +148,7 @@ def export(folder: Path, path: Path, kind: str) -> None:
     """One of the built-in models."""
     raw, stored = json.loads((folder / "config.json").read_text()), load_file(str(folder / "model.safetensors"))
     out = writer(path, raw)
-    out.add_name(f"TriForce built-in {folder.name}")
-    add_sentencepiece(out, BUILTIN / "tokenizer.model", (BUILTIN / "chat_template.jinja").read_text(encoding="utf-8"),
-                      (BUILTIN / "prompt.json").read_text(encoding="utf-8"))
+    _add_builtin_words(out, f"TriForce built-in {folder.name}")
     if kind == "Q8_0":
         out.add_bool(INT8_KEY, True)
     for name, data in stored.items():
@@ -157,6 +165,56 @@ def export(folder: Path, path: Path, kind: str) -> None:
     finish(out)
 
 
+def _add_builtin_words(out: GGUFWriter, name: str) -> None:
+    out.add_name(name)
+    add_sentencepiece(out, BUILTIN / "tokenizer.model", (BUILTIN / "chat_template.jinja").read_text(encoding="utf-8"),
+                      (BUILTIN / "prompt.json").read_text(encoding="utf-8"))
+
+
+def export_grown(folder: Path, shape: Shape, path: Path, kind: str) -> None:
+    """A model in a larger shape, see ``bench.grow``. It may fill the memory: one matrix at a time is made, rounded to
+    bfloat16 as a grown model is, then to ``kind``, and written."""
+    raw, small = json.loads((folder / "config.json").read_text()), read_config(folder)
+    config = grown_config(small, shape)
+    raw |= {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size,
+            "num_hidden_layers": config.num_layers, "num_attention_heads": config.num_heads,
+            "num_key_value_heads": config.num_kv_heads, "head_dim": config.head_dim,
+            "rms_norm_eps": config.rms_norm_eps}
+    weights = GrownWeights(folder, small, config, torch.device("cpu"), torch.bfloat16, 0)
+
+    tensors = [(name, size, kind if len(size) > 1 else "F32") for name, size in named_shapes(config)]
+    out = writer(path, raw)
+    _add_builtin_words(out, f"TriForce built-in, grown to {path.stem}")
+    for name, size, own in tensors:
+        row = rounded(np.zeros((1, size[-1]), np.float32), own)
+        out.add_tensor_info(stored_name(name), (*size[:-1], row.shape[1]), row.dtype, row.nbytes * math.prod(size[:-1]),
+                            _raw(own))
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_ti_data_to_file()
+    for name, size, own in tensors:
+        data = weights.matrix(name, (size[0], size[1])).data if len(size) > 1 else weights.tensor(name, size)
+        out.write_tensor_data(rounded(in_their_order(raw, name, data).float().numpy(), own))
+    out.close()
+
+
+def named_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The tensors of a Llama without biases whose head is its own: Hugging Face's names."""
+    d, f, keys = config.hidden_size, config.intermediate_size, config.num_kv_heads * config.head_dim
+    asked = config.num_heads * config.head_dim
+    yield "model.embed_tokens.weight", (config.vocab_size, d)
+    for index in range(config.num_layers):
+        at = f"model.layers.{index}"
+        yield f"{at}.input_layernorm.weight", (d,)
+        for name, outputs, inputs in (("q", asked, d), ("k", keys, d), ("v", keys, d), ("o", d, asked)):
+            yield f"{at}.self_attn.{name}_proj.weight", (outputs, inputs)
+        yield f"{at}.post_attention_layernorm.weight", (d,)
+        for name, outputs, inputs in (("gate", f, d), ("up", f, d), ("down", d, f)):
+            yield f"{at}.mlp.{name}_proj.weight", (outputs, inputs)
+    yield "model.norm.weight", (d,)
+    yield "lm_head.weight", (config.vocab_size, d)
+
+
 def finish(out: GGUFWriter) -> None:
     out.write_header_to_file()
     out.write_kv_data_to_file()
@@ -168,11 +226,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--type", choices=KINDS, default=KINDS[0])
+    parser.add_argument("--grow", choices=TARGETS, metavar="SHAPE",
+                        help=f"the target alone, in the size of {', '.join(TARGETS)}")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    for role in ("target", "draft"):
-        path = given.out / f"builtin-{role}-{given.type}.gguf"
-        export(BUILTIN / role, path, given.type)
+    for role in ("target",) if given.grow else ("target", "draft"):
+        path = given.out / f"{given.grow or f'builtin-{role}'}-{given.type}.gguf"
+        if given.grow:
+            export_grown(BUILTIN / role, SHAPES[given.grow], path, given.type)
+        else:
+            export(BUILTIN / role, path, given.type)
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 

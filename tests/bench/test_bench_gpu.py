@@ -9,11 +9,11 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.bench import grow, host_attention
-from triforce_core.bench.grow import Shape
 from triforce_core.bench.measure import measure_document
 from triforce_core.bench.peer import PeerJob, measure_peer
 from triforce_core.bench.roofline import measure_bandwidth
 from triforce_core.bench.rows import ABLATION, make_rows
+from triforce_core.bench.shapes import Shape
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 

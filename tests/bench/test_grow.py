@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 from engine.tiny import BUILTIN, write_model
 
-from triforce_core.bench.grow import SHAPES, GrownWeights, Shape, grow, grown_config
+from triforce_core.bench.grow import GrownWeights, grow, grown_config, grown_pair
+from triforce_core.bench.shapes import DRAFT, SHAPES, TARGETS, Shape
+from triforce_core.config import EngineConfig
 from triforce_core.device.shard import Shard
 from triforce_core.errors import ConfigError, UnsupportedModelError
 from triforce_core.kv_cache.full import FullCache
@@ -116,6 +119,31 @@ def test_weights_are_the_same_for_the_same_seed_and_random_where_nothing_reads_t
     assert not added.any()
 
 
+def test_weights_are_rounded_as_they_are_grown(folder: Path) -> None:
+    """int4 keeps groups of 128 inputs, of a shape whose widths they fill."""
+    shape = Shape(256, 384, 2, 4, 4, 64)
+    ids = torch.randint(3, 8192, (60,), generator=torch.Generator().manual_seed(1))
+    whole, _ = run(grow(folder, shape, dtype=torch.bfloat16), ids)
+    off = {}
+    for rounding in ("int8", "int4"):
+        model = grow(folder, shape, dtype=torch.bfloat16, rounding=rounding)
+        assert model.in_groups == (rounding == "int4")
+        found, _ = run(model, ids)
+        off[rounding] = float((found - whole).norm() / whole.norm())
+    assert 0 < off["int8"] < off["int4"] < 1.1  # unlike ones: 1.4
+
+
+@pytest.mark.parametrize("weights", ["same", "int4"])
+def test_a_pair_is_planned_for_in_its_bits(weights: Literal["same", "int4"], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, "llama3-1b", Shape(512, 1536, 8, 8, 8, 64))
+    monkeypatch.setitem(SHAPES, DRAFT, Shape(256, 768, 2, 4, 4, 64))
+    found = grown_pair(EngineConfig(weights=weights, mode="cpu", dtype="bfloat16", max_context=2048), "llama3-1b")
+    wish, matrices = found.planner.wish.target, found.target.config.matrix_weights
+    assert wish.shape.hidden_size == 512 and found.draft is not None and not found.draft.in_groups
+    assert found.info.pass_bytes == int(matrices * (wish.few_bits or 2)) and bool(wish.few_bits) == (weights == "int4")
+    assert ("int4 by this app" in found.info.weights) == (weights == "int4")
+
+
 def test_what_cannot_be_exact_is_refused(folder: Path) -> None:
     small = read_config(folder)
     with pytest.raises(UnsupportedModelError, match="norms on queries and keys"):
@@ -128,5 +156,6 @@ def test_what_cannot_be_exact_is_refused(folder: Path) -> None:
 
 def test_named_shapes_have_the_sizes_of_their_models() -> None:
     small = read_config(BUILTIN / "target")
-    billions = {name: grown_config(small, SHAPES[name]).num_parameters / 1e9 for name in ("llama2-7b", "llama3-8b")}
-    assert billions == pytest.approx({"llama2-7b": 6.68, "llama3-8b": 7.18}, abs=0.01)
+    billions = {name: grown_config(small, SHAPES[name]).num_parameters / 1e9 for name in TARGETS}
+    assert billions == pytest.approx({"llama2-7b": 6.68, "llama3-8b": 7.18, "llama3-1b": 1.07, "qwen3-4b": 3.76},
+                                     abs=0.01)

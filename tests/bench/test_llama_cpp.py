@@ -40,7 +40,7 @@ def binary(tmp_path: Path) -> Path:
 
 def test_the_better_attention_counts(binary: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    found = run_llama_cpp(EngineConfig(model="a/model.gguf"), binary, 1000, 2, 48, 3, tmp_path, lines.append)
+    found = run_llama_cpp(EngineConfig(model="a/model.gguf"), None, binary, 1000, 2, 48, 3, tmp_path, lines.append)
     assert found is not None and found["tokens_per_second"] == 11 and found["prefill_tokens_per_second"] == 201
     assert found["prefill_seconds"] == pytest.approx(1000 / 201) and found["failed"] == {}
     row = found["methods"]["model.gguf"]
@@ -49,13 +49,24 @@ def test_the_better_attention_counts(binary: Path, tmp_path: Path) -> None:
 
 
 def test_the_built_in_model_is_exported(binary: Path, tmp_path: Path) -> None:
-    found = run_llama_cpp(EngineConfig(), binary, 100, 1, 4, 1, tmp_path, lambda line: None)
+    found = run_llama_cpp(EngineConfig(), None, binary, 100, 1, 4, 1, tmp_path, lambda line: None)
     assert found is not None and set(found["methods"]) == {"BF16, plain decoding", "Q8_0, plain decoding"}
     assert (tmp_path / "builtin-target-Q8_0.gguf").stat().st_size > 10**6
 
 
+@pytest.mark.parametrize(("grown", "weights", "kind"), [
+    ("llama3-1b", "same", "BF16"), ("llama3-1b", "int8", "Q8_0"), ("qwen3-4b", "int4", "Q4_0"), (None, "int4", "Q4_0")])
+def test_weights_have_as_many_bits_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grown: str | None,
+                                           weights: str, kind: str) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(llama_cpp.subprocess, "run", lambda command, **options: commands.append(command))
+    rows = list(llama_cpp._files(EngineConfig(weights=weights), grown, tmp_path))  # type: ignore[arg-type]
+    assert rows == [(f"{kind}, plain decoding", tmp_path / f"{grown or 'builtin-target'}-{kind}.gguf")]
+    assert commands[0][3:] == [str(tmp_path), "--type", kind, *(["--grow", grown] if grown else [])]
+
+
 def test_what_fails_is_told(binary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run_llama_cpp(EngineConfig(model="broken.gguf"), binary, 100, 1, 4, 1, tmp_path, lambda line: None)
+    found = run_llama_cpp(EngineConfig(model="broken.gguf"), None, binary, 100, 1, 4, 1, tmp_path, lambda line: None)
     assert found is None and "cannot load it" in capsys.readouterr().err
 
 
@@ -75,17 +86,17 @@ def test_where_the_program_is_looked_for(binary: Path, tmp_path: Path, monkeypat
 
 
 def test_models_without_a_gguf_file_are_refused() -> None:
-    check_model(EngineConfig(), None)
-    check_model(EngineConfig(model="some/model.gguf"), None)
-    for config, grown in ((EngineConfig(model="some/folder"), None), (EngineConfig(), "llama3-8b")):
-        with pytest.raises(ConfigError, match="no GGUF file"):
-            check_model(config, grown)
+    check_model(EngineConfig())
+    check_model(EngineConfig(model="some/model.gguf"))
+    with pytest.raises(ConfigError, match="no GGUF file"):
+        check_model(EngineConfig(model="some/folder"))
 
 
 def test_the_command(binary: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows beside ours; nothing is measured where no program is at hand."""
     steady(monkeypatch)
-    monkeypatch.setattr(llama_cpp, "_files", lambda config, folder: iter([("BF16, plain decoding", Path("a.gguf"))]))
+    files = [("BF16, plain decoding", Path("a.gguf"))]
+    monkeypatch.setattr(llama_cpp, "_files", lambda *given: iter(files))
     arguments = ["--document", __file__, "--context", "1000", "--new-tokens", "16", "--peer", "llama.cpp"]
     assert command.main([*arguments, "--llama-bench", str(binary)]) == 0
     out = capsys.readouterr().out

@@ -10,9 +10,9 @@ import torch
 from engine.tiny import write_model
 
 from triforce_core.bench import grow
-from triforce_core.bench.grow import Shape
 from triforce_core.bench.peer import PeerJob, _Clock, _measure_all, measure_peer, run_peer
 from triforce_core.bench.peer_model import compare_logits, our_logits, our_model, peer_model
+from triforce_core.bench.shapes import Shape
 from triforce_core.model.quantized import save_quantized
 
 METHODS = {"generate, dynamic cache", "generate, static cache", "prompt lookup", "assisted generation"}

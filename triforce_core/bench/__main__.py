@@ -17,6 +17,7 @@ from ..documents.document import Document
 from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
 from .rows import ABLATION, POLICIES, Row, Sweep, chosen, combinations, make_rows, parse_sweep
+from .shapes import DRAFT, SHAPES, TARGETS
 from .workload import FIVE, WORKLOADS
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ called modelled.
   transformers     --peer transformers                   its generate, prompt lookup and assisted generation on the same
                                                          weights, tokens, dtype and threads, in a process of its own
   llama.cpp        --peer llama.cpp --llama-bench PROG   its llama-bench: the built-in weights as BF16 and Q8_0 (or
-                                                         --model FILE.gguf), as many tokens, the same threads
+                                                         --model FILE.gguf), as many tokens, the same threads; with
+                                                         --grow or --weights, weights in as many bits as ours
 
 Each row is told on stderr as soon as it is known. The last line is one JSON object: of the first row, and of every row
 under "rows" (with --peer another one, without transformers' figures, comes before that process starts, and one for each
@@ -116,9 +118,9 @@ def _parser() -> flags.Parser:
                       help="a row for every cache of the intermediate verifier, budget (256 to 4096) and temperature")
     rows.add_argument("--only", metavar="NAME;...", help="of such rows, those with these names")
     rows.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows")
-    rows.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), metavar="SHAPE",
-                      help="the built-in model in the size of llama2-7b or llama3-8b, same function, same text; "
-                           "its draft model in the size of llama-68m")
+    rows.add_argument("--grow", choices=TARGETS, metavar="SHAPE",
+                      help=f"the built-in model in the size of {', '.join(TARGETS)}: same function, same text; "
+                           f"its draft model in the size of {DRAFT}")
     rows.add_argument("--peer", choices=("transformers", "llama.cpp"),
                       help="another engine on the same weights, after ours")
     rows.add_argument("--llama-bench", type=Path, metavar="PROGRAM",
@@ -199,7 +201,7 @@ def _check(config: EngineConfig, given: Namespace) -> None:
     if given.peer == "llama.cpp":
         from .llama_cpp import check_model, find_binary
 
-        check_model(config, given.grow)
+        check_model(config)
         given.llama_bench = find_binary(given.llama_bench)
 
 
@@ -274,14 +276,15 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
 
     from ..engine.loading import BUILTIN_FOLDER
     from ..model import find_model, read_config, stored_form
-    from .grow import SHAPES, grown_config
-    from .roofline import Traffic
+    from .grow import grown_config
+    from .roofline import Traffic, rounded_weights
 
     dtype, folder = getattr(torch, model.dtype), _folder(config)
     on_gpu = _on_gpu(config, model)
     loaded, memories = read_config(folder), config.gpus if on_gpu else 1
     # The CPU's bf16 products of few rows read int8 weights as they are stored; every other form is made when loading.
     as_stored = not on_gpu and dtype == torch.bfloat16 and not shape and stored_form(folder).int8
+    weights: float = 1 if as_stored else dtype.itemsize
     if shape:
         loaded = grown_config(loaded, SHAPES[shape], model.max_context)
     draft = None
@@ -289,9 +292,11 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
         own = config.draft_model in ("auto", BUILTIN)
         small = read_config(BUILTIN_FOLDER / "draft" if own else find_model(config.draft_model))
         if shape:
-            small = grown_config(small, SHAPES["llama-68m"])
+            small = grown_config(small, SHAPES[DRAFT])
         draft = Traffic(small, dtype.itemsize, small.kv_bytes_per_token(dtype.itemsize))
-    return Traffic(loaded, 1 if as_stored else dtype.itemsize, model.kv_bytes_per_token, memories, draft)
+    if config.weights != "same":
+        weights = rounded_weights(loaded, config.weights) / loaded.matrix_weights
+    return Traffic(loaded, weights, model.kv_bytes_per_token, memories, draft)
 
 
 def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:
@@ -371,8 +376,8 @@ def _run_llama_cpp(config: EngineConfig, given: Namespace, title: str, tokens: i
 
     say(f"llama.cpp with {tokens:,} tokens, as many as {title}")
     with TemporaryDirectory() as folder:
-        found = run_llama_cpp(config, given.llama_bench, tokens, threads, given.peer_new_tokens, given.repeats,
-                              Path(folder), _print_line)
+        found = run_llama_cpp(config, given.grow, given.llama_bench, tokens, threads, given.peer_new_tokens,
+                              given.repeats, Path(folder), _print_line)
     say("\n")
     return found and {**found, "document": title}
 

@@ -22,7 +22,7 @@ What stays small: the vocabulary (the tokenizer's), so that the head of a llama2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -41,27 +41,9 @@ from ..model.quantized import dequantize
 from ..model.rope import RopeConfig
 from ..model.sharded import local_config
 from ..model.weights import Matrix, Part
+from .shapes import DRAFT, SHAPES, Shape
 
 _STD = 0.02  # of added weights: what such models start training with
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Sizes of a decoder: hidden D, MLP width f', layers, query heads, KV heads, head_dim h'."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-
-
-SHAPES = {
-    "llama2-7b": Shape(4096, 11008, 32, 32, 32, 128),
-    "llama3-8b": Shape(4096, 14336, 32, 32, 8, 128),
-    "llama-68m": Shape(768, 3072, 2, 12, 12, 64),
-}
 
 
 def grown_config(small: ModelConfig, shape: Shape, max_context: int | None = None) -> ModelConfig:
@@ -100,14 +82,15 @@ def _interpolated(small: ModelConfig, max_context: int) -> RopeConfig:
 
 
 def grow(folder: Path, shape: Shape, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-         max_context: int | None = None, seed: int = 0, shard: Shard = ALONE) -> Llama:
+         max_context: int | None = None, seed: int = 0, shard: Shard = ALONE, rounding: str = "same") -> Llama:
     """The model in ``folder`` in a larger shape; each matrix is made on ``device`` in ``dtype`` when it is needed.
+    rounding: see ``Llama``.
 
     Raises what ``grown_config`` and loading raise."""
     small = read_config(folder)
     config = grown_config(small, shape, max_context)
     weights = GrownWeights(folder, small, config, torch.device(device), dtype, seed)
-    return Llama(config, weights, device=device, dtype=dtype, shard=shard)
+    return Llama(config, weights, device=device, dtype=dtype, shard=shard, rounding=rounding)
 
 
 def grown_engine(name: str, config: EngineConfig, shard: Shard = ALONE) -> Engine:
@@ -123,19 +106,19 @@ def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
     context = None if config.max_context == "auto" else config.max_context
     small = next(step for step in load(replace(config, max_context="auto"), shard) if isinstance(step, Loaded))
 
-    def large(role: str, like: Llama, shape: str, longest: int | None = None) -> Llama:
+    def large(role: str, like: Llama, shape: str, longest: int | None = None, rounding: str = "same") -> Llama:
         return grow(BUILTIN_FOLDER / role, SHAPES[shape], device=like.device, dtype=like.dtype, max_context=longest,
-                    shard=like.shard)
+                    shard=like.shard, rounding=rounding)
 
     planner = replace(small.planner, wish=_grown_wish(small, name, context))
     plan = planner.plan(context, together=True)
-    target = large("target", small.target, name, context)
-    draft = None if small.draft is None else large("draft", small.draft, "llama-68m")
+    target = large("target", small.target, name, context, config.weights)
+    draft = None if small.draft is None else large("draft", small.draft, DRAFT)
     c, size = grown_config(read_config(BUILTIN_FOLDER / "target"), SHAPES[name], context), target.dtype.itemsize
     info = replace(small.info, name=f"built-in, grown to {name}", max_context=c.max_context, mode=plan.mode, plan=plan,
-                   draft_name="none" if draft is None else "built-in draft, grown to llama-68m",
+                   draft_name="none" if draft is None else f"built-in draft, grown to {DRAFT}",
                    model_bytes=c.num_parameters * size, kv_bytes_per_token=c.kv_bytes_per_token(size),
-                   pass_bytes=c.matrix_weights * size)
+                   pass_bytes=int(c.matrix_weights * (planner.wish.target.few_bits or size)))
     return replace(small, target=target, draft=draft, info=info, planner=planner,
                    fingerprint=f"{small.fingerprint}-{name}")
 
@@ -145,8 +128,11 @@ def _grown_wish(small: Loaded, name: str, context: int | None) -> Wish:
         config = grown_config(read_config(BUILTIN_FOLDER / role), SHAPES[shape])
         return Weights(local_config(config, like.shard), like.dtype.itemsize, ranks=like.shard.world)
 
-    return replace(small.planner.wish, target=weights("target", small.target, name),
-                   draft=None if small.draft is None else weights("draft", small.draft, "llama-68m"),
+    rounded = small.planner.wish.target
+    target = replace(weights("target", small.target, name), few_bits=rounded.few_bits,
+                     few_bits_head=rounded.few_bits_head)
+    return replace(small.planner.wish, target=target,
+                   draft=None if small.draft is None else weights("draft", small.draft, DRAFT),
                    max_context=context or small.info.max_context)
 
 

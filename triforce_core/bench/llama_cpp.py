@@ -1,7 +1,8 @@
 """llama.cpp beside us: its own ``llama-bench`` on the same weights, context and threads.
 
 It reads and writes any tokens, not these; speculation it does not measure. Of its attention paths the better counts. A
-row is a file: BF16 and Q8_0 of the built-in model, or the GGUF file that was given.
+row is a file: BF16 and Q8_0 of the built-in model; one of as many bits as ours has where that is grown or rounded; or
+the GGUF file that was given.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..errors import ConfigError
 
 SETTING = "TRIFORCE_LLAMA_BENCH"
 _TYPES = ("BF16", "Q8_0")  # the first one's weights are the very ones that we compute with
+_ROUNDED = {"same": "BF16", "int8": "Q8_0", "int4": "Q4_0"}
 _SECONDS = 3600
 _REMEDY = ("Build it from llama-cpp-python's source archive: pip download --no-deps --no-binary :all: "
            "llama-cpp-python; unpack it; cmake -S vendor/llama.cpp -B build -DCMAKE_BUILD_TYPE=Release; cmake --build "
@@ -37,22 +39,22 @@ def find_binary(given: Path | None) -> Path:
     return found
 
 
-def check_model(config: EngineConfig, grown: str | None) -> None:
+def check_model(config: EngineConfig) -> None:
     """Raises ConfigError where there is no GGUF file of the model, and we cannot write one."""
-    if grown or not (config.model == BUILTIN or Path(config.model).suffix == ".gguf"):
+    if not (config.model == BUILTIN or Path(config.model).suffix == ".gguf"):
         raise ConfigError("--peer llama.cpp is given with a model that is no GGUF file",
                           allowed="the built-in model, or --model FILE.gguf",
                           remedy="Convert it with llama.cpp's convert_hf_to_gguf.py.")
 
 
-def run_llama_cpp(config: EngineConfig, binary: Path, tokens: int, threads: int, new_tokens: int, repeats: int,
-                  folder: Path, tell: Callable[[str], None]) -> dict[str, Any] | None:
+def run_llama_cpp(config: EngineConfig, grown: str | None, binary: Path, tokens: int, threads: int, new_tokens: int,
+                  repeats: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any] | None:
     """Figures as ``peer.run_peer`` returns them, without its tokens; None where the program failed for every file (it
-    has said why). folder: for files that are written. tell: is given each row's line."""
+    has said why). grown: a shape's name. folder: for files that are written. tell: is given each row's line."""
     found: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
     build = ""
-    for name, file in _files(config, folder):
+    for name, file in _files(config, grown, folder):
         try:
             rows = list(measure(binary, file, tokens, threads, new_tokens, repeats))
         except (OSError, subprocess.SubprocessError, ValueError) as error:
@@ -91,17 +93,18 @@ def measure(binary: Path, file: Path, tokens: int, threads: int, new_tokens: int
         yield from rows
 
 
-def _files(config: EngineConfig, folder: Path) -> Iterator[tuple[str, Path]]:
+def _files(config: EngineConfig, grown: str | None, folder: Path) -> Iterator[tuple[str, Path]]:
     """Names of rows, and the weights. Raises ConfigError where this checkout cannot write them."""
     if config.model != BUILTIN:
         yield Path(config.model).name, Path(config.model)
         return
     root = Path(__file__).resolve().parents[2]
-    for kind in _TYPES:
+    for kind in (_ROUNDED[config.weights],) if grown or config.weights != "same" else _TYPES:
         try:
-            subprocess.run([sys.executable, "-m", "training.gguf_export", str(folder), "--type", kind], check=True,
-                           capture_output=True, text=True, cwd=root, timeout=_SECONDS)
+            subprocess.run([sys.executable, "-m", "training.gguf_export", str(folder), "--type", kind,
+                            *(["--grow", grown] if grown else [])], check=True, capture_output=True, text=True,
+                           cwd=root, timeout=_SECONDS)
         except subprocess.SubprocessError as error:
             raise ConfigError("The built-in model could not be written as a GGUF file",
                               remedy="Run `python -m training.gguf_export OUT` to see why.") from error
-        yield f"{kind}, plain decoding", folder / f"builtin-target-{kind}.gguf"
+        yield f"{kind}, plain decoding", folder / f"{grown or 'builtin-target'}-{kind}.gguf"

@@ -23,8 +23,9 @@ from ..kv_cache.retrieval_indexed import IndexedRetrievalCache
 from ..kv_cache.staging import StagingCache
 from ..model import Llama
 from ..model.graphs import CudaCapture, DeviceSlots
-from .grow import SHAPES, grow
+from .grow import grow
 from .kernels import copy_bandwidth
+from .shapes import SHAPES, TARGETS
 
 _CHUNK = 8
 
@@ -62,7 +63,7 @@ def pass_seconds(model: Llama, cache: StagingCache, rows: int, repeats: int = 12
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = flags.Parser(prog="python -m triforce_core.bench.passes", description=__doc__.splitlines()[0])
-    parser.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), default="llama2-7b", metavar="SHAPE")
+    parser.add_argument("--grow", choices=TARGETS, default="llama2-7b", metavar="SHAPE")
     parser.add_argument("--tokens", type=int, nargs="+", default=[32_768], metavar="N", help="in the full cache")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 11], metavar="N", help="of a full pass")
     parser.add_argument("--budget", type=int, default=4096, metavar="N", help="tokens of the retrieved part")

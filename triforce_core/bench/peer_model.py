@@ -15,7 +15,8 @@ from ..kv_cache.full import FullCache
 from ..model import Checkpoint, Llama, read_config
 from ..model.quantized import dequantize
 from ..model.weights import WeightSource
-from .grow import SHAPES, GrownWeights, grow, grown_config
+from .grow import GrownWeights, grow, grown_config
+from .shapes import SHAPES
 
 
 def our_model(folder: Path, shape: str | None, max_context: int, device: str, dtype: torch.dtype) -> Llama:

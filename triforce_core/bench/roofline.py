@@ -80,6 +80,12 @@ def _median_seconds(call: Callable[[], object], repeats: int) -> float:
     return median(times)
 
 
+def rounded_weights(shape: ModelConfig, kind: str) -> float:
+    """Bytes of all products' matrices, rounded to ``kind``."""
+    head = shape.vocab_size * shape.hidden_size
+    return (shape.matrix_weights - head) * bytes_per_weight(kind) + head * bytes_per_weight(HEAD_KIND)
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What passes of one model move and multiply. bytes_per_weight: as the products of few rows read them.
@@ -109,8 +115,7 @@ class Traffic:
             return None
         weights, kind = self.shape.matrix_weights * self.bytes_per_weight, str(settings.get("retrieval_weights"))
         if kind in WEIGHT_KINDS:
-            head = self.shape.vocab_size * self.shape.hidden_size
-            weights = (self.shape.matrix_weights - head) * bytes_per_weight(kind) + head * bytes_per_weight(HEAD_KIND)
+            weights = rounded_weights(self.shape, kind)
         return weights + int(settings["budget"]) * self.kv_bytes_per_token
 
     def costs(self, settings: Mapping[str, int | str], context: float, bandwidth: Bandwidth) -> dict[str, float]:

@@ -24,6 +24,7 @@ from ..config import BUILTIN, SamplingParams, SpeculationConfig
 from ..documents import read_document
 from ..errors import ConfigError, TriForceError
 from ..events import DocumentOpened, Finished, RoundEvent
+from .shapes import TARGETS
 from .workload import cut, questions_about
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="of every answer (default: 1)")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.6], metavar="T")
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P")
-    parser.add_argument("--grow", choices=("llama2-7b", "llama3-8b"), metavar="SHAPE")
+    parser.add_argument("--grow", choices=TARGETS, metavar="SHAPE")
     flags.add_engine_flags(parser)
     given = parser.parse_args(argv)
     try:

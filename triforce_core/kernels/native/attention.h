@@ -188,7 +188,8 @@ static void attend(void *given, long item, int thread) {
         for (long number = 0, r = 0; number < groups; number++) {
             int some = (int)((rows - r + groups - number - 1) / (groups - number));
             for (long j = 0; j < have; j += 64)
-                tile_4(some, half, (const pair *)(queries + r * dim), half, packed_keys + j * half, 64, scores + j, BLOCK, 0);
+                tile_4(some, half, (const pair *)(queries + r * dim), half, packed_keys + j * half, 64, scores + j, BLOCK, 0,
+                       0);
             for (int i = 0; i < some; i++) {
                 fetch_some(keys + BLOCK * a->row, values + BLOCK * a->row, r + i, rows, a->row);
                 if (first + have > plain || have < padded)

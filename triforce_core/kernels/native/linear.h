@@ -70,14 +70,20 @@ INLINE u16 steps_of_4(u16 at, h32 table) {
 }
 
 static void unpack_8(const int8_t *from, long pairs, pair *to) {
-    for (long p = 0; p < pairs * PANEL; p += LANES) *(u16_loose *)(to + p) = steps_of_8(from + 2 * p);
+    for (long p = 0; p < pairs * PANEL; p += 2 * LANES) {
+        fetch_far(from + 2 * p, 1);
+        *(u16_loose *)(to + p) = steps_of_8(from + 2 * p);
+        *(u16_loose *)(to + p + LANES) = steps_of_8(from + 2 * p + 2 * LANES);
+    }
 }
 
 /* Four pairs of inputs at a time */
 static void unpack_4(const uint16_t *from, long pairs, h32 table, pair *to) {
     for (long p = 0; p < pairs; p += 4)
         for (long i = 0; i < PANEL; i += LANES) {
-            u16 packed = *(const u16_loose *)(from + p / 4 * 2 * PANEL + 2 * i);
+            const uint16_t *at = from + p / 4 * 2 * PANEL + 2 * i;
+            u16 packed = *(const u16_loose *)at;
+            fetch_far(at, 1);
             for (int s = 0; s < 4; s++) *(u16_loose *)(to + (p + s) * PANEL + i) = steps_of_4(packed >> (4 * s), table);
         }
 }
@@ -131,6 +137,8 @@ INLINE void direct(const int R, const int bits, long groups, long group, const p
         for (int r = 0; r < R; r++)
             for (int v = 0; v < 4; v++) sums[r][v] = splat(0);
         for (long p = g * group; p < (g + 1) * group; p += bits == 4 ? 4 : 1) {
+            for (int line = 0; line < (bits == 4 ? 4 : 2); line++)
+                __builtin_prefetch(b + p * PANEL * bits / 4 + FAR + 64 * line);
             u16 packed[4];
             if (bits == 4)
                 for (int v = 0; v < 4; v++) packed[v] = *(const u16_loose *)(b + (p * PANEL + 4 * v * LANES));
@@ -237,7 +245,7 @@ static void multiply(void *given, long item, int thread) {
         for (long r = 0; r < rows; r += ROWS) {
             int some = rows - r < ROWS ? (int)(rows - r) : ROWS;
             tile_4(some, deep, (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, PANEL,
-                   sums + r * PANEL, PANEL, k > 0);
+                   sums + r * PANEL, PANEL, k > 0, !l->bits && !r);
         }
     }
     long first = panel * PANEL, width = l->outputs - first < PANEL ? l->outputs - first : PANEL;

@@ -201,15 +201,23 @@ INLINE void transpose(u16 *a) {
     swap_halves(a, 1);
 }
 
+/* What lies so far ahead in memory is on its way: processors by themselves fetch to the end of a page at most. */
+#define FAR 8192
+
+INLINE void fetch_far(const void *from, const int lines) {
+    for (int line = 0; line < lines; line++) __builtin_prefetch((const char *)from + FAR + 64 * line);
+}
+
 /* c [R, 16 V] (+)= a [R, 2 k] times b [2 k, 16 V], b in pairs along k: [k, 16 V] of two. Each number is summed along k
-   in one order, whatever R and V are: a row is the same bits in any company. */
+   in one order, whatever R and V are: a row is the same bits in any company. far: b comes from memory. */
 INLINE void tile(const int R, const int V, long k, const pair *a, long lda, const pair *b, long ldb, float *c, long ldc,
-                 int adds) {
+                 int adds, int far) {
     f16 sums[6][4];
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) sums[r][v] = adds ? load(c + r * ldc + v * LANES) : splat(0);
     for (long p = 0; p < k; p++) {
         u16 right[4];
+        if (far) fetch_far(b + p * ldb, V);
         for (int v = 0; v < V; v++) right[v] = *(const u16_loose *)(b + p * ldb + v * LANES);
         for (int r = 0; r < R; r++) {
             u16 left = a[r * lda + p] - (u16){0};
@@ -223,14 +231,14 @@ INLINE void tile(const int R, const int V, long k, const pair *a, long lda, cons
 #define ROWS 6 /* of a tile: with four vectors of sums each, and what they are made of, all 32 registers of AVX-512 */
 #define TILES(V)                                                                                                       \
     static void tile_##V(int rows, long k, const pair *a, long lda, const pair *b, long ldb, float *c, long ldc,       \
-                         int adds) {                                                                                   \
+                         int adds, int far) {                                                                          \
         switch (rows) {                                                                                                \
-        case 1: tile(1, V, k, a, lda, b, ldb, c, ldc, adds); break;                                                    \
-        case 2: tile(2, V, k, a, lda, b, ldb, c, ldc, adds); break;                                                    \
-        case 3: tile(3, V, k, a, lda, b, ldb, c, ldc, adds); break;                                                    \
-        case 4: tile(4, V, k, a, lda, b, ldb, c, ldc, adds); break;                                                    \
-        case 5: tile(5, V, k, a, lda, b, ldb, c, ldc, adds); break;                                                    \
-        default: tile(6, V, k, a, lda, b, ldb, c, ldc, adds); break;                                                   \
+        case 1: tile(1, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
+        case 2: tile(2, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
+        case 3: tile(3, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
+        case 4: tile(4, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
+        case 5: tile(5, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
+        default: tile(6, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                              \
         }                                                                                                              \
     }
 TILES(1)
@@ -241,10 +249,10 @@ TILES(4)
 static void product(int rows, long k, const pair *a, long lda, const pair *b, long width, float *c, long ldc,
                     int adds) {
     long at = 0;
-    for (; width - at >= 64; at += 64) tile_4(rows, k, a, lda, b + at, width, c + at, ldc, adds);
+    for (; width - at >= 64; at += 64) tile_4(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
     if (width - at >= 32) {
-        tile_2(rows, k, a, lda, b + at, width, c + at, ldc, adds);
+        tile_2(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
         at += 32;
     }
-    if (width - at >= 16) tile_1(rows, k, a, lda, b + at, width, c + at, ldc, adds);
+    if (width - at >= 16) tile_1(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
 }
