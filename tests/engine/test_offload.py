@@ -179,7 +179,7 @@ def test_drafts_are_longer_where_a_full_pass_streams():
     # A direct copy would be the whole of what one stream-through verifies.
     assert (streams.direct, usual.direct) == (0, MAX_GUIDED)
     lengths = replace(streams.lengths, gamma2=usual.lengths.gamma2, gamma2s=usual.lengths.gamma2s)
-    alike = {name: getattr(usual, name) for name in ("draft_cache", "direct", "why")}
+    alike = {name: getattr(usual, name) for name in ("draft_cache", "window", "direct", "why")}
     assert replace(streams, lengths=lengths, **alike) == usual
     assert on_a_gpu(offloaded=True, gamma2=5).lengths.gamma2 == 5
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from model.tiny import VOCAB, tiny_llama
 
+from triforce_core.config import SamplingParams
 from triforce_core.engine.attention_report import AttentionMass
 from triforce_core.kernels import REFERENCE, choose_kernels, compiled, native, native_check, values_transposed
 from triforce_core.kernels import cpu as torch_kernels
@@ -22,6 +23,7 @@ from triforce_core.kernels.library import CACHE, SETTING
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama
 from triforce_core.research.chunk_means import LastQueries
+from triforce_core.sampling import Sampler
 
 LIBRARY = compiled().library
 needs_library = pytest.mark.skipif(LIBRARY is None, reason=f"kernels: {compiled().told}")
@@ -255,3 +257,31 @@ def test_what_has_no_form_is_torchs() -> None:
     queries = torch.randn(3, 2, 16, generator=g)
     torch.testing.assert_close(ops.attention(queries, keys, turned, 30)[0].float(),
                                REFERENCE.attention(queries, keys, values, 30)[0], atol=3e-2, rtol=3e-2)
+
+
+LAWS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0.9),
+        SamplingParams(temperature=1.3, top_k=3), SamplingParams(temperature=0.7, top_k=40, top_p=0.5),
+        SamplingParams(temperature=0.9, top_k=1_000_000, top_p=0.99), SamplingParams(temperature=0.1, top_p=1e-6)]
+
+
+@needs_library
+@pytest.mark.parametrize("params", LAWS, ids=str)
+@pytest.mark.parametrize("width", [1, 5, 16, 50, 8192, 32_001])
+def test_laws_without_sorting(params: SamplingParams, width: int) -> None:
+    """Sums in another order may find the bar one token further on. A row is the same bits in any company."""
+    kernels = choose_kernels(torch.device("cpu"))
+    logits = torch.randn(4, width, generator=torch.Generator().manual_seed(width)) * 3
+    logits[0, width // 2 + 1 :] = -torch.inf  # masked
+    usual, sampler = Sampler(params).distributions(logits, (1,)), Sampler(params, faster=kernels)
+    found = sampler.distributions(logits, (1,))
+    assert found.dtype == torch.float32 and not found[0, width // 2 + 1 :].any()
+    assert float((found - usual).abs().sum(-1).max()) <= 1e-4
+    assert int(((found > 0).sum(-1) - (usual > 0).sum(-1)).abs().max()) <= 1
+    assert torch.equal(sampler.distributions(logits[2:3], (1,))[0], found[2])
+
+
+@needs_library
+def test_of_equals_all_stay() -> None:
+    probs = Sampler(SamplingParams(temperature=1.0, top_p=0.5), faster=choose_kernels(torch.device("cpu")))
+    found = probs.distributions(torch.tensor([[2.0, 2.0, 2.0, -9.0, 1.0]]), (1,))
+    assert torch.allclose(found, torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0.0, 0.0]]))

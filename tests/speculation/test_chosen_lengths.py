@@ -71,7 +71,7 @@ def test_drafts_that_end_where_their_tier_is_not_sure_are_lossless(params, middl
     drafter, drafted = tiers(retrieval, small, 1) if middle else tiers(retrieval, small, 1).drafter, set()
     found: list[float] = []
 
-    def always(confidence, num_drafted, under_way):
+    def always(confidence, num_drafted, steps, under_way):
         assert num_drafted == len(confidence)
         found.extend(confidence[1:2])
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -72,7 +73,8 @@ def choose_kernels(device: torch.device) -> Kernels:
     """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
         return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, native.make_linear,
-                       native.Attention(), attends_rows=native.attends_rows, make_grouped=native.make_grouped)
+                       native.Attention(), attends_rows=native.attends_rows, make_grouped=native.make_grouped,
+                       probs=native.probs if compiled().library is not None else None, probs_width=sys.maxsize)
     if device.type == "cuda" and find_spec("triton") is not None:
         from . import triton_attention, triton_dense, triton_indexed, triton_linear, triton_ops, triton_probs
 

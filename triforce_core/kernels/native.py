@@ -7,7 +7,7 @@ many rows there are. What they have no form for (other types, odd widths), torch
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, byref, c_float, c_int64, c_void_p
+from ctypes import POINTER, Structure, byref, c_double, c_float, c_int64, c_void_p
 
 import torch
 from torch import Tensor
@@ -51,6 +51,11 @@ class PassStruct(Structure):
             "num_layers", "n", "width", "heads", "group", "dim", "inner", "slots", "first_slot", "length", "masked",
             "mass_rows", "chunk", "chunks", "logits_rows", "keeps_queries", "threads", "row", "int8")),
                 ("eps", c_float)]
+
+
+class LawsStruct(Structure):
+    _fields_ = [("logits", c_void_p), ("out", c_void_p), ("width", c_int64), ("top_k", c_int64),
+                ("temperature", c_float), ("top_p", c_double)]
 
 
 class NativeLinear:
@@ -120,6 +125,24 @@ def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype) -> Li
     if library is None:
         return make_linear(weight.numbers().to(dtype), None, bias, dtype)
     return NativeLinear.of_groups(library, weight, bias)
+
+
+def probs(logits: Tensor, parameters: Tensor) -> Tensor:
+    """See sampling.DeviceSampling.distributions; fp32. Tokens as likely as the last one that stays all stay. Where
+    top-p is at work torch needs eight times as long: it sorts, or looks for the likeliest."""
+    library = compiled().library
+    assert library is not None
+    temperature, top_k, top_p = parameters.tolist()
+    return probs_by(library, logits, temperature, int(top_k), top_p)
+
+
+def probs_by(library: ctypes.CDLL, logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
+    """See ``sampling.Sampler.parameters``."""
+    rows = logits.float().contiguous()
+    out = torch.empty_like(rows)
+    given = LawsStruct(rows.data_ptr(), out.data_ptr(), rows.shape[1], top_k, temperature, top_p)
+    no_memory(library.triforce_laws(byref(given), c_int64(len(rows)), c_int64(torch.get_num_threads())))
+    return out
 
 
 def address(tensor: Tensor | None) -> int | None:

@@ -13,7 +13,7 @@ from .int8_rows import from_rows, to_rows
 
 def wrong(library: ctypes.CDLL) -> str:
     """What it computes wrongly; empty: nothing. Takes milliseconds."""
-    from .native import NativeLinear, attention
+    from .native import NativeLinear, attention, probs_by
 
     with torch.inference_mode():
         g = torch.Generator().manual_seed(0)
@@ -35,6 +35,12 @@ def wrong(library: ctypes.CDLL) -> str:
         linear = NativeLinear(library, data, scale, None)
         if not torch.allclose(linear(x), reference.make_linear(data, scale, None, torch.float32)(x.float()), atol=1e-3):
             return "products"
+        logits = torch.randn(3, 500, generator=g) * 3
+        ordered, order = (logits / 0.7).softmax(-1).sort(-1, descending=True)
+        stays = (ordered.cumsum(-1) - ordered < 0.9).float()
+        law = torch.zeros_like(logits).scatter(-1, order, ordered * stays)
+        if not torch.allclose(probs_by(library, logits, 0.7, 500, 0.9), law / law.sum(-1, keepdim=True), atol=1e-5):
+            return "distributions"
         if not (torch.equal(found[:1], alone) and torch.equal(linear(x)[:1], linear(x[:1]))):
             return "a row depends on its company"
     return ""

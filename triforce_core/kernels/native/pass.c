@@ -5,6 +5,7 @@
 #include "vectors.h"
 #include "attention.h"
 #include "linear.h"
+#include "laws.h"
 
 typedef struct {
     Linear qkv, output, gate_up, down;
@@ -164,6 +165,13 @@ int triforce_attention(Attention *a, int64_t threads) {
 int triforce_linear(const Linear *l, const uint16_t *x, float *y, int64_t n, int64_t threads) {
     begin((int)threads);
     int failed = linear(l, x, y, n, 0);
+    end();
+    return failed;
+}
+
+int triforce_laws(Laws *a, int64_t rows, int64_t threads) {
+    begin((int)threads);
+    int failed = laws(a, rows);
     end();
     return failed;
 }

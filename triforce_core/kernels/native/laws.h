@@ -1,0 +1,102 @@
+/* From logits to distributions, without sorting. What top-k and top-p leave is all numbers from a bar on. The bar is
+   searched for by halving: bits of positive floats are in the order of the floats. */
+
+typedef struct {
+    const float *logits;
+    float *out;
+    long width, top_k;
+    float temperature;
+    double top_p;
+} Laws;
+
+/* How many of x [n] are the bar or more, or their sum; n is a multiple of LANES. */
+static double from_bar(const float *x, long n, float bar, int by_mass) {
+    f16 sums = splat(0), limit = splat(bar);
+    i16 counts = {0};
+    for (long i = 0; i < n; i += LANES) {
+        f16 v = load(x + i);
+        i16 is = v >= limit;
+        counts -= is;
+        sums += (f16)((i16)v & is);
+    }
+    double found = 0;
+    for (int i = 0; i < LANES; i++) found += by_mass ? (double)sums[i] : (double)counts[i];
+    return found;
+}
+
+/* The greatest bar from which on there is as much as wanted, none below the lowest. */
+static float bar_of(const float *x, long n, float lowest, double wanted, int by_mass) {
+    uint32_t low, high = 0x3f800001u; /* behind 1.0: no number is greater */
+    memcpy(&low, &lowest, 4);
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        float bar;
+        memcpy(&bar, &middle, 4);
+        if (from_bar(x, n, bar, by_mass) >= wanted) low = middle;
+        else high = middle;
+    }
+    float bar;
+    memcpy(&bar, &low, 4);
+    return bar;
+}
+
+INLINE f16 some_of(const float *x, long count, float rest) {
+    if (count >= LANES) return load(x);
+    f16 v = splat(rest);
+    for (long i = 0; i < count; i++) v[i] = x[i];
+    return v;
+}
+
+INLINE void store_some(float *to, f16 v, long count) {
+    if (count >= LANES) store(to, v);
+    else for (long i = 0; i < count; i++) to[i] = v[i];
+}
+
+static void law(void *given, long row, int thread) {
+    const Laws *a = given;
+    long width = a->width;
+    const float *x = a->logits + row * width;
+    float *out = a->out + row * width, *kept = room[thread].at, top = -INFINITY;
+    f16 best = splat(-INFINITY), sums = splat(0);
+    for (long i = 0; i < width; i += LANES) best = larger(best, some_of(x + i, width - i, -INFINITY));
+    for (int i = 0; i < LANES; i++) top = best[i] > top ? best[i] : top;
+    float by = 1.44269504f / a->temperature;
+    for (long i = 0; i < width; i += LANES) {
+        f16 v = exp2_of((some_of(x + i, width - i, -INFINITY) - splat(top)) * splat(by));
+        store_some(out + i, v, width - i);
+        sums += v;
+    }
+    double mass = 0;
+    for (int i = 0; i < LANES; i++) mass += sums[i];
+    float bar = 0;
+    if (a->top_k < width || a->top_p < 1) {
+        /* All that are smaller have less mass together than top-p leaves out. */
+        float lowest = a->top_k < width ? 0 : (float)((1 - a->top_p) * mass / width);
+        long n = 0;
+        for (long i = 0; i < width; i++) {
+            kept[n] = out[i];
+            n += out[i] > lowest;
+        }
+        while (n % LANES) kept[n++] = -1;
+        bar = lowest;
+        if (a->top_k < width) {
+            bar = bar_of(kept, n, bar, (double)a->top_k, 0);
+            mass = from_bar(kept, n, bar, 1);
+        }
+        if (a->top_p < 1) bar = bar_of(kept, n, bar, a->top_p * mass, 1);
+        mass = from_bar(kept, n, bar, 1);
+    }
+    f16 limit = splat(bar), share = splat((float)(1 / mass));
+    for (long i = 0; i < width; i += LANES) {
+        f16 v = some_of(out + i, width - i, 0);
+        i16 stays = v >= limit;
+        store_some(out + i, (f16)((i16)(v * share) & stays), width - i);
+    }
+}
+
+/* 0: done; 1: no memory */
+static int laws(Laws *a, long rows) {
+    if (!reserve((a->width + LANES) * 4)) return 1;
+    share(rows, law, a);
+    return 0;
+}
