@@ -186,13 +186,14 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
     chosen = choose(config, shard)
     try:
         target, draft = yield from _read_models(chosen, shard)
+        info = chosen.measured()
     except Exception as error:
         if not ran_out(error):
             raise
         give_back(error)
         raise chosen.planner.too_little(error, "loading the model", None) from None
     yield LoadProgress("Ready", 1.0)
-    yield Loaded(target, draft, chosen.tokenizer, chosen.measured(), chosen.fingerprint,
+    yield Loaded(target, draft, chosen.tokenizer, info, chosen.fingerprint,
                  fingerprint(chosen.draft_folder), chosen.planner, shard)
 
 

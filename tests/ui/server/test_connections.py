@@ -39,11 +39,9 @@ async def echo(scope, receive, send) -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number = probe.getsockname()[1]
-    server = Server(Guard(echo), "0.0.0.0", number)
+    server = Server(Guard(echo), "0.0.0.0", 0)  # whichever is free now: one that was may be taken by then
     server.start()
+    number = server.servers[0].sockets[0].getsockname()[1]
     yield number
     server.close()
 
