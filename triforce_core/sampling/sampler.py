@@ -94,10 +94,10 @@ class Sampler:
     def __init__(self, params: SamplingParams, *, verifier: str = "rejection", masks: Masks | None = None,
                  chance: Chance | None = None, stop: frozenset[int] = frozenset(),
                  same: Callable[[list[int]], list[int]] | None = None, faster: FasterSampling | None = None) -> None:
-        """stop: tokens that end the answer; no tier need draft beyond one. faster: of the device that logits lie on,
-        None on the host. same: where several processes take every
-        step together, gives them the first one's numbers. Greedy choices need it not: they follow from the logits'
-        bytes alone, while a running sum over probabilities (top-p, drawing) has no fixed order on a GPU."""
+        """stop: tokens that end the answer; no tier need draft beyond one. faster: kernels of the device that logits
+        lie on; None: as it is written here. same: where several processes take every step together, gives them the
+        first one's numbers. Greedy choices need it not: they follow from the logits' bytes alone, while a running sum
+        over probabilities (top-p, drawing) has no fixed order on a GPU."""
         self.params, self.stop = params, stop
         self.masks = masks
         self.coupled = params.temperature == 0 or verifier == "coupled"
