@@ -44,6 +44,7 @@ def test_back_and_forward_lead_through_documents_and_conversations(served, tab) 
     tab.wait_for_selector("#transcript .tf-bubble:has-text('First question?')")
     assert named(tab) == talk
     tab.go_forward()
+    tab.wait_for_selector("#transcript .tf-welcome")
     tab.go_forward()
     tab.wait_for_selector(f".tf-title:has-text('{second.stem}')")
     for _ in range(3):
