@@ -24,6 +24,12 @@ def page_open(tab, number: int) -> None:
     wait_named(tab, f"page={number}")
 
 
+def told(tab) -> None:
+    """Python has drawn where the browser went: the next step may follow."""
+    tab.wait_for_function(
+        "document.querySelector('[data-address]').dataset.address === decodeURIComponent(location.hash.slice(1))")
+
+
 def test_back_and_forward_lead_through_documents_and_conversations(served, tab) -> None:
     wait_named(tab, "")
     assert named(tab) == ""
@@ -40,11 +46,13 @@ def test_back_and_forward_lead_through_documents_and_conversations(served, tab) 
     tab.wait_for_selector(f".tf-title:has-text('{first.stem}')")
     tab.wait_for_function(f"document.title.includes('{first.stem}')")  # the whole step is drawn, the welcome is no sign
     tab.wait_for_selector("#transcript .tf-welcome")
+    told(tab)
     tab.go_back()
     tab.wait_for_selector("#transcript .tf-bubble:has-text('First question?')")
     assert named(tab) == talk
+    told(tab)
     tab.go_forward()
-    tab.wait_for_selector("#transcript .tf-welcome")
+    told(tab)
     tab.go_forward()
     tab.wait_for_selector(f".tf-title:has-text('{second.stem}')")
     for _ in range(3):
