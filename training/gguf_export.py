@@ -23,7 +23,7 @@ from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 from gguf.quants import quantize
 from safetensors.torch import load_file
 
-from triforce_core.bench.grow import GrownWeights, grown_config
+from triforce_core.bench.grow import GrownWeights, grown_config, published_names
 from triforce_core.bench.shapes import SHAPES, TARGETS, Shape
 from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.model import ModelConfig, read_config
@@ -176,10 +176,7 @@ def export_grown(folder: Path, shape: Shape, path: Path, kind: str) -> None:
     bfloat16 as a grown model is, then to ``kind``, and written."""
     raw, small = json.loads((folder / "config.json").read_text()), read_config(folder)
     config = grown_config(small, shape)
-    raw |= {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size,
-            "num_hidden_layers": config.num_layers, "num_attention_heads": config.num_heads,
-            "num_key_value_heads": config.num_kv_heads, "head_dim": config.head_dim,
-            "rms_norm_eps": config.rms_norm_eps}
+    raw |= published_names(config)
     weights = GrownWeights(folder, small, config, torch.device("cpu"), torch.bfloat16, 0)
 
     tensors = [(name, size, kind if len(size) > 1 else "F32") for name, size in named_shapes(config)]

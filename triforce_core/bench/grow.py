@@ -71,6 +71,15 @@ def grown_config(small: ModelConfig, shape: Shape, max_context: int | None = Non
         max_context=max_context or small.max_context, rope=_interpolated(small, max_context or small.max_context))
 
 
+def published_names(config: ModelConfig) -> dict[str, int | float | bool]:
+    """A grown model's sizes as a Hugging Face config.json names them."""
+    return {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size,
+            "num_hidden_layers": config.num_layers, "num_attention_heads": config.num_heads,
+            "num_key_value_heads": config.num_kv_heads, "head_dim": config.head_dim,
+            "rms_norm_eps": config.rms_norm_eps, "tie_word_embeddings": config.tied_embeddings,
+            "max_position_embeddings": config.max_context}
+
+
 def _interpolated(small: ModelConfig, max_context: int) -> RopeConfig:
     rope, stretch = small.rope, max_context / small.max_context
     if stretch <= 1:

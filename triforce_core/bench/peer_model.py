@@ -15,7 +15,7 @@ from ..kv_cache.full import FullCache
 from ..model import Checkpoint, Llama, read_config
 from ..model.quantized import dequantize
 from ..model.weights import WeightSource
-from .grow import GrownWeights, grow, grown_config
+from .grow import GrownWeights, grow, grown_config, published_names
 from .shapes import SHAPES
 
 
@@ -35,11 +35,7 @@ def peer_model(folder: Path, shape: str | None, max_context: int, device: str, d
     weights: WeightSource = Checkpoint(folder)
     if shape:
         large = grown_config(small, SHAPES[shape], max_context)
-        for theirs, value in (("hidden_size", large.hidden_size), ("intermediate_size", large.intermediate_size),
-                              ("num_hidden_layers", large.num_layers), ("num_attention_heads", large.num_heads),
-                              ("num_key_value_heads", large.num_kv_heads), ("head_dim", large.head_dim),
-                              ("rms_norm_eps", large.rms_norm_eps), ("tie_word_embeddings", large.tied_embeddings),
-                              ("max_position_embeddings", large.max_context)):
+        for theirs, value in published_names(large).items():
             setattr(config, theirs, value)
         if large.rope.kind == "linear":
             config.rope_parameters = {"rope_type": "linear", "rope_theta": large.rope.theta,

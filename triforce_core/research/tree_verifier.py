@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..sampling import Chance, Sampler, TensorChance
 from ..speculation.draft import Verdict
-from ..speculation.verifier import drafted_probs, odds_of
+from ..speculation.verifier import drafted_probs, drawn_chance, odds_of
 from . import tree
 from .tree_tensors import OnDevice, reject_tree_on_tensors
 
@@ -55,7 +55,7 @@ def verify(draft: TreeDraft, logits: Tensor, context: Sequence[int],
     target: Rows
     if logits.is_cuda:  # each decision on the host would wait for the device
         target = whole = sampler.distributions(logits, context, draft.token_ids, tails)
-        chance = sampler.drawn_chance(len(whole), whole.device)
+        chance = drawn_chance(sampler, whole)
         verdict = reject_at_once(draft, whole, chance, sampler.same)
     else:
         target = RowsOnDemand(tails, logits, context, sampler)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..config import SamplingParams
 from .chance import Chance, SeededChance, SharedChance
-from .on_device import DrawnChance, FasterSampling, SamplingKind
+from .on_device import FasterSampling, SamplingKind
 
 Tails = Sequence[Sequence[int]] | None  # of each row of a tree: the drafted tokens between the context and it
 
@@ -105,7 +105,7 @@ class Sampler:
         self.same: Callable[[list[int]], list[int]] = same or (lambda numbers: numbers)
         if same is not None:
             self.chance = SharedChance(self.chance, same)
-        self._faster, self._parameters = faster, torch.empty(0)
+        self.faster, self._parameters = faster, torch.empty(0)
         self._noise: OrderedDict[int, Tensor] = OrderedDict()
 
     @property
@@ -157,18 +157,11 @@ class Sampler:
         """Probabilities [m, V] of each row (see ``draws``), for rejection. Needs temperature > 0."""
         assert self.params.temperature > 0
         masked = self._masked(logits, context, draft, tails)
-        if self._faster is None or self._faster.probs is None:
+        if self.faster is None or self.faster.probs is None:
             return self._filtered(masked).softmax(-1)
         if not len(self._parameters):
             self._parameters = torch.tensor(self.parameters(logits.shape[-1]), dtype=torch.float64).to(logits.device)
-        return self._faster.probs(masked, self._parameters)
-
-    def drawn_chance(self, count: int, device: torch.device) -> DrawnChance:
-        """So many of this answer's next numbers, for decisions on a device."""
-        numbers = self.chance.numbers(count)
-        if device.type == "cuda":  # from other memory a copy would wait for all that the device has to do
-            numbers = numbers.pin_memory().to(device, non_blocking=True)
-        return DrawnChance(numbers, self._faster)
+        return self.faster.probs(masked, self._parameters)
 
     def _scores(self, logits: Tensor, context: Sequence[int], draft: Sequence[int], tails: Tails) -> Tensor:
         """What the greatest of is drawn."""

@@ -56,11 +56,16 @@ def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sample
 def tested(draft: Draft, target: Tensor, sampler: Sampler) -> Verified:
     """Rejection of a chain against target [n + 1, V], as ``verify`` tells it."""
     if target.is_cuda:  # each decision on the host would wait for the device
-        chance = sampler.drawn_chance(len(target), target.device)
+        chance = drawn_chance(sampler, target)
         verdict = reject_at_once(draft, target, chance, sampler.same)
     else:
         verdict = reject(draft, target, sampler.chance)
     return verdict, list(target[: len(verdict.token_ids)])
+
+
+def drawn_chance(sampler: Sampler, target: Tensor) -> DrawnChance:
+    """The answer's next numbers, one for each row of target [n + 1, V], where that lies."""
+    return DrawnChance(sent(sampler.chance.numbers(len(target)), target.device), sampler.faster)
 
 
 def _verdict(draft: Draft, accepted: int, own: int) -> Verdict:
