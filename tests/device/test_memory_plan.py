@@ -140,6 +140,13 @@ def test_fewer_resident_layers_can_be_asked_for_and_wide_passes_and_tails_count(
     assert workspace(wide, CONTEXT, "offload") > 2 * workspace(PAPER, CONTEXT, "offload")
 
 
+def test_weights_in_few_bits_need_room_for_their_largest_product_on_a_gpu() -> None:
+    rounded = replace(PAPER, target=replace(PAPER.target, few_bits=0.5, few_bits_head=1.0))
+    largest = 2 * PAPER.target.shape.intermediate_size * PAPER.target.shape.hidden_size * 2
+    assert workspace(rounded, CONTEXT, "on-chip") == workspace(PAPER, CONTEXT, "on-chip") + largest
+    assert workspace(rounded, CONTEXT, "cpu") == workspace(PAPER, CONTEXT, "cpu")
+
+
 def test_gqa_offloads_what_24_gib_do_not_hold() -> None:
     plan = make_plan(GQA, replace(H200, limit=24 * GIB), CONTEXT, ["on-chip", "offload"])
     assert plan.mode == "offload" and plan.host == plan.kv * (32 - plan.resident_layers) // 32

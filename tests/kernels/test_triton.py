@@ -311,6 +311,19 @@ def test_products_with_weights_in_few_bits(kind: str, shape: tuple[int, int]) ->
         assert torch.equal(found, linear(x))  # whoever adds the parts up
 
 
+@pytest.mark.parametrize("kind", quantized.KINDS)
+@pytest.mark.parametrize(("shape", "pair"), [((6144, 1408), 0), ((6144, 1408), 64), ((192, 256), 32)], ids=str)
+def test_weights_in_few_bits_are_unpacked_for_wide_passes(kind: str, shape: tuple[int, int], pair: int) -> None:
+    from triforce_core.kernels.triton_linear import QuantizedLinear
+
+    weight = (torch.randn(shape, device="cuda") * 0.02).bfloat16()
+    linear = choose_kernels(torch.device("cuda")).quantize_linear(Dense(weight), kind, pair)
+    unpacked = quantized.dequantize(quantized.quantize(weight, kind)).bfloat16()
+    assert isinstance(linear, QuantizedLinear) and torch.equal(linear.unpacked(), unpacked)
+    x = torch.randn(300, shape[1], device="cuda")
+    assert torch.equal(linear(x), torch.nn.functional.linear(x.bfloat16(), unpacked))
+
+
 def test_weights_in_few_bits_have_a_bias_and_are_captured() -> None:
     own = choose_kernels(torch.device("cuda"))
     dense = Dense(torch.randn(4096, 4096, device="cuda").bfloat16(), torch.randn(4096, device="cuda").bfloat16())

@@ -243,6 +243,8 @@ def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
     total = stream + max(attention, mlp) + logits + mass
     if mode == "cpu":
         total += min(_CPU_SCORES, s.num_heads * n * context) * b * 9 // 8
+    if wish.target.few_bits and mode != "cpu":  # the largest product, unpacked for a wide pass
+        total += 2 * s.intermediate_size * s.hidden_size * b
     if mode != "offload":
         total += wish.target.kv_per_token_in(kind) * context // s.num_layers
     if kind != "same" and wish.unpacks_kv:

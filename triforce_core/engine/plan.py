@@ -37,13 +37,13 @@ def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bo
 
     Letters: G (group) query heads of each of H KV heads, D head_dim. A pass of n tokens brings in each earlier token's
     key and value once, 4 H D bytes in bf16, and attends them with 4 n G H D operations; its own products come on top.
-    So the link keeps up from n = (rate / link) / G on: 8,000 for G = 1 on an H200 (450 TFLOP/s in attention, 55 GB/s),
+    So the link keeps up from n = (rate / link) / G on: 11,000 for G = 1 on an H200 (610 TFLOP/s in attention, 55 GB/s),
     5,000 on an RTX 4090 (120, 25). With fewer, reading waits for the link; with many more only activations grow."""
     if config.prefill_chunk != "auto":
         return config.prefill_chunk
     if not on_gpu:
         return 512
-    return max(4096, 8192 // group) if streams else 2048
+    return max(4096, 12_288 // group) if streams else 2048
 
 
 @dataclass(frozen=True, slots=True)

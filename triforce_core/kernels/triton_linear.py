@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
@@ -31,7 +32,7 @@ from .triton_launch import early, lead, multiprocessors, wait
 
 _ENDS = ("cos", "sin", "keys", "cache", "slots", "hidden", "weight", "found")  # tensors that some ends have
 _MOST_PARTS = 8  # of the inputs: who adds them up holds all at once
-MAX_ROWS = 64  # at once; wider passes take several turns, and are rare
+MAX_ROWS = 64  # at once; wider passes are limited by arithmetic: the weights are unpacked for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,19 @@ class QuantizedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         n = x.shape[0]
-        if n > MAX_ROWS:
-            return torch.cat([self(part) for part in x.split(MAX_ROWS)])
+        if n > MAX_ROWS:  # a prefill's: one look at the weights costs less than its products
+            return F.linear(x.to(torch.bfloat16), self.unpacked(), self.bias)
         x = x.to(torch.bfloat16).contiguous()
         out = self._launch("plain", x, x.new_empty((n, self.outputs)))
         return out if self.bias is None else out.add_(self.bias)
+
+    def unpacked(self) -> Tensor:
+        """The weight that the bytes stand for, rounded once more: bf16 [out, in]."""
+        block, groups = self._plan.outputs, self.inputs // GROUP
+        out = torch.empty(self.outputs, self.inputs, dtype=torch.bfloat16, device=self._data.device)
+        _unpack[(self.outputs // block, groups)](self._data, self._scale, out, groups, self._pair, BLOCK=block,
+                                                 BITS=quantized.KINDS[self.kind], PAIRED=self._pair > 0, num_warps=8)
+        return out
 
     def normed(self, x: PreNorm) -> Tensor:
         """See FusedLinear; at most MAX_ROWS rows, as with the others."""
@@ -163,6 +172,31 @@ def _nibbles(packed):
         fma.rn.bf16x2 $2, c, one, off;
         fma.rn.bf16x2 $3, d, one, off;
         }""", "=r,=r,=r,=r,r", [packed], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4)
+
+
+@triton.jit
+def _in_order(outs, pair):
+    """Which outputs lie at these places, where those used in pairs lie side by side."""
+    return outs // 2 // pair * 2 * pair + outs % 2 * pair + outs // 2 % pair
+
+
+@triton.jit
+def _unpack(weights, scales, out, groups, pair, BLOCK: tl.constexpr, BITS: tl.constexpr, PAIRED: tl.constexpr):
+    """One group of BLOCK outputs; see QuantizedLinear for the order of weights, scales."""
+    BYTES: tl.constexpr = 64 if BITS == 4 else 128
+    block, group = tl.program_id(0), tl.program_id(1)
+    column, at = tl.arange(0, BLOCK), tl.arange(0, BYTES)
+    weights += (block.to(tl.int64) * groups + group) * BLOCK * BYTES
+    some = tl.load(weights + column[:, None] * BYTES + at[None, :])
+    outs = block * BLOCK + column
+    to = _in_order(outs, pair) if PAIRED else outs
+    out += to.to(tl.int64)[:, None] * groups * 128 + group * 128 + at[None, :]
+    if BITS == 4:
+        scale = tl.load(scales + (block * groups + group) * BLOCK + column)[:, None]
+        tl.store(out, ((some & 15).to(tl.float32) - 8) * scale)
+        tl.store(out + 64, ((some >> 4).to(tl.float32) - 8) * scale)
+    else:
+        tl.store(out, some.to(tl.float32) * tl.load(scales + outs)[:, None])
 
 
 @triton.jit
@@ -241,7 +275,7 @@ def _finish(acc, out, block, row, rows, outputs, groups, pair, squares, sums, ep
     outs = block * BLOCK + tl.arange(0, BLOCK)
     if END == "plain":
         if PAIRED:
-            outs = outs // 2 // pair * 2 * pair + outs % 2 * pair + outs // 2 % pair
+            outs = _in_order(outs, pair)
         tl.store(out + row[:, None] * outputs + outs[None, :], acc, mask=real)
     elif END == "add":
         at = row[:, None] * outputs + outs[None, :]

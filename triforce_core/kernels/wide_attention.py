@@ -2,8 +2,9 @@
 
 torch's own FlashAttention-2 kernel always is. cuDNN's comes with torch too, and is nearly twice as fast on an H200. But
 its causal mask begins at the first key, and planning a shape that it has not met takes it 40 ms. So it attends what
-stands before a pass in blocks of few sizes, without a mask; torch's kernel attends the rest, and both are merged by
-their log-sum-exp (FlashAttention-2, arXiv 2307.08691, section 2.3.1). The package ``flash-attn`` (2, 3 or 4) takes the
+stands before a pass in blocks of few sizes, without a mask, then the pass's own keys with one; where blocks do not
+reach up to those, torch's kernel attends all that is left. Parts are merged by their log-sum-exp (FlashAttention-2,
+arXiv 2307.08691, section 2.3.1). The package ``flash-attn`` (2, 3 or 4) takes the
 whole pass where somebody has installed it.
 
 Which one is used is measured once per process. Letters: n rows, H KV heads, G query heads per KV head, D head_dim, C
@@ -67,22 +68,26 @@ def by_torch(queries: Tensor, keys: Tensor, values: Tensor, length: int) -> Tens
 
 
 def by_cudnn(queries: Tensor, keys: Tensor, values: Tensor, length: int) -> Tensor:
-    """cuDNN's kernel for what stands before the pass, as far as blocks reach. Raises RuntimeError where there is
-    none."""
+    """cuDNN's kernel as far as blocks reach; on an H200 a pass's own 2,048 keys with it made reading 125,000 tokens 9 %
+    faster than with torch's. Raises RuntimeError where there is none."""
     n, start = queries.shape[0], 0
     parts: list[tuple[Tensor, Tensor]] = []
     for block in _BLOCKS:
         while start + block <= length - n:
             parts.append(_attend_block(queries, keys, values, start, block))
             start += block
-    parts.append(_attend_rest(queries, keys, values, start, length))
+    if start == length - n:
+        parts.append(_attend_block(queries, keys, values, start, n, causal=True))
+    else:
+        parts.append(_attend_rest(queries, keys, values, start, length))
     return merged(parts)
 
 
-def _attend_block(queries: Tensor, keys: Tensor, values: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
+def _attend_block(queries: Tensor, keys: Tensor, values: Tensor, start: int, size: int, *,
+                  causal: bool = False) -> tuple[Tensor, Tensor]:
     out, spans = torch.ops.aten._scaled_dot_product_cudnn_attention(
         _heads_first(queries), keys[None, :, start : start + size], values[None, :, start : start + size], None, True,
-        0.0, False, False)[:2]
+        0.0, causal, False)[:2]
     return out[0].transpose(0, 1), spans.view(-1, queries.shape[0]).T
 
 
