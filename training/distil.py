@@ -2,6 +2,9 @@
 
 First plain language modelling, then the target's own distribution: Kullback-Leibler divergence plus, growing, the
 share of probability that does not overlap, which is the share of draft tokens that speculative decoding rejects.
+
+Every other row is four times as long. Of that the draft sees the end, and of what is before it only chunks, as in the
+application where the target says what matters (`triforce_core/kv_cache/cross_model.py`).
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,6 +27,38 @@ from training.optimiser import Optimiser
 from training.quantise import load_model, save_checkpoint
 from training.train import Clock, Place, Step, log
 from training.transfer import continue_from
+
+CHUNK = 8  # tokens
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the draft sees of a long row, in tokens: chunks of its beginning, and its end, of which `scored` count."""
+
+    chunks: int
+    end: int
+    scored: int
+
+    @staticmethod
+    def of(length: int) -> Parts:
+        """For rows of this length: of 4,096, 128 chunks and the last 1,280 tokens."""
+        return Parts(length // 32, length * 5 // 16, length // 4)
+
+    def places(self, ids: Tensor) -> Tensor:
+        """[rows, tokens seen]: which tokens of ids [rows, length] the draft sees, in order. The chunks are those whose
+        pairs of tokens come again among the scored ones, as a target would attend them, and the ones behind those;
+        others by chance."""
+        rows, length = ids.shape
+        start = (length - self.end) // CHUNK * CHUNK
+        pairs = ids[:, :-1] * 2**20 + ids[:, 1:]
+        wanted = pairs[:, length - self.scored - 1 :].sort(1).values
+        early = pairs[:, :start].contiguous()
+        at = torch.searchsorted(wanted, early).clamp(max=wanted.shape[1] - 1)
+        hits = (wanted.gather(1, at) == early).view(rows, -1, CHUNK).sum(-1).float()
+        mass = hits + 0.7 * F.pad(hits, (1, 0))[:, :-1] + 1.5 * torch.rand_like(hits)
+        chosen = mass.topk(self.chunks, 1).indices.sort(1).values
+        of_chunks = (chosen[:, :, None] * CHUNK + torch.arange(CHUNK, device=ids.device)).flatten(1)
+        return torch.cat((of_chunks, torch.arange(start, length, device=ids.device).expand(rows, -1)), 1)
 
 
 def distances(
@@ -47,9 +83,9 @@ def distances(
 def distil(options: argparse.Namespace) -> None:
     """Language modelling for a share of the time, then the target's distribution."""
     kinds = schedule.SMALL_DRAFT_KINDS if options.small else schedule.DRAFT_KINDS
-    (name,) = kinds
     rank = int(os.environ.get("RANK", 0))
     loader = Loader(options.data, str(options.tokenizer), kinds, 50 + rank, options.workers)
+    loader.want(("whole",))
     place = Place.find()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
@@ -62,27 +98,35 @@ def distil(options: argparse.Namespace) -> None:
     Step(target, place)
     measure = torch.compile(distances, dynamic=False) if place.device.type == "cuda" else distances
     parameters, trunk, other = list(draft.parameters()), draft.model, target.model
-    clock, fraction, count, seen, tokens = Clock(place, options.seconds), 0.0, 0, [], 0
-    compiled = {"plain": False, "distil": False}
+    clock, fraction, count, tokens = Clock(place, options.seconds), 0.0, 0, 0
+    compiled: set[str] = set()
+    seen: dict[str, list[Tensor]] = {"plain": [], "whole": [], "parts": []}
     begun = time.time()
     clock.resume()
     while fraction < 1:
-        kind = "plain" if fraction < options.plain else "distil"
-        if not compiled[kind]:  # the first step of a kind compiles, outside the clock
+        kind = "plain" if fraction < options.plain else ("whole", "parts")[count % 2]
+        if kind not in compiled:  # the first step of a kind compiles, outside the clock
             clock.pause()
-        batch = loader.get(name)
+            loader.want(("whole",) if kind == "plain" else tuple(kinds))
+        batch = loader.get("parts" if kind == "parts" else "whole")
         if kind == "plain":
             loss, losses, _ = step(batch)
             apart = losses.new_zeros(())
         else:
             ids, weights, positions = step.tensors(batch)
-            weights = weights[:, 1:].flatten().clamp(max=1.0)
+            inputs = ids[:, :-1].contiguous()
+            parts = Parts.of(inputs.shape[1])
+            scored = parts.scored if kind == "parts" else inputs.shape[1]
+            weights = weights[:, -scored:].flatten().clamp(max=1.0)
             with place.autocast():
-                inputs = ids[:, :-1].contiguous()
                 with torch.no_grad():
-                    wanted = target.hidden(inputs, positions)
+                    wanted = target.hidden(inputs, positions)[:, -scored:].contiguous()
+                if kind == "parts":
+                    inputs = inputs.gather(1, parts.places(inputs))
+                    positions = torch.arange(inputs.shape[1], device=inputs.device)
+                mine = draft.hidden(inputs, positions)[:, -scored:].contiguous()
                 divergence, missed = measure(
-                    draft.hidden(inputs, positions), trunk.norm.weight, trunk.embed_tokens.weight,
+                    mine, trunk.norm.weight, trunk.embed_tokens.weight,
                     wanted, other.norm.weight, other.embed_tokens.weight, draft.shape.epsilon,
                 )  # fmt: skip
             growing = (fraction - options.plain) / (1 - options.plain)
@@ -93,20 +137,19 @@ def distil(options: argparse.Namespace) -> None:
         place.average(parameters)
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step(options.rate * schedule.rate_factor(fraction, count, flat=0.35))
-        seen.append(torch.stack((loss.detach(), apart.detach())).float())
+        seen[kind].append(torch.stack((loss.detach(), apart.detach())).float())
         count, tokens = count + 1, tokens + losses.numel() * place.world
-        if not compiled[kind]:
-            compiled[kind] = True
+        if kind not in compiled:
+            compiled.add(kind)
             clock.resume()
         if count % 5 == 0:
             fraction = clock.fraction()
         if count % options.every == 0 and place.rank == 0:
-            mean = " ".join(f"{value:.3f}" for value in torch.stack(seen).mean(0).tolist())
-            log(
-                f"{kind} step {count} loss, rejected: {mean} | {tokens / (time.time() - begun) / 1e3:.0f}k tok/s "
-                f"at {fraction:.2f}"
-            )
-            seen = []
+            means = [f"{name} {' '.join(f'{value:.3f}' for value in torch.stack(some).mean(0).tolist())}"
+                     for name, some in seen.items() if some]
+            log(f"step {count} loss, rejected: {', '.join(means)} | {tokens / (time.time() - begun) / 1e3:.0f}k tok/s "
+                f"at {fraction:.2f}")
+            seen = {name: [] for name in seen}
     loader.close()
     if place.rank == 0:
         save_checkpoint(draft, options.out)

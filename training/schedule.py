@@ -41,10 +41,15 @@ TARGET_PHASES = (
 )
 SMALL_PHASES = (Phase(("1k",), 0.5), Phase(("4k", "1k"), 0.5))
 
+# What the draft reads whole, and what it sees parts of: see `training.distil`.
 DRAFT_KINDS = {
-    "mixed": RowKind(1024, 64, turns=0.3, cut=0.2, written=0.4, plain=0.45, natural=0.15),
+    "whole": RowKind(1024, 64, turns=0.3, cut=0.2, written=0.4, plain=0.45, natural=0.15),
+    "parts": RowKind(4096, 24, turns=0.2, cut=0.2, written=0.4, several=0.3, plain=0.25, natural=0.2),
 }
-SMALL_DRAFT_KINDS = {"mixed": RowKind(256, 4, turns=0.3, cut=0.2, written=0.4, plain=0.45)}
+SMALL_DRAFT_KINDS = {
+    "whole": RowKind(256, 4, turns=0.3, cut=0.2, written=0.4, plain=0.45),
+    "parts": RowKind(1024, 2, turns=0.3, cut=0.2, written=0.4, plain=0.25),
+}
 
 
 def rate_factor(fraction: float, step: int, warm_up: int = 80, flat: float = 0.45) -> float:

@@ -152,6 +152,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
     asked.check()
     jobs = asked.jobs()
     engine, model = _load(config, given.grow)
+    from .energy import energy_counter
     from .measure import measure_document
     from .report import describe_machine
     from .roofline import measure_bandwidth
@@ -161,6 +162,7 @@ def _bench(given: Namespace) -> dict[str, Any]:
     say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; "
         f"{len(rows[given.workload[0]])} rows; load average {before['load_average']}\n")
     bandwidth, traffic = measure_bandwidth(where), _traffic(config, given.grow, model)
+    joules, whose = energy_counter(where, config.gpus)
     results: dict[str, list[DocumentResult]] = {workload: [] for workload in given.workload}
     read_first: tuple[str, tuple[int, ...]] = "", ()
     for number, job in enumerate(jobs):
@@ -168,10 +170,10 @@ def _bench(given: Namespace) -> dict[str, Any]:
         say(f"{job.workload}, {short.title}: {'whole' if whole else 'CUT to its first'} "
             f"{engine.measure(short).tokens:,} tokens\n")
         results[job.workload].append(measure_document(engine, short, questions, rows[job.workload], given.repeats, say,
-                                                      given.plain_new_tokens))
+                                                      given.plain_new_tokens, joules))
         if given.peer and not number:
             read_first = short.title, _token_ids(config, short)
-    machine = describe_machine(where, config.gpus)
+    machine = describe_machine(where, config.gpus) | {"energy_how": whose}
     engine.close()
     say("\n")
     found = _summed_up(results, rows, model, machine, bandwidth, traffic)

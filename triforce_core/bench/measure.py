@@ -19,6 +19,7 @@ from ..documents.document import Document
 from ..errors import NotEnoughMemoryError
 from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent
 from ..metrics import acceptance_rate, draft_lengths, merge_acceptance, milliseconds
+from .energy import Joules
 from .expected import Block
 from .rows import Row
 
@@ -32,10 +33,14 @@ SHORTEST = 8  # tokens; an answer below this is too short to time
 _WARM_UP_TOKENS = 8  # where little is left to warm up: plain decoding has one kind of pass
 
 
+def _untold() -> None:
+    """No machine's energy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One answer by one engine. milliseconds per stage and passes per tier: summed over its rounds. lengths: rounds by
-    how many tokens they had drafted."""
+    how many tokens they had drafted. joules: from the question to the last token; None: not told."""
 
     token_ids: tuple[int, ...]
     stats: AnswerStats
@@ -43,6 +48,7 @@ class Answer:
     passes: Mapping[str, int]
     blocks: tuple[Block, ...] = ()  # round by round
     lengths: Mapping[int, int] = field(default_factory=dict)
+    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,8 @@ def same_start(ours: Sequence[int], theirs: Sequence[int]) -> int:
 
 
 def measure_document(engine: Engine, document: Document, questions: Sequence[str | None], rows: Sequence[Row],
-                     repeats: int, say: Callable[[str], None], plain_limit: int | None = None) -> DocumentResult:
+                     repeats: int, say: Callable[[str], None], plain_limit: int | None = None,
+                     joules: Joules = _untold) -> DocumentResult:
     """Prefill once, then every row's answers from that cache; see above for the order. plain_limit: see ``Pair``."""
     engine.measure(document)  # tokenised now: the prefill below is timed without
     opened, prefill_rate = _open(engine, document, say)
@@ -132,7 +139,7 @@ def measure_document(engine: Engine, document: Document, questions: Sequence[str
     for number, row in enumerate(rows):
         known = row.speculation, row.sampling.temperature > 0
         try:
-            pairs.append(_pairs(engine, document.title, questions, row, repeats, say, plain, plain_limit,
+            pairs.append(_pairs(engine, document.title, questions, row, repeats, say, plain, plain_limit, joules,
                                 warm=known == warmed))
         except NotEnoughMemoryError as error:
             if not number:  # nothing to compare the others with
@@ -155,7 +162,7 @@ def those_that_fit(results: Sequence[DocumentResult], rows: Sequence[Row]) -> tu
 
 def _pairs(engine: Engine, title: str, questions: Sequence[str | None], row: Row, repeats: int,
            say: Callable[[str], None], plain: dict[tuple[SamplingParams, SpeculationConfig], list[list[Answer]]],
-           plain_limit: int | None, *, warm: bool) -> tuple[Pair, ...]:
+           plain_limit: int | None, joules: Joules, *, warm: bool) -> tuple[Pair, ...]:
     """One row's answers. plain: plain decoding's by sampling, which it adds to. warm: another temperature above 0 finds
     the caches and the captured rounds of the row before."""
     baseline = row.baseline
@@ -180,10 +187,17 @@ def _pairs(engine: Engine, title: str, questions: Sequence[str | None], row: Row
                                                      slow[number]))
             for sampling, speculation, answers in turns:
                 say(f"{title}: {row.name}, answer {number + 1} of {len(questions)}, {speculation.engine}")
-                answers.append(_answer(engine, question, sampling, speculation))
+                answers.append(_answer(engine, question, sampling, speculation, joules))
     plain[baseline] = slow
     return tuple(Pair(question, tuple(one), tuple(other), plain_limit)
                  for question, one, other in zip(questions, slow, fast, strict=True))
+
+
+def tokens_per_joule(answers: Sequence[Answer]) -> float | None:
+    """Over all these answers together; None where the machine does not tell."""
+    told = [(len(answer.token_ids), answer.joules) for answer in answers if answer.joules]
+    spent = sum(joules for _, joules in told if joules)
+    return sum(tokens for tokens, _ in told) / spent if spent else None
 
 
 def tokens_per_full_pass(answers: Sequence[Answer]) -> float:
@@ -219,8 +233,11 @@ def _open(engine: Engine, document: Document, say: Callable[[str], None]) -> tup
     return opened, rate or opened.tokens / opened.read_seconds
 
 
-def _answer(engine: Engine, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig) -> Answer:
+def _answer(engine: Engine, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig,
+            joules: Joules = _untold) -> Answer:
+    before = joules()
     *events, finished = engine.ask(question, (), sampling, speculation)
+    after = joules()
     assert isinstance(finished, Finished)
     rounds = [event for event in events if isinstance(event, RoundEvent)]
     passes: dict[str, int] = {}
@@ -228,4 +245,5 @@ def _answer(engine: Engine, question: str | None, sampling: SamplingParams, spec
         for tier, made in event.passes.items():
             passes[tier] = passes.get(tier, 0) + made
     blocks = tuple(Block(event.drafted, min(event.drafted, len(event.token_ids) - 1)) for event in rounds)
-    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes, blocks, draft_lengths(rounds))
+    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes, blocks, draft_lengths(rounds),
+                  None if before is None or after is None else after - before)

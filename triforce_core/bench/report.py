@@ -15,7 +15,7 @@ from typing import Any
 from ..events import ModelInfo
 from ..metrics import acceptance_rate, merge_acceptance, rank_counts
 from .expected import ewif, swi, tokens_per_pass
-from .measure import Answer, DocumentResult, Pair, median_of, same_start, tokens_per_full_pass
+from .measure import Answer, DocumentResult, Pair, median_of, same_start, tokens_per_full_pass, tokens_per_joule
 from .roofline import Bandwidth, Traffic
 from .rows import Row
 
@@ -101,6 +101,8 @@ def _row(results: Sequence[DocumentResult], number: int, row: Row, bandwidth: Ba
         "autoregressive_streamed_gb_per_second": streamed_per_second(slow),
         "triforce_streamed_gb_per_second": streamed_per_second(answers),
         **_inner(answers, bandwidth, traffic),
+        "autoregressive_tokens_per_joule": tokens_per_joule(slow),
+        "triforce_tokens_per_joule": tokens_per_joule(answers),
         "drafted": _lengths(answers) if row.speculation.gamma2 == "auto" else None,
         "why": stats.why,
         "dials": dict(stats.settings),

@@ -138,6 +138,10 @@ def _roofline(found: Mapping[str, Any]) -> list[str]:
     if found["prefill_share_of_matrix_rate"] is not None:
         lines.append(f"prefill: {found['prefill_teraflops']:.0f} TFLOP/s, "
                      f"{found['prefill_share_of_matrix_rate']:.0%} of the large product's rate")
+    if found["triforce_tokens_per_joule"] and found["autoregressive_tokens_per_joule"]:
+        lines.append(f"measured: {found['autoregressive_tokens_per_joule']:.3g} tokens per joule by plain decoding, "
+                     f"{found['triforce_tokens_per_joule']:.3g} by TriForce (by {found['energy_how']}, from the "
+                     "question to the last token)")
     lines.append(f"peak memory {found['peak_memory_bytes'] / 1024**2:,.0f} MiB")
     return lines
 
