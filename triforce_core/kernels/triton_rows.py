@@ -87,7 +87,7 @@ def _times(steps, scale):
         fma.rn.bf16x2 d, d, one, b;
         fma.rn.bf16x2 $0, c, $3, none;
         fma.rn.bf16x2 $1, d, $4, none;
-        }""", "=r,=r,r,r,r", [steps, scale], dtype=tl.bfloat16, is_pure=True, pack=4)
+        }""", "=&r,=&r,r,r,r", [steps, scale], dtype=tl.bfloat16, is_pure=True, pack=4)
 
 
 @triton.jit
