@@ -31,7 +31,7 @@ from torch import Tensor
 
 from . import sdpa
 from .triton_launch import early, follow, multiprocessors, wait
-from .triton_rows import load_tile
+from .triton_rows import load_tile, number_type
 
 # Tokens of a pass; wider passes are prefill, where torch's own kernel is limited by arithmetic instead. But for trees:
 # with a mask torch would write all scores to memory, and 512 rows still take a fraction of the time in which a layer
@@ -73,9 +73,8 @@ def attention(
     n, num_heads, dim = queries.shape
     heads, capacity, width = keys.shape
     prefill = n > MAX_ROWS and staged_mask is None
-    assert not prefill or width == dim, "wide passes attend no rows of int8"
     if prefill or dim not in HEAD_DIMS or not (keys.is_contiguous() and values.is_contiguous()):
-        assert isinstance(length, int), "a length on the device needs a pass of at most 64 rows"
+        assert isinstance(length, int) and width == dim, "lengths on the device, and int8, are for up to 64 rows"
         return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
     group = num_heads // heads
     rows = n * group
@@ -106,7 +105,7 @@ def attention(
         GRANULE=granule, WIDTH=width, STEP=_step(tiles, splits), ON_DEVICE=on_device, TREE=mask is not None,
         PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device), num_warps=tiles.warps,
     )
-    out = new((n, num_heads * dim), dtype=torch.bfloat16 if width > dim else keys.dtype)
+    out = new((n, num_heads * dim), dtype=number_type(keys, dim))
     _merge[(rows, heads)](mixed, spans, out, totals, splits, watched, GROUP=group, DIM=dim, WATCH=watched > 0,
                           PARTS=triton.next_power_of_2(splits), **early(keys.device), num_warps=4)
     if sums is None or maxima is None or totals is None:

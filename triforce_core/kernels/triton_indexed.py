@@ -16,7 +16,7 @@ from torch import Tensor
 from . import reference
 from .triton_attention import HEAD_DIMS, MAX_ROWS, Tiles, _merge, _splits
 from .triton_launch import early, lead, wait
-from .triton_rows import load_tile
+from .triton_rows import load_tile, number_type
 
 
 def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
@@ -34,8 +34,7 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
     n, num_heads, dim = queries.shape
     heads, capacity, width = keys.shape
     if (n > MAX_ROWS and staged_mask is None) or dim not in HEAD_DIMS:
-        assert isinstance(length, int), "a length on the device needs a pass of at most 64 rows"
-        assert width == dim, "such a pass attends no rows of int8"
+        assert isinstance(length, int) and width == dim, "lengths on the device, and int8, are for up to 64 rows"
         return reference.indexed_attention(queries, keys, values, length, chunks, bounds, chunk_size,
                                            staged_mask).to(keys.dtype)
     group = num_heads // heads
@@ -56,7 +55,7 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
         WIDTH=width, ON_DEVICE=isinstance(length, Tensor), TREE=mask is not None,
         PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device),
         num_warps=tiles.warps)
-    out = keys.new_empty((n, num_heads * dim), dtype=torch.bfloat16 if width > dim else keys.dtype)
+    out = keys.new_empty((n, num_heads * dim), dtype=number_type(keys, dim))
     _merge[(rows, heads)](mixed, spans, out, None, splits, 0, GROUP=group, DIM=dim, WATCH=False,
                           PARTS=triton.next_power_of_2(splits), **early(keys.device), num_warps=4)
     return out

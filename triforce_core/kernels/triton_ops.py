@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import gpu, reference
 from .triton_launch import early, follow
-from .triton_rows import store_rows, to_rows
+from .triton_rows import number_type, store_rows, to_rows
 
 _HEADS = 8  # per program
 _WIDTH = 1024  # features per program
@@ -43,8 +43,7 @@ def rotate_and_write(qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values
     heads, capacity, width = keys.shape
     if dim & (dim - 1) or not (qkv.is_contiguous() and keys.is_contiguous() and values.is_contiguous()):
         return reference.rotate_and_write(qkv, cos, sin, keys, values, slots)
-    queries = torch.empty(n, all_heads - 2 * heads, dim, dtype=torch.bfloat16 if width > dim else keys.dtype,
-                          device=qkv.device)
+    queries = torch.empty(n, all_heads - 2 * heads, dim, dtype=number_type(keys, dim), device=qkv.device)
     _rotate_and_write[(n, triton.cdiv(all_heads, _HEADS))](
         qkv, cos, sin, queries, keys, values, slots, capacity, all_heads, heads, DIM=dim, WIDTH=width, HEADS=_HEADS,
         **early(qkv.device), num_warps=4)

@@ -23,6 +23,11 @@ _LEAST = tl.constexpr(1e-30)  # as in int8_rows
 _ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2**23: beside it a float has no room for a fraction
 
 
+def number_type(kept: Tensor, dim: int) -> torch.dtype:
+    """Of the numbers in keys or values [H, C, D or W]."""
+    return torch.bfloat16 if kept.shape[2] > dim else kept.dtype
+
+
 def write(rows: Tensor, slots: Tensor, x: Tensor) -> None:
     """See int8_rows.write_rows."""
     heads, capacity, width = rows.shape
