@@ -54,8 +54,8 @@ class EngineConfig:
     weights: "int8" and "int4" round the target's matrices when they are loaded; exactness then is that of plain
     decoding with the rounded weights. thinking: let models reason before they answer whose chat template can turn that
     off.
-    kv: the full cache on a CPU in the type of products ("same") or in int8, in half the memory or less; "auto": int8
-    where only that fits. Exactness then is that of plain decoding over the same cache.
+    kv: the full cache in the type of products ("same") or in int8, in half the memory or less; "auto": on a CPU int8
+    where only that fits, on a GPU the same. Exactness then is that of plain decoding over the same cache.
     gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 

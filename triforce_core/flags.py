@@ -34,8 +34,8 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--weights", choices=("same", "int8", "int4"), default="same",
                        help="round the model's weights when they are loaded, to fit or to be faster (default: same)")
     group.add_argument("--kv", choices=("auto", "same", "int8"), default="auto",
-                       help="keys and values on a CPU: as they are, or rounded to int8 in half the memory (default: "
-                            "auto, int8 where only that fits)")
+                       help="keys and values: as they are, or rounded to int8 in half the memory (default: auto, on a "
+                            "CPU int8 where only that fits)")
     group.add_argument("--thinking", action="store_true",
                        help="let a model reason before it answers, where its template leaves the choice")
     group.add_argument("--threads", type=auto_or_whole, default="auto", metavar="N")

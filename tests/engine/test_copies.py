@@ -123,7 +123,7 @@ def test_a_copy_is_planned_for_where_kernels_gain_by_it(folders, monkeypatch):
         kernels = replace(REFERENCE, quantized_types=types)
         monkeypatch.setattr(memory, "choose_kernels", lambda device, kernels=kernels: kernels)
         wish = memory.make_wish(Weights(shape), None, max_context=4096, config=EngineConfig(),
-                                  device=torch.device("cuda"))
+                                  device=torch.device("cuda"), dtype=torch.bfloat16)
         roomy, tight = (make_plan(wish, Room(2**40, free), 4096, ["on-chip"]) for free in (2**36, need(wish) + 2**10))
         planned.append((roomy.weight_copy, tight.weight_copy))
     matrices = shape.num_parameters  # the embedding is the head, too

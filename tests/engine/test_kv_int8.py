@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
 from engine.tiny import document, pair_config
+from model.tiny import tiny_config
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device import memory
+from triforce_core.device.memory_plan import Room, Weights, Wish, longest_plan, make_plan
+from triforce_core.engine import memory as planning
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import choose, fitting
+from triforce_core.engine.placement import modes
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished
 from triforce_core.flags import Parser, add_engine_flags, engine_config
-from triforce_core.kernels import compiled
+from triforce_core.kernels import HEAD_KIND, REFERENCE, Kernels, bytes_per_weight, compiled
+from triforce_core.model import parse_config
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
 GIB = 2**30
@@ -129,12 +136,64 @@ def test_what_cannot_be_is_refused_by_name(folders, changes, told):
         choose(config(folders, **changes))
 
 
-def test_a_gpu_is_refused_by_name_or_left_as_it_is():
-    from triforce_core.engine.memory import _cache_kinds
+ON_A_GPU = replace(REFERENCE, attends_rows=lambda dtype, *_: True, device_lengths=(32, 64, 128))
 
-    with pytest.raises(ConfigError, match="on a GPU"):
-        _cache_kinds(EngineConfig(kv="int8"), on_gpu=True)
-    assert _cache_kinds(EngineConfig(), on_gpu=True) == (("same",), ())
+
+def gpu_wish(monkeypatch: pytest.MonkeyPatch, kernels: Kernels = ON_A_GPU, dtype=torch.bfloat16, weights=None,
+             **settings) -> Wish:
+    """As planned for a GPU with these kernels. weights: of shapes alone."""
+    monkeypatch.setattr(planning, "choose_kernels", lambda device: kernels)
+    weights = weights or Weights(parse_config(tiny_config(hidden_size=128, head_dim=32, num_hidden_layers=16)))
+    return planning.make_wish(weights, None, max_context=250_000, config=EngineConfig(**settings),
+                              device=torch.device("cuda"), dtype=dtype)
+
+
+def test_a_gpu_takes_it_where_it_is_asked_for(monkeypatch):
+    assert gpu_wish(monkeypatch).kv_kinds == ("same",) and gpu_wish(monkeypatch).kv_offers == ("int8",)
+    wish = gpu_wish(monkeypatch, kv="int8")
+    assert wish.kv_kinds == ("int8",) and wish.unpacking == 2
+    assert modes(EngineConfig(kv="int8"), True) == ("on-chip",) and modes(EngineConfig(), True)[1] == "offload"
+    assert modes(EngineConfig(kv="int8"), False) == ("cpu",)
+    plan = make_plan(wish, Room(2**40, 2**36), 250_000, ["on-chip"])
+    bare = make_plan(replace(wish, unpacking=0), Room(2**40, 2**36), 250_000, ["on-chip"])
+    assert plan.kv_kind == "int8" and "as chosen" in plan.why
+    assert plan.kv == 250_000 * wish.target.kv_per_token_in("int8")
+    # One layer's numbers in bfloat16; a layer is never unpacked while it grows.
+    assert plan.workspace - bare.workspace == (250_000 * wish.target.kv_per_token - plan.kv) // 16
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    ({"dtype": torch.float32}, "with float32 products on a GPU"), ({"dtype": torch.float16}, "it is for bfloat16"),
+    ({"kernels": REFERENCE}, "without Triton"), ({"gpus": 2}, "on several GPUs"),
+    ({"kernels": replace(ON_A_GPU, device_lengths=(64, 128))}, "for heads of 32: it is for those of 64, 128"),
+    ({"mode": "offload"}, "with --mode offload")], ids=str)
+def test_where_a_gpu_cannot_it_is_refused_by_name(monkeypatch, changes, told):
+    with pytest.raises(ConfigError, match=f"kv is 'int8' .*{told}"):
+        gpu_wish(monkeypatch, kv="int8", **changes)
+    wish = gpu_wish(monkeypatch, **changes)
+    assert wish.kv_kinds == ("same",) and wish.kv_offers == ()
+
+
+def test_what_does_not_fit_a_gpu_is_offered_in_int8(monkeypatch):
+    wish = gpu_wish(monkeypatch)
+    needs = [make_plan(replace(wish, kv_kinds=(kind,)), Room(2**40, 2**36), 250_000, ["on-chip"])
+             for kind in ("same", "int8")]
+    free = sum(plan.need - plan.reserve for plan in needs) // 2 + GIB // 2
+    with pytest.raises(NotEnoughMemoryError, match="--kv int8"):
+        make_plan(wish, Room(GIB, free), 250_000, ["on-chip", "offload"])
+    rounded = replace(wish, kv_kinds=("int8",), kv_offers=())
+    with pytest.raises(NotEnoughMemoryError, match="--mode offload --kv same"):
+        make_plan(rounded, Room(2**40, needs[1].need // 2), 250_000, ["on-chip"])
+
+
+def test_llama3_8b_in_few_bits_holds_250_000_tokens_within_24_gib(monkeypatch):
+    raw = tiny_config(vocab_size=128_256, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=32,
+                      num_attention_heads=32, num_key_value_heads=8, tie_word_embeddings=False,
+                      max_position_embeddings=262_144)
+    weights = Weights(parse_config(raw), few_bits=bytes_per_weight("int4"), few_bits_head=bytes_per_weight(HEAD_KIND))
+    room = Room(2**40, 2**37, 24 * GIB)
+    assert make_plan(gpu_wish(monkeypatch, weights=weights, kv="int8"), room, 250_000, ["on-chip"]).fits
+    assert longest_plan(gpu_wish(monkeypatch, weights=weights), room, ["on-chip"]).context < 150_000
 
 
 def test_the_flag():

@@ -16,6 +16,7 @@ from triforce_core.kernels import triton_attention, triton_dense, triton_indexed
 # Bytes a program may have (CUDA C++ Programming Guide, technical specifications by compute capability):
 # A100; RTX 3090; RTX 4090; H100 and H200.
 MOST = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}
+ROWS = {"bf16": 128, "i8": 136}  # numbers, or bytes of a row of int8
 SHARED = {"DIM": 128, "ON_DEVICE": True, "TREE": False, "GROUP": 4}
 
 
@@ -33,23 +34,25 @@ def shared_bytes(kernel, pointers: str, constants: dict, arch: int, warps: int, 
 
 
 @pytest.mark.parametrize("arch", MOST)
-def test_attention_over_everything(arch: int) -> None:
+@pytest.mark.parametrize("kind", ROWS)
+def test_attention_over_everything(arch: int, kind: str) -> None:
     tiles = triton_attention.Tiles.choose(torch.bfloat16)
     constants = {**SHARED, "ROWS": tiles.rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "WATCH": True,
-                 "GRANULE": 8, "STEP": 1, "PRECISION": "tf32", "mask": None}
-    used = shared_bytes(triton_attention._attend, "queries:bf16 keys:bf16 values:bf16 mixed:fp32 spans:fp32 sums:fp16 "
-                        "maxima:fp32 length:i32", constants, arch, tiles.warps, "scale")
+                 "GRANULE": 8, "STEP": 1, "PRECISION": "tf32", "mask": None, "WIDTH": ROWS[kind]}
+    used = shared_bytes(triton_attention._attend, f"queries:bf16 keys:{kind} values:{kind} mixed:fp32 spans:fp32 "
+                        "sums:fp16 maxima:fp32 length:i32", constants, arch, tiles.warps, "scale")
     assert 0 < used <= MOST[arch]
 
 
 @pytest.mark.parametrize("arch", MOST)
 @pytest.mark.parametrize("rows", [4, 64])
-def test_attention_over_chosen_chunks(arch: int, rows: int) -> None:
+@pytest.mark.parametrize("kind", ROWS)
+def test_attention_over_chosen_chunks(arch: int, rows: int, kind: str) -> None:
     tiles = triton_indexed.choose_tiles(rows, 128, torch.bfloat16)
     constants = {**SHARED, "ROWS": tiles.rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "CHUNK": 8, "mask": None,
-                 "PRECISION": "tf32"}
-    used = shared_bytes(triton_indexed._attend, "queries:bf16 keys:bf16 values:bf16 chunks:i32 bounds:i32 mixed:fp32 "
-                        "spans:fp32 length:i32", constants, arch, tiles.warps, "scale")
+                 "PRECISION": "tf32", "WIDTH": ROWS[kind]}
+    used = shared_bytes(triton_indexed._attend, f"queries:bf16 keys:{kind} values:{kind} chunks:i32 bounds:i32 "
+                        "mixed:fp32 spans:fp32 length:i32", constants, arch, tiles.warps, "scale")
     assert 0 < used <= MOST[arch]
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.kv_cache.full import FullCache
+from triforce_core.kv_cache.full_int8 import Int8Cache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
@@ -64,6 +65,10 @@ def full(llama: Llama) -> StagingCache:
     return FullCache(2, 2, 8, max_tokens=4000, dtype=torch.float32, slots=40)
 
 
+def rounded(llama: Llama) -> StagingCache:
+    return Int8Cache(2, 2, 8, max_tokens=4000, dtype=torch.float32, slots=40)
+
+
 def streaming(llama: Llama) -> StagingCache:
     return StreamingCache(2, 2, 8, sinks=2, window=8, frequencies=llama.rope.frequencies, dtype=torch.float32, slack=4)
 
@@ -97,7 +102,7 @@ def test_captured_passes_follow_an_index_that_changes() -> None:
     assert again.captured == 3 and again.repeats == 18, "each width from its fifth pass on"
 
 
-@pytest.mark.parametrize("make", [full, streaming])
+@pytest.mark.parametrize("make", [full, rounded, streaming])
 def test_same_logits_and_observations(make: Callable[[Llama], StagingCache]) -> None:
     usual, captured = model(), model()
     again = RunAgain()

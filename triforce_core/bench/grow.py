@@ -126,7 +126,7 @@ def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
     c, size = grown_config(read_config(BUILTIN_FOLDER / "target"), SHAPES[name], context), target.dtype.itemsize
     info = replace(small.info, name=f"built-in, grown to {name}", max_context=c.max_context, mode=plan.mode, plan=plan,
                    draft_name="none" if draft is None else f"built-in draft, grown to {DRAFT}",
-                   model_bytes=c.num_parameters * size, kv_bytes_per_token=c.kv_bytes_per_token(size),
+                   model_bytes=c.num_parameters * size, kv_bytes_per_token=plan.kv_per_token * shard.world,
                    pass_bytes=int(c.matrix_weights * (planner.wish.target.few_bits or size)))
     return replace(small, target=target, draft=draft, info=info, planner=planner,
                    fingerprint=f"{small.fingerprint}-{name}")

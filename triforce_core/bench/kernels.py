@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .. import flags
 from ..device.bandwidth import copy_rate, timed
-from ..kernels import choose_kernels, sdpa
+from ..kernels import choose_kernels, row_bytes, sdpa, to_rows
 
 HEADS = {"mha": (32, 1), "gqa": (8, 4)}  # KV heads, query heads of each: llama2-7b, llama3-8b
 _DIM = 128
@@ -46,27 +46,36 @@ def copy_bandwidth(gibibytes: float = 4.0, repeats: int = 12) -> float:
 
 
 def attention_seconds(attention: Callable[..., object], kind: str, tokens: int, rows: int, mass_rows: int,
-                      repeats: int = 12) -> float:
+                      repeats: int = 12, kv: str = "same") -> float:
     """Seconds of one layer's attention, from a graph over _TURNS caches."""
     heads, group = HEADS[kind]
-    caches = [torch.randn(2, heads, tokens + 64, _DIM, device="cuda", dtype=torch.bfloat16) for _ in range(_TURNS)]
+    caches = _caches(heads, tokens, kv)
     queries = torch.randn(rows, heads * group, _DIM, device="cuda", dtype=torch.bfloat16)
     return _in_turns(caches, lambda keys, values: attention(queries, keys, values, tokens, None, mass_rows, _CHUNK),
                      repeats)
 
 
 def chosen_seconds(attention: Callable[..., Tensor], kind: str, tokens: int, rows: int, budget: int,
-                   repeats: int = 12) -> float:
+                   repeats: int = 12, kv: str = "same") -> float:
     """Seconds of one layer's attention over ``budget`` of ``tokens``: a random choice of chunks, the newest 256."""
     heads, group = HEADS[kind]
     newest = (tokens - 256) // _CHUNK * _CHUNK
     held = (budget - (tokens - newest)) // _CHUNK
-    caches = [torch.randn(2, heads, tokens + 64, _DIM, device="cuda", dtype=torch.bfloat16) for _ in range(_TURNS)]
+    caches = _caches(heads, tokens, kv)
     queries = torch.randn(rows, heads * group, _DIM, device="cuda", dtype=torch.bfloat16)
     chunks = torch.rand(heads, newest // _CHUNK, device="cuda").argsort(-1)[:, :held].int().contiguous()
     bounds = torch.tensor([held, newest], dtype=torch.int32, device="cuda")
     return _in_turns(caches, lambda keys, values: attention(queries, keys, values, tokens, chunks, bounds, _CHUNK),
                      repeats)
+
+
+def _caches(heads: int, tokens: int, kv: str) -> list[Tensor]:
+    """Of random numbers, [2, heads, tokens, D] or rows of them."""
+    def random() -> Tensor:
+        numbers = torch.randn(heads, tokens + 64, _DIM, device="cuda", dtype=torch.bfloat16)
+        return numbers if kv == "same" else to_rows(numbers)
+
+    return [torch.stack([random(), random()]) for _ in range(_TURNS)]
 
 
 def _in_turns(caches: list[Tensor], one: Callable[[Tensor, Tensor], object], repeats: int) -> float:
@@ -85,13 +94,15 @@ def _in_turns(caches: list[Tensor], one: Callable[[Tensor, Tensor], object], rep
 
 
 def measure(kind: str, kernel: str, attention: Callable[..., object], tokens: int, rows: int, mass: bool,
-            copy: float) -> Reading:
-    seconds = attention_seconds(attention, kind, tokens, rows, rows if mass else 0)
-    return _reading(kind, kernel, tokens, rows, mass, seconds, copy)
+            copy: float, kv: str = "same") -> Reading:
+    seconds = attention_seconds(attention, kind, tokens, rows, rows if mass else 0, kv=kv)
+    return _reading(kind, kernel, tokens, rows, mass, seconds, copy, kv)
 
 
-def _reading(kind: str, kernel: str, tokens: int, rows: int, mass: bool, seconds: float, copy: float) -> Reading:
-    rate = 2 * HEADS[kind][0] * tokens * _DIM * 2 / seconds / 1e9
+def _reading(kind: str, kernel: str, tokens: int, rows: int, mass: bool, seconds: float, copy: float,
+             kv: str = "same") -> Reading:
+    row = _DIM * 2 if kv == "same" else row_bytes(_DIM)
+    rate = 2 * HEADS[kind][0] * tokens * row / seconds / 1e9
     return Reading(kind, kernel, tokens, rows, mass, seconds * 1e6, rate, rate / copy)
 
 
@@ -106,24 +117,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, nargs="+", default=[32_768, 124_928], metavar="N")
     parser.add_argument("--budget", type=int, default=4096, metavar="N", help="tokens of chosen chunks, for retrieval")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 7, 17], metavar="N", help="query rows of a pass")
+    parser.add_argument("--kv", choices=("same", "int8"), default="same", help="of the caches (default: same, bf16)")
     given = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("triforce_core.bench.kernels: torch sees no GPU", file=sys.stderr)
         return 2
     own = choose_kernels(torch.device("cuda"))
     copy = copy_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, head_dim {_DIM}: copy {copy:,.0f} GB/s")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, head_dim {_DIM}, kv {given.kv}: "
+          f"copy {copy:,.0f} GB/s")
     readings = []
     for kind in HEADS:
         for tokens in given.tokens:
             for rows in given.rows:
                 for name, attention, mass in ((own.name, own.attention, False), (own.name, own.attention, True),
-                                              ("sdpa", sdpa.attention, False)):
-                    readings.append(measure(kind, name, attention, tokens, rows, mass, copy))
+                                              ("sdpa", sdpa.attention, False))[: 3 if given.kv == "same" else 2]:
+                    readings.append(measure(kind, name, attention, tokens, rows, mass, copy, given.kv))
                     _print(readings[-1])
                 if own.indexed_attention is not None and given.budget < tokens:
-                    seconds = chosen_seconds(own.indexed_attention, kind, tokens, rows, given.budget)
-                    readings.append(_reading(kind, "chosen", given.budget, rows, False, seconds, copy))
+                    seconds = chosen_seconds(own.indexed_attention, kind, tokens, rows, given.budget,
+                                             kv=given.kv)
+                    readings.append(_reading(kind, "chosen", given.budget, rows, False, seconds, copy, given.kv))
                     _print(readings[-1])
     result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "copy_gigabytes_per_second": copy,
                               "readings": [asdict(reading) for reading in readings]}

@@ -39,7 +39,7 @@ def perplexity(session: Session, tokens: int) -> float:
         part = ids[first : first + _ROWS]
         scores = full.feed(part, len(part)).log_softmax(-1)
         full.commit()
-        wanted = torch.tensor(ids[first + 1 : first + 1 + len(part)])
+        wanted = torch.tensor(ids[first + 1 : first + 1 + len(part)], device=scores.device)
         loss -= float(scores[: len(wanted)].gather(1, wanted[:, None]).double().sum())
     return math.exp(loss / (tokens - 1))
 
@@ -55,14 +55,18 @@ def answers(engine: Engine, questions: Sequence[str], quotes: str, most: int) ->
 
 
 def measure(engine: Engine, document: Document, context: int, tokens: int, questions: int, most: int) -> dict[str, Any]:
-    """One row. Raises ConfigError where the document is too short."""
+    """One row. Raises ConfigError where the document is too short, and where there is no int8 here."""
     document = cut(document, context, lambda part: engine.measure(part).tokens)
     asked, loaded = questions_about(document, questions), engine._need_loaded()
+    if "int8" not in loaded.planner.wish.kv_offers:
+        raise ConfigError("There is no cache in int8 here to compare with", allowed="a CPU; one GPU, in bfloat16",
+                          remedy="Leave --mode offload, --gpus and --dtype out.")
     losses: dict[str, float] = {}
     told: dict[str, list[list[tuple[int, ...]]]] = {}
     length = 0
     for kind in _KINDS:
-        planner = replace(loaded.planner, wish=replace(loaded.planner.wish, kv_kinds=(kind,)))
+        planner = replace(loaded.planner, wish=replace(loaded.planner.wish, kv_kinds=(kind,)),
+                          modes=loaded.planner.modes[:1])  # none but where int8 can be
         own = Engine(engine.config, replace(loaded, planner=planner))
         list(own.open_document(document))
         session = own._session

@@ -20,7 +20,6 @@ _VERIFIED_ROWS = 64  # rows of logits that a round may ask for
 _LOGIT_COPIES = 4  # fp32 forms of a row of logits while a distribution is made of it
 _CPU_SCORES = 1 << 26  # attention scores that the CPU's kernel keeps in its scratch memory (kernels/cpu.py)
 _LEAST_RESERVE = 512 * 2**20
-_UNPACKING = 14  # bytes that torch needs for a number of an int8 cache while a layer of it is attended
 
 
 class Shape(Protocol):
@@ -113,7 +112,7 @@ class Wish:
     its layers on the device (None: as many as fit); streamed_chunk: of a prefill pass then (0: prefill_chunk).
     rounded: smaller forms of the target by the setting that makes them, for what to do where it does not fit.
     kv_kinds: of the full cache, the best first: the first that fits is taken. kv_offers: other kinds that may be
-    chosen. unpacks_kv: an int8 cache is unpacked layer by layer to be attended."""
+    chosen. unpacking: bytes for a number of an int8 cache while a layer of it is unpacked to be attended."""
 
     target: Weights
     max_context: int
@@ -134,7 +133,7 @@ class Wish:
     rounded: tuple[tuple[str, Weights], ...] = ()
     kv_kinds: tuple[str, ...] = ("same",)
     kv_offers: tuple[str, ...] = ()
-    unpacks_kv: bool = False
+    unpacking: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,7 @@ def _offload(plan: MemoryPlan, wish: Wish, layer_kv: int) -> MemoryPlan:
 
 def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
     """What passes need beside weights and caches: the widest pass's activations (prefill), logits of a round, attention
-    mass, and one layer of the cache twice while it grows."""
+    mass, and one layer of the cache twice while it grows, or unpacked."""
     s, b = wish.target.shape, wish.target.dtype_bytes
     n = min(wish.streamed_chunk if mode == "offload" and wish.streamed_chunk else wish.prefill_chunk, context)
     stream = n * s.hidden_size * (4 + 4 + b)  # fp32 residual and norm, and the norm as products take it
@@ -245,11 +244,9 @@ def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
         total += min(_CPU_SCORES, s.num_heads * n * context) * b * 9 // 8
     if wish.target.few_bits and mode != "cpu":  # the largest product, unpacked for a wide pass
         total += 2 * s.intermediate_size * s.hidden_size * b
-    if mode != "offload":
-        total += wish.target.kv_per_token_in(kind) * context // s.num_layers
-    if kind != "same" and wish.unpacks_kv:
-        total += 2 * kv_heads * context * _UNPACKING
-    return total
+    grown = wish.target.kv_per_token_in(kind) * context // s.num_layers if mode != "offload" else 0
+    unpacked = 2 * kv_heads * context * wish.unpacking if kind != "same" else 0
+    return total + max(grown, unpacked)
 
 
 def _reserve(have: int, part: int) -> int:
@@ -259,8 +256,9 @@ def _reserve(have: int, part: int) -> int:
 
 def _longest(wish: Wish, room: Room, mode: Mode) -> int:
     """The most tokens that fit, 0 if none do: need grows with the context."""
+    kinds = ("same",) if mode == "offload" else wish.kv_kinds
     return max(_last(lambda tokens, kind=kind: _lay_out(wish, room, tokens, mode, kind).fits,  # type: ignore[misc]
-                     wish.max_context) for kind in wish.kv_kinds)
+                     wish.max_context) for kind in kinds)
 
 
 def _last(good: Callable[[int], bool], most: int) -> int:
@@ -310,9 +308,10 @@ def _ways_out(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> list[str]:
     if longest >= min(LEAST_CONTEXT, plan.context):
         ways.append(f"choose fewer pages or a smaller --max-context ({longest:,} tokens fit)")
     if all(one.mode != "offload" for one in tried) and (plan.longest_offloaded or 0) >= plan.context:
-        ways.append("keep the cache in host memory (--mode offload)")
+        unrounded = "" if "same" in wish.kv_kinds else " --kv same"
+        ways.append(f"keep the cache in host memory (--mode offload{unrounded})")
     for kind in wish.kv_offers:
-        if _lay_out(wish, room, plan.context, plan.mode, kind).fits:
+        if _lay_out(wish, room, plan.context, "on-chip" if plan.mode == "offload" else plan.mode, kind).fits:
             ways.append(f"round keys and values (--kv {kind})")
     for kind, weights in wish.rounded:
         smaller = replace(wish, target=weights, copy_bytes_per_weight=0.0)

@@ -173,7 +173,8 @@ def _planner(config: EngineConfig, folder: Path, draft_folder: Path | None, devi
              shard: Shard, why_there: str) -> Planner:
     draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
     target = _weights(folder, dtype, device, shard, config.weights)
-    wish = make_wish(target, draft, max_context=_context(config, read_config(folder)), config=config, device=device)
+    wish = make_wish(target, draft, max_context=_context(config, read_config(folder)), config=config, device=device,
+                     dtype=dtype)
     rounded = [(kind, _weights(folder, dtype, device, shard, kind)) for kind in WEIGHT_KINDS]
     smaller = tuple((kind, weights) for kind, weights in rounded if weights.nbytes < target.nbytes)
     return Planner(replace(wish, rounded=smaller), modes(config, device.type == "cuda"), device, limit_bytes(config),

@@ -13,10 +13,11 @@ from ..device.memory_plan import Weights, Wish, longest_plan, make_plan, size
 from ..device.shard import Shard
 from ..errors import ConfigError, NotEnoughMemoryError
 from ..events import MemoryPlan, Mode
-from ..kernels import bytes_per_weight, choose_kernels, compiled, native
+from ..kernels import Kernels, bytes_per_weight, choose_kernels, compiled, native
 from ..kv_cache.offloaded import TAIL
 from .plan import COPY, Situation, plan, prefill_chunk
 
+_TORCH_UNPACKING = 14  # bytes of a number, int8 by way of fp32
 _SLACK = 64  # slots that RetrievalCache and StreamingCache keep for new tokens (the latter twice)
 
 
@@ -74,14 +75,15 @@ class Planner:
 
 
 def make_wish(target: Weights, draft: Weights | None, *, max_context: int, config: EngineConfig,
-              device: torch.device) -> Wish:
-    """With the caches that answers use unless they are asked with other settings."""
+              device: torch.device, dtype: torch.dtype) -> Wish:
+    """With the caches that answers use unless they are asked with other settings. dtype: of products. Raises
+    ConfigError."""
     on_gpu, group = device.type == "cuda", target.shape.num_heads // target.shape.num_kv_heads
     usual = plan(SpeculationConfig(), Situation(max_context, draft is not None, on_gpu))
-    kernels, own = choose_kernels(device), device.type == "cpu" and compiled().library is not None
+    kernels, dim = choose_kernels(device), target.shape.head_dim
     copied = target.dtype_bytes == 2 and not target.few_bits and bool(kernels.quantized_types)
-    kinds, offers = _cache_kinds(config, on_gpu)
-    in_place = kernels.indexed_attention is not None and target.shape.head_dim in kernels.device_lengths
+    kinds, offers = _cache_kinds(config, on_gpu, _no_rows(config, kernels, dtype, dim))
+    in_place = kernels.indexed_attention is not None and dim in kernels.device_lengths
     return Wish(target, max_context, draft, budget=usual.budget if usual.middle_cache == "retrieval" else 0,
                 slack=_SLACK, in_place=in_place, draft_slots=usual.sinks + usual.window + 2 * _SLACK,
                 draft_reads=usual.draft_cache == "cross",
@@ -89,21 +91,45 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
                 streamed_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=True),
                 chunk_size=usual.chunk_size, stream_tail=TAIL,
                 copy_bytes_per_weight=bytes_per_weight(COPY) if copied else 0.0,
-                kv_kinds=kinds, kv_offers=offers, unpacks_kv=not native.attends(target.shape.head_dim) or not own,
+                kv_kinds=kinds, kv_offers=offers, unpacking=_unpacking(device, dim),
                 most_resident=None if config.resident_layers == "auto" else config.resident_layers)
 
 
-def _cache_kinds(config: EngineConfig, on_gpu: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the full cache, the best first, and those that could be chosen instead. Raises ConfigError."""
-    if on_gpu or config.mode == "offload":
+def _cache_kinds(config: EngineConfig, on_gpu: bool, no_rows: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the full cache, the best first, and those that could be chosen instead. no_rows: why the GPU attends no rows
+    of int8, where it does not. Raises ConfigError."""
+    if config.mode == "offload":
         if config.kv == "int8":
-            raise ConfigError("kv is 'int8' " + ("on a GPU" if on_gpu else "with --mode offload"), allowed="auto, same",
-                              remedy="Keep the cache in host memory (--mode offload), or use the CPU (--mode cpu)."
-                              if on_gpu else "Leave --mode out: int8 is for a cache that a CPU attends.")
+            raise ConfigError("kv is 'int8' with --mode offload", allowed="auto, same",
+                              remedy="Leave --mode out: int8 is for a cache that lies where it is attended.")
         return ("same",), ()
-    if config.kv == "auto":
+    if on_gpu and no_rows:
+        if config.kv == "int8":
+            raise ConfigError(f"kv is 'int8' {no_rows}", allowed="auto, same",
+                              remedy="Leave --kv out: what does not fit may lie in host memory (--mode offload).")
+        return ("same",), ()
+    if config.kv == "auto" and not on_gpu:
         return ("same", "int8"), ()
-    return (config.kv,), () if config.kv == "int8" else ("int8",)
+    return (("int8",), ()) if config.kv == "int8" else (("same",), ("int8",))
+
+
+def _no_rows(config: EngineConfig, kernels: Kernels, dtype: torch.dtype, dim: int) -> str:
+    """Why a GPU attends no rows of int8; "" where it does."""
+    if config.gpus > 1:
+        return "on several GPUs"
+    if dtype != torch.bfloat16:
+        return f"with {str(dtype).removeprefix('torch.')} products on a GPU: it is for bfloat16"
+    if not kernels.attends_rows(dtype):
+        return "on a GPU without Triton"
+    return "" if dim in kernels.device_lengths else f"on a GPU, for heads of {dim}: it is for those of " + ", ".join(
+        map(str, kernels.device_lengths))
+
+
+def _unpacking(device: torch.device, dim: int) -> int:
+    """Bytes for a number of an int8 cache while a layer of it is unpacked, where passes need that."""
+    if device.type == "cuda":
+        return 2  # bfloat16, for wide passes
+    return 0 if compiled().library is not None and native.attends(dim) else _TORCH_UNPACKING
 
 
 def limit_bytes(config: EngineConfig) -> int | None:

@@ -40,7 +40,7 @@ def modes(config: EngineConfig, on_gpu: bool) -> tuple[Mode, ...]:
         return ("offload",)
     if not on_gpu:
         return ("cpu",)
-    return ("on-chip",) if config.mode == "on-chip" else ("on-chip", "offload")
+    return ("on-chip",) if config.mode == "on-chip" or config.kv == "int8" else ("on-chip", "offload")
 
 
 def number_type(config: EngineConfig, device: torch.device, machine: Capability) -> tuple[torch.dtype, str]:

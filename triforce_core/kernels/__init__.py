@@ -1,7 +1,15 @@
 """The decoder's ops: one specification, fast twins, one place that chooses."""
 
 from .cpu import BATCH_INVARIANT_ROWS
-from .dispatch import REFERENCE, AttentionObserver, Kernels, choose_kernels, keeps_groups, values_transposed
+from .dispatch import (
+    REFERENCE,
+    AttentionObserver,
+    Kernels,
+    choose_kernels,
+    keeps_groups,
+    values_transposed,
+    write_rows,
+)
 from .fused import FusedLinear, PreNorm
 from .int8_rows import from_rows, row_bytes, to_rows
 from .library import compiled
@@ -13,4 +21,4 @@ from .wide_attention import choose_wide_attention
 __all__ = ["BATCH_INVARIANT_ROWS", "HEAD_KIND", "REFERENCE", "WEIGHT_KINDS", "AttentionObserver", "Dense",
            "FusedLinear", "Grouped", "Kernels", "Linear", "PreNorm", "bytes_per_weight", "choose_kernels",
            "choose_wide_attention", "compiled", "fits", "from_rows", "grouped_bytes", "join_grouped", "keeps_groups",
-           "row_bytes", "to_groups", "to_rows", "values_transposed"]
+           "row_bytes", "to_groups", "to_rows", "values_transposed", "write_rows"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from . import cpu, gpu, native, reference, sdpa
+from . import cpu, gpu, int8_rows, native, reference, sdpa
 from .library import compiled
 from .quantized import Grouped
 from .reference import AddNorm, Linear
@@ -58,8 +59,10 @@ class Kernels:
     probs_width: int = 0  # of a vocabulary, up to which those three are faster
     confidence: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
     make_grouped: Callable[[Grouped, Tensor | None, torch.dtype], Linear] = reference.make_grouped
-    # of products: whether attention takes keys and values in rows of int8 as they are
-    attends_rows: Callable[[torch.dtype], bool] = lambda dtype: False
+    # (type of products, rows = 1, masked = False, indexed = False): whether such a pass, over all slots or (indexed)
+    # chosen chunks, attends keys and values in rows of int8 as they are; others attend what ``unpack_rows`` makes
+    attends_rows: Callable[..., bool] = lambda dtype, rows=1, masked=False, indexed=False: False
+    unpack_rows: Callable[[Tensor, Tensor], None] = int8_rows.unpack_rows
     # (cached tokens, KV heads, type, device) -> rows that a pass behind them computes as passes of one row do
     batch_invariant_rows: Callable[[int, int, torch.dtype, torch.device], int] | None = None
 
@@ -76,7 +79,15 @@ def choose_kernels(device: torch.device) -> Kernels:
                        native.Attention(), attends_rows=native.attends_rows, make_grouped=native.make_grouped,
                        probs=native.probs if compiled().library is not None else None, probs_width=sys.maxsize)
     if device.type == "cuda" and find_spec("triton") is not None:
-        from . import triton_attention, triton_dense, triton_indexed, triton_linear, triton_ops, triton_probs
+        from . import (
+            triton_attention,
+            triton_dense,
+            triton_indexed,
+            triton_linear,
+            triton_ops,
+            triton_probs,
+            triton_rows,
+        )
 
         natively = torch.cuda.get_device_capability(device) >= (8, 0)
         return Kernels("triton", gpu.rms_norm, triton_ops.add_rms_norm, triton_ops.rotate, triton_ops.swiglu,
@@ -85,9 +96,30 @@ def choose_kernels(device: torch.device) -> Kernels:
                        triton_linear.quantize_linear, (torch.bfloat16,) if natively else (), triton_ops.look_ahead,
                        probs=triton_probs.probs, pick=triton_probs.pick, reject=triton_probs.reject,
                        probs_width=triton_probs.MOST, confidence=triton_probs.confidence,
+                       attends_rows=triton_attention.attends_rows, unpack_rows=triton_rows.unpack,
                        batch_invariant_rows=triton_attention.batch_invariant_rows)
     return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
                    sdpa.attention)
+
+
+def write_rows(rows: Tensor, slots: Tensor, x: Tensor) -> None:
+    """See int8_rows.write_rows: the same bits, on a GPU in one launch where that can be."""
+    if rows.is_cuda and x.shape[2] in _row_dims():
+        from . import triton_rows
+
+        triton_rows.write(rows, slots, x)
+    else:
+        int8_rows.write_rows(rows, slots, x)
+
+
+@cache
+def _row_dims() -> tuple[int, ...]:
+    """Values of head_dim that a GPU's own kernels have rows of."""
+    if find_spec("triton") is None:
+        return ()
+    from .triton_attention import HEAD_DIMS
+
+    return HEAD_DIMS
 
 
 def keeps_groups(device: torch.device, dtype: torch.dtype) -> bool:

@@ -28,7 +28,8 @@ def to_rows(x: Tensor) -> Tensor:
     """x [..., D], finite, in any float type -> int8 [..., W]. Scales are the next bfloat16 up: nothing is cut off."""
     *others, dim = x.shape
     grouped = torch.nn.functional.pad(x.float(), (0, -dim % GROUP)).unflatten(-1, (-1, GROUP))
-    wanted = grouped.abs().amax(-1).clamp_min_(_LEAST) / 127
+    # By a tensor: by a number of the host's, torch multiplies with its reciprocal on a GPU, which rounds twice.
+    wanted = grouped.abs().amax(-1).clamp_min_(_LEAST) / grouped.new_full((), 127.0)
     # Upwards: all bits below a bfloat16's carry into it.
     scale = ((wanted.contiguous().view(torch.int32) + 0xFFFF) >> 16).to(torch.int16)
     steps = torch.round(grouped / _scales(scale)[..., None]).to(torch.int8)
@@ -40,6 +41,16 @@ def from_rows(rows: Tensor, dim: int) -> Tensor:
     scale = rows[..., dim:].contiguous().view(torch.int16)
     by = _scales(scale).repeat_interleave(GROUP, -1)[..., :dim]
     return (rows[..., :dim].float() * by).bfloat16()
+
+
+def write_rows(rows: Tensor, slots: Tensor, x: Tensor) -> None:
+    """x [n, H, D] to ``slots`` (int64 [n], on the device) of rows [H, C, W]."""
+    rows.index_copy_(1, slots, to_rows(x).transpose(0, 1))
+
+
+def unpack_rows(rows: Tensor, out: Tensor) -> None:
+    """The numbers that rows [H, m, W] stand for -> out bfloat16 [H, m, D]."""
+    out.copy_(from_rows(rows, out.shape[2]))
 
 
 def _scales(stored: Tensor) -> Tensor:

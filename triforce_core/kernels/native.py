@@ -184,9 +184,9 @@ def attends(dim: int) -> bool:
     return dim % LANES == 0 and dim <= _LONGEST_HEAD
 
 
-def attends_rows(dtype: torch.dtype) -> bool:
+def attends_rows(dtype: torch.dtype, rows: int = 1, masked: bool = False, indexed: bool = False) -> bool:
     """See Kernels. Ours read them faster than torch unpacks them, so also where products are made in float32."""
-    return dtype == torch.bfloat16 or compiled().library is not None
+    return not indexed and (dtype == torch.bfloat16 or compiled().library is not None)
 
 
 def notes_mass(chunk_size: int) -> bool:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import quantized
+from .int8_rows import write_rows
 
 AddNorm = Callable[[Tensor, "Tensor | None", Tensor, float, torch.dtype], Tensor]
 Linear = Callable[[Tensor], Tensor]  # [n, in] in any float type -> [n, out], fp32 or the product type
@@ -49,9 +50,15 @@ def rotate_and_write(qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values
     """What a pass does between its product and attention: rotated queries [n, H * G, D], in the type of keys.
 
     qkv [n, H * G + 2 H, D]: queries, keys, values. Rotated keys and values go to ``slots`` (int64 [n], on the device)
-    of keys, values [H, C, D]. cos, sin: see ``rotate``."""
+    of keys, values [H, C, D], or of rows of int8 (then queries come in fp32 or bfloat16, to which attention over rows
+    rounds them). cos, sin: see ``rotate``."""
     heads = keys.shape[0]
-    rotated = rotate(qkv[:, :-heads], cos, sin).to(keys.dtype)
+    rotated = rotate(qkv[:, :-heads], cos, sin)
+    if keys.dtype == torch.int8:
+        write_rows(keys, slots, rotated[:, -heads:])
+        write_rows(values, slots, qkv[:, -heads:])
+        return rotated[:, :-heads]
+    rotated = rotated.to(keys.dtype)
     for own, new in ((keys, rotated[:, -heads:]), (values, qkv[:, -heads:])):
         own.index_copy_(1, slots, new.transpose(0, 1).to(own.dtype))
     return rotated[:, :-heads]

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from . import sdpa
 from .triton_launch import early, follow, multiprocessors, wait
+from .triton_rows import load_tile, number_type
 
 # Tokens of a pass; wider passes are prefill, where torch's own kernel is limited by arithmetic instead. But for trees:
 # with a mask torch would write all scores to memory, and 512 rows still take a fraction of the time in which a layer
@@ -63,16 +64,17 @@ def attention(
     queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, staged_mask: Tensor | None = None,
     mass_rows: int = 0, chunk_size: int = 1,
 ) -> tuple[Tensor, Tensor | None]:
-    """See reference.attention; the result has the type of keys.
+    """See reference.attention; the result has the type of keys. They may be rows of int8 too (see ``int8_rows``): the
+    result is bfloat16 then, as from a cache of the numbers they stand for, for the passes of ``attends_rows``.
 
     length may be an int32 tensor [1] on the device; then mass covers all C // chunk_size chunks, zero where there is
     none yet. Passes of more than 64 rows without a mask, and shapes these kernels are not made for, go to torch's own
     attention."""
     n, num_heads, dim = queries.shape
-    heads, capacity, _ = keys.shape
+    heads, capacity, width = keys.shape
     prefill = n > MAX_ROWS and staged_mask is None
     if prefill or dim not in HEAD_DIMS or not (keys.is_contiguous() and values.is_contiguous()):
-        assert isinstance(length, int), "a length on the device needs a pass of at most 64 rows"
+        assert isinstance(length, int) and width == dim, "lengths on the device, and int8, are for up to 64 rows"
         return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
     group = num_heads // heads
     rows = n * group
@@ -100,10 +102,10 @@ def attention(
         queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, blocks, queries.stride(0),
         dim**-0.5 * 1.4426950408889634, n, n if mask is None else mask.shape[1], watched,
         GROUP=group, DIM=dim, ROWS=tiles.rows, SLOTS=tiles.slots, STAGES=tiles.stages, WATCH=watched > 0,
-        GRANULE=granule, STEP=_step(tiles, splits), ON_DEVICE=on_device, TREE=mask is not None,
+        GRANULE=granule, WIDTH=width, STEP=_step(tiles, splits), ON_DEVICE=on_device, TREE=mask is not None,
         PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device), num_warps=tiles.warps,
     )
-    out = new((n, num_heads * dim))
+    out = new((n, num_heads * dim), dtype=number_type(keys, dim))
     _merge[(rows, heads)](mixed, spans, out, totals, splits, watched, GROUP=group, DIM=dim, WATCH=watched > 0,
                           PARTS=triton.next_power_of_2(splits), **early(keys.device), num_warps=4)
     if sums is None or maxima is None or totals is None:
@@ -118,6 +120,11 @@ def attention(
             GRANULE=granule, BLOCKS=together, ROWS=min(32, max(8, triton.next_power_of_2(watched))),
             ON_DEVICE=on_device, **early(keys.device), num_warps=4)
     return out, mass if per_chunk == 1 else mass.view(heads, chunks, per_chunk).sum(-1)
+
+
+def attends_rows(dtype: torch.dtype, rows: int = 1, masked: bool = False, indexed: bool = False) -> bool:
+    """See Kernels."""
+    return dtype == torch.bfloat16 and (rows <= MAX_ROWS or masked)
 
 
 def batch_invariant_rows(length: int, heads: int, dtype: torch.dtype, device: torch.device) -> int:
@@ -146,8 +153,9 @@ def _step(tiles: Tiles, parts: int) -> int:
 @triton.jit(do_not_specialize=["length", "capacity", "num_blocks", "tokens", "tail_size", "watched"])
 def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, num_blocks, query_stride,
             scale, tokens, tail_size, watched, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr,
-            SLOTS: tl.constexpr, STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr, STEP: tl.constexpr,
-            ON_DEVICE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr):
+            SLOTS: tl.constexpr, STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr, WIDTH: tl.constexpr,
+            STEP: tl.constexpr, ON_DEVICE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr,
+            EARLY: tl.constexpr):
     """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
     wait(EARLY)
     head, part = tl.program_id(1), tl.program_id(2)
@@ -158,9 +166,9 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
     token = rows // GROUP
     at = token * query_stride + (head * GROUP + rows % GROUP) * DIM
     query = tl.load(queries + at[:, None] + dims[None, :], mask=rows[:, None] < count, other=0.0)
-    query = query.to(keys.dtype.element_ty)
-    keys += head.to(tl.int64) * capacity * DIM
-    values += head.to(tl.int64) * capacity * DIM
+    query = query.to(tl.bfloat16 if WIDTH > DIM else keys.dtype.element_ty)
+    keys += head.to(tl.int64) * capacity * WIDTH
+    values += head.to(tl.int64) * capacity * WIDTH
 
     blocks = tl.cdiv(filled, SLOTS)
     parts = tl.num_programs(2)
@@ -176,11 +184,11 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
     for block in tl.range(first, plain, num_stages=STAGES):
         top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
                                  token, head, num_blocks, scale, tail_size, watched, count, DIM, SLOTS, WATCH,
-                                 GRANULE, False, TREE, PRECISION)
+                                 GRANULE, WIDTH, False, TREE, PRECISION)
     for block in tl.range(plain, stop, num_stages=1):
         top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
                                  token, head, num_blocks, scale, tail_size, watched, count, DIM, SLOTS, WATCH,
-                                 GRANULE, True, TREE, PRECISION)
+                                 GRANULE, WIDTH, True, TREE, PRECISION)
     seen = total > 0.0  # a row may see nothing of a part
     to = (part * tl.num_programs(1) + head) * count + rows
     span = tl.fma(top, scale, tl.log2(tl.where(seen, total, 1.0)))
@@ -192,14 +200,11 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
 @triton.jit
 def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows, token, head, num_blocks,
            scale, tail_size, watched, count, DIM: tl.constexpr, SLOTS: tl.constexpr, WATCH: tl.constexpr,
-           GRANULE: tl.constexpr, EDGE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr):
+           GRANULE: tl.constexpr, WIDTH: tl.constexpr, EDGE: tl.constexpr, TREE: tl.constexpr,
+           PRECISION: tl.constexpr):
     """SLOTS slots folded into the running (top, total, acc). EDGE: staged or unfilled slots are among them."""
     slots = block * SLOTS + tl.arange(0, SLOTS)
-    where = slots[:, None] * DIM + tl.arange(0, DIM)[None, :]
-    if EDGE:
-        key = tl.load(keys + where, mask=slots[:, None] < filled, other=0.0)
-    else:
-        key = tl.load(keys + where)
+    key = load_tile(keys, slots, slots < filled, DIM, WIDTH, EDGE)
     # Scaled last: a product that is added to at once is rounded once or twice, as compilers please.
     scores = tl.dot(query, tl.trans(key), input_precision=PRECISION)
     if EDGE:
@@ -223,10 +228,7 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
         to = (head * num_blocks + block) * watched + row
         tl.store(sums + to[:, None] * parts + tl.arange(0, parts)[None, :], found, mask=inside_watch[:, None])
         tl.store(maxima + to, base * scale, mask=inside_watch)
-    if EDGE:
-        value = tl.load(values + where, mask=slots[:, None] < filled, other=0.0)
-    else:
-        value = tl.load(values + where)
+    value = load_tile(values, slots, slots < filled, DIM, WIDTH, EDGE)
     acc = tl.dot(probs.to(value.dtype), value, acc * fade[:, None], input_precision=PRECISION)
     return highest, tl.fma(total, fade, tl.sum(probs, 1)), acc
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from . import reference
 from .triton_attention import HEAD_DIMS, MAX_ROWS, Tiles, _merge, _splits
 from .triton_launch import early, lead, wait
+from .triton_rows import load_tile, number_type
 
 
 def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
@@ -27,12 +28,13 @@ def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, chunks: Tensor, bounds: Tensor,
               chunk_size: int, staged_mask: Tensor | None = None) -> Tensor:
-    """See reference.indexed_attention; the result has the type of keys. length may be an int32 tensor [1] on the
+    """See reference.indexed_attention; the result has the type of keys, which may be rows of int8 as in
+    ``triton_attention.attention``. length may be an int32 tensor [1] on the
     device. Wider passes than 64 rows without a mask, and shapes these kernels are not made for, are gathered first."""
     n, num_heads, dim = queries.shape
-    heads, capacity, _ = keys.shape
+    heads, capacity, width = keys.shape
     if (n > MAX_ROWS and staged_mask is None) or dim not in HEAD_DIMS:
-        assert isinstance(length, int), "a length on the device needs a pass of at most 64 rows"
+        assert isinstance(length, int) and width == dim, "lengths on the device, and int8, are for up to 64 rows"
         return reference.indexed_attention(queries, keys, values, length, chunks, bounds, chunk_size,
                                            staged_mask).to(keys.dtype)
     group = num_heads // heads
@@ -50,10 +52,10 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
         queries, keys, values, mask, chunks, bounds, mixed, spans, length, capacity, chunks.stride(0),
         queries.stride(0), dim**-0.5 * 1.4426950408889634, n, n if mask is None else mask.shape[1], GROUP=group,
         DIM=dim, ROWS=tile_rows, SLOTS=tiles.slots, STAGES=tiles.stages, CHUNK=chunk_size,
-        ON_DEVICE=isinstance(length, Tensor), TREE=mask is not None,
+        WIDTH=width, ON_DEVICE=isinstance(length, Tensor), TREE=mask is not None,
         PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device),
         num_warps=tiles.warps)
-    out = keys.new_empty((n, num_heads * dim))
+    out = keys.new_empty((n, num_heads * dim), dtype=number_type(keys, dim))
     _merge[(rows, heads)](mixed, spans, out, None, splits, 0, GROUP=group, DIM=dim, WATCH=False,
                           PARTS=triton.next_power_of_2(splits), **early(keys.device), num_warps=4)
     return out
@@ -62,8 +64,8 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
 @triton.jit(do_not_specialize=["length", "capacity", "chunk_stride", "tokens", "tail_size"])
 def _attend(queries, keys, values, mask, chunks, bounds, mixed, spans, length, capacity, chunk_stride, query_stride,
             scale, tokens, tail_size, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr,
-            STAGES: tl.constexpr, CHUNK: tl.constexpr, ON_DEVICE: tl.constexpr, TREE: tl.constexpr,
-            PRECISION: tl.constexpr, EARLY: tl.constexpr):
+            STAGES: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr, ON_DEVICE: tl.constexpr,
+            TREE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr):
     """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
     wait(EARLY)
     head, part = tl.program_id(1), tl.program_id(2)
@@ -76,9 +78,9 @@ def _attend(queries, keys, values, mask, chunks, bounds, mixed, spans, length, c
     token = rows // GROUP
     at = token * query_stride + (head * GROUP + rows % GROUP) * DIM
     query = tl.load(queries + at[:, None] + dims[None, :], mask=rows[:, None] < count, other=0.0)
-    query = query.to(keys.dtype.element_ty)
-    keys += head.to(tl.int64) * capacity * DIM
-    values += head.to(tl.int64) * capacity * DIM
+    query = query.to(tl.bfloat16 if WIDTH > DIM else keys.dtype.element_ty)
+    keys += head.to(tl.int64) * capacity * WIDTH
+    values += head.to(tl.int64) * capacity * WIDTH
     chunks += head * chunk_stride
 
     blocks = tl.cdiv(total, SLOTS)
@@ -91,10 +93,10 @@ def _attend(queries, keys, values, mask, chunks, bounds, mixed, spans, length, c
     acc = tl.zeros((ROWS, DIM), tl.float32)
     for block in tl.range(first, plain, num_stages=STAGES):
         top, sums, acc = _block(block, query, top, sums, acc, keys, values, mask, chunks, held, newest, total, tail,
-                                rows, token, scale, tail_size, count, DIM, SLOTS, CHUNK, False, TREE, PRECISION)
+                                rows, token, scale, tail_size, count, DIM, SLOTS, CHUNK, WIDTH, False, TREE, PRECISION)
     for block in tl.range(plain, stop, num_stages=1):
         top, sums, acc = _block(block, query, top, sums, acc, keys, values, mask, chunks, held, newest, total, tail,
-                                rows, token, scale, tail_size, count, DIM, SLOTS, CHUNK, True, TREE, PRECISION)
+                                rows, token, scale, tail_size, count, DIM, SLOTS, CHUNK, WIDTH, True, TREE, PRECISION)
     lead(EARLY)
     seen = sums > 0.0  # a row may see nothing of a part
     to = (part * tl.num_programs(1) + head) * count + rows
@@ -105,17 +107,13 @@ def _attend(queries, keys, values, mask, chunks, bounds, mixed, spans, length, c
 
 @triton.jit
 def _block(block, query, top, sums, acc, keys, values, mask, chunks, held, newest, total, tail, rows, token, scale,
-           tail_size, count, DIM: tl.constexpr, SLOTS: tl.constexpr, CHUNK: tl.constexpr, EDGE: tl.constexpr,
-           TREE: tl.constexpr, PRECISION: tl.constexpr):
+           tail_size, count, DIM: tl.constexpr, SLOTS: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+           EDGE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr):
     """SLOTS slots folded into the running (top, sums, acc). EDGE: staged or missing slots are among them."""
     slots = block * SLOTS + tl.arange(0, SLOTS)
     chunk = tl.load(chunks + slots // CHUNK, mask=slots < held, other=0)
     place = tl.where(slots < held, chunk * CHUNK + slots % CHUNK, newest + slots - held)
-    where = place[:, None] * DIM + tl.arange(0, DIM)[None, :]
-    if EDGE:
-        key = tl.load(keys + where, mask=slots[:, None] < total, other=0.0)
-    else:
-        key = tl.load(keys + where)
+    key = load_tile(keys, place, slots < total, DIM, WIDTH, EDGE)
     scores = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
     if EDGE:
         staged = slots - tail
@@ -130,9 +128,6 @@ def _block(block, query, top, sums, acc, keys, values, mask, chunks, held, newes
     base = tl.where(highest == float("-inf"), 0.0, highest) if EDGE else highest
     probs = tl.exp2(scores - base[:, None])
     fade = tl.exp2(top - base)
-    if EDGE:
-        value = tl.load(values + where, mask=slots[:, None] < total, other=0.0)
-    else:
-        value = tl.load(values + where)
+    value = load_tile(values, place, slots < total, DIM, WIDTH, EDGE)
     acc = tl.dot(probs.to(value.dtype), value, acc * fade[:, None], input_precision=PRECISION)
     return highest, sums * fade + tl.sum(probs, 1), acc

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from . import gpu, reference
 from .triton_launch import early, follow
+from .triton_rows import number_type, store_rows, to_rows
 
 _HEADS = 8  # per program
 _WIDTH = 1024  # features per program
@@ -39,12 +40,12 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def rotate_and_write(qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> Tensor:
     """See reference.rotate_and_write."""
     n, all_heads, dim = qkv.shape
-    heads, capacity, _ = keys.shape
+    heads, capacity, width = keys.shape
     if dim & (dim - 1) or not (qkv.is_contiguous() and keys.is_contiguous() and values.is_contiguous()):
         return reference.rotate_and_write(qkv, cos, sin, keys, values, slots)
-    queries = torch.empty(n, all_heads - 2 * heads, dim, dtype=keys.dtype, device=qkv.device)
+    queries = torch.empty(n, all_heads - 2 * heads, dim, dtype=number_type(keys, dim), device=qkv.device)
     _rotate_and_write[(n, triton.cdiv(all_heads, _HEADS))](
-        qkv, cos, sin, queries, keys, values, slots, capacity, all_heads, heads, DIM=dim, HEADS=_HEADS,
+        qkv, cos, sin, queries, keys, values, slots, capacity, all_heads, heads, DIM=dim, WIDTH=width, HEADS=_HEADS,
         **early(qkv.device), num_warps=4)
     return queries
 
@@ -97,12 +98,14 @@ def _rotate(x, cos, sin, out, row_stride, num_heads, DIM: tl.constexpr, HEADS: t
 def _turned(at, cos, sin, dims, real, DIM: tl.constexpr):
     own = tl.load(at + dims[None, :], mask=real, other=0.0).to(tl.float32)
     other = tl.load(at + ((dims + DIM // 2) % DIM)[None, :], mask=real, other=0.0).to(tl.float32)
-    return own * tl.load(cos + dims)[None, :] + other * tl.load(sin + dims)[None, :]
+    # Said which product is rounded: kernels that write elsewhere must not find other bits.
+    return tl.fma(own, tl.broadcast_to(tl.load(cos + dims)[None, :], own.shape), other * tl.load(sin + dims)[None, :])
 
 
 @triton.jit(do_not_specialize=["capacity"])
 def _rotate_and_write(qkv, cos, sin, queries, keys, values, slots, capacity, num_heads, kv_heads, DIM: tl.constexpr,
-                      HEADS: tl.constexpr, EARLY: tl.constexpr):
+                      WIDTH: tl.constexpr, HEADS: tl.constexpr, EARLY: tl.constexpr):
+    """WIDTH: of what is written; more than DIM: rows of int8."""
     follow(EARLY)
     row = tl.program_id(0).to(tl.int64)
     head, dims = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, DIM)
@@ -113,11 +116,16 @@ def _rotate_and_write(qkv, cos, sin, queries, keys, values, slots, capacity, num
              mask=head[:, None] < of_queries)
     slot = tl.load(slots + row)
     key, value = head - of_queries, head - of_queries - kv_heads
-    tl.store(keys + (key.to(tl.int64)[:, None] * capacity + slot) * DIM + dims[None, :], turned,
-             mask=(key >= 0)[:, None] & (key < kv_heads)[:, None])
-    real = (value >= 0)[:, None] & (value < kv_heads)[:, None]
-    tl.store(values + (value.to(tl.int64)[:, None] * capacity + slot) * DIM + dims[None, :],
-             tl.load(at + dims[None, :], mask=real, other=0.0), mask=real)
+    is_key, is_value = (key >= 0) & (key < kv_heads), (value >= 0) & (value < kv_heads)
+    as_is = tl.load(at + dims[None, :], mask=is_value[:, None], other=0.0)
+    key, value = key.to(tl.int64) * capacity + slot, value.to(tl.int64) * capacity + slot
+    if WIDTH > DIM:
+        steps, bits = to_rows(tl.where(is_value[:, None], as_is.to(tl.float32), turned), HEADS, DIM)
+        store_rows(keys, key, steps, bits, is_key, DIM, WIDTH)
+        store_rows(values, value, steps, bits, is_value, DIM, WIDTH)
+    else:
+        tl.store(keys + key[:, None] * DIM + dims[None, :], turned, mask=is_key[:, None])
+        tl.store(values + value[:, None] * DIM + dims[None, :], as_is, mask=is_value[:, None])
 
 
 @triton.jit

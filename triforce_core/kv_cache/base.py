@@ -11,7 +11,7 @@ rejection still needs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -39,6 +39,7 @@ class KVView:
     ones, where a tree grows level by level); None means causal. Slots before these m are seen by all n: those that
     ``index`` names, or all.
     top_k: of the slots that a token sees, each of its query heads attends only so many, those it scores highest.
+    room: where keys and values are rows of int8 and passes unpack them: for bfloat16 buffers [H, C, D] to do so in.
     """
 
     keys: Tensor
@@ -47,6 +48,7 @@ class KVView:
     staged_mask: Tensor | None = None
     index: ChunkIndex | None = None
     top_k: int | None = None
+    room: Callable[[], tuple[Tensor, Tensor]] | None = None
 
 
 class KVCache(ABC):

@@ -6,6 +6,8 @@ written: an unfilled slot is finite, so that a probability of zero times it is z
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,11 @@ class LayerBuffers:
     def slots(self) -> int:
         return self.keys.shape[1]
 
+    @property
+    def room(self) -> Callable[[], tuple[Tensor, Tensor]] | None:
+        """See KVView."""
+        return None
+
     def resize(self, slots: int, keep: int) -> None:
         """New buffers of ``slots`` slots, the first ``keep`` copied. Raises NotEnoughMemoryError, nothing changed."""
         heads, _, dim = self.keys.shape
@@ -41,6 +48,11 @@ class LayerBuffers:
         n = k.shape[0]
         self.keys[:, start : start + n] = k.transpose(0, 1)
         self.values[:, start : start + n] = v.transpose(0, 1)
+
+    def put(self, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """k, v [n, H, D] into ``slots`` (int64 [n], on the device). May be captured."""
+        for own, new in ((self.keys, k), (self.values, v)):
+            own.index_copy_(1, slots, new.transpose(0, 1).to(own.dtype))
 
     def numbers(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Keys and values of slots [start, stop) in a type to compute with: [H, stop - start, D], views or copies."""

@@ -7,26 +7,67 @@ elsewhere are the bfloat16 numbers that the rows stand for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from ..kernels import from_rows, row_bytes, to_rows
+from ..kernels import from_rows, row_bytes, to_rows, write_rows
 from .buffers import LayerBuffers
 from .full import _STEP, FullCache
+
+
+class UnpackingRoom:
+    """Memory on a GPU in which one layer's numbers stand while a wide pass attends them: all layers share it."""
+
+    def __init__(self) -> None:
+        self._held: Tensor | None = None
+
+    def take(self, heads: int, slots: int, dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Buffers [H, C, D], which hold anything until they are written."""
+        shape = (2, heads, slots, dim)
+        if self._held is None or self._held.shape != shape:
+            self._held = None
+            self._held = torch.empty(shape, dtype=torch.bfloat16, device=device)
+        return self._held[0], self._held[1]
+
+    def clear(self) -> None:
+        self._held = None
 
 
 class Int8Buffers(LayerBuffers):
     """keys and values int8 [H, C, W], never turned. Unfilled slots are zero bytes, which stand for zeros."""
 
-    __slots__ = ("dim",)
+    __slots__ = ("_room", "dim")
 
-    def __init__(self, heads: int, slots: int, dim: int, device: torch.device) -> None:
-        """Raises NotEnoughMemoryError."""
+    def __init__(self, heads: int, slots: int, dim: int, device: torch.device,
+                 room: UnpackingRoom | None = None) -> None:
+        """room: what layers of a cache on a GPU share. Raises NotEnoughMemoryError."""
         super().__init__(heads, slots, row_bytes(dim), torch.int8, device)
-        self.dim = dim
+        self.dim, self._room = dim, room
+
+    @property
+    def room(self) -> Callable[[], tuple[Tensor, Tensor]] | None:
+        shared = self._room
+        if shared is None:
+            return None
+        heads, slots, _ = self.keys.shape
+        return lambda: shared.take(heads, slots, self.dim, self.keys.device)
+
+    def resize(self, slots: int, keep: int) -> None:
+        if self._room is not None:
+            self._room.clear()  # a layer is there twice while it grows
+        super().resize(slots, keep)
 
     def write(self, start: int, k: Tensor, v: Tensor) -> None:
-        super().write(start, to_rows(k), to_rows(v))
+        if self.keys.is_cuda:
+            self.put(torch.arange(start, start + k.shape[0], device=self.keys.device), k, v)
+        else:
+            super().write(start, to_rows(k), to_rows(v))
+
+    def put(self, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        write_rows(self.keys, slots, k)
+        write_rows(self.values, slots, v)
 
     def numbers(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Of slots [start, stop): bfloat16 [H, stop - start, D], copies."""
@@ -42,7 +83,8 @@ class Int8Cache(FullCache):
                  device: torch.device | str = "cpu", slots: int = _STEP) -> None:
         """See FullCache. Raises NotEnoughMemoryError."""
         at = torch.device(device)
-        layers: list[LayerBuffers] = [Int8Buffers(num_kv_heads, min(slots, max_tokens), head_dim, at)
+        room = UnpackingRoom() if at.type == "cuda" else None
+        layers: list[LayerBuffers] = [Int8Buffers(num_kv_heads, min(slots, max_tokens), head_dim, at, room)
                                       for _ in range(num_layers)]
         super().__init__(num_layers, num_kv_heads, head_dim, max_tokens=max_tokens, dtype=dtype, device=device,
                          layers=layers)

@@ -81,7 +81,7 @@ class StagingCache(KVCache):
         if layer == self.num_layers - 1:
             self.length += n
             self._pass_size = 0
-        return KVView(buffers.keys, buffers.values, start + n, self._mask, self.indices[layer])
+        return KVView(buffers.keys, buffers.values, start + n, self._mask, self.indices[layer], room=buffers.room)
 
     @property
     def next_slot(self) -> int:

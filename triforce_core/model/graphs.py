@@ -70,16 +70,19 @@ class DeviceSlots:
         self._layers, self._indices = cache.layers, cache.indices  # not the cache: it owns what holds this
         self.slots, self._length, self._mask = slots, length, mask
 
+    @property
+    def in_rows(self) -> bool:
+        """Whether keys and values are rows of int8."""
+        return self._layers[0].keys.dtype == torch.int8
+
     def view(self, layer: int) -> KVView:
         """The layer with what is, or will be, at ``slots``."""
         buffers = self._layers[layer]
         return KVView(buffers.keys, buffers.values, self._length, self._mask, self._indices[layer])
 
     def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
-        view = self.view(layer)
-        for own, new in ((view.keys, k), (view.values, v)):
-            own.index_copy_(1, self.slots, new.transpose(0, 1).to(own.dtype))
-        return view
+        self._layers[layer].put(self.slots, k, v)
+        return self.view(layer)
 
 
 class _Place(DeviceSlots):

@@ -327,7 +327,8 @@ class Llama:
         """The pass itself: on a GPU nothing in it waits for the device, so that it can be captured."""
         n = token_ids.shape[0]
         hidden = self._embed(token_ids)  # [n, d], the residual stream
-        if self._fused is not None and isinstance(cache, DeviceSlots) and observer is None and logits_rows == n:
+        if (self._fused is not None and isinstance(cache, DeviceSlots) and not cache.in_rows and observer is None
+                and logits_rows == n):
             return self._run_fused(self._fused, hidden, cos, sin, cache)
         addend = None  # what the last block wants added to it: the next norm does so
         last = len(self.layers) - 1
@@ -402,10 +403,9 @@ class Llama:
 
     def _attend(self, q: Tensor, view: KVView, observer: AttentionObserver | None) -> tuple[Tensor, Tensor | None]:
         ops, at = self.kernels, view.index
-        plain = at is None and view.top_k is None
-        if view.keys.dtype == torch.int8 and not (plain and ops.attends_rows(self.dtype)):
-            view = replace(view, keys=from_rows(view.keys, self.config.head_dim).to(self.dtype),
-                           values=from_rows(view.values, self.config.head_dim).to(self.dtype))
+        if view.keys.dtype == torch.int8 and (view.top_k is not None or not ops.attends_rows(
+                self.dtype, len(q), view.staged_mask is not None, at is not None)):
+            view = self._unpacked(view)
         if view.top_k is not None:
             assert isinstance(view.length, int)
             return ops.top_k_attention(q, view.keys, view.values, view.length, view.staged_mask, view.top_k), None
@@ -415,6 +415,17 @@ class Llama:
                                          view.staged_mask), None
         return ops.attention(q, view.keys, view.values, view.length, view.staged_mask,
                              observer.mass_rows if observer else 0, observer.chunk_size if observer else 1)
+
+    def _unpacked(self, view: KVView) -> KVView:
+        """With the numbers that its rows stand for."""
+        if view.room is None:
+            keys, values = (from_rows(rows, self.config.head_dim).to(self.dtype) for rows in (view.keys, view.values))
+            return replace(view, keys=keys, values=values)
+        assert isinstance(view.length, int)
+        keys, values = view.room()
+        for rows, numbers in ((view.keys, keys), (view.values, values)):
+            self.kernels.unpack_rows(rows[:, : view.length], numbers[:, : view.length])
+        return replace(view, keys=keys, values=values)
 
 
 def _join(parts: list[Tensor]) -> Tensor:

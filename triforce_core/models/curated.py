@@ -136,24 +136,25 @@ class _Judge:
         machine = read_capability()
         self._config = replace(config, max_context="auto", gpus=1)
         self._device, self._why = place(self._config, ALONE)
-        self._bytes = number_type(self._config, self._device, machine)[0].itemsize
+        self._dtype = number_type(self._config, self._device, machine)[0]
         self._rate = _memory_rate(self._device)
 
     def model(self, entry: Entry) -> CuratedModel:
         drafter = curated_list().find(entry.drafter) if entry.drafter else None
         plan, problem = None, ""
-        weights = Weights(entry.shape, self._bytes)
-        draft = Weights(drafter.shape, self._bytes) if drafter else None
+        weights = Weights(entry.shape, self._dtype.itemsize)
+        draft = Weights(drafter.shape, self._dtype.itemsize) if drafter else None
         on_gpu = self._device.type == "cuda"
-        wish = make_wish(weights, draft, max_context=entry.shape.longest_context, config=self._config,
-                         device=self._device)
-        planner = Planner(wish, modes(self._config, on_gpu), self._device, limit_bytes(self._config), ALONE, self._why)
         rate, tokens = 0.0, 0
         try:
+            wish = make_wish(weights, draft, max_context=entry.shape.longest_context, config=self._config,
+                             device=self._device, dtype=self._dtype)
+            planner = Planner(wish, modes(self._config, on_gpu), self._device, limit_bytes(self._config), ALONE,
+                              self._why)
             plan = planner.plan(None)
             tokens = min(plan.context, RATE_TOKENS)
             rate = modelled_rate(weights, planner.plan(tokens), tokens, self._rate)
-        except NotEnoughMemoryError as error:
+        except (ConfigError, NotEnoughMemoryError) as error:  # not every shape's cache can be as it is asked for
             problem = str(error)
         return CuratedModel(
             entry.name, entry.repo, entry.licence, entry.gated, "", entry.parameters, entry.shape.longest_context,
