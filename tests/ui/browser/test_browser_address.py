@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from little_books import wait_for, write_book
+from little_books import wait_for
 from page_steps import answered, ask, upload
 
 from ui.words import page as page_words
@@ -173,9 +173,10 @@ def test_of_steps_taken_faster_than_drawn_the_last_counts(served, tab, held_open
     let.clear()
     tab.evaluate("history.forward()")
     wait_for(begun.is_set)  # Python takes the step, and is not done with it
-    third = write_book(served.folder, f"{uuid.uuid4().hex[:8]}.txt")
+    third = served.folder / f"{uuid.uuid4().hex[:8]}.txt"
+    third.write_text(third.stem)
     served.services.library.add(third, third.name)
-    tab.wait_for_selector(f"#documents :text('{third.stem}')")  # something is drawn meanwhile
+    tab.wait_for_selector(f"#documents :text('{third.stem}')", state="attached")  # the page is drawn meanwhile
     tab.evaluate("history.forward()")
     tab.wait_for_function("end => decodeURIComponent(location.hash) === end", arg=end)
     let.set()
