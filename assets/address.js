@@ -30,7 +30,8 @@
     document.title = told.title;
     if (told.address === named()) return;
     const where = `${location.pathname}${location.search}${told.address && '#'}${told.address}`;
-    if (before && isStep(before, shown)) history.pushState(null, '', where);
+    // What answers a step of the browser belongs to its place: after another entry there would be no Forward.
+    if (before?.asked === told.asked && isStep(before, shown)) history.pushState(null, '', where);
     else history.replaceState(null, '', where);
   }
 

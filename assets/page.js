@@ -156,12 +156,12 @@
   function watchChat() {
     const box = byId('chat-scroll');
     if (!box) { setTimeout(watchChat, 100); return; }
-    let wide = box.clientWidth;
+    let wide = box.clientWidth, talk = false;  // talk: something was asked; what stands there before is read from its top
     box.addEventListener('scroll', () => {  // a person's; what a new width does to the lines is none
-      if (box.clientWidth === wide) pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+      if (talk && box.clientWidth === wide) pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
     });
     new ResizeObserver(() => {  // the page view opened beside it: what was at the end stays there
-      if (box.clientWidth !== wide && pinned) box.scrollTop = box.scrollHeight;
+      if (talk && box.clientWidth !== wide && pinned) box.scrollTop = box.scrollHeight;
       wide = box.clientWidth;
     }).observe(box);
     const grows = record => {  // what is told of a token under the mouse is no news
@@ -169,6 +169,13 @@
       return !where?.closest('.tf-trace');
     };
     new MutationObserver(records => {
+      const before = talk;
+      talk = Boolean(box.querySelector('.tf-question'));
+      if (!talk) {
+        if (before) box.scrollTop = 0;
+        return;
+      }
+      if (!before) pinned = true;
       const answer = shownAnswer ? byId(`answer-${shownAnswer}`) : null;
       if (answer?.querySelector('.tf-by-token')) {
         shownAnswer = '';

@@ -74,9 +74,10 @@
   let telling = 0;
   function tell(page) {  // of pages that are leafed through, the last
     clearTimeout(telling);
+    const from = { document: open.document, serial: open.serial };  // too late once Python has opened another
     telling = setTimeout(() => {
       const button = byId('page-turned')?.querySelector('button');
-      if (button) { button.dataset.page = page; button.click(); }
+      if (button) { Object.assign(button.dataset, { page, ...from }); button.click(); }
     }, 150);
   }
 
@@ -237,7 +238,7 @@
     previous: () => go(open.page - 1), next: () => go(open.page + 1), smaller: () => resize(-1), larger: () => resize(1),
     thumbs, 'hit-before': () => step(-1), 'hit-after': () => step(1),
     link: copyLink,
-    close: () => { show(false); tell(''); },
+    close: () => { tell(''); show(false); },
   };
   document.addEventListener('click', event => {
     const button = event.target.closest?.('[data-reader]');

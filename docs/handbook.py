@@ -152,14 +152,21 @@ def _inline(token: Token) -> str:
     parts = []
     for child in token.children or ():
         if child.type == "text":
-            parts.append(escape(child.content, quote=False))
+            parts.append(_printable(child.content))
         elif child.type == "code_inline":
-            parts.append(f'<font face="Courier">{escape(child.content, quote=False)}</font>')
+            parts.append(f'<font face="Courier">{_printable(child.content)}</font>')
         elif child.type in marks:
             parts.append(marks[child.type])
         else:
             raise ValueError(f"the handbook's builder does not lay out {child.type!r}")
     return "".join(parts)
+
+
+def _printable(words: str) -> str:
+    missing = {letter for letter in words if not letter.encode("cp1252", "ignore")}
+    if missing:
+        raise ValueError(f"the handbook's fonts have no {' '.join(sorted(missing))}: it would be a black box")
+    return escape(words, quote=False)
 
 
 def _table(rows: Sequence[Sequence[Paragraph]]) -> Table:

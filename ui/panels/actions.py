@@ -39,15 +39,17 @@ def document_actions(services: Services) -> Actions:
         entry, view.picking = services.library.get(view.document), None
         view.choosing = ranges_text(services.collection.suggestion(entry)) if entry else None
 
+    def page_number(data: dict[str, str]) -> int | None:
+        return int(data["page"]) if data.get("page", "").isdigit() else None
+
     def open_page(view: TabView, data: dict[str, str]) -> None:
-        turned(view, data)
-        view.spot = places(data.get("spot", ""))
+        view.page, view.spot = page_number(data), places(data.get("spot", ""))
         view.openings += 1
 
     def turned(view: TabView, data: dict[str, str]) -> None:
-        """The page view shows it already."""
-        view.page = int(data["page"]) if data.get("page", "").isdigit() else None
-        view.spot = ()
+        """The page view shows it already, unless another page was opened or all closed before this was heard."""
+        if view.page and (data.get("document"), data.get("serial")) == (view.document, str(view.openings)):
+            view.page, view.spot = page_number(data), ()
 
     def dismiss(view: TabView, data: dict[str, str]) -> None:
         view.notice = None

@@ -24,19 +24,24 @@ def build() -> tuple[gr.HTML, gr.HTML]:
 def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]], None]]:
     def go(view: TabView, data: dict[str, str]) -> None:
         asked = int(data.get("asked", "0"))
-        if asked > view.asked:  # of two at once the later one counts, whichever is heard first
-            view.asked = asked
-            visit(services, view, data.get("address", ""))
+        with view.stepping:  # a visit changes the view bit by bit: another one waits until it is over
+            if asked <= view.asked:  # of two at once the later one counts, whichever is heard first
+                return
+            try:
+                visit(services, view, data.get("address", ""))
+            finally:
+                view.asked = asked  # last: what is drawn before is no answer to it
 
     return {"go": go}
 
 
 def panels(services: Services) -> list[Panel]:
     def draw(view: TabView) -> str:
+        asked = view.asked  # read first: a step that ends now is not answered with where it began
         entry = services.library.get(view.document)
         title = page_words.TITLE_OF.format(title=entry.title or entry.name) if entry else page_words.APP
         return (f'<span data-address="{esc(of_view(view))}" data-openings="{view.openings}" '
-                f'data-asked="{view.asked}" data-title="{esc(title)}"></span>')
+                f'data-asked="{asked}" data-title="{esc(title)}"></span>')
 
     return [Panel("address", lambda view: (of_view(view), view.openings, view.asked, services.library.version), draw,
                   0.0)]

@@ -47,6 +47,7 @@ def theme() -> gr.themes.Base:
         "button_cancel_border_color": "var(--tf-bad)", "slider_color": "var(--tf-accent)",
         "link_text_color": "var(--tf-accent)", "checkbox_label_background_fill": "var(--tf-field)",
         "checkbox_label_background_fill_selected": "var(--tf-accent-soft)",
+        "checkbox_background_color": "var(--tf-field)", "checkbox_border_color": "var(--tf-ink-3)",
         "checkbox_label_text_color_selected": "var(--tf-ink)", "checkbox_background_color_selected": "var(--tf-accent)",
         "checkbox_border_color_selected": "var(--tf-accent)",
         "checkbox_label_border_color_selected": "var(--tf-accent)",

@@ -130,9 +130,8 @@ class Services:
         if document not in self.views.documents():
             self.queue.comes_to_front(document)
         self.views.add(view)
-        view.document, view.page, view.spot, view.choosing, view.notice = document, None, (), None, None
-        view.picking = None
-        view.conversation = newest[0].id if newest else None
+        view.document, view.conversation = document, newest[0].id if newest else None
+        view.page, view.spot, view.choosing, view.picking, view.notice = None, (), None, None, None
         view.editing, view.renaming, view.sought, view.instructing, view.system = None, False, "", False, ""
         self.library.touch(document)
         self.read(document)

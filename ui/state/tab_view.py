@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .quotes import Place
 
@@ -18,7 +18,8 @@ class TabView:
     reworded. renaming: the conversation. instructing: its instructions are being written. system: those of a
     conversation that nothing was asked in yet. sought: words searched for in all conversations. choosing: pages
     are being chosen, as typed so far. picking: documents are, to be read together. notice: (kind, title, text).
-    asked: how often the browser went to an address, as it tells."""
+    asked: how often the browser went to an address, as it tells, and the view followed it. stepping: held while it
+    does."""
 
     document: str | None = None
     conversation: str | None = None
@@ -35,6 +36,7 @@ class TabView:
     picking: tuple[str, ...] | None = None
     notice: tuple[str, str, str] | None = None
     asked: int = 0
+    stepping: threading.Lock = field(default_factory=threading.Lock, repr=False)
     watcher: object = None  # the loop that draws this tab; None while the tab sleeps
 
 

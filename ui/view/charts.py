@@ -106,10 +106,10 @@ def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
     if rate and plain:
         quiet.append((figure_words.TIMES_PLAIN.format(factor=rate / plain),
                       figure_words.TIMES_PLAIN_HELP.format(rate=fmt.rate(plain))))
-    quiet.append((fmt.seconds(figures.time_to_first_token), figure_words.FIRST_TOKEN_HELP))
+    quiet.append((f"{figure_words.FIRST_TOKEN} {fmt.seconds(figures.time_to_first_token)}",
+                  figure_words.FIRST_TOKEN_HELP))
     row = ", ".join(f'<span class="tf-nowrap" title="{esc(why)}">{esc(what)}</span>' for what, why in quiet)
-    items = [f"{esc(figure_words.FIRST_TOKEN_SHORT)} <b>{fmt.seconds(figures.time_to_first_token)}</b>",
-             f'<span title="{esc(figure_words.PER_PASS_HELP)}"><b>{figures.tokens_per_full_pass:.2f}</b> '
+    items = [f'<span title="{esc(figure_words.PER_PASS_HELP)}"><b>{figures.tokens_per_full_pass:.2f}</b> '
              f"{esc(figure_words.PER_PASS_SHORT)}</span>" if figures.full_passes else "",
              f"<b>{fmt.count(figures.tokens)}</b> {esc(figure_words.TOKENS_SHORT)}",
              esc(figure_words.ANSWERED_BY.format(model=model)) if model else ""]

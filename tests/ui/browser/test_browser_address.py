@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import uuid
+from collections.abc import Iterator
+
 import pytest
+from little_books import wait_for
 from page_steps import answered, ask, upload
 
 from ui.words import page as page_words
@@ -52,7 +57,6 @@ def test_back_and_forward_lead_through_documents_and_conversations(served, tab) 
     assert named(tab) == talk
     told(tab)
     tab.go_forward()
-    told(tab)
     tab.go_forward()
     tab.wait_for_selector(f".tf-title:has-text('{second.stem}')")
     for _ in range(3):
@@ -133,3 +137,68 @@ def test_what_is_not_there_is_told_kindly(served, tab) -> None:
     tab.goto(f"{served.url}#document=<img src=x onerror=alert(1)>&page=%zz")
     tab.reload()
     tab.wait_for_selector(f"#notice:has-text('{page_words.NO_DOCUMENT}')")
+
+
+@pytest.fixture
+def held_open(served, monkeypatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """The next document is opened only when the test lets it: (it is about to be, let it)."""
+    opened, begun, let = served.services.open, threading.Event(), threading.Event()
+
+    def slow(view, document) -> None:
+        begun.set()
+        assert let.wait(10.0)
+        opened(view, document)
+
+    monkeypatch.setattr(served.services, "open", slow)
+    yield begun, let
+    let.set()
+
+
+def test_of_steps_taken_faster_than_drawn_the_last_counts(served, tab, held_open) -> None:
+    begun, let = held_open
+    let.set()
+    first = upload(served, tab)
+    wait_named(tab, "document=")
+    start = named(tab)
+    second = upload(served, tab)
+    tab.wait_for_function("start => decodeURIComponent(location.hash) !== start", arg=start)
+    tab.click("#strip [data-page='2']")
+    page_open(tab, 2)
+    end, steps = named(tab), tab.evaluate("history.length")
+    for _ in range(2):
+        tab.go_back()
+        told(tab)
+    assert named(tab) == start
+    begun.clear()
+    let.clear()
+    tab.evaluate("history.forward()")
+    wait_for(begun.is_set)  # Python takes the step, and is not done with it
+    third = served.folder / f"{uuid.uuid4().hex[:8]}.txt"
+    third.write_text(third.stem)
+    served.services.library.add(third, third.name)
+    tab.wait_for_selector(f"#documents :text('{third.stem}')", state="attached")  # the page is drawn meanwhile
+    tab.evaluate("history.forward()")
+    tab.wait_for_function("end => decodeURIComponent(location.hash) === end", arg=end)
+    let.set()
+    page_open(tab, 2)
+    told(tab)
+    tab.wait_for_selector(f".tf-title:has-text('{second.stem}')")
+    assert named(tab) == end and tab.evaluate("history.length") == steps
+    tab.evaluate("history.back(); history.back()")
+    tab.wait_for_selector(f".tf-title:has-text('{first.stem}')")
+    told(tab)
+    assert named(tab) == start
+
+
+def test_an_address_that_is_corrected_is_no_further_step(served, tab) -> None:
+    upload(served, tab)
+    wait_named(tab, "document=")
+    here = named(tab)
+    tab.evaluate("address => { location.hash = address; }", f"{here}&conversation=0123456789ab")
+    told(tab)
+    assert named(tab) == here
+    tab.go_back()
+    assert named(tab) == here
+    tab.go_back()
+    tab.wait_for_selector("#transcript .tf-welcome h1")
+    assert named(tab) == ""

@@ -63,6 +63,26 @@ def test_on_paper_stands_the_conversation_alone(served, tab, scripted) -> None:
     tab.emulate_media(media="screen")
 
 
+def test_a_long_list_of_chapters_is_read_from_its_top(served, tab, scripted) -> None:
+    upload(served, tab)
+    ask(tab, "A question whose answer is longer than the window?")
+    answered(tab)
+    tab.set_viewport_size({"width": 1280, "height": 500})
+    tab.wait_for_function("document.getElementById('chat-scroll').scrollTop > 0")
+    scripted.prefill_tokens_per_second = 60.0
+    path = write_chapters(served.folder, "many chapters.pdf", [(f"Chapter {at}", at % 2, 1 + at // 3)
+                                                               for at in range(30)], pages=12)
+    tab.set_input_files("#upload input[type=file]", str(path))
+    tab.wait_for_selector(".tf-meanwhile button")
+    box = "document.getElementById('chat-scroll')"
+    tab.wait_for_function(f"{box}.scrollHeight > {box}.clientHeight + 80 && {box}.scrollTop === 0")
+    ask(tab, "Asked before it is read?")
+    tab.wait_for_selector("#live .tf-bubble")
+    scripted.prefill_tokens_per_second = 20_000.0
+    answered(tab)
+    tab.wait_for_function(f"{box}.scrollHeight - {box}.scrollTop - {box}.clientHeight < 2")  # the end of the answer
+
+
 def test_chapters_can_be_looked_into_while_a_document_is_read(served, tab, scripted) -> None:
     scripted.prefill_tokens_per_second = 60.0
     path = write_chapters(served.folder, "slow chapters.pdf", [("One", 0, 1), ("Two", 0, 4), ("Three", 0, 7)],

@@ -89,8 +89,8 @@ def test_the_line_under_an_answer_is_quiet() -> None:
     def quiet(line: str) -> str:
         return re.sub(r"<[^>]+>", "", line[line.index("<summary>") : line.index("</summary>")])
 
-    assert quiet(charts.figures_line(FIGURES)) == "52 tok/s, 0.8 sDetails"
-    assert quiet(charts.figures_line(FIGURES, 17.0)) == "52 tok/s, 3.1× plain, 0.8 sDetails"
+    assert quiet(charts.figures_line(FIGURES)) == "52 tok/s, first token 0.8 sDetails"
+    assert quiet(charts.figures_line(FIGURES, 17.0)) == "52 tok/s, 3.1× plain, first token 0.8 sDetails"
     assert "<img" not in charts.figures_line(FIGURES, model=EVIL)
 
 
