@@ -80,7 +80,7 @@ def sheet(pictures: list[Path], target: Path) -> None:
     for number, picture in enumerate(drawn):
         place = number % columns * (width + _GAP), number // columns * (height + _GAP)
         whole.paste(picture.resize((width, height), Image.Resampling.LANCZOS), place)
-    whole.save(target, quality=70, method=6)
+    whole.save(target, quality=30, method=6)
 
 
 def pane(page: Page, name: str) -> None:
