@@ -166,7 +166,6 @@ static void direct_rows(const Product *call, long panel, all_halves table, float
     const float *scale = l->group ? l->scale + panel * groups * PANEL : NULL;
     const float *offset = l->offset ? l->offset + panel * groups * PANEL : NULL;
 #define DIRECT(R)                                                                                                      \
-    case R:                                                                                                            \
         if (l->bits == 4) direct(R, 4, groups, group, a, pairs, b, table, scale, offset, totals, groups, c);           \
         else direct(R, 8, groups, group, a, pairs, b, table, scale, offset, totals, groups, c);                        \
         break;
@@ -176,7 +175,14 @@ static void direct_rows(const Product *call, long panel, all_halves table, float
         const pair *a = (const pair *)(call->x + row * l->inputs);
         const float *totals = offset ? call->totals + row * groups : NULL;
         float *c = sums + row * PANEL;
-        switch (rows) { DIRECT(1) DIRECT(2) DIRECT(3) DIRECT(4) DIRECT(5) DIRECT(6) }
+        switch (rows) {
+        case 1: DIRECT(1)
+        case 2: DIRECT(2)
+        case 3: DIRECT(3)
+        case 4: DIRECT(4)
+        case 5: DIRECT(5)
+        default: DIRECT(ROWS)
+        }
         row += rows;
     }
 #undef DIRECT
@@ -190,7 +196,7 @@ static void grouped_rows(int rows, long groups, long group, const pair *a, long 
     case 3: grouped(3, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
     case 4: grouped(4, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
     case 5: grouped(5, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
-    default: grouped(6, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
+    default: grouped(ROWS, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
     }
 }
 

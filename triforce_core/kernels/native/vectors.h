@@ -13,21 +13,27 @@
 #include <arm_neon.h>
 #endif
 
-/* STEP: of a tile of R rows, so many vectors of each are summed at a time. With what they are made of, they are all
-   registers: 32 of AVX-512 and of NEON, 16 of the others. */
+/* A tile has up to ROWS rows, and of each STEP vectors are summed at a time: with what they are made of, about as many
+   as there are registers, 32 of AVX-512 and of NEON, 16 of the others. */
 #if defined(__AVX512F__)
 #define LANES 16
-#define STEP(R) 4
 #elif defined(__AVX2__)
 #define LANES 8
-#define STEP(R) ((R) == 1 ? 8 : (R) <= 3 ? 4 : 2)
-#elif defined(__aarch64__)
-#define LANES 4
-#define STEP(R) ((R) == 1 ? 16 : (R) <= 3 ? 8 : 4)
 #else
 #define LANES 4
+#endif
+#if defined(__AVX512F__)
+#define ROWS 6
+#define STEP(R) 4
+#elif defined(__aarch64__)
+#define ROWS 6
+#define STEP(R) ((R) == 1 ? 16 : (R) <= 3 ? 8 : 4)
+#else
+#define ROWS 5
 #define STEP(R) ((R) == 1 ? 8 : (R) <= 3 ? 4 : 2)
 #endif
+#define MOST 16 /* STEP at most */
+#define LONGEST 512 /* pairs along a tile's sums */
 
 typedef float floats __attribute__((vector_size(4 * LANES)));
 typedef uint32_t words __attribute__((vector_size(4 * LANES)));
@@ -41,9 +47,6 @@ typedef halves halves_loose __attribute__((aligned(1), may_alias));
 typedef octets octets_loose __attribute__((aligned(1), may_alias));
 typedef uint32_t pair __attribute__((may_alias, aligned(2))); /* two bfloat16 */
 
-#define ROWS 6 /* of a tile */
-#define MOST 16 /* vectors of a row of it */
-#define LONGEST 512 /* pairs along its sums */
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
 #define SHUFFLE(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -114,8 +117,10 @@ INLINE void store_bf16(uint16_t *p, floats x) {
 }
 
 INLINE words load_halves(const uint16_t *p) {
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
     return (words)_mm512_cvtepu16_epi32((__m256i) * (const halves_loose *)p);
+#elif defined(__AVX2__)
+    return (words)_mm256_cvtepu16_epi32((__m128i) * (const halves_loose *)p);
 #else
     return __builtin_convertvector(*(const halves_loose *)p, words);
 #endif
@@ -325,7 +330,7 @@ INLINE void tile(const int R, const int width, long k, const pair *a, long lda, 
         case 3: tile(3, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
         case 4: tile(4, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
         case 5: tile(5, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
-        default: tile(6, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                          \
+        default: tile(ROWS, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                          \
         }                                                                                                              \
     }
 TILES(16)
