@@ -28,6 +28,8 @@ CACHE = "TRIFORCE_KERNEL_CACHE"  # another folder for it
 _SOURCE = Path(__file__).resolve().parent / "kernels" / "native"
 _SECONDS = 120  # a compiler that takes longer is not waited for
 _FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
+# What this machine has. On ARM, Apple's clang knows the second word only.
+_OWN = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -60,10 +62,11 @@ def compiler() -> list[str] | None:
     return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
 
 
-def built(command: list[str], level: str = "native") -> Path:
-    """The library's file, which another process may be making too; of this one one thread. level: the instructions it
-    may use, as -march names them; the machine's own, but in tests. Raises OSError, ImportError, SubprocessError."""
-    flags = [*_FLAGS, f"-march={level}"]
+def built(command: list[str], instructions: str = _OWN) -> Path:
+    """The library's file, which another process may be making too; of this one one thread. instructions: a flag that
+    says which may be used; tests ask for others than the machine's own. Raises OSError, ImportError,
+    SubprocessError."""
+    flags = [*_FLAGS, instructions]
     with _ONE_AT_A_TIME:
         return _made(command, flags, _folder() / f"{_key(command, flags)}.so")
 
@@ -100,7 +103,7 @@ def _key(command: list[str], flags: list[str]) -> str:
 
 
 def _cpu() -> str:
-    """What -march=native goes by."""
+    """What ``_OWN`` goes by."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

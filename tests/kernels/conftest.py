@@ -43,7 +43,7 @@ def library_for(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
             return Compiled(None, f"not for this CPU, which has no {LEVELS[level][-1]}")
         with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setenv(library.CACHE, str(folder))
-            return Compiled(ctypes.CDLL(str(native_build.built(command, level))), level)
+            return Compiled(ctypes.CDLL(str(native_build.built(command, f"-march={level}"))), level)
 
     yield found
     for program in programs:

@@ -8,11 +8,12 @@
 
 #define PANEL 64
 #define DEPTH 128 /* pairs of inputs at a time: a panel of them is 32 KiB */
+/* DIRECT_ROWS: up to here unpacking anew for each tile of rows takes less than keeping what was unpacked. */
 #if defined(__AVX512F__)
 #define DIRECT_ROWS 32
 #else
 #define DIRECT_ROWS ROWS
-#endif /* up to here unpacking anew for each tile of rows takes less than keeping what was unpacked */
+#endif
 #define SHARED_ROWS 192 /* rows that share one unpacking */
 
 typedef struct {
@@ -123,9 +124,8 @@ INLINE void grouped(const int R, long groups, long group, const pair *a, long ld
     }
 }
 
-/* The same, the same bits, of steps as they are stored: for so few rows that unpacked ones would
-   only be waited for. scale NULL:
-   their sums as they are. */
+/* The same, the same bits, of steps as they are stored: for so few rows that unpacked ones would only be waited for.
+   scale NULL: their sums as they are. */
 INLINE void direct(const int R, const int bits, long groups, long group, const pair *a, long lda, const char *b,
                    all_halves table, const float *scale, const float *offset, const float *totals, long ldt, float *c) {
     const int deep = bits == 4 ? 4 : 1; /* pairs that are stored together */

@@ -1,6 +1,6 @@
-/* As many numbers at a time as the machine's registers hold, through the compiler's vector types: it makes of them what
-   the machine has. Larger vectors than registers would do too, but some compilers keep those in memory. Only the product
-   of bfloat16 pairs, and what compilers do not find by themselves, is told by instruction. */
+/* As many numbers at a time as one of the machine's registers holds, through the compiler's vector types (GCC keeps
+   vectors that are wider than registers in memory). Only what compilers do not find by themselves, as the product of
+   bfloat16 pairs, is told by instruction. */
 
 #include <math.h>
 #include <stddef.h>
@@ -11,6 +11,12 @@
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>
+#endif
+
+#if defined(__AVX512BF16__) || (defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))
+#define PAIRS 1 /* there is an instruction for the products of pairs of bfloat16 */
+#else
+#define PAIRS 0
 #endif
 
 /* A tile has up to ROWS rows, and of each STEP vectors are summed at a time: with what they are made of, about as many
@@ -26,7 +32,7 @@
 #define ROWS 6
 #define STEP(R) 4
 #elif defined(__aarch64__)
-#define ROWS 6
+#define ROWS (PAIRS ? 6 : 5)
 #define STEP(R) ((R) == 1 ? 16 : (R) <= 3 ? 8 : 4)
 #else
 #define ROWS 5
@@ -71,7 +77,7 @@ INLINE floats larger(floats a, floats b) {
 #endif
 }
 
-/* a * b + c, rounded once wherever the machine can: what the compiler makes of it does not depend on what stands around */
+/* a * b + c, rounded once wherever the machine can: what the compiler makes of it depends on nothing around it */
 INLINE floats multiply_add(floats a, floats b, floats c) {
 #if defined(__AVX512F__)
     return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -83,12 +89,6 @@ INLINE floats multiply_add(floats a, floats b, floats c) {
     return a * b + c;
 #endif
 }
-
-#if defined(__AVX512BF16__) || (defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))
-#define PAIRS 1 /* there is an instruction for them */
-#else
-#define PAIRS 0
-#endif
 
 /* sums + the products of each lane's two pairs */
 INLINE floats products(floats sums, words a, words b) {
@@ -142,7 +142,8 @@ INLINE words load_group(const int8_t *row, long dim, long first) {
     floats by = scale_of(row, dim, first / GROUP);
     const int8_t *from = row + first;
 #if defined(__AVX512BF16__)
-    floats low = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from)) * by, high = splat(0);
+    floats low = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from)) * by;
+    floats high = splat(0);
     if (dim - first > LANES)
         high = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)(from + LANES))) * by;
     return (words)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
@@ -159,8 +160,8 @@ INLINE words load_group(const int8_t *row, long dim, long first) {
 #endif
 }
 
-/* INTERLEAVED: pairs of a's and b's numbers, the first (at 0) or the second (at LANES) half of them. EVEN and ODD of two
-   vectors: groups of so many numbers from both, by turns. */
+/* INTERLEAVED: pairs of a's and b's numbers, the first (at 0) or the second (at LANES) half of them. EVEN and ODD of
+   two vectors: groups of so many numbers from both, by turns. */
 #if LANES == 16
 #define INTERLEAVED(a, b, at)                                                                                          \
     (words) SHUFFLE(all_halves, (all_halves)a, (all_halves)b, at, at + 32, at + 1, at + 33, at + 2, at + 34, at + 3,   \
@@ -187,7 +188,8 @@ INLINE words load_group(const int8_t *row, long dim, long first) {
 #define ODD_1(a, b) SHUFFLE(words, a, b, 1, 9, 3, 11, 5, 13, 7, 15)
 #else
 #define INTERLEAVED(a, b, at)                                                                                          \
-    (words) SHUFFLE(all_halves, (all_halves)a, (all_halves)b, at, at + 8, at + 1, at + 9, at + 2, at + 10, at + 3, at + 11)
+    (words) SHUFFLE(all_halves, (all_halves)a, (all_halves)b, at, at + 8, at + 1, at + 9, at + 2, at + 10, at + 3,     \
+                    at + 11)
 #define EVEN_2(a, b) SHUFFLE(words, a, b, 0, 1, 4, 5)
 #define ODD_2(a, b) SHUFFLE(words, a, b, 2, 3, 6, 7)
 #define EVEN_1(a, b) SHUFFLE(words, a, b, 0, 4, 2, 6)
@@ -279,8 +281,9 @@ INLINE void fetch_far(const void *from, const int lines) {
     for (int line = 0; line < lines; line++) __builtin_prefetch((const char *)from + FAR + 64 * line);
 }
 
-/* c [R, width] (+)= a [R, 2 k] times b [2 k, width], b in pairs along k: [k, width] of two. Each number is summed along
-   k in one order, whatever R and width are: a row is the same bits in any company. far: b comes from memory. k <= LONGEST */
+/* c [R, width] (+)= a [R, 2 k] times b [2 k, width], b in pairs along k <= LONGEST: [k, width] of two. Each number is
+   summed along k in one order, whatever R and width are: a row is the same bits in any company. far: b comes from
+   memory. */
 INLINE void tile(const int R, const int width, long k, const pair *a, long lda, const pair *b, long ldb, float *c,
                  long ldc, int adds, int far) {
     const int V = STEP(R) * LANES < width ? STEP(R) : width / LANES;
@@ -330,7 +333,7 @@ INLINE void tile(const int R, const int width, long k, const pair *a, long lda, 
         case 3: tile(3, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
         case 4: tile(4, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
         case 5: tile(5, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
-        default: tile(ROWS, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                          \
+        default: tile(ROWS, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                       \
         }                                                                                                              \
     }
 TILES(16)
