@@ -1,4 +1,6 @@
-"""The CPU's own kernels on a processor that this machine has not: compiled for it by another compiler, and emulated."""
+"""The CPU's own kernels on a processor that this machine has not: compiled for it by another compiler, and emulated.
+
+Debian's packages gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user have what it takes."""
 
 from __future__ import annotations
 
