@@ -39,6 +39,16 @@ def test_it_is_made_once_though_two_ask(folder: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(not supported(), reason="no own kernels for this system")
+def test_other_instructions_are_another_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler_of(folder, 'all="$*"; while [ "$1" != -o ]; do shift; done; echo "$all" > "$2"', monkeypatch)
+    command = compiler()
+    assert command is not None
+    own, other = built(command), built(command, "-march=x86-64-v3")
+    assert own != other and "native" in own.read_text() and "-march=x86-64-v3" in other.read_text()
+    assert "native" not in other.read_text().replace("kernels/native", "")
+
+
+@pytest.mark.skipif(not supported(), reason="no own kernels for this system")
 def test_failures_are_quiet(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler_of(folder, "echo out of luck >&2; exit 1", monkeypatch)
     thread, command = compile_ahead(), compiler()

@@ -27,7 +27,9 @@ SETTING = "TRIFORCE_KERNELS"  # "torch": without the library; "native": an error
 CACHE = "TRIFORCE_KERNEL_CACHE"  # another folder for it
 _SOURCE = Path(__file__).resolve().parent / "kernels" / "native"
 _SECONDS = 120  # a compiler that takes longer is not waited for
-_FLAGS = ("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC")
+_FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
+# What this machine has. On ARM, Apple's clang knows the second word only.
+_OWN = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -60,20 +62,22 @@ def compiler() -> list[str] | None:
     return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
 
 
-def built(command: list[str]) -> Path:
-    """The library's file, which another process may be making too; of this one one thread. Raises OSError, ImportError,
+def built(command: list[str], instructions: str = _OWN) -> Path:
+    """The library's file, which another process may be making too; of this one one thread. instructions: a flag that
+    says which may be used; tests ask for others than the machine's own. Raises OSError, ImportError,
     SubprocessError."""
+    flags = [*_FLAGS, instructions]
     with _ONE_AT_A_TIME:
-        return _made(command, _folder() / f"{_key(command)}.so")
+        return _made(command, flags, _folder() / f"{_key(command, flags)}.so")
 
 
-def _made(command: list[str], file: Path) -> Path:
+def _made(command: list[str], flags: list[str], file: Path) -> Path:
     if file.is_file():
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         fresh = Path(folder) / file.name
-        subprocess.run([*command, *_FLAGS, "-o", str(fresh), str(_SOURCE / "pass.c"), "-lm", "-lpthread"], check=True,
+        subprocess.run([*command, *flags, "-o", str(fresh), str(_SOURCE / "pass.c"), "-lm", "-lpthread"], check=True,
                        capture_output=True, text=True, timeout=_SECONDS)
         os.replace(fresh, file)
     return file
@@ -87,19 +91,19 @@ def _folder() -> Path:
     return PlatformDirs("triforce-chat", appauthor=False).user_cache_path / "kernels"
 
 
-def _key(command: list[str]) -> str:
-    """Of source, compiler and CPU."""
+def _key(command: list[str], flags: list[str]) -> str:
+    """Of source, compiler, its flags and CPU."""
     digest = hashlib.sha256()
     for path in sorted(_SOURCE.glob("*.[ch]")):
         digest.update(path.name.encode() + path.read_bytes())
     own = Path(command[0]).resolve()
     made = own.stat()
-    digest.update(repr((_FLAGS, command[1:], str(own), made.st_size, made.st_mtime_ns, _cpu())).encode())
+    digest.update(repr((flags, command[1:], str(own), made.st_size, made.st_mtime_ns, _cpu())).encode())
     return digest.hexdigest()[:32]
 
 
 def _cpu() -> str:
-    """What -march=native goes by."""
+    """What ``_OWN`` goes by."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,14 @@ from triforce_core.kernels.int8_rows import GROUP
 from triforce_core.kv_cache.full_int8 import Int8Cache
 from triforce_core.model import parse_config
 
-LIBRARY = compiled().library
-needs_library = pytest.mark.skipif(LIBRARY is None, reason=f"kernels: {compiled().told}")
+needs_library = pytest.mark.usefixtures("level")
 DIMS = (16, 32, 48, 64, 80, 128)
+
+
+def attend(*given: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    library = compiled().library
+    assert library is not None
+    return native.attention(library, *given)
 
 
 @pytest.mark.parametrize("dim", [1, 8, 20, *DIMS])
@@ -63,7 +69,6 @@ def test_the_planner_counts_the_same_bytes() -> None:
 @pytest.mark.parametrize("seed", range(24))
 def test_attention_is_that_over_the_numbers_rows_stand_for(seed: int) -> None:
     """To the last bit: any widths, tails of blocks and parts, chains and trees, the mass of chunks."""
-    assert LIBRARY is not None
     chance, g = random.Random(seed), torch.Generator().manual_seed(seed)
     heads, group, dim = chance.choice((1, 2, 3)), chance.choice((1, 2, 7)), chance.choice(DIMS)
     n = chance.choice((1, 2, 5, 6, 7, 26, 64, 65, 130))
@@ -74,8 +79,8 @@ def test_attention_is_that_over_the_numbers_rows_stand_for(seed: int) -> None:
     queries = torch.randn(n, heads * group, dim, generator=g)
     mask = (torch.rand(n, n, generator=g) < 0.5).tril() | torch.eye(n, dtype=torch.bool) if seed % 2 else None
     given = (length, mask, min(chance.choice((0, 4)), n), chance.choice((4, 8, 10)))
-    found, mass = native.attention(LIBRARY, queries, keys, values, *given)
-    expected, own = native.attention(LIBRARY, queries, from_rows(keys, dim), from_rows(values, dim), *given)
+    found, mass = attend(queries, keys, values, *given)
+    expected, own = attend(queries, from_rows(keys, dim), from_rows(values, dim), *given)
     assert found.dtype == torch.bfloat16 and torch.equal(found, expected)
     assert (mass is None) == (own is None) and (mass is None or own is None or torch.equal(mass, own))
 
@@ -83,14 +88,13 @@ def test_attention_is_that_over_the_numbers_rows_stand_for(seed: int) -> None:
 @needs_library
 @pytest.mark.parametrize("cached", [0, 100, native.PART - 20])
 def test_a_row_is_the_same_in_any_company(cached: int) -> None:
-    assert LIBRARY is not None
     g = torch.Generator().manual_seed(cached)
     keys, values = (to_rows(torch.randn(2, cached + 64, 64, generator=g)) for _ in range(2))
     queries = torch.randn(64, 4, 64, generator=g) * 2
-    alone = torch.cat([native.attention(LIBRARY, queries[i : i + 1], keys, values, cached + i + 1, None, 0, 1)[0]
+    alone = torch.cat([attend(queries[i : i + 1], keys, values, cached + i + 1, None, 0, 1)[0]
                        for i in range(64)])
     for n in (2, 7, 26, 64):
-        assert torch.equal(native.attention(LIBRARY, queries[:n], keys, values, cached + n, None, 0, 1)[0], alone[:n])
+        assert torch.equal(attend(queries[:n], keys, values, cached + n, None, 0, 1)[0], alone[:n])
 
 
 def test_without_the_library_torch_unpacks(monkeypatch: pytest.MonkeyPatch) -> None:

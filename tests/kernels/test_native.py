@@ -1,9 +1,11 @@
 """The CPU's own kernels against the specification, against themselves in other company, and where they are missing.
 
-Without a C compiler the first part is skipped; TRIFORCE_KERNELS=native makes that an error."""
+The first part runs for each of the ``LEVELS`` in ``conftest``. Without a C compiler it is skipped;
+TRIFORCE_KERNELS=native makes that an error."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import stat
@@ -25,9 +27,14 @@ from triforce_core.model import Llama
 from triforce_core.research.chunk_means import LastQueries
 from triforce_core.sampling import Sampler
 
-LIBRARY = compiled().library
-needs_library = pytest.mark.skipif(LIBRARY is None, reason=f"kernels: {compiled().told}")
+needs_library = pytest.mark.usefixtures("level")
 BF16 = torch.bfloat16
+
+
+def library() -> ctypes.CDLL:
+    found = compiled().library
+    assert found is not None
+    return found
 
 
 def drawn(heads: int, slots: int, dim: int, g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,8 +42,7 @@ def drawn(heads: int, slots: int, dim: int, g: torch.Generator) -> tuple[torch.T
 
 
 def attend(*given: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-    assert LIBRARY is not None
-    return native.attention(LIBRARY, *given)
+    return native.attention(library(), *given)
 
 
 @needs_library
@@ -98,14 +104,13 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 @pytest.mark.parametrize("kind", ["dense", "bias", "int8"])
 @pytest.mark.parametrize(("outputs", "inputs"), [(64, 32), (70, 2), (1, 258), (200, 514)])
 def test_products_of_any_shape(outputs: int, inputs: int, kind: str) -> None:
-    assert LIBRARY is not None
     g = torch.Generator().manual_seed(outputs)
     data, scale = torch.randn(outputs, inputs, generator=g).to(BF16), None
     if kind == "int8":
         data = torch.randint(-128, 128, (outputs, inputs), generator=g, dtype=torch.int8)
         scale = torch.rand(outputs, generator=g) / 127
     bias = torch.randn(outputs, generator=g) if kind == "bias" else None
-    linear = native.NativeLinear(LIBRARY, data, scale, bias)
+    linear = native.NativeLinear(library(), data, scale, bias)
     x = torch.randn(200, inputs, generator=g).to(BF16)
     expected = REFERENCE.make_linear(data, scale, bias, torch.float32)(x.float())
     alone = torch.cat([linear(x[i : i + 1]) for i in range(200)])
@@ -239,9 +244,9 @@ def compiled_here() -> bool:
 
 @needs_library
 def test_wrong_results_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert LIBRARY is not None and native_check.wrong(LIBRARY) == ""
+    assert native_check.wrong(library()) == ""
     monkeypatch.setattr(native, "panels", lambda data: torch.zeros(4096 + data.numel() * 4, dtype=data.dtype))
-    assert native_check.wrong(LIBRARY) == "products"
+    assert native_check.wrong(library()) == "products"
 
 
 def test_what_has_no_form_is_torchs() -> None:

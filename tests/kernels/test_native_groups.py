@@ -8,12 +8,11 @@ import pytest
 import torch
 from model.tiny import VOCAB, tiny_llama
 
-from triforce_core.kernels import REFERENCE, Grouped, compiled, grouped_bytes, join_grouped, native, to_groups
+from triforce_core.kernels import REFERENCE, Grouped, grouped_bytes, join_grouped, native, to_groups
 from triforce_core.kernels.quantized import dequantize, quantize
 from triforce_core.kv_cache.full import FullCache
 
-LIBRARY = compiled().library
-needs_library = pytest.mark.skipif(LIBRARY is None, reason=f"kernels: {compiled().told}")
+needs_library = pytest.mark.usefixtures("level")
 BF16 = torch.bfloat16
 
 

@@ -24,27 +24,27 @@ static void pack_int8_keys(const int8_t *keys, long have, long dim, long row, pa
     long half = dim / 2;
     for (long j = 0; j < have; j += LANES)
         for (long d = 0; d < half; d += LANES) {
-            u16 rows[LANES];
+            words rows[LANES];
             long width = half - d < LANES ? half - d : LANES;
             for (int i = 0; i < LANES; i++) {
                 __builtin_prefetch(keys + (j + i + AHEAD) * row + 2 * d);
-                rows[i] = j + i < have ? load_group(keys + (j + i) * row, dim, 2 * d) : (u16){0};
+                rows[i] = j + i < have ? load_group(keys + (j + i) * row, dim, 2 * d) : (words){0};
             }
             transpose(rows);
             for (int i = 0; i < width; i++)
-                *(u16_loose *)(out + j / 64 * 64 * half + (d + i) * 64 + j % 64) = rows[i];
+                *(words_loose *)(out + j / 64 * 64 * half + (d + i) * 64 + j % 64) = rows[i];
         }
 }
 
 static void pack_int8_values(const int8_t *values, long have, long dim, long row, pair *out) {
     for (long j = 0; j < have; j += 2)
-        for (long d = 0; d < dim; d += GROUP) {
+        for (long d = 0; d < dim; d += 2 * LANES) {
             __builtin_prefetch(values + (j + AHEAD) * row + d);
             __builtin_prefetch(values + (j + 1 + AHEAD) * row + d);
-            u16 low = load_group(values + j * row, dim, d);
-            u16 high = j + 1 < have ? load_group(values + (j + 1) * row, dim, d) : (u16){0};
-            *(u16_loose *)(out + j / 2 * dim + d) = INTERLEAVED(low, high, 0);
-            if (dim - d > LANES) *(u16_loose *)(out + j / 2 * dim + d + LANES) = INTERLEAVED(low, high, 16);
+            words low = load_group(values + j * row, dim, d);
+            words high = j + 1 < have ? load_group(values + (j + 1) * row, dim, d) : (words){0};
+            *(words_loose *)(out + j / 2 * dim + d) = INTERLEAVED(low, high, 0);
+            if (dim - d > LANES) *(words_loose *)(out + j / 2 * dim + d + LANES) = INTERLEAVED(low, high, LANES);
         }
 }
 
@@ -54,13 +54,13 @@ static void pack_keys(const uint16_t *keys, long have, long dim, pair *out) {
         if (first >= have) break;
         for (long j = first; j < first + 64; j += LANES)
             for (long d = 0; d < half; d += LANES) {
-                u16 rows[LANES];
+                words rows[LANES];
                 long width = half - d < LANES ? half - d : LANES;
                 for (int i = 0; i < LANES; i++) {
                     const pair *from = (const pair *)(keys + (j + i) * dim) + d;
                     __builtin_prefetch(from + AHEAD * half);
-                    if (j + i >= have) rows[i] = (u16){0};
-                    else if (width == LANES) rows[i] = *(const u16_loose *)from;
+                    if (j + i >= have) rows[i] = (words){0};
+                    else if (width == LANES) rows[i] = *(const words_loose *)from;
                     else {
                         uint32_t some[LANES] = {0};
                         memcpy(some, from, 4 * width);
@@ -69,7 +69,7 @@ static void pack_keys(const uint16_t *keys, long have, long dim, pair *out) {
                 }
                 transpose(rows);
                 for (int i = 0; i < width; i++)
-                    *(u16_loose *)(out + first * half + (d + i) * 64 + (j - first)) = rows[i];
+                    *(words_loose *)(out + first * half + (d + i) * 64 + (j - first)) = rows[i];
             }
     }
 }
@@ -78,9 +78,9 @@ static void pack_values(const uint16_t *values, long have, long dim, pair *out) 
     for (long j = 0; j < have; j += 2)
         for (long d = 0; d < dim; d += LANES) {
             __builtin_prefetch(values + (j + AHEAD) * dim + 2 * d);
-            u16 low = load_halves(values + j * dim + d);
-            u16 high = j + 1 < have ? load_halves(values + (j + 1) * dim + d) : (u16){0};
-            *(u16_loose *)(out + j / 2 * dim + d) = low | (high << 16);
+            words low = load_halves(values + j * dim + d);
+            words high = j + 1 < have ? load_halves(values + (j + 1) * dim + d) : (words){0};
+            *(words_loose *)(out + j / 2 * dim + d) = low | (high << 16);
         }
 }
 
@@ -96,14 +96,14 @@ static void hide(const Attention *a, long row, long first, long have, long padde
    the weights are wanted as floats too. Returns by what older sums shrink. */
 INLINE float weigh(float *scores, uint16_t *weights, long padded, float scale, float *top, float *totals,
                    int keeps) {
-    f16 most = load(scores);
+    floats most = load(scores);
     for (long j = LANES; j < padded; j += LANES) most = larger(most, load(scores + j));
     float before = *top, now = largest_of(most);
     now = now > before ? now : before;
     float base = now == -INFINITY ? 0 : now;
-    f16 offset = splat(-base * scale), sum = splat(0);
+    floats offset = splat(-base * scale), sum = splat(0);
     for (long j = 0; j < padded; j += LANES) {
-        f16 weight = exp2_of(load(scores + j) * scale + offset);
+        floats weight = exp2_of(load(scores + j) * scale + offset);
         sum += weight;
         if (keeps) store(scores + j, weight);
         store_bf16(weights + j, weight);
@@ -188,7 +188,7 @@ static void attend(void *given, long item, int thread) {
         for (long number = 0, r = 0; number < groups; number++) {
             int some = (int)((rows - r + groups - number - 1) / (groups - number));
             for (long j = 0; j < have; j += 64)
-                tile_4(some, half, (const pair *)(queries + r * dim), half, packed_keys + j * half, 64, scores + j, BLOCK, 0,
+                tile_64(some, half, (const pair *)(queries + r * dim), half, packed_keys + j * half, 64, scores + j, BLOCK, 0,
                        0);
             for (int i = 0; i < some; i++) {
                 fetch_some(keys + BLOCK * a->row, values + BLOCK * a->row, r + i, rows, a->row);

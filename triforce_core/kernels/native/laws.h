@@ -9,18 +9,22 @@ typedef struct {
     double top_p;
 } Laws;
 
+#define SUMMED 4096 /* floats: more of them add up to too great an error */
+
 /* How many of x [n] are the bar or more, or their sum; n is a multiple of LANES. */
 static double from_bar(const float *x, long n, float bar, int by_mass) {
-    f16 sums = splat(0), limit = splat(bar);
-    i16 counts = {0};
-    for (long i = 0; i < n; i += LANES) {
-        f16 v = load(x + i);
-        i16 is = v >= limit;
-        counts -= is;
-        sums += (f16)((i16)v & is);
-    }
     double found = 0;
-    for (int i = 0; i < LANES; i++) found += by_mass ? (double)sums[i] : (double)counts[i];
+    for (long first = 0; first < n; first += SUMMED) {
+        floats sums = splat(0), limit = splat(bar);
+        ints counts = {0};
+        for (long i = first; i < n && i < first + SUMMED; i += LANES) {
+            floats v = load(x + i);
+            ints is = v >= limit;
+            counts -= is;
+            sums += (floats)((ints)v & is);
+        }
+        for (int i = 0; i < LANES; i++) found += by_mass ? (double)sums[i] : (double)counts[i];
+    }
     return found;
 }
 
@@ -40,14 +44,14 @@ static float bar_of(const float *x, long n, float lowest, double wanted, int by_
     return bar;
 }
 
-INLINE f16 some_of(const float *x, long count, float rest) {
+INLINE floats some_of(const float *x, long count, float rest) {
     if (count >= LANES) return load(x);
-    f16 v = splat(rest);
+    floats v = splat(rest);
     for (long i = 0; i < count; i++) v[i] = x[i];
     return v;
 }
 
-INLINE void store_some(float *to, f16 v, long count) {
+INLINE void store_some(float *to, floats v, long count) {
     if (count >= LANES) store(to, v);
     else for (long i = 0; i < count; i++) to[i] = v[i];
 }
@@ -57,17 +61,20 @@ static void law(void *given, long row, int thread) {
     long width = a->width;
     const float *x = a->logits + row * width;
     float *out = a->out + row * width, *kept = room[thread].at, top = -INFINITY;
-    f16 best = splat(-INFINITY), sums = splat(0);
+    floats best = splat(-INFINITY);
     for (long i = 0; i < width; i += LANES) best = larger(best, some_of(x + i, width - i, -INFINITY));
     for (int i = 0; i < LANES; i++) top = best[i] > top ? best[i] : top;
     float by = 1.44269504f / a->temperature;
-    for (long i = 0; i < width; i += LANES) {
-        f16 v = exp2_of((some_of(x + i, width - i, -INFINITY) - splat(top)) * splat(by));
-        store_some(out + i, v, width - i);
-        sums += v;
-    }
     double mass = 0;
-    for (int i = 0; i < LANES; i++) mass += sums[i];
+    for (long first = 0; first < width; first += SUMMED) {
+        floats sums = splat(0);
+        for (long i = first; i < width && i < first + SUMMED; i += LANES) {
+            floats v = exp2_of((some_of(x + i, width - i, -INFINITY) - splat(top)) * splat(by));
+            store_some(out + i, v, width - i);
+            sums += v;
+        }
+        for (int i = 0; i < LANES; i++) mass += sums[i];
+    }
     float bar = 0;
     if (a->top_k < width || a->top_p < 1) {
         /* All that are smaller have less mass together than top-p leaves out. */
@@ -86,11 +93,11 @@ static void law(void *given, long row, int thread) {
         if (a->top_p < 1) bar = bar_of(kept, n, bar, a->top_p * mass, 1);
         mass = from_bar(kept, n, bar, 1);
     }
-    f16 limit = splat(bar), share = splat((float)(1 / mass));
+    floats limit = splat(bar), share = splat((float)(1 / mass));
     for (long i = 0; i < width; i += LANES) {
-        f16 v = some_of(out + i, width - i, 0);
-        i16 stays = v >= limit;
-        store_some(out + i, (f16)((i16)(v * share) & stays), width - i);
+        floats v = some_of(out + i, width - i, 0);
+        ints stays = v >= limit;
+        store_some(out + i, (floats)((ints)(v * share) & stays), width - i);
     }
 }
 

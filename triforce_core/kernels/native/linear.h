@@ -8,7 +8,12 @@
 
 #define PANEL 64
 #define DEPTH 128 /* pairs of inputs at a time: a panel of them is 32 KiB */
-#define DIRECT_ROWS 32 /* up to here unpacking anew for each tile of rows takes less than keeping what was unpacked */
+/* DIRECT_ROWS: up to here unpacking anew for each tile of rows takes less than keeping what was unpacked. */
+#if defined(__AVX512F__)
+#define DIRECT_ROWS 32
+#else
+#define DIRECT_ROWS ROWS
+#endif
 #define SHARED_ROWS 192 /* rows that share one unpacking */
 
 typedef struct {
@@ -29,24 +34,24 @@ typedef struct {
     const float *totals; /* of x in each group: [n, inputs / 2 / group]; where there are offsets */
 } Product;
 
-/* 32 of them, exactly */
-INLINE u16 steps_of_8(const int8_t *from) {
+/* 2 * LANES of them, exactly */
+INLINE words steps_of_8(const int8_t *from) {
 #if defined(__AVX512BF16__)
-    f16 low = (f16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const b16_loose *)from));
-    f16 high = (f16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const b16_loose *)(from + LANES)));
-    return (u16)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+    floats low = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from));
+    floats high = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)(from + LANES)));
+    return (words)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
 #else
-    i16 both = (i16)load_halves((const uint16_t *)from);
-    u16 low = (u16) __builtin_convertvector((both << 24) >> 24, f16);
-    u16 high = (u16) __builtin_convertvector((both << 16) >> 24, f16);
+    ints both = (ints)load_halves((const uint16_t *)from);
+    words low = (words) __builtin_convertvector((both << 24) >> 24, floats);
+    words high = (words) __builtin_convertvector((both << 16) >> 24, floats);
     return (low >> 16) | high; /* seven bits and a sign: the lower half of a float is zero */
 #endif
 }
 
 /* The sixteen numbers of four bits as bfloat16, twice: more bits than four are not looked at then. zero: is subtracted */
-static h32 table_of(float zero) {
-    h32 table;
-    for (int i = 0; i < 32; i++) {
+static all_halves table_of(float zero) {
+    all_halves table;
+    for (int i = 0; i < 2 * LANES; i++) {
         float number = (float)(i % 16) - zero;
         uint32_t bits;
         memcpy(&bits, &number, 4);
@@ -56,35 +61,35 @@ static h32 table_of(float zero) {
 }
 
 /* The lowest four bits of each half of a lane */
-INLINE u16 steps_of_4(u16 at, h32 table) {
+INLINE words steps_of_4(words at, all_halves table) {
 #if defined(__AVX512BW__)
-    return (u16)_mm512_permutexvar_epi16((__m512i)at, (__m512i)table);
+    return (words)_mm512_permutexvar_epi16((__m512i)at, (__m512i)table);
 #else
     uint32_t bits = (uint32_t)table[0] << 16; /* less than nothing by what is subtracted */
     float zero;
     memcpy(&zero, &bits, 4);
-    f16 low = __builtin_convertvector((i16)(at & 15), f16) + zero;
-    f16 high = __builtin_convertvector((i16)((at >> 16) & 15), f16) + zero;
-    return ((u16)low >> 16) | (u16)high;
+    floats low = __builtin_convertvector((ints)(at & 15), floats) + zero;
+    floats high = __builtin_convertvector((ints)((at >> 16) & 15), floats) + zero;
+    return ((words)low >> 16) | (words)high;
 #endif
 }
 
 static void unpack_8(const int8_t *from, long pairs, pair *to) {
     for (long p = 0; p < pairs * PANEL; p += 2 * LANES) {
         fetch_far(from + 2 * p, 1);
-        *(u16_loose *)(to + p) = steps_of_8(from + 2 * p);
-        *(u16_loose *)(to + p + LANES) = steps_of_8(from + 2 * p + 2 * LANES);
+        *(words_loose *)(to + p) = steps_of_8(from + 2 * p);
+        *(words_loose *)(to + p + LANES) = steps_of_8(from + 2 * p + 2 * LANES);
     }
 }
 
 /* Four pairs of inputs at a time */
-static void unpack_4(const uint16_t *from, long pairs, h32 table, pair *to) {
+static void unpack_4(const uint16_t *from, long pairs, all_halves table, pair *to) {
     for (long p = 0; p < pairs; p += 4)
         for (long i = 0; i < PANEL; i += LANES) {
             const uint16_t *at = from + p / 4 * 2 * PANEL + 2 * i;
-            u16 packed = *(const u16_loose *)at;
+            words packed = *(const words_loose *)at;
             fetch_far(at, 1);
-            for (int s = 0; s < 4; s++) *(u16_loose *)(to + (p + s) * PANEL + i) = steps_of_4(packed >> (4 * s), table);
+            for (int s = 0; s < 4; s++) *(words_loose *)(to + (p + s) * PANEL + i) = steps_of_4(packed >> (4 * s), table);
         }
 }
 
@@ -92,87 +97,75 @@ static void unpack_4(const uint16_t *from, long pairs, h32 table, pair *to) {
 static void scale_steps(const float *scale, const float *offset, long group, long pairs, pair *all) {
     for (long p = 0; p < pairs; p++)
         for (long i = 0; i < PANEL; i += LANES) {
-            u16 both = *(const u16_loose *)(all + p * PANEL + i);
-            f16 by = load(scale + p / group * PANEL + i), low = (f16)(both << 16) * by;
-            f16 high = (f16)(both & 0xffff0000u) * by;
+            words both = *(const words_loose *)(all + p * PANEL + i);
+            floats by = load(scale + p / group * PANEL + i), low = (floats)(both << 16) * by;
+            floats high = (floats)(both & 0xffff0000u) * by;
             if (offset) low += load(offset + p / group * PANEL + i), high += load(offset + p / group * PANEL + i);
-            *(u16_loose *)(all + p * PANEL + i) = rounded(low) | (rounded(high) << 16);
+            *(words_loose *)(all + p * PANEL + i) = rounded(low) | (rounded(high) << 16);
         }
+}
+
+/* to += a group's sums, scaled. total: of x in it; where there are offsets. at: where their scales are. */
+INLINE void add_scaled(floats sums, const float *scale, const float *offset, long at, float total, float *to) {
+    sums = multiply_add(sums, load(scale + at), load(to));
+    store(to, offset ? multiply_add(load(offset + at), splat(total), sums) : sums);
 }
 
 /* c [R, PANEL] += the groups' sums, scaled. totals: of each row's x. */
 INLINE void grouped(const int R, long groups, long group, const pair *a, long lda, const pair *b, const float *scale,
                     const float *offset, const float *totals, long ldt, float *c) {
     for (long g = 0; g < groups; g++) {
-        f16 sums[ROWS][4];
+        float sums[ROWS * PANEL];
+        tile(R, PANEL, group, a + g * group, lda, b + g * group * PANEL, PANEL, sums, PANEL, 0, 0);
         for (int r = 0; r < R; r++)
-            for (int v = 0; v < 4; v++) sums[r][v] = splat(0);
-        for (long p = g * group; p < (g + 1) * group; p++) {
-            u16 right[4];
-            for (int v = 0; v < 4; v++) right[v] = *(const u16_loose *)(b + p * PANEL + v * LANES);
-            for (int r = 0; r < R; r++) {
-                u16 left = a[r * lda + p] - (u16){0};
-                for (int v = 0; v < 4; v++) sums[r][v] = products(sums[r][v], right[v], left);
-            }
-        }
-        for (int v = 0; v < 4; v++) {
-            f16 by = load(scale + g * PANEL + v * LANES);
-            f16 add = offset ? load(offset + g * PANEL + v * LANES) : splat(0);
-            for (int r = 0; r < R; r++) {
-                float *to = c + r * PANEL + v * LANES;
-                f16 sum = multiply_add(sums[r][v], by, load(to));
-                store(to, offset ? multiply_add(add, splat(totals[r * ldt + g]), sum) : sum);
-            }
-        }
+            for (int at = 0; at < PANEL; at += LANES)
+                add_scaled(load(sums + r * PANEL + at), scale, offset, g * PANEL + at, offset ? totals[r * ldt + g] : 0,
+                           c + r * PANEL + at);
     }
 }
 
-/* The same, the same bits, of steps as they are stored: for so few rows that unpacked ones would
-   only be waited for. scale NULL:
-   their sums as they are. */
+/* The same, the same bits, of steps as they are stored: for so few rows that unpacked ones would only be waited for.
+   scale NULL: their sums as they are. */
 INLINE void direct(const int R, const int bits, long groups, long group, const pair *a, long lda, const char *b,
-                   h32 table, const float *scale, const float *offset, const float *totals, long ldt, float *c) {
-    for (long g = 0; g < groups; g++) {
-        f16 sums[ROWS][4];
-        for (int r = 0; r < R; r++)
-            for (int v = 0; v < 4; v++) sums[r][v] = splat(0);
-        for (long p = g * group; p < (g + 1) * group; p += bits == 4 ? 4 : 1) {
-            for (int line = 0; line < (bits == 4 ? 4 : 2); line++)
-                __builtin_prefetch(b + p * PANEL * bits / 4 + FAR + 64 * line);
-            u16 packed[4];
-            if (bits == 4)
-                for (int v = 0; v < 4; v++) packed[v] = *(const u16_loose *)(b + (p * PANEL + 4 * v * LANES));
-            for (int s = 0; s < (bits == 4 ? 4 : 1); s++)
-                for (int v = 0; v < 4; v++) {
-                    u16 right = bits == 4 ? steps_of_4(packed[v] >> (4 * s), table)
-                                          : steps_of_8((const int8_t *)b + (p * PANEL + v * LANES) * 2);
-                    for (int r = 0; r < R; r++)
-                        sums[r][v] = products(sums[r][v], right, a[r * lda + p + s] - (u16){0});
+                   all_halves table, const float *scale, const float *offset, const float *totals, long ldt, float *c) {
+    const int deep = bits == 4 ? 4 : 1; /* pairs that are stored together */
+    for (long g = 0; g < groups; g++)
+        for (int at = 0; at < PANEL; at += STEP(R) * LANES) {
+            floats sums[ROWS][MOST];
+            for (int r = 0; r < R; r++)
+                for (int v = 0; v < STEP(R); v++) sums[r][v] = splat(0);
+            for (long p = g * group; p < (g + 1) * group; p += deep) {
+                for (int line = 0; line < (bits == 4 ? 4 : 2) && !at; line++)
+                    __builtin_prefetch(b + p * PANEL * bits / 4 + FAR + 64 * line);
+                words packed[MOST];
+                if (bits == 4)
+                    for (int v = 0; v < STEP(R); v++)
+                        packed[v] = *(const words_loose *)(b + p * PANEL + 4 * (at + v * LANES));
+                for (int s = 0; s < deep; s++)
+                    for (int v = 0; v < STEP(R); v++) {
+                        words right = bits == 4 ? steps_of_4(packed[v] >> (4 * s), table)
+                                                : steps_of_8((const int8_t *)b + (p * PANEL + at + v * LANES) * 2);
+                        for (int r = 0; r < R; r++)
+                            sums[r][v] = products(sums[r][v], right, a[r * lda + p + s] - (words){0});
+                    }
+            }
+            for (int v = 0; v < STEP(R); v++)
+                for (int r = 0; r < R; r++) {
+                    float *to = c + r * PANEL + at + v * LANES;
+                    if (!scale) store(to, sums[r][v]);
+                    else add_scaled(sums[r][v], scale, offset, g * PANEL + at + v * LANES,
+                                    offset ? totals[r * ldt + g] : 0, to);
                 }
         }
-        for (int v = 0; v < 4; v++)
-            for (int r = 0; r < R; r++) {
-                float *to = c + r * PANEL + v * LANES;
-                if (!scale) {
-                    store(to, sums[r][v]);
-                    continue;
-                }
-                f16 sum = multiply_add(sums[r][v], load(scale + g * PANEL + v * LANES), load(to));
-                if (offset)
-                    sum = multiply_add(load(offset + g * PANEL + v * LANES), splat(totals[r * ldt + g]), sum);
-                store(to, sum);
-            }
-    }
 }
 
-static void direct_rows(const Product *call, long panel, h32 table, float *sums) {
+static void direct_rows(const Product *call, long panel, all_halves table, float *sums) {
     const Linear *l = call->linear;
     long pairs = l->inputs / 2, group = l->group ? l->group : pairs, groups = pairs / group;
     const char *b = (const char *)l->weight + panel * pairs * PANEL * 2 * l->bits / 8;
     const float *scale = l->group ? l->scale + panel * groups * PANEL : NULL;
     const float *offset = l->offset ? l->offset + panel * groups * PANEL : NULL;
 #define DIRECT(R)                                                                                                      \
-    case R:                                                                                                            \
         if (l->bits == 4) direct(R, 4, groups, group, a, pairs, b, table, scale, offset, totals, groups, c);           \
         else direct(R, 8, groups, group, a, pairs, b, table, scale, offset, totals, groups, c);                        \
         break;
@@ -182,7 +175,14 @@ static void direct_rows(const Product *call, long panel, h32 table, float *sums)
         const pair *a = (const pair *)(call->x + row * l->inputs);
         const float *totals = offset ? call->totals + row * groups : NULL;
         float *c = sums + row * PANEL;
-        switch (rows) { DIRECT(1) DIRECT(2) DIRECT(3) DIRECT(4) DIRECT(5) DIRECT(6) }
+        switch (rows) {
+        case 1: DIRECT(1)
+        case 2: DIRECT(2)
+        case 3: DIRECT(3)
+        case 4: DIRECT(4)
+        case 5: DIRECT(5)
+        default: DIRECT(ROWS)
+        }
         row += rows;
     }
 #undef DIRECT
@@ -196,7 +196,7 @@ static void grouped_rows(int rows, long groups, long group, const pair *a, long 
     case 3: grouped(3, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
     case 4: grouped(4, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
     case 5: grouped(5, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
-    default: grouped(6, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
+    default: grouped(ROWS, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
     }
 }
 
@@ -205,7 +205,7 @@ static void total_row(void *given, long row, int thread) {
     long group = call->linear->group, groups = call->linear->inputs / 2 / group;
     const uint16_t *x = call->x + row * call->linear->inputs;
     for (long g = 0; g < groups; g++) {
-        f16 sum = splat(0);
+        floats sum = splat(0);
         for (long i = 0; i < 2 * group; i += LANES) sum += load_bf16(x + g * 2 * group + i);
         ((float *)call->totals)[row * groups + g] = sum_of(sum);
     }
@@ -220,7 +220,7 @@ static void multiply(void *given, long item, int thread) {
     pair *unpacked = (pair *)room[thread].at;
     float *sums = (float *)(unpacked + DEPTH * PANEL);
     if (l->group && call->n <= FEW) memset(sums, 0, rows * PANEL * 4);
-    h32 table = table_of(l->offset ? 0 : 8);
+    all_halves table = table_of(l->offset ? 0 : 8);
     int straight = l->bits && call->n <= DIRECT_ROWS;
     if (straight) direct_rows(call, panel, table, sums);
     for (long k = 0; k < pairs && !straight; k += DEPTH) {
@@ -244,7 +244,7 @@ static void multiply(void *given, long item, int thread) {
         }
         for (long r = 0; r < rows; r += ROWS) {
             int some = rows - r < ROWS ? (int)(rows - r) : ROWS;
-            tile_4(some, deep, (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, PANEL,
+            tile_64(some, deep, (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, PANEL,
                    sums + r * PANEL, PANEL, k > 0, !l->bits && !r);
         }
     }

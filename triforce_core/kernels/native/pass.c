@@ -38,7 +38,7 @@ typedef struct {
 } Step;
 
 static float inverse_rms(const float *x, long width, float eps) {
-    f16 sum = splat(0);
+    floats sum = splat(0);
     long i = 0;
     for (; i + LANES <= width; i += LANES) sum += load(x + i) * load(x + i);
     float rest = 0;
@@ -100,8 +100,8 @@ static void gate_row(void *given, long row, int thread) {
     const float *gate = s->pass->wide + row * 2 * inner, *up = gate + inner;
     uint16_t *out = s->pass->narrow + row * inner;
     for (long i = 0; i < inner; i += LANES) {
-        f16 g = load(gate + i);
-        f16 bounded = larger(g * 1.4426950f, splat(-120)); /* where g is lower still, the result is zero anyway */
+        floats g = load(gate + i);
+        floats bounded = larger(g * 1.4426950f, splat(-120)); /* where g is lower still, the result is zero anyway */
         store_bf16(out + i, g / (1.0f + exp2_of(-bounded)) * load(up + i));
     }
     (void)thread;

@@ -1,137 +1,218 @@
-/* Sixteen numbers at a time through the compiler's vector types: it makes of them what the machine has. Only the product
-   of bfloat16 pairs has an instruction of its own where there is one. */
+/* As many numbers at a time as one of the machine's registers holds, through the compiler's vector types (GCC keeps
+   vectors that are wider than registers in memory). Only what compilers do not find by themselves, as the product of
+   bfloat16 pairs, is told by instruction. */
 
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
-typedef float f16 __attribute__((vector_size(64)));
-typedef uint32_t u16 __attribute__((vector_size(64)));
-typedef int32_t i16 __attribute__((vector_size(64)));
-typedef uint16_t h16 __attribute__((vector_size(32)));
-typedef uint16_t h32 __attribute__((vector_size(64)));
-typedef int8_t b16 __attribute__((vector_size(16)));
-typedef f16 f16_loose __attribute__((aligned(4), may_alias));
-typedef u16 u16_loose __attribute__((aligned(2), may_alias));
-typedef h16 h16_loose __attribute__((aligned(1), may_alias));
-typedef b16 b16_loose __attribute__((aligned(1), may_alias));
+#if defined(__AVX512BF16__) || (defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))
+#define PAIRS 1 /* there is an instruction for the products of pairs of bfloat16 */
+#else
+#define PAIRS 0
+#endif
+
+/* A tile has up to ROWS rows, and of each STEP vectors are summed at a time: with what they are made of, about as many
+   as there are registers, 32 of AVX-512 and of NEON, 16 of the others. */
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+#if defined(__AVX512F__)
+#define ROWS 6
+#define STEP(R) 4
+#elif defined(__aarch64__)
+#define ROWS (PAIRS ? 6 : 5)
+#define STEP(R) ((R) == 1 ? 16 : (R) <= 3 ? 8 : 4)
+#else
+#define ROWS 5
+#define STEP(R) ((R) == 1 ? 8 : (R) <= 3 ? 4 : 2)
+#endif
+#define MOST 16 /* STEP at most */
+#define LONGEST 512 /* pairs along a tile's sums */
+
+typedef float floats __attribute__((vector_size(4 * LANES)));
+typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+typedef uint16_t all_halves __attribute__((vector_size(4 * LANES)));
+typedef int8_t octets __attribute__((vector_size(LANES)));
+typedef floats floats_loose __attribute__((aligned(4), may_alias));
+typedef words words_loose __attribute__((aligned(2), may_alias));
+typedef halves halves_loose __attribute__((aligned(1), may_alias));
+typedef octets octets_loose __attribute__((aligned(1), may_alias));
 typedef uint32_t pair __attribute__((may_alias, aligned(2))); /* two bfloat16 */
 
-#define LANES 16
 #define INLINE static inline __attribute__((always_inline))
-#define SHUFFLE __builtin_shufflevector
-
-INLINE f16 splat(float x) { return x - (f16){0}; }
-INLINE f16 load(const float *p) { return *(const f16_loose *)p; }
-INLINE void store(float *p, f16 x) { *(f16_loose *)p = x; }
-
-INLINE f16 larger(f16 a, f16 b) {
-#if defined(__AVX512BF16__)
-    return (f16)_mm512_max_ps((__m512)a, (__m512)b);
-#else
-    i16 is = a > b;
-    return (f16)((is & (i16)a) | (~is & (i16)b));
+#if defined(__clang__)
+#define SHUFFLE(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else /* GCC has the other one too, but only from version 12 on */
+#define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
 #endif
-}
 
-/* sums + the products of each lane's two pairs */
-INLINE f16 products(f16 sums, u16 a, u16 b) {
-#if defined(__AVX512BF16__)
-    return (f16)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
-#else
-    sums += (f16)(a << 16) * (f16)(b << 16);
-    return sums + (f16)(a & 0xffff0000u) * (f16)(b & 0xffff0000u);
-#endif
-}
+INLINE floats splat(float x) { return x - (floats){0}; }
+INLINE floats load(const float *p) { return *(const floats_loose *)p; }
+INLINE void store(float *p, floats x) { *(floats_loose *)p = x; }
 
-/* a * b + c, rounded once wherever the machine can: what the compiler makes of it does not depend on what stands around */
-INLINE f16 multiply_add(f16 a, f16 b, f16 c) {
+INLINE floats larger(floats a, floats b) {
 #if defined(__AVX512F__)
-    return (f16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined(__FP_FAST_FMAF)
-    for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return c;
+    return (floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (floats)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__aarch64__)
+    return (floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#else
+    ints is = a > b;
+    return (floats)((is & (ints)a) | (~is & (ints)b));
+#endif
+}
+
+/* a * b + c, rounded once wherever the machine can: what the compiler makes of it depends on nothing around it */
+INLINE floats multiply_add(floats a, floats b, floats c) {
+#if defined(__AVX512F__)
+    return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
 #endif
 }
 
+/* sums + the products of each lane's two pairs */
+INLINE floats products(floats sums, words a, words b) {
+#if PAIRS && defined(__AVX512F__)
+    return (floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
+#elif PAIRS
+    return (floats)vbfdotq_f32((float32x4_t)sums, (bfloat16x8_t)a, (bfloat16x8_t)b);
+#else
+    sums = multiply_add((floats)(a << 16), (floats)(b << 16), sums);
+    return multiply_add((floats)(a & 0xffff0000u), (floats)(b & 0xffff0000u), sums);
+#endif
+}
+
 /* to the nearest bfloat16, ties to even; not for NaN */
-INLINE u16 rounded(f16 x) {
-    u16 bits = (u16)x;
+INLINE words rounded(floats x) {
+    words bits = (words)x;
     return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
 
-INLINE void store_bf16(uint16_t *p, f16 x) {
+INLINE void store_bf16(uint16_t *p, floats x) {
 #if defined(__AVX512BF16__)
-    *(h16_loose *)p = (h16)_mm512_cvtneps_pbh((__m512)x);
+    *(halves_loose *)p = (halves)_mm512_cvtneps_pbh((__m512)x);
 #else
-    *(h16_loose *)p = __builtin_convertvector(rounded(x), h16);
+    *(halves_loose *)p = __builtin_convertvector(rounded(x), halves);
 #endif
 }
 
-INLINE u16 load_halves(const uint16_t *p) {
-#if defined(__AVX512BF16__)
-    return (u16)_mm512_cvtepu16_epi32((__m256i) * (const h16_loose *)p);
+INLINE words load_halves(const uint16_t *p) {
+#if defined(__AVX512F__)
+    return (words)_mm512_cvtepu16_epi32((__m256i) * (const halves_loose *)p);
+#elif defined(__AVX2__)
+    return (words)_mm256_cvtepu16_epi32((__m128i) * (const halves_loose *)p);
 #else
-    return __builtin_convertvector(*(const h16_loose *)p, u16);
+    return __builtin_convertvector(*(const halves_loose *)p, words);
 #endif
 }
-INLINE f16 load_bf16(const uint16_t *p) { return (f16)(load_halves(p) << 16); }
+INLINE floats load_bf16(const uint16_t *p) { return (floats)(load_halves(p) << 16); }
 
 /* Rows of int8 with a bfloat16 scale for each GROUP numbers behind them, see int8_rows.py */
 
 #define GROUP 32
 
-INLINE f16 scale_of(const int8_t *row, long dim, long group) {
+INLINE floats scale_of(const int8_t *row, long dim, long group) {
     uint16_t bits;
     memcpy(&bits, row + dim + 2 * group, 2);
-    return (f16)((u16){0} + ((uint32_t)bits << 16));
+    return (floats)((words){0} + ((uint32_t)bits << 16));
 }
 
-/* Their GROUP numbers from ``first`` on, as bfloat16 in this order; of a last group that is shorter, those there are. */
-INLINE u16 load_group(const int8_t *row, long dim, long first) {
-    f16 by = scale_of(row, dim, first / GROUP);
+/* 2 * LANES of their numbers from ``first`` on, as bfloat16 in this order; where a row ends before, those there are. */
+INLINE words load_group(const int8_t *row, long dim, long first) {
+    floats by = scale_of(row, dim, first / GROUP);
     const int8_t *from = row + first;
 #if defined(__AVX512BF16__)
-    f16 low = (f16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const b16_loose *)from)) * by, high = splat(0);
+    floats low = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from)) * by;
+    floats high = splat(0);
     if (dim - first > LANES)
-        high = (f16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const b16_loose *)(from + LANES))) * by;
-    return (u16)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+        high = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)(from + LANES))) * by;
+    return (words)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
 #else
-    uint16_t some[LANES] = {0};
-    memcpy(some, from, dim - first > LANES ? GROUP : LANES);
-    i16 both = (i16)load_halves(some);
-    u16 even = rounded(__builtin_convertvector((both << 24) >> 24, f16) * by);
-    return even | (rounded(__builtin_convertvector((both << 16) >> 24, f16) * by) << 16);
+    ints both;
+    if (dim - first >= 2 * LANES) both = (ints)load_halves((const uint16_t *)from);
+    else {
+        uint16_t some[LANES] = {0};
+        memcpy(some, from, LANES);
+        both = (ints)load_halves(some);
+    }
+    words even = rounded(__builtin_convertvector((both << 24) >> 24, floats) * by);
+    return even | (rounded(__builtin_convertvector((both << 16) >> 24, floats) * by) << 16);
 #endif
 }
 
-/* Pairs of a's and b's numbers, the first or the second half of them. */
+/* INTERLEAVED: pairs of a's and b's numbers, the first (at 0) or the second (at LANES) half of them. EVEN and ODD of
+   two vectors: groups of so many numbers from both, by turns. */
+#if LANES == 16
 #define INTERLEAVED(a, b, at)                                                                                          \
-    (u16) SHUFFLE((h32)a, (h32)b, at, at + 32, at + 1, at + 33, at + 2, at + 34, at + 3, at + 35, at + 4, at + 36,     \
-                  at + 5, at + 37, at + 6, at + 38, at + 7, at + 39, at + 8, at + 40, at + 9, at + 41, at + 10,        \
-                  at + 42, at + 11, at + 43, at + 12, at + 44, at + 13, at + 45, at + 14, at + 46, at + 15, at + 47)
+    (words) SHUFFLE(all_halves, (all_halves)a, (all_halves)b, at, at + 32, at + 1, at + 33, at + 2, at + 34, at + 3,   \
+                    at + 35, at + 4, at + 36, at + 5, at + 37, at + 6, at + 38, at + 7, at + 39, at + 8, at + 40,      \
+                    at + 9, at + 41, at + 10, at + 42, at + 11, at + 43, at + 12, at + 44, at + 13, at + 45, at + 14,  \
+                    at + 46, at + 15, at + 47)
+#define EVEN_8(a, b) SHUFFLE(words, a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+#define ODD_8(a, b) SHUFFLE(words, a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
+#define EVEN_4(a, b) SHUFFLE(words, a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27)
+#define ODD_4(a, b) SHUFFLE(words, a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31)
+#define EVEN_2(a, b) SHUFFLE(words, a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
+#define ODD_2(a, b) SHUFFLE(words, a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
+#define EVEN_1(a, b) SHUFFLE(words, a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30)
+#define ODD_1(a, b) SHUFFLE(words, a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31)
+#elif LANES == 8
+#define INTERLEAVED(a, b, at)                                                                                          \
+    (words) SHUFFLE(all_halves, (all_halves)a, (all_halves)b, at, at + 16, at + 1, at + 17, at + 2, at + 18, at + 3,   \
+                    at + 19, at + 4, at + 20, at + 5, at + 21, at + 6, at + 22, at + 7, at + 23)
+#define EVEN_4(a, b) SHUFFLE(words, a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define ODD_4(a, b) SHUFFLE(words, a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+#define EVEN_2(a, b) SHUFFLE(words, a, b, 0, 1, 8, 9, 4, 5, 12, 13)
+#define ODD_2(a, b) SHUFFLE(words, a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+#define EVEN_1(a, b) SHUFFLE(words, a, b, 0, 8, 2, 10, 4, 12, 6, 14)
+#define ODD_1(a, b) SHUFFLE(words, a, b, 1, 9, 3, 11, 5, 13, 7, 15)
+#else
+#define INTERLEAVED(a, b, at)                                                                                          \
+    (words) SHUFFLE(all_halves, (all_halves)a, (all_halves)b, at, at + 8, at + 1, at + 9, at + 2, at + 10, at + 3,     \
+                    at + 11)
+#define EVEN_2(a, b) SHUFFLE(words, a, b, 0, 1, 4, 5)
+#define ODD_2(a, b) SHUFFLE(words, a, b, 2, 3, 6, 7)
+#define EVEN_1(a, b) SHUFFLE(words, a, b, 0, 4, 2, 6)
+#define ODD_1(a, b) SHUFFLE(words, a, b, 1, 5, 3, 7)
+#endif
 
-/* Halves on each other, four times: in one order, whatever the machine is. */
-#define FOLD(x, how)                                                                                                   \
-    x = how(x, SHUFFLE(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));                                   \
-    x = how(x, SHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));                                   \
-    x = how(x, SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));                                   \
-    x = how(x, SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+/* Halves on each other until one number is left: in one order, whatever stands around. */
+#define HALVE(x, how, step) x = how((floats)EVEN_##step((words)x, (words)x), (floats)ODD_##step((words)x, (words)x));
+#if LANES == 16
+#define FOLD(x, how) HALVE(x, how, 8) HALVE(x, how, 4) HALVE(x, how, 2) HALVE(x, how, 1)
+#elif LANES == 8
+#define FOLD(x, how) HALVE(x, how, 4) HALVE(x, how, 2) HALVE(x, how, 1)
+#else
+#define FOLD(x, how) HALVE(x, how, 2) HALVE(x, how, 1)
+#endif
 #define ADD(a, b) ((a) + (b))
 
-INLINE float sum_of(f16 x) {
+INLINE float sum_of(floats x) {
     FOLD(x, ADD)
     return x[0];
 }
 
-INLINE float largest_of(f16 x) {
+INLINE float largest_of(floats x) {
     FOLD(x, larger)
     return x[0];
 }
@@ -140,7 +221,7 @@ INLINE float largest_of(f16 x) {
 INLINE void store_row(int8_t *row, const float *x, long dim) {
     for (long first = 0; first < dim; first += GROUP) {
         long last = first + GROUP < dim ? first + GROUP : dim;
-        f16 most = splat(1e-30f);
+        floats most = splat(1e-30f);
         for (long d = first; d < last; d += LANES) most = larger(most, larger(load(x + d), -load(x + d)));
         float wanted = largest_of(most) / 127, scale;
         uint32_t bits;
@@ -150,55 +231,47 @@ INLINE void store_row(int8_t *row, const float *x, long dim) {
         uint16_t stored = (uint16_t)(bits >> 16);
         memcpy(row + dim + 2 * (first / GROUP), &stored, 2);
         for (long d = first; d < last; d += LANES) {
-            f16 steps = load(x + d) / splat(scale) + 12582912.0f; /* 1.5 * 2^23: ties to even */
-            *(b16_loose *)(row + d) = __builtin_convertvector((i16)steps - 0x4b400000, b16);
+            floats steps = load(x + d) / splat(scale) + 12582912.0f; /* 1.5 * 2^23: ties to even */
+            *(octets_loose *)(row + d) = __builtin_convertvector((ints)steps - 0x4b400000, octets);
         }
     }
 }
 
 /* 2^x for x <= 127 to about 2 units in the last place; 0 below -126 */
-INLINE f16 exp2_of(f16 x) {
-    f16 small = splat(-126.0f);
-    i16 gone = x < small;
+INLINE floats exp2_of(floats x) {
+    floats small = splat(-126.0f);
+    ints gone = x < small;
     x = larger(x, small);
-    f16 shifted = x + 12582912.0f; /* 1.5 * 2^23: what is left of the fraction is rounded off */
-    f16 f = x - (shifted - 12582912.0f);
-    f16 y = f * 1.5403530e-4f + 1.3333558e-3f;
+    floats shifted = x + 12582912.0f; /* 1.5 * 2^23: what is left of the fraction is rounded off */
+    floats f = x - (shifted - 12582912.0f);
+    floats y = f * 1.5403530e-4f + 1.3333558e-3f;
     y = y * f + 9.6181291e-3f;
     y = y * f + 5.5504109e-2f;
     y = y * f + 2.4022651e-1f;
     y = y * f + 6.9314718e-1f;
     y = y * f + 1.0f;
-    i16 result = (i16)y + (((i16)shifted - 0x4b400000) << 23);
-    return (f16)(result & ~gone);
+    ints result = (ints)y + (((ints)shifted - 0x4b400000) << 23);
+    return (floats)(result & ~gone);
 }
 
-/* Rows a[0..15] of sixteen become columns. */
-INLINE void swap_halves(u16 *a, int step) {
-    for (int i = 0; i < LANES; i++) {
-        if (i & step) continue;
-        u16 x = a[i], y = a[i + step];
-        if (step == 8) {
-            a[i] = SHUFFLE(x, y, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-            a[i + step] = SHUFFLE(x, y, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-        } else if (step == 4) {
-            a[i] = SHUFFLE(x, y, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
-            a[i + step] = SHUFFLE(x, y, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
-        } else if (step == 2) {
-            a[i] = SHUFFLE(x, y, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-            a[i + step] = SHUFFLE(x, y, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-        } else {
-            a[i] = SHUFFLE(x, y, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
-            a[i + step] = SHUFFLE(x, y, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
-        }
+/* Rows a[0..LANES - 1] become columns. */
+#define SWAP_HALVES(a, step)                                                                                           \
+    for (int i = 0; i < LANES; i++) {                                                                                  \
+        if (i & step) continue;                                                                                        \
+        words x = a[i], y = a[i + step];                                                                               \
+        a[i] = EVEN_##step(x, y);                                                                                      \
+        a[i + step] = ODD_##step(x, y);                                                                                \
     }
-}
 
-INLINE void transpose(u16 *a) {
-    swap_halves(a, 8);
-    swap_halves(a, 4);
-    swap_halves(a, 2);
-    swap_halves(a, 1);
+INLINE void transpose(words *a) {
+#if LANES == 16
+    SWAP_HALVES(a, 8)
+#endif
+#if LANES >= 8
+    SWAP_HALVES(a, 4)
+#endif
+    SWAP_HALVES(a, 2)
+    SWAP_HALVES(a, 1)
 }
 
 /* What lies so far ahead in memory is on its way: processors by themselves fetch to the end of a page at most. */
@@ -208,51 +281,73 @@ INLINE void fetch_far(const void *from, const int lines) {
     for (int line = 0; line < lines; line++) __builtin_prefetch((const char *)from + FAR + 64 * line);
 }
 
-/* c [R, 16 V] (+)= a [R, 2 k] times b [2 k, 16 V], b in pairs along k: [k, 16 V] of two. Each number is summed along k
-   in one order, whatever R and V are: a row is the same bits in any company. far: b comes from memory. */
-INLINE void tile(const int R, const int V, long k, const pair *a, long lda, const pair *b, long ldb, float *c, long ldc,
-                 int adds, int far) {
-    f16 sums[6][4];
+/* c [R, width] (+)= a [R, 2 k] times b [2 k, width], b in pairs along k <= LONGEST: [k, width] of two. Each number is
+   summed along k in one order, whatever R and width are: a row is the same bits in any company. far: b comes from
+   memory. */
+INLINE void tile(const int R, const int width, long k, const pair *a, long lda, const pair *b, long ldb, float *c,
+                 long ldc, int adds, int far) {
+    const int V = STEP(R) * LANES < width ? STEP(R) : width / LANES;
+#if !PAIRS
+    uint32_t parts[2][ROWS][LONGEST]; /* of a, as floats: each is used for all of the width */
     for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++) sums[r][v] = adds ? load(c + r * ldc + v * LANES) : splat(0);
-    for (long p = 0; p < k; p++) {
-        u16 right[4];
-        if (far) fetch_far(b + p * ldb, V);
-        for (int v = 0; v < V; v++) right[v] = *(const u16_loose *)(b + p * ldb + v * LANES);
-        for (int r = 0; r < R; r++) {
-            u16 left = a[r * lda + p] - (u16){0};
-            for (int v = 0; v < V; v++) sums[r][v] = products(sums[r][v], right[v], left);
+        for (long p = 0; p < k; p++) {
+            parts[0][r][p] = a[r * lda + p] << 16;
+            parts[1][r][p] = a[r * lda + p] & 0xffff0000u;
         }
+#endif
+    for (long at = 0; at < width; at += V * LANES, b += V * LANES, c += V * LANES) {
+        floats sums[ROWS][MOST];
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < V; v++) sums[r][v] = adds ? load(c + r * ldc + v * LANES) : splat(0);
+        for (long p = 0; p < k; p++) {
+            words right[MOST];
+            if (far) fetch_far(b + p * ldb, (V * LANES + 15) / 16);
+            for (int v = 0; v < V; v++) right[v] = *(const words_loose *)(b + p * ldb + v * LANES);
+#if PAIRS
+            for (int r = 0; r < R; r++) {
+                words left = a[r * lda + p] - (words){0};
+                for (int v = 0; v < V; v++) sums[r][v] = products(sums[r][v], right[v], left);
+            }
+#else
+            for (int half = 0; half < 2; half++)
+                for (int r = 0; r < R; r++) {
+                    floats left = (floats)(parts[half][r][p] - (words){0});
+                    for (int v = 0; v < V; v++) {
+                        floats own = (floats)(half ? right[v] & 0xffff0000u : right[v] << 16);
+                        sums[r][v] = multiply_add(own, left, sums[r][v]);
+                    }
+                }
+#endif
+        }
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < V; v++) store(c + r * ldc + v * LANES, sums[r][v]);
     }
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++) store(c + r * ldc + v * LANES, sums[r][v]);
 }
 
-#define ROWS 6 /* of a tile: with four vectors of sums each, and what they are made of, all 32 registers of AVX-512 */
-#define TILES(V)                                                                                                       \
-    static void tile_##V(int rows, long k, const pair *a, long lda, const pair *b, long ldb, float *c, long ldc,       \
-                         int adds, int far) {                                                                          \
+#define TILES(width)                                                                                                   \
+    static void tile_##width(int rows, long k, const pair *a, long lda, const pair *b, long ldb, float *c, long ldc,   \
+                             int adds, int far) {                                                                      \
         switch (rows) {                                                                                                \
-        case 1: tile(1, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
-        case 2: tile(2, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
-        case 3: tile(3, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
-        case 4: tile(4, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
-        case 5: tile(5, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                               \
-        default: tile(6, V, k, a, lda, b, ldb, c, ldc, adds, far); break;                                              \
+        case 1: tile(1, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
+        case 2: tile(2, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
+        case 3: tile(3, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
+        case 4: tile(4, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
+        case 5: tile(5, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
+        default: tile(ROWS, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                       \
         }                                                                                                              \
     }
-TILES(1)
-TILES(2)
-TILES(4)
+TILES(16)
+TILES(32)
+TILES(64)
 
-/* The same for any width of whole vectors. rows <= ROWS */
+/* The same for any width of whole sixteens. rows <= ROWS */
 static void product(int rows, long k, const pair *a, long lda, const pair *b, long width, float *c, long ldc,
                     int adds) {
     long at = 0;
-    for (; width - at >= 64; at += 64) tile_4(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
+    for (; width - at >= 64; at += 64) tile_64(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
     if (width - at >= 32) {
-        tile_2(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
+        tile_32(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
         at += 32;
     }
-    if (width - at >= 16) tile_1(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
+    if (width - at >= 16) tile_16(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
 }

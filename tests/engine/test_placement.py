@@ -1,0 +1,29 @@
+"""Where an engine runs and in which number type: choices for machines that are not this one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from triforce_core.config import EngineConfig
+from triforce_core.device.capability import Capability
+from triforce_core.engine import placement
+from triforce_core.kernels.library import Compiled
+
+CPU = torch.device("cpu")
+
+
+def chosen(flags: set[str], library: object, monkeypatch: pytest.MonkeyPatch, dtype: str = "auto") -> torch.dtype:
+    monkeypatch.setattr(placement, "compiled", lambda: Compiled(library, "told"))  # type: ignore[arg-type]
+    machine = Capability("a CPU", 2, 4, 8 << 30, 6 << 30, frozenset(flags), ())
+    found, why = placement.number_type(EngineConfig(dtype=dtype), CPU, machine)  # type: ignore[arg-type]
+    assert why.startswith(str(found).removeprefix("torch."))
+    return found
+
+
+def test_our_kernels_bring_bfloat16_to_what_has_no_instruction_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = object()
+    assert chosen({"avx2"}, ours, monkeypatch) == chosen({"avx2", "avx512f"}, ours, monkeypatch) == torch.bfloat16
+    assert chosen({"avx2"}, None, monkeypatch) == chosen(set(), ours, monkeypatch) == torch.float32
+    assert chosen({"avx512_bf16"}, None, monkeypatch) == torch.bfloat16
+    assert chosen({"avx2"}, ours, monkeypatch, "float32") == torch.float32

@@ -1,0 +1,134 @@
+"""The CPU's own kernels on a processor that this machine has not: compiled for it by another compiler, and emulated.
+
+Debian's packages gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user have what it takes."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from triforce_core.kernels import native
+
+_HERE = Path(__file__).resolve().parent
+_SOURCE = _HERE.parents[1] / "triforce_core" / "kernels" / "native"
+COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
+LEVELS = {"aarch64": "armv8-a", "aarch64 with bf16": "armv8.2-a+bf16+i8mm"}  # -> what -march calls them
+
+
+def missing() -> str:
+    """What is needed and not there; empty: nothing."""
+    return ", ".join(name for name in (COMPILER, EMULATOR) if shutil.which(name) is None)
+
+
+class Emulated:
+    """Has the functions of the library. One thread computes."""
+
+    def __init__(self, level: str, folder: Path) -> None:
+        program = folder / "called"
+        subprocess.run([COMPILER, "-O3", "-std=gnu11", f"-march={LEVELS[level]}", "-static", f"-I{_SOURCE}", "-o",
+                        str(program), str(_HERE / "called.c"), "-lm", "-lpthread"], check=True, timeout=120)
+        self.process = subprocess.Popen([EMULATOR, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def close(self) -> None:
+        self.process.communicate()
+
+    def triforce_linear(self, given: Any, x: ctypes.c_void_p, y: ctypes.c_void_p, n: ctypes.c_int64,
+                        threads: ctypes.c_int64) -> int:
+        call, own = _Call(), given._obj
+        first = call.add(own)
+        _point_linear(call, first, 0, own)
+        return call.by(self.process, 2, first, call.add_at(x.value, n.value * own.inputs * 2),
+                       call.add_at(y.value, n.value * own.outputs * 4), n.value)
+
+    def triforce_attention(self, given: Any, threads: ctypes.c_int64) -> int:
+        call, own = _Call(), given._obj
+        asked = own.n * own.heads * own.group * own.dim * 2
+        call.point(call.add(own), 0, own, queries=asked, keys=own.heads * own.stride, values=own.heads * own.stride,
+                   out=asked, mass=own.heads * own.chunks * 4, mask=own.n * own.masked)
+        return call.by(self.process, 1)
+
+    def triforce_laws(self, given: Any, rows: ctypes.c_int64, threads: ctypes.c_int64) -> int:
+        call, own = _Call(), given._obj
+        size = rows.value * own.width * 4
+        call.point(call.add(own), 0, own, logits=size, out=size)
+        return call.by(self.process, 3, count=rows.value)
+
+    def triforce_pass(self, given: Any) -> int:
+        call, p = _Call(), given._obj
+        asked, cache = p.heads * p.group * p.dim, p.heads * p.slots * p.row
+        first, layers = call.add(p), (native.LayerStruct * p.num_layers).from_address(ctypes.addressof(p.layers[0]))
+        head = p.head[0]
+        call.point(first, 0, p, layers=ctypes.sizeof(layers), head=ctypes.sizeof(head), final_norm=p.width * 4,
+                   cos=p.n * p.dim * 4, sin=p.n * p.dim * 4, hidden=p.n * p.width * 4,
+                   logits=p.logits_rows * head.outputs * 4, keys=p.num_layers * 8, values=p.num_layers * 8,
+                   mask=p.n * p.masked, mass=p.num_layers * p.heads * p.chunks * 4,
+                   queries=p.n * asked * 2 * (p.num_layers if p.keeps_queries else 1),
+                   narrow=p.n * max(p.width, asked, p.inner) * 2,
+                   wide=p.n * max(asked + 2 * p.heads * p.dim, 2 * p.inner) * 4)
+        _point_linear(call, call.numbers["head"], 0, head)
+        for i, layer in enumerate(layers):
+            start, block = i * ctypes.sizeof(native.LayerStruct), call.numbers["layers"]
+            for name in ("qkv", "output", "gate_up", "down"):
+                _point_linear(call, block, start + getattr(native.LayerStruct, name).offset, getattr(layer, name))
+            call.point(block, start, layer, input_norm=p.width * 4, post_norm=p.width * 4, q_norm=p.dim * 4,
+                       k_norm=p.dim * 4)
+            for name in ("keys", "values"):
+                at = ctypes.c_void_p.from_address(getattr(p, name) + 8 * i).value
+                call.pointers.append((call.numbers[name], 8 * i, call.add_at(at, cache)))
+        return call.by(self.process, 0)
+
+
+def _point_linear(call: _Call, block: int, start: int, own: Any) -> None:
+    filled = -(-own.outputs // native.PANEL) * native.PANEL
+    scales = 4 * (filled * (own.inputs // 2 // own.group) if own.group else own.outputs)
+    call.point(block, start, own, weight=filled * own.inputs * (own.bits or 16) // 8, scale=scales,
+               bias=own.outputs * 4, offset=scales)
+
+
+class _Call:
+    """Memory that a call reads and writes, and the pointers in it."""
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[int, int]] = []  # address, size
+        self.pointers: list[tuple[int, int, int]] = []  # in which block, where, to which
+        self.numbers: dict[str, int] = {}  # of the blocks that were last pointed to, by field
+
+    def add(self, own: Any) -> int:
+        return self.add_at(ctypes.addressof(own), ctypes.sizeof(own))
+
+    def add_at(self, address: int | None, size: int) -> int:
+        assert address is not None and len(self.blocks) < 256
+        self.blocks.append((address, size))
+        return len(self.blocks) - 1
+
+    def point(self, block: int, start: int, own: Any, **sizes: int) -> None:
+        """Add what the fields of a structure, ``start`` bytes into a block, point to."""
+        for name, size in sizes.items():
+            place = getattr(type(own), name).offset
+            address = ctypes.c_void_p.from_address(ctypes.addressof(own) + place).value
+            if address is not None:
+                self.numbers[name] = self.add_at(address, size)
+                self.pointers.append((block, start + place, self.numbers[name]))
+
+    def by(self, process: subprocess.Popen[bytes], which: int, first: int = 0, second: int = 0, third: int = 0,
+           count: int = 0) -> int:
+        assert process.stdin is not None and process.stdout is not None
+        parts = [struct.pack("qq", which, len(self.blocks))]
+        for address, size in self.blocks:
+            parts += [struct.pack("q", size), ctypes.string_at(address, size)]
+        parts.append(struct.pack("q", len(self.pointers)))
+        parts += [struct.pack("qqq", *pointer) for pointer in self.pointers]
+        parts.append(struct.pack("5q", first, second, third, count, 1))
+        process.stdin.write(b"".join(parts))
+        process.stdin.flush()
+        result, = struct.unpack("q", process.stdout.read(8))
+        pointing = {block for block, _, _ in self.pointers}
+        for number, (address, size) in enumerate(self.blocks):
+            changed = process.stdout.read(size)
+            if number not in pointing:  # in those are the other program's pointers
+                ctypes.memmove(address, changed, size)
+        return int(result)
