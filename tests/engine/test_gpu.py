@@ -125,6 +125,21 @@ def test_same_words_over_a_cache_in_int8(folders, tiers):
         list(engine.prepare())
 
 
+def test_the_builtin_pair_drafts_well_over_a_cache_in_int8():
+    """Trained weights agree: whole drafts are accepted, and the words are those of plain decoding."""
+    engine = Engine(EngineConfig(mode="on-chip", dtype="bfloat16", kv="int8"))
+    list(engine.load())
+    list(engine.open_document(document(sentences=120)))
+    speculation = SpeculationConfig(verifier="coupled", budget=256, recent=96, gamma1=2, gamma2=10, quotes="off")
+    for question, temperature in (("Who found the lamp?", 0.0), (None, 0.0), (None, 0.8)):
+        sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=96, stop_token_ids=())
+        fast, plain = (list(engine.ask(question, (), sampling, each))[-1]
+                       for each in (speculation, replace(PLAIN, quotes="off")))
+        assert fast.token_ids == plain.token_ids
+        assert temperature or question or fast.stats.tokens_per_full_pass > 2
+        list(engine.prepare())
+
+
 def test_a_reading_in_int8_comes_back_as_it_was(folders, tmp_path):
     sampling = SamplingParams(max_new_tokens=32, stop_token_ids=())
     found = [list(opened_in_int8(folders, saved_readings=tmp_path).ask("Who?", (), sampling, TRIFORCE))[-1].token_ids

@@ -8,11 +8,12 @@ from functools import partial
 import pytest
 import torch
 from engine.tiny import document, pair_config
-from model.tiny import tiny_config
+from model.tiny import LIKE_A_GPU, tiny_config
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device import memory
 from triforce_core.device.memory_plan import Room, Weights, Wish, longest_plan, make_plan
+from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.engine import memory as planning
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import choose, fitting
@@ -70,6 +71,24 @@ def test_speculation_changes_no_word(engine, temperature, tiers):
                        verifier="coupled")
         assert fast.token_ids == plain.token_ids
         assert fast.stats.tokens_per_full_pass >= plain.stats.tokens_per_full_pass == 1
+
+
+def test_rounds_led_by_the_device_write_rows_too(folders):
+    """On a CPU with kernels that take what a GPU's take: chosen chunks are attended where they lie."""
+    engine = Engine(config(folders, dtype="float32"))
+    list(engine.load())
+    for model in (engine._loaded.target, engine._loaded.draft):
+        model.kernels = replace(model.kernels, attention=LIKE_A_GPU.attention,
+                                indexed_attention=LIKE_A_GPU.indexed_attention, device_lengths=(32,),
+                                attends_rows=REFERENCE.attends_rows)
+    list(engine.open_document(document()))
+    fast = answer(engine, question=None, verifier="coupled", quotes="off", ngram="off",
+                  **{**SETTINGS, "budget": 900, "recent": 400})  # random weights need most of it to agree at all
+    assert isinstance(engine._session._pipeline.tiers, GraphRunner)
+    layers = engine._session._pipeline.parts.part.layers
+    assert layers is engine._session.full.cache.layers and layers[0].keys.dtype == torch.int8
+    plain = answer(engine, question=None, quotes="off", engine="autoregressive", verifier="coupled")
+    assert fast.token_ids == plain.token_ids and fast.stats.tokens_per_full_pass > 1
 
 
 def test_a_reading_is_of_one_kind(folders, tmp_path):

@@ -2,7 +2,8 @@
 
 A row is D numbers in int8, then one bfloat16 scale for each GROUP of them (the last group may be shorter). It stands
 for bfloat16 numbers: int8 times scale, rounded. So attention over rows is, to the last bit, attention over a bfloat16
-cache that holds those numbers: kernels may unpack rows block by block, as ``native`` does, or all at once.
+cache that holds those numbers: kernels may unpack rows block by block, as ``native`` and ``triton_rows`` do, or all at
+once. (Of ours in Triton that is true of a GPU's Hopper generation; on others products sum in another order.)
 
 Groups along the head, as KIVI (arXiv 2402.02750) has them for values: with one scale per token and head, a few large
 channels of the keys take the steps of all others.
