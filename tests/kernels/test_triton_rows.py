@@ -75,7 +75,7 @@ def test_layers_are_unpacked(dim: int) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_attention_is_that_over_the_numbers_rows_stand_for(shape: tuple[int, ...]) -> None:
-    """To the last bit where products take their operands alike: Hopper's do."""
+    """To the last bit where products take their operands alike: Hopper's do. Mass adds up in another order."""
     n, dim, length = shape[2], shape[3], shape[5]
     queries, keys, values, tree = draw(shape, length)
     numbers = from_rows(keys, dim), from_rows(values, dim)

@@ -19,6 +19,7 @@ LEAST_CONTEXT = 256  # tokens: with less room than this a model is of no use
 _VERIFIED_ROWS = 64  # rows of logits that a round may ask for
 _LOGIT_COPIES = 4  # fp32 forms of a row of logits while a distribution is made of it
 _CPU_SCORES = 1 << 26  # attention scores that the CPU's kernel keeps in its scratch memory (kernels/cpu.py)
+_PARTS = 7  # of a context that a GPU's wide pass attends one by one, at most (kernels/wide_attention.py)
 _LEAST_RESERVE = 512 * 2**20
 
 
@@ -236,14 +237,16 @@ def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
     stream = n * s.hidden_size * (4 + 4 + b)  # fp32 residual and norm, and the norm as products take it
     heads, kv_heads = s.num_heads * s.head_dim, s.num_kv_heads * s.head_dim
     attention = n * ((heads + 2 * kv_heads) * b + (heads + kv_heads) * 8 + 2 * heads * b)  # qkv, rotated, out
+    if mode != "cpu":
+        attention += n * heads * (_PARTS * b + 4)
     mlp = n * s.intermediate_size * 3 * b
     logits = _VERIFIED_ROWS * s.vocab_size * (b + 4 * _LOGIT_COPIES)
     mass = 3 * 4 * s.num_layers * s.num_kv_heads * (context // wish.chunk_size)
     total = stream + max(attention, mlp) + logits + mass
     if mode == "cpu":
         total += min(_CPU_SCORES, s.num_heads * n * context) * b * 9 // 8
-    if wish.target.few_bits and mode != "cpu":  # the largest product, unpacked for a wide pass
-        total += 2 * s.intermediate_size * s.hidden_size * b
+    if wish.target.few_bits and mode != "cpu":  # the largest product, unpacked for a wide pass; and what rounding left
+        total += 4 * s.intermediate_size * s.hidden_size * b  # in pieces (0.25 GiB with llama3-8b on an H200)
     grown = wish.target.kv_per_token_in(kind) * context // s.num_layers if mode != "offload" else 0
     unpacked = 2 * kv_heads * context * wish.unpacking if kind != "same" else 0
     return total + max(grown, unpacked)
