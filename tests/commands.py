@@ -20,7 +20,8 @@ TOOLS = ("triforce_core.bench", "triforce_core.bench.answers", "triforce_core.be
          "triforce_core.bench.passes", "triforce_core.bench.support", "triforce_core.bench.kv_loss",
          "triforce_core.bench.host_attention", "docs.attached", "docs.first_answer",
          "docs.first_run", "docs.handbook", "docs.memory",
-         "docs.page_load", "docs.screenshots", "training.evaluate", "training.gguf_export")
+         "docs.page_load", "docs.screenshots", "training.evaluate", "training.gguf_export", "training.hidden_questions",
+         "triforce_core.bench.kernels")
 
 
 def flags() -> dict[str, set[str]]:
