@@ -185,7 +185,7 @@ def test_a_gpu_takes_it_where_it_is_asked_for(monkeypatch):
     ({"dtype": torch.float32}, "with float32 products on a GPU"), ({"dtype": torch.float16}, "it is for bfloat16"),
     ({"kernels": REFERENCE}, "without Triton"), ({"gpus": 2}, "on several GPUs"),
     ({"kernels": replace(ON_A_GPU, device_lengths=(64, 128))}, "for heads of 32: it is for those of 64, 128"),
-    ({"mode": "offload"}, "with --mode offload")], ids=str)
+    ({"mode": "offload"}, "with --mode offload")], ids=["fp32", "fp16", "no-triton", "gpus", "heads", "offload"])
 def test_where_a_gpu_cannot_it_is_refused_by_name(monkeypatch, changes, told):
     with pytest.raises(ConfigError, match=f"kv is 'int8' .*{told}"):
         gpu_wish(monkeypatch, kv="int8", **changes)
