@@ -193,7 +193,7 @@ def test_no_copy_of_the_weights_beside_a_cache_that_does_not_fit():
 
 def test_reading_takes_passes_that_the_link_can_follow():
     shapes = [prefill_chunk(EngineConfig(), group, on_gpu=True, streams=True) for group in (1, 4, 8)]
-    assert shapes == [8192, 4096, 4096]
+    assert shapes == [12288, 4096, 4096]
     assert prefill_chunk(EngineConfig(), 1, on_gpu=True, streams=False) == 2048
     assert prefill_chunk(EngineConfig(prefill_chunk=640), 1, on_gpu=True, streams=True) == 640
 

@@ -66,7 +66,7 @@ def load_tile(at, place, real, DIM: tl.constexpr, WIDTH: tl.constexpr, MASKED: t
             scale = tl.load(scales, mask=real[:, None], other=0.0)
         else:
             scale = tl.load(scales)
-        # Reshaped is what is large: nothing moves.
+        # The tile takes the scales' shape, not they the tile's: so no number moves to another thread.
         steps = tl.reshape(found, (found.shape[0], groups, 32))
         if _ASM:
             numbers = _times(steps, scale[:, :, None])

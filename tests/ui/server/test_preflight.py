@@ -29,7 +29,7 @@ def lines(plan) -> list[str]:
 def test_a_24_gib_card() -> None:
     shown = lines(make_plan(PAPER, Room(120 * GIB, 139 * GIB, 24 * GIB), CONTEXT, ["on-chip", "offload"]))
     assert "Context 131,072 tokens fit, of 131,072 that the model can" in shown
-    assert "all on the GPU 16,285, with keys and values in host memory 131,072" in shown
+    assert "all on the GPU 16,006, with keys and values in host memory 131,072" in shown
     assert "Plan for 124,928 tokens" in shown
     assert "keys and values 3.8 GiB (2 of 32 layers; 512 KiB per token in all)" in shown
     assert "stream buffers 3.8 GiB" in shown and "in host memory 57.2 GiB of 112.5 GiB" in shown
