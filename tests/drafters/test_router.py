@@ -33,7 +33,8 @@ def test_copies_prove_themselves_in_rounds_that_another_writes() -> None:
         wrote.append(round_of(drafter, context, LONG[start : start + 2])[0])
         context += LONG[start : start + 2]
     assert wrote[0] == "draft" and wrote[-1] == NGRAM
-    assert wrote == sorted(wrote), "once they are known to be right they write every round"
+    known = wrote[wrote.index(NGRAM) :]
+    assert known.count("draft") <= len(known) // 9, "once they are known to be right they write nearly every round"
     asked = drafter.first.asked
     assert round_of(drafter, context, LONG[60:62])[0] == NGRAM and drafter.first.asked == asked
 
@@ -44,6 +45,19 @@ def test_copies_that_are_wrong_never_write() -> None:
         new = [*range(1000 + 5 * number, 1004 + 5 * number), 10 + number % 50]
         assert NGRAM not in round_of(drafter, context, new)
         context += new
+
+
+def test_one_bad_round_is_not_the_last_of_the_other() -> None:
+    """Copies that are right for two tokens write at first, then the other is tried again, and brings more."""
+    drafter, context = either(LONG, 1, 2, 3, 4, price=0.1), list(LONG)
+    wrote = []
+    for number in range(30):
+        new = [10, 11, 1000 + number, 5, 6, 7] if number else [10]
+        wrote.append(round_of(drafter, context, new)[0])
+        context += new
+    copied = wrote.index(NGRAM)
+    again = wrote.index("draft", copied)
+    assert again - copied <= 9 and set(wrote[again:]) == {"draft"}, wrote
 
 
 @pytest.mark.parametrize(("price", "writer"), [(0.0, "draft"), (1.0, NGRAM)])
