@@ -21,6 +21,7 @@ _FADING = 0.8  # of what ``first`` has brought, with every round since
 _UNHEARD = 8
 
 
+# large: what ``first`` last brought, with what, how long ago, and where it is writing
 class Router(Drafter):
     """``first``, or copies alone. Which of them depends on earlier rounds only, never on a clock: all ranks agree."""
 
