@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +80,26 @@ def distances(
     return divergence.flatten(), apart.flatten()
 
 
+def compared(draft: Llama, target: Llama, measure: Callable[..., tuple[Tensor, Tensor]],
+             batch: tuple[Tensor, Tensor, Tensor], place: Place, in_parts: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """`distances` of the scored tokens and their weights: of all, or of the end of rows seen in parts."""
+    ids, weights, positions = batch
+    inputs = ids[:, :-1].contiguous()
+    parts = Parts.of(inputs.shape[1])
+    scored = parts.scored if in_parts else inputs.shape[1]
+    trunk, other = draft.model, target.model
+    with place.autocast():
+        with torch.no_grad():
+            wanted = target.hidden(inputs, positions)[:, -scored:].contiguous()
+        if in_parts:
+            inputs = inputs.gather(1, parts.places(inputs))
+            positions = torch.arange(inputs.shape[1], device=inputs.device)
+        mine = draft.hidden(inputs, positions)[:, -scored:].contiguous()
+        divergence, missed = measure(mine, trunk.norm.weight, trunk.embed_tokens.weight, wanted, other.norm.weight,
+                                     other.embed_tokens.weight, draft.shape.epsilon)
+    return divergence, missed, weights[:, -scored:].flatten().clamp(max=1.0)
+
+
 # large: one training run, in order
 def distil(options: argparse.Namespace) -> None:
     """Language modelling for a share of the time, then the target's distribution."""
@@ -97,7 +118,7 @@ def distil(options: argparse.Namespace) -> None:
     step, optimiser = Step(draft, place), Optimiser(draft, options.decay)
     Step(target, place)
     measure = torch.compile(distances, dynamic=False) if place.device.type == "cuda" else distances
-    parameters, trunk, other = list(draft.parameters()), draft.model, target.model
+    parameters = list(draft.parameters())
     clock, fraction, count, tokens = Clock(place, options.seconds), 0.0, 0, 0
     compiled: set[str] = set()
     seen: dict[str, list[Tensor]] = {"plain": [], "whole": [], "parts": []}
@@ -113,22 +134,7 @@ def distil(options: argparse.Namespace) -> None:
             loss, losses, _ = step(batch)
             apart = losses.new_zeros(())
         else:
-            ids, weights, positions = step.tensors(batch)
-            inputs = ids[:, :-1].contiguous()
-            parts = Parts.of(inputs.shape[1])
-            scored = parts.scored if kind == "parts" else inputs.shape[1]
-            weights = weights[:, -scored:].flatten().clamp(max=1.0)
-            with place.autocast():
-                with torch.no_grad():
-                    wanted = target.hidden(inputs, positions)[:, -scored:].contiguous()
-                if kind == "parts":
-                    inputs = inputs.gather(1, parts.places(inputs))
-                    positions = torch.arange(inputs.shape[1], device=inputs.device)
-                mine = draft.hidden(inputs, positions)[:, -scored:].contiguous()
-                divergence, missed = measure(
-                    mine, trunk.norm.weight, trunk.embed_tokens.weight,
-                    wanted, other.norm.weight, other.embed_tokens.weight, draft.shape.epsilon,
-                )  # fmt: skip
+            divergence, missed, weights = compared(draft, target, measure, step.tensors(batch), place, kind == "parts")
             growing = (fraction - options.plain) / (1 - options.plain)
             losses = (1 - 0.7 * growing) * divergence + 2.0 * growing * missed
             loss = (losses * weights).sum() / weights.sum()
