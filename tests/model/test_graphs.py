@@ -186,6 +186,21 @@ def test_an_observed_chain_of_any_width_runs_as_a_tree_that_was_prepared() -> No
     assert (again.captured, again.repeats) == (4, 7), "nothing ran as usual, and nothing was captured on the way"
 
 
+def test_passes_of_all_widths_write_their_mass_to_one_place() -> None:
+    llama = model()
+    cache, watch, kept = full(llama), Watch(), list[Outputs]()
+
+    def capture(once: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
+        kept.append(once())
+        return (lambda: None), kept[-1]
+
+    llama.graphs = PassGraphs(llama.rope, 8, lambda: capture)
+    for n in (3, 5, 8):
+        llama.prepare(cache, n, watch)
+    masses = [outputs.mass for outputs in kept if outputs.mass is not None]
+    assert len(masses) == 3 and len({mass.data_ptr() for mass in masses}) == 1
+
+
 def test_a_cache_takes_its_graphs_along() -> None:
     llama, again = model(), RunAgain()
     llama.graphs = PassGraphs(llama.rope, 8, lambda: again)
