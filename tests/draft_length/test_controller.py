@@ -8,7 +8,7 @@ import pytest
 
 from triforce_core.draft_length.acceptance import Acceptance, Prior
 from triforce_core.draft_length.calibration import Calibration
-from triforce_core.draft_length.controller import Candidates, Controller, RoundSeen, Selection
+from triforce_core.draft_length.controller import Candidates, Controller, RoundSeen, Selection, can_pay
 from triforce_core.draft_length.costs import Costs, Curve, Drift
 from triforce_core.draft_length.selector import ERROR_RATES
 
@@ -71,6 +71,13 @@ def controller(world: World, *, gamma2s=LENGTHS, may_rest=True, hope=0.9, clocks
 def test_within_a_few_percent_of_the_best_fixed_lengths(a, b):
     world = World(a, b)
     assert world.rate(controller(world), 20_000) > 0.95 * max(world.best_fixed(), 1e3 / world.costs.plain)
+
+
+@pytest.mark.parametrize(("step", "gamma1", "pays"), [(1.0, 0, True), (17.0, 0, False), (17.0, 2, True),
+                                                      (60.0, 2, False)])
+def test_whether_drafts_can_pay_at_all(step, gamma1, pays):
+    """A step writes a token, and where a small model is below up to gamma1 more."""
+    assert can_pay(Costs(20.0, FLAT, step, 1.0), Candidates(gamma1, LENGTHS, True, True)) is pays
 
 
 @pytest.mark.parametrize("a", [0.0, 0.1, 0.3])

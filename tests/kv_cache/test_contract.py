@@ -7,6 +7,7 @@ Streaming drops tokens, so its naive twin keeps a list of what is held and recom
 from __future__ import annotations
 
 import random
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -334,7 +335,7 @@ def test_retrieval_holds_chunk_zero_the_chosen_and_the_newest(dtype: torch.dtype
         model.forward(torch.arange(30), full, logits_rows=1)
         full.keep(range(29))
         full.commit()
-        cache.commit()
+        cache.sync()
         cache.check_integrity()
         filled = cache._filled
         assert torch.equal(cache.layers[1].values[:, filled - 29 : filled],
@@ -345,6 +346,26 @@ def test_retrieval_holds_chunk_zero_the_chosen_and_the_newest(dtype: torch.dtype
     cache.sync()
     assert cache.num_committed == 30 and cache.selection is None
     cache.check_integrity()
+
+
+def test_retrieval_copies_nothing_before_something_is_staged() -> None:
+    """An answer goes on without drafts for longer than there is room for; then all of it is there."""
+    full = prefilled(MODEL, 200)
+    cache = RetrievalCache(full, budget=64, recent=16, slack=4)
+    full.lend = Mock(side_effect=full.lend)
+    for _ in range(9):
+        MODEL.forward(torch.arange(3), full, logits_rows=0)
+        full.commit()
+        cache.commit()
+        assert cache.num_committed == full.num_committed == cache.length
+        cache.check_integrity()
+    assert not full.lend.called
+    cache.begin(1)
+    cache.check_integrity()
+    at, newest = cache._filled, full.num_committed
+    for own, whole in zip(cache.layers, full.layers, strict=True):
+        assert torch.equal(own.keys[:, at - 40 : at], whole.keys[:, newest - 40 : newest])
+        assert torch.equal(own.values[:, at - 40 : at], whole.values[:, newest - 40 : newest])
 
 
 def test_retrieval_notices_a_cut_that_has_grown_over() -> None:

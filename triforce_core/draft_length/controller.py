@@ -94,6 +94,15 @@ class RoundSeen:
     confidence: Sequence[float] = ()
 
 
+def can_pay(costs: Costs, candidates: Candidates) -> bool:
+    """Whether drafts of some length bring clearly more than plain decoding if next to all of their tokens are right and
+    the tier below is never refused. Where not, no try needs to be made: each takes several tokens' time."""
+    per_step = candidates.gamma1 + 1 if candidates.has_intermediate else 1
+    return any(sum(_CERTAIN**i for i in range(length + 1)) * costs.plain
+               > _SURE * (ceil(length / per_step) * costs.step + costs.verify.at(length + 1) + costs.choose)
+               for length in candidates.gamma2s)
+
+
 # large: what is known of an answer so far; each number is one of the rules above
 class Controller:
     """For one answer, or several of one kind in a row."""

@@ -18,7 +18,7 @@ from ..speculation.drafter import Drafter, NoDrafter
 from ..speculation.round import Round, speculate
 from .acceptance import Acceptance, Prior
 from .calibration import Calibration
-from .controller import Candidates, Controller, RoundSeen, Selection
+from .controller import Candidates, Controller, RoundSeen, Selection, can_pay
 from .costs import Costs, Curve, middle
 from .profile import Profile
 
@@ -33,6 +33,7 @@ _REPEATS = 3  # of every measurement
 _PATIENCE = 2.0  # seconds after which nothing is repeated
 _SHORT = 200.0  # milliseconds of a pass that may be repeated without need
 _STEPS = 4  # tokens drafted to time the drafter's steps
+_NEVER = "no model drafts: even if nearly every token were right, drafting would take longer here than plain decoding"
 _OVERHEADS = ("verify", "select", "other")  # stages of a round that are no drafting
 
 
@@ -71,6 +72,7 @@ class DraftLengthSelector:
         self._costs: dict[str, Costs] = {}  # by kind of sampling: to make a distribution of logits takes its time
         self._known: dict[tuple[float, bool], Controller] = {}
         self._controller: Controller | None = None
+        self.rests = False  # the models draft nothing in this answer, as they are never quick enough here
 
     def measure(self, context: Sequence[int], observer: AttentionObserver | None, sampler: Sampler,
                 cancelled: Callable[[], bool]) -> None:
@@ -102,9 +104,17 @@ class DraftLengthSelector:
 
     def begin(self, context: Sequence[int], sampler: Sampler) -> None:
         """An answer after ``context``. Where nothing was measured for it, the usual lengths stay."""
-        self._controller = None
+        self._controller, self.rests = None, False
         costs = self._known_costs(context, self._kind(sampler))
         if costs is None:
+            return
+        plan = self._pipeline.plan
+        # Held to the document most tokens are its own, and drafts are worth more. A small model's passes are cheap, and
+        # it would have to read on meanwhile. Several ranks may have measured differently.
+        alone = plan.has_intermediate and not plan.draft_model and self._shard.world == 1
+        self.rests = (alone and self._candidates.may_rest and sampler.masks is None
+                      and not can_pay(costs, self._candidates))
+        if self.rests:
             return
         temperature, quotes = sampler.params.temperature, bool(sampler.guided(context, 1))
         prior = QUOTING if quotes else expected_prior(self._pipeline.plan.middle_cache, temperature)
@@ -120,6 +130,8 @@ class DraftLengthSelector:
 
     def next(self) -> Selection:
         """Of the next round; on every rank the same."""
+        if self.rests:
+            return Selection(0, False, self._candidates.most)
         if self._controller is None:
             return self._fixed
         choice = self._controller.next()
@@ -160,6 +172,8 @@ class DraftLengthSelector:
 
     def why(self) -> str:
         """Why the last answer's drafts are as long as they are; empty where that was given."""
+        if self.rests:
+            return _NEVER
         return self._controller.why() if self._controller is not None else ""
 
     def _new(self, costs: Costs, prior: Prior, temperature: float, *, clocks: bool) -> Controller:

@@ -130,6 +130,12 @@ class Pipeline:
         self._choose()
         self._clock.clear()  # no round's time
 
+    def start_without_models(self, context: list[int]) -> None:
+        """``start`` where only copies are drafted: nothing is chosen for models, and no pass is observed."""
+        self._marks, self._chosen, self._marked = False, None, False
+        self._side_stream.join()
+        self.parts.agree(context)
+
     def forget(self) -> None:
         """What is told of rounds: those before belong to no answer."""
         self.after_round()

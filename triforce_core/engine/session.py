@@ -109,6 +109,11 @@ class Session:
         """What drafting needs behind a prompt that was read: a part of its price."""
         if not pipeline.drafts:
             return
+        if self._selector is not None:
+            self._selector.begin(context, sampler)
+            if self._selector.rests:
+                pipeline.start_without_models(context)
+                return
         prefilled = self._parts.draft_prefill
         if prefilled is not None and pipeline.plan.draft_cache == "cross":
             yield from prefilled.read(context, self._chunk, cancelled)
@@ -118,8 +123,6 @@ class Session:
         # its chunks takes its time: with llama3-8b's shape on an H200 1 to 2.6 of a round's 20 to 27 ms.
         free = question.text is not None and sampler.masks is None
         pipeline.start(context, marks=free or question.speculation.draft_cache == "cross")
-        if self._selector is not None:
-            self._selector.begin(context, sampler)
 
     def _decode(self, loop: DecodeLoop, pipeline: Pipeline, answer: Answer, sampling: SamplingParams,
                 read: Moment, cancelled: Callable[[], bool]) -> Generator[AnswerEvent, None, FinishReason]:

@@ -50,12 +50,13 @@ def load_buttons(found: ModelFound, loaded: bool) -> str:
     """One for each way to draft; none where it does not run."""
     if found.info is None:
         return ""
+    again = model_words.LOADED if loaded else model_words.LOAD
     if found.source == "built-in":
-        ways = [(model_words.LOADED if loaded else model_words.LOAD, "auto")]
+        ways = [(again, "auto")]
     else:
         fitting = [choice for choice in found.drafts if not choice.why_not]
         ways = [(model_words.LOAD_WITH.format(draft=name(choice)), choice.model) for choice in fitting]
-        ways.append((model_words.LOAD_ALONE if fitting else model_words.LOAD, "none"))
+        ways.append((model_words.LOAD_ALONE if fitting else again, "none"))
     return "".join(button(label, "use-model", model=found.model, draft=draft) for label, draft in ways)
 
 

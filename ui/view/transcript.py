@@ -18,6 +18,7 @@ from . import charts, markdown, provenance
 from .page_choice import which
 
 esc = charts.esc
+_CIRCLE = 40  # characters that no answer writes three times without going in circles
 
 
 def question(text: str) -> str:
@@ -68,6 +69,12 @@ def tools(item: Answer, beside: Sequence[str]) -> str:
     return f'<div class="tf-tools">{"".join(parts)}</div>'
 
 
+def cut_off(reason: str, text: str) -> str:
+    """Why an answer has no end of its own; and whether its last words stood there twice before: it goes in circles."""
+    repeats = len(text) > _CIRCLE and text.count(text[-_CIRCLE:]) > 2
+    return " ".join([chat_words.ENDED_BECAUSE[reason], *([chat_words.REPEATED] if repeats else [])])
+
+
 def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = False,
            beside: Sequence[str] = (), plain_rate: float = 0.0) -> str:
     """One finished exchange with its permanent figures. body: its text as safe HTML (with quotations checked, or token
@@ -85,7 +92,7 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
     if item.state == "stopped":
         parts.append(f'<p class="tf-ended">{esc(chat_words.STOPPED if item.text else chat_words.STOPPED_EMPTY)}</p>')
     elif item.result.get("reason") in chat_words.ENDED_BECAUSE:
-        parts.append(f'<p class="tf-ended">{esc(chat_words.ENDED_BECAUSE[item.result["reason"]])}</p>')
+        parts.append(f'<p class="tf-ended">{esc(cut_off(item.result["reason"], item.text))}</p>')
     if item.error:
         title = chat_words.ANSWER_BROKE_OFF if item.text else chat_words.ANSWER_FAILED
         parts.append(card("error", title, item.error))

@@ -26,6 +26,8 @@ STOPPED = "You stopped it here."
 STOPPED_EMPTY = "Stopped before the first word."
 ENDED_BECAUSE = {"length": "Ended at the longest answer allowed (see Settings).",
                  "context": "Ended because the context is full. Start a new conversation to make room."}
+REPEATED = ("It repeats itself, as small models do at low temperatures. A larger model does so less, and so does "
+            "the preset “Creative” in Settings.")
 ANSWER_BROKE_OFF = "The answer broke off here"
 ANSWER_FAILED = "No answer"
 APP_ENDED = "The app was closed while this answer was being written. Ask again for the rest."

@@ -166,6 +166,8 @@ def test_each_model_says_what_it_takes_and_what_drafts() -> None:
     refused = models_view.entry(HUGE, loaded=False)
     assert "need 99.0 GiB" in refused and "9,000 tokens of context would fit" in refused
     assert 'data-action="use-model"' not in refused, "what cannot run cannot be loaded"
+    alone = replace(BIG, drafts=())
+    assert [model_words.LOADED in models_view.entry(alone, loaded=loaded) for loaded in (False, True)] == [False, True]
     builtin = models_view.entry(BUILTIN, loaded=True)
     assert model_words.NOW in builtin and model_words.ABOUT_BUILTIN in builtin and 'data-draft="auto"' in builtin
 

@@ -15,6 +15,14 @@ def test_an_answer_that_found_nothing_looks_doubtful() -> None:
     assert "tf-doubtful" in transcript.answer(doubtful) and "tf-doubtful" not in transcript.answer(sure)
 
 
+def test_an_answer_cut_off_says_whether_it_went_in_circles() -> None:
+    new = " ".join(f"Clause {number} says something else." for number in range(30))
+    said = {text: transcript.answer(Answer("a", "c", 0.0, "Why?", text, (), "done", "", {"reason": "length"}))
+            for text in (new, new + " The law is a law that protects people by being law." * 4, "Yes.")}
+    assert all("longest answer allowed" in shown for shown in said.values())
+    assert ["repeats itself" in shown for shown in said.values()] == [False, True, False]
+
+
 def test_neighbours_of_a_quotation_are_folded_away_and_escaped() -> None:
     shown = transcript.in_context("“He came.”", [QUOTE])
     assert "It &lt;was&gt; dark." in shown and "He left." in shown and "<details" in shown
