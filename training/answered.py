@@ -24,7 +24,8 @@ def features(examples: Sequence[Example], read: Sequence[np.ndarray]) -> np.ndar
     rows = []
     for one, nats in zip(examples, read, strict=True):
         words = one.by_words[: len(nats)]
-        rows.append(read_features(words, nats, words + READ_COUNTS * nats))
+        scores = words + READ_COUNTS * nats
+        rows.append(read_features(words, nats, scores, one.strange[int(np.argmax(scores))]))
     return np.stack(rows)
 
 

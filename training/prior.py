@@ -15,7 +15,6 @@ Delete these files when features change; a trial (`--limit`) has a folder of its
 from __future__ import annotations
 
 import argparse
-import multiprocessing as mp
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -33,6 +32,7 @@ from training.question_sets import (
     held_out,
     left_out,
     natural_documents,
+    processes,
 )
 from triforce_core.quotes.sentence_prior import Network
 
@@ -45,9 +45,8 @@ def gather(file: Path, documents: Sequence[AskedDocument], make: Callable[[Asked
     if not file.exists():
         started = time.time()
         parts: list[Arrays] = []
-        # Spawned: a fork of a process that has used torch's threads may hang.
-        with mp.get_context("spawn").Pool(workers) as pool:
-            for number, part in enumerate(pool.imap(make, documents), 1):
+        with processes(workers) as running:
+            for number, part in enumerate(running.imap(make, documents), 1):
                 parts += [part] if part else []
                 if number % 200 == 0:
                     print(f"  {number} of {len(documents)} documents, {time.time() - started:.0f} s", flush=True)

@@ -7,6 +7,7 @@ whose paragraphs are joined to articles. A sentence is what it is in the applica
 from __future__ import annotations
 
 import json
+import multiprocessing as mp
 import os
 import re
 import zlib
@@ -16,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing.pool import Pool
 from pathlib import Path
 from random import Random
 
@@ -71,6 +73,13 @@ def add_sources(parser: ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that look at documents")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")
+
+
+def processes(workers: int) -> Pool:
+    """Each computes on one thread: sixteen with as many threads as cores were ten times slower than two with one.
+    Spawned: a fork of a process that has used torch's threads may hang."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # read by those that start
+    return mp.get_context("spawn").Pool(workers)
 
 
 def held_out(names: Iterable[str], every: int = 10) -> set[str]:

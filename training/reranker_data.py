@@ -7,7 +7,6 @@ elsewhere; and questions about other documents. Articles give plain pairs of que
 
 from __future__ import annotations
 
-import multiprocessing as mp
 import pickle
 import time
 from collections.abc import Sequence
@@ -18,11 +17,11 @@ from random import Random
 
 import numpy as np
 
-from training.question_sets import AskedDocument, Query
+from training.question_sets import AskedDocument, Query, processes
 from training.sentence_network import before_of, index_of
 from triforce_core.quotes.reranker import Passage
 from triforce_core.quotes.sentence_index import SentenceIndex
-from triforce_core.quotes.sentence_prior import Network, by_words, passage
+from triforce_core.quotes.sentence_prior import Network, by_words, passage, strange_names
 
 ANSWERED, UNANSWERABLE, HIDDEN = "answered", "unanswerable", "answer hidden"
 EXCERPT, ELSEWHERE, FOREIGN = "answered in an excerpt", "answered outside the excerpt", "about another document"
@@ -36,7 +35,8 @@ MOST_OF_ARTICLE = 400  # questions
 @dataclass(frozen=True, eq=False)
 class Example:
     """A question put to a document. sentences: numbers of the document's, those that the network likes best, best
-    first (``found`` of them), then the right ones that it does not. by_words: nats, golds: bool, both [sentences]."""
+    first (``found`` of them), then the right ones that it does not. by_words: nats, golds: bool, both [sentences];
+    strange: see ``strange_names``."""
 
     question: str
     case: str
@@ -45,6 +45,7 @@ class Example:
     by_words: np.ndarray
     golds: np.ndarray
     found: int
+    strange: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ def example(index: SentenceIndex, sentence: Network, query: Query, case: str, be
     golds = query.golds if case in (ANSWERED, EXCERPT) else ()
     kept = list(dict.fromkeys([*found, *golds]))
     return Example(f"{before} {query.text}".strip(), case, query.kind, kept, scores[kept].astype(np.float32),
-                   np.isin(kept, golds), len(found))
+                   np.isin(kept, golds), len(found), strange_names(index, query.text, kept))
 
 
 def examples(document: AskedDocument, vectors: Path, sentence: Network, pool: Sequence[Query]) -> ReadDocument:
@@ -121,9 +122,8 @@ def read_documents(file: Path, documents: Sequence[AskedDocument], vectors: Path
         started, made = time.time(), []
         pool = [query for document in documents for query in document.queries if query.golds and not query.before]
         make = partial(examples, vectors=vectors, sentence=sentence, pool=pool)
-        # Spawned: a fork of a process that has used torch's threads may hang.
-        with mp.get_context("spawn").Pool(workers) as processes:
-            for number, one in enumerate(processes.imap(make, documents), 1):
+        with processes(workers) as running:
+            for number, one in enumerate(running.imap(make, documents), 1):
                 made.append(one)
                 if number % 20 == 0:
                     print(f"  {number} of {len(documents)} documents, {time.time() - started:.0f} s", flush=True)

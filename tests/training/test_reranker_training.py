@@ -77,7 +77,7 @@ def encoder(width: int = 64, positions: int = 128) -> transformers.BertModel:
 
 def made(case: str, golds: list[bool], by_words: list[float], kind: str = "fact") -> Example:
     return Example("who", case, kind, list(range(len(golds))), np.array(by_words, np.float32), np.array(golds),
-                   len(golds))
+                   len(golds), np.zeros((len(golds), 3), np.float32))
 
 
 def test_examples_of_every_case(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +222,14 @@ def test_the_base_keeps_letters_and_frequent_words(tmp_path: Path) -> None:
     assert torch.equal(net.embeddings.word_embeddings.weight[pieces.index("zebra")],
                        base.embeddings.word_embeddings.weight[whole.index("zebra")])
     assert net(input_ids=torch.tensor([[2, 7, 3]])).last_hidden_state.shape == (1, 3, 64)
+
+
+def test_the_best_sentence_tells_which_names_are_strange() -> None:
+    one = made(ANSWERED, [False] * READ, sorted(range(READ), reverse=True))
+    one.strange[3] = 0, 1, 2
+    nats = np.zeros(READ, np.float32)
+    nats[3] = 9
+    assert answered.features([one], [nats])[0, 8:].tolist() == [0, 1, 2]
 
 
 def test_the_chance_of_an_answer_is_fitted_and_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ _OWN_WORDS = {
     RequestKind.LANGUAGE: "I only understand English. To ask in another language, load a chat model under Models.",
     RequestKind.OUTSIDE: "I only know what this document says. For other questions, load a chat model under Models.",
 }
-THRESHOLD = 0.38  # confidence below which the answer says that it found none; see docs/measurements.md
+THRESHOLD = 0.43  # confidence below which the answer says that it found none; see docs/measurements.md
 _DIGEST, _CLOSEST, _AROUND = 5, 3, 2  # sentences of a digest, beside "no sentence", around the last quotation
 _REMEMBERED = 8  # questions
 _CHOICES = 8  # passages that the model chooses from

@@ -6,6 +6,7 @@ import re
 from enum import IntEnum
 
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|\d+(?:[.,]\d+)*")
+_SPELT = re.compile(r"[A-Za-z][A-Za-z']*|\d+(?:[.,]\d+)*")
 
 
 class Asks(IntEnum):
@@ -75,6 +76,15 @@ def subject_words(question: str) -> list[str]:
     left."""
     words = list(dict.fromkeys(WORD.findall(question.lower().replace("’", "'"))))
     return [word for word in words if word not in REQUEST] or words
+
+
+def names(question: str) -> list[str]:
+    """Its numbers, and the words that have a capital without being the first: lower case, without "'s", each once. None
+    of a question that is written in capitals."""
+    words = _SPELT.findall(question.replace("’", "'"))
+    found = [word for place, word in enumerate(words) if word[0].isdigit() or (place and word[0].isupper())]
+    found = [word.lower().removesuffix("'s") for word in found if not word.startswith("I'") and word != "I"]
+    return list(dict.fromkeys(found)) if 2 * len(found) <= len(words) + 1 else []
 
 
 def points_back(question: str) -> bool:

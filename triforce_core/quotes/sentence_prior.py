@@ -4,6 +4,7 @@ that people wrote (``training/prior.py``, ``training/reranker.py``)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from .line_roles import Role
-from .question_words import Asks, asks
+from .question_words import WORD, Asks, asks, names
 from .reranker import Passage, Reranker
 from .sentence_index import SentenceIndex
 
@@ -90,7 +91,9 @@ class SentencePrior:
         # What was not read is no better than the worst that was.
         scores = words + READ_COUNTS * read.min()
         scores[best] = words[best] + READ_COUNTS * read
-        odds = float(self._answered(read_features(words[best], read, scores[best])[None])[0])
+        first = int(best[np.argmax(scores[best])])
+        odds = float(self._answered(read_features(words[best], read, scores[best],
+                                                  strange_names(index, question, [first])[0])[None])[0])
         return Ranking(scores, float(1 / (1 + np.exp(-odds))))
 
 
@@ -108,16 +111,31 @@ def passage(index: SentenceIndex, sentence: int) -> Passage:
                    index.sentences[sentence - 1] if beside else "")
 
 
-def read_features(by_words: np.ndarray, read: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """float32 [8]: what tells whether the best sentence answers at all. All [n], of the sentences that were read, best
-    by words first: what the network says, what the encoder says, and both."""
+def strange_names(index: SentenceIndex, question: str, sentences: Sequence[int]) -> np.ndarray:
+    """float32 [sentences, 3]: of a question's names (``question_words.names``) how many stand nowhere in the document,
+    how many not in a sentence, its heading or the sentence before, and how many there are. Who asks about another
+    person, year or product than the document's gets a sentence that is about the same otherwise."""
+    asked = index.stems(names(question))
+    counts = np.zeros((len(sentences), 3), np.float32)
+    counts[:, 0], counts[:, 2] = sum(stem not in index.vocabulary for stem in asked), len(asked)
+    for row, sentence in enumerate(sentences if asked else ()):
+        read = passage(index, sentence)
+        known = index.stems(WORD.findall(f"{read.heading} {read.before} {read.sentence}".lower()))
+        counts[row, 1] = len(set(asked).difference(known))
+    return counts
+
+
+def read_features(by_words: np.ndarray, read: np.ndarray, scores: np.ndarray, strange: np.ndarray) -> np.ndarray:
+    """float32 [11]: what tells whether the best sentence answers at all. First [n] each, of the sentences that were
+    read, best by words first: what the network says, what the encoder says, and both. strange: ``strange_names`` of the
+    best."""
     order = np.argsort(-scores, kind="stable")
     best, ranked = int(order[0]), np.sort(read)[::-1]
     second = order[min(1, len(order) - 1)]
     together = float(np.logaddexp.reduce(read))
     return np.array([read[best], ranked[0], ranked[1] if len(read) > 1 else -9.0, together,
                      scores[best] - scores[second], by_words[best] - by_words.max(),
-                     np.exp(ranked[0] - np.logaddexp(0.0, together)), np.log(len(read))], np.float32)
+                     np.exp(ranked[0] - np.logaddexp(0.0, together)), np.log(len(read)), *strange], np.float32)
 
 
 def _by_role(index: SentenceIndex, question: str) -> np.ndarray:
