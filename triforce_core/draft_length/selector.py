@@ -117,7 +117,7 @@ class DraftLengthSelector:
         if self.rests:
             return
         temperature, quotes = sampler.params.temperature, bool(sampler.guided(context, 1))
-        prior = QUOTING if quotes else expected_prior(self._pipeline.plan.middle_cache, temperature)
+        prior = QUOTING if quotes else expected_prior(plan.middle_cache, temperature)
         if not sampler.coupled:
             self._controller = self._new(costs, prior, temperature, clocks=False)
             return
