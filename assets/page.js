@@ -206,10 +206,10 @@
     const mine = ++turn;
     const lanes = [...race.querySelectorAll('[data-marks]')].map(lane => {
       const box = lane.querySelector('.tf-lane-text');
-      const full = box.dataset.full ?? (box.dataset.full = box.textContent);
-      box.textContent = full;
+      const full = box.tfFull ??= box.cloneNode(true);
+      box.replaceChildren(...full.cloneNode(true).childNodes);
       box.style.minHeight = `${box.offsetHeight}px`;  // the lanes keep their height while the words come
-      return { lane, box, full, letters: Array.from(full), marks: JSON.parse(lane.dataset.marks), at: 0,
+      return { lane, box, full, marks: JSON.parse(lane.dataset.marks), at: 0, shown: -1,
         bar: lane.querySelector('.tf-lane-bar span'), clock: lane.querySelector('.tf-lane-clock') };
     });
     const started = performance.now();
@@ -219,22 +219,35 @@
       let going = false;
       for (const lane of lanes) {
         while (lane.at < lane.marks.length && lane.marks[lane.at][0] <= now) lane.at += 1;
-        const chars = lane.at ? lane.marks[lane.at - 1][1] : 0;
         const done = lane.at >= lane.marks.length;
+        const share = done ? 1 : lane.at ? lane.marks[lane.at - 1][1] / (lane.marks.at(-1)[1] || 1) : 0;
         going ||= !done;
         lane.lane.classList.toggle('tf-done', done);
-        const text = done ? lane.full : lane.letters.slice(0, chars).join('');
-        if (lane.box.textContent !== text) {
-          lane.box.textContent = text;
+        if (lane.shown !== share) {
+          lane.shown = share;
+          lane.box.replaceChildren(beginning(lane.full, share));
           lane.box.scrollTop = lane.box.scrollHeight;
         }
         const end = lane.marks.length ? lane.marks[lane.marks.length - 1][0] : 0;
-        lane.bar.style.width = `${lane.full ? 100 * chars / lane.letters.length : 100}%`;
+        lane.bar.style.width = `${100 * share}%`;
         lane.clock.textContent = `${Math.min(now, end).toFixed(1)} s`;
       }
       if (going) requestAnimationFrame(step);
     };
     step();
+  }
+
+  /* A copy of an element's content as far as the first ``share`` of its letters. */
+  function beginning(element, share) {
+    const range = document.createRange(), texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    range.selectNodeContents(element);
+    const letters = Array.from(element.textContent);
+    let left = letters.slice(0, share * letters.length).join('').length;
+    if (share < 1) {
+      while (texts.nextNode() && texts.currentNode.length < left) left -= texts.currentNode.length;
+      range.setEnd(...(left ? [texts.currentNode, left] : [element, 0]));
+    }
+    return range.cloneContents();
   }
 
   // -- a browser has six connections for one server: a tab in the background lets go of its own, and so does the one

@@ -76,6 +76,22 @@ def render(text: str, mark: Mark | None = None, notes: Sequence[tuple[str, str]]
     return str(_PARSER.renderer.render(tokens, _PARSER.options, {}))
 
 
+def plain(text: str) -> str:
+    """The words of a Markdown text without its marks: each paragraph, heading or cell on a line of its own."""
+    lines, mark = [], ""
+    for token in _PARSER.parse(text, {}):
+        if token.type == "list_item_open":
+            mark = f"{token.info}{token.markup} "
+        elif token.type == "inline":
+            breaks = ("softbreak", "hardbreak")
+            words = "".join(" " if child.type in breaks else child.content for child in token.children or ())
+            lines.append(mark + words)
+            mark = ""
+        elif token.type in ("fence", "code_block"):
+            lines.append(token.content.rstrip("\n"))
+    return "\n".join(lines)
+
+
 def _noted(children: list[Token], left: list[tuple[str, str]]) -> list[Token]:
     """A line's tokens with the notes behind those of its sentences that have one; they are taken out of ``left``.
     Letters and digits alone are compared, as Markdown's own marks are no part of the line."""

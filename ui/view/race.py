@@ -11,7 +11,7 @@ from ..state.runs import Run
 from ..words import chat as chat_words
 from ..words import figures as figure_words
 from ..words import race as race_words
-from . import charts, race_picture
+from . import charts, markdown, race_picture
 from . import number_format as fmt
 from .charts import esc
 from .transcript import card
@@ -23,7 +23,7 @@ FRESH = 20.0  # seconds during which a finished race starts its replay by itself
 def lane(name: str, state: str, text: str, css: str = "") -> str:
     return (f'<section class="tf-lane {css}"><header><h3>{esc(name)}</h3>'
             f'<span class="tf-lane-state">{esc(state)}</span></header>'
-            f'<div class="tf-lane-text">{esc(text)}</div></section>')
+            f'<div class="tf-lane-text tf-prose">{markdown.render(text)}</div></section>')
 
 
 def recording(run: Run, wait: str = "") -> str:
@@ -112,7 +112,7 @@ def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> 
             f'<header><h3>{esc(recorded["name"])}</h3><span class="tf-lane-state">'
             f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(figure_words.RATE)}</span></header>"
             '<div class="tf-lane-bar"><span></span></div><div class="tf-lane-clock" aria-hidden="true"></div>'
-            f'<div class="tf-lane-text" tabindex="0">{esc(recorded["text"])}</div>'
+            f'<div class="tf-lane-text tf-prose" tabindex="0">{markdown.render(recorded["text"])}</div>'
             f'{detail}</section>')
     again = f'<button type="button" class="tf-btn" data-replay="{esc(key)}">{esc(race_words.AGAIN)}</button>'
     recorded_on = race_words.RECORDED.format(model=outcome["model"], dtype=outcome["dtype"], device=outcome["device"])

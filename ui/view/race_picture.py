@@ -8,6 +8,7 @@ from typing import Any
 
 from ..words import figures as figure_words
 from ..words import race as race_words
+from . import markdown
 from . import number_format as fmt
 from .charts import esc
 
@@ -61,12 +62,14 @@ def _lane(lane: Mapping[str, Any], x: float, y: float, wide: float, colour: str,
         moments = ";".join(f"{min(at / end, 1):.4f}" for at, _ in [(0.0, 0), *times])
         bar += (f'<animate attributeName="width" dur="{end:.2f}s" fill="freeze" values="{values}" '
                 f'keyTimes="{moments}"/>')
-    lines = textwrap.wrap(lane["text"], max(12, int(wide / 7.6)))
+    words = markdown.plain(lane["text"])
+    lines = textwrap.wrap(words, max(12, int(wide / 7.6)))
     left_out = len(lines) > MOST_LINES
     shown, done, parts = lines[:MOST_LINES], 0, []
     for number, line in enumerate(shown):
         done += len(line) + 1
-        begin = next((at for at, written in marks if written >= done), end) if animated else None
+        written = done * len(lane["text"]) / len(words)  # with Markdown's marks, as the moments count
+        begin = next((at for at, letters in marks if letters >= written), end) if animated else None
         last = " …" if left_out and number == len(shown) - 1 else ""
         parts.append(_text(x, y + 88 + LINE * number, line + last, 14, begin=begin))
     return (_text(x, y + 18, textwrap.shorten(lane["name"], max(12, int(wide / 9.4)), placeholder="…"), 16, weight=650)

@@ -204,9 +204,17 @@ def test_race(served, tab) -> None:
     tab.wait_for_function("document.querySelectorAll('.tf-lane.tf-done').length === 0")
     tab.fill("#race-third input", "gamma2=3")
     tab.press("#race-third input", "Enter")
+    served.script.answer = "1. **Forty ships** of `oak`, and <b>none</b> of tin. \n" * 12
     tab.click("#race-start")
     tab.wait_for_selector(".tf-lanes-3[data-race]")
     assert "gamma2=3" in tab.inner_text(".tf-third")
+    tab.wait_for_function("""[...document.querySelectorAll('.tf-lane-text ol')].some(
+      list => list.querySelectorAll('li > strong').length > 1 && list.children.length < 12)""")  # half replayed
+    tab.wait_for_function("document.querySelectorAll('.tf-lane.tf-done').length === 3")
+    lanes = tab.locator(".tf-lane-text")
+    assert lanes.locator("ol > li").count() == 36 and lanes.locator("b").count() == 0
+    said = set(lanes.all_inner_texts())
+    assert len(said) == 1 and "**" not in str(said) and "<b>none</b>" in str(said)
     with tab.expect_download() as drawn:
         tab.click("[data-picture]")
     assert Path(drawn.value.path()).read_bytes().startswith(b"\x89PNG") and drawn.value.suggested_filename == "race.png"

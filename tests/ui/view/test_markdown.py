@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ui.view.markdown import render
+from ui.view.markdown import plain, render
 
 HOSTILE = [
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg/onload=alert(1)>",
@@ -34,6 +34,13 @@ def test_hostile_text_stays_text(text: str) -> None:
         if name == "a":
             assert re.search(r'href="(https?://[^/"]+|mailto:)', attributes)
             assert 'rel="noopener noreferrer nofollow"' in attributes
+
+
+def test_the_words_without_the_marks() -> None:
+    text = ("# Head\n\n**bold** ~~gone~~\nnext\n\n3. [our `bank`](https://good.example)\n\n> quoted\n\n"
+            "```py\na * b\n```\n")
+    assert plain(text) == "Head\nbold gone next\n3. our bank\nquoted\na * b"
+    assert plain("|a|b|\n|--|--|\n|1|2|") == "a\nb\n1\n2" and plain("- one\n- <b>two</b>") == "- one\n- <b>two</b>"
 
 
 def test_links_show_their_host() -> None:

@@ -79,6 +79,20 @@ def test_races_that_were_kept_before_there_were_three_are_still_shown() -> None:
     assert all(name in html for name in race_words.LANES) and html.count("<section") == 2
 
 
+def test_the_lanes_show_what_was_written_as_the_chat_does() -> None:
+    text = "1. **Forty** ships of `oak` <img src=x onerror=alert(1)>\n2. and *one* more"
+    outcome = race.compare([lane(text, 2.0), lane(text, 1.0)], MODEL)
+    run = Run("d", "Q?", race=True, lanes=race.lanes(Settings()))
+    run.accumulators = [lane(text, 2.0)]
+    for html in (race_view.replay(outcome, "Q?", key="k", fresh=False), race_view.recording(run)):
+        assert "<strong>Forty</strong>" in html and "<code>oak</code>" in html and "<ol>" in html and "**" not in html
+        assert "<img" not in html and "&lt;img src=x" in html
+    for animated in (False, True):
+        root = ElementTree.fromstring(race_picture.svg(outcome, "Q?", animated=animated))
+        words = " ".join(root.itertext())
+        assert words.count("1. Forty ships of oak <img") == 2 and "2. and one more" in words
+
+
 @pytest.mark.parametrize("animated", [False, True])
 def test_the_picture_is_one_file_with_everything_in_it(animated: bool) -> None:
     drawn = race_picture.svg(three(), "How <many> & why?\x07", animated=animated)
