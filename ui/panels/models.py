@@ -49,8 +49,7 @@ def panels(services: Services) -> list[Panel]:
     models, queue = services.models, services.queue
 
     def draw(view: TabView) -> str:
-        return board(models, queue.config.model, queue.model, queue.problem if queue.state == "failed" else "",
-                     services.models_unused)
+        return board(models, queue.config.model, queue.model, services.models_unused)
 
     return [Panel("models_board", lambda view: (models.version, queue.config.model, queue.model, queue.state), draw,
                   0.3)]

@@ -116,10 +116,10 @@ def _engine_panel(services: Services) -> Panel:
     queue, runs = services.queue, services.runs
 
     def draw(view: TabView) -> str:
-        return engine_section(queue.state, queue.model, queue.load_progress, queue.problem, queue.status, queue.waiting,
+        return engine_section(queue.state, queue.model, queue.load_progress, queue.status, queue.waiting,
                               bool(runs.active() or queue.prefills))
 
-    return Panel("engine", lambda view: (queue.state, queue.model, queue.problem, len(runs.active())), draw, 0.5,
+    return Panel("engine", lambda view: (queue.state, queue.model, len(runs.active())), draw, 0.5,
                  lambda view: (queue.version, queue.waiting))
 
 

@@ -10,19 +10,16 @@ from ..words import engine as engine_words
 from . import charts
 from . import number_format as fmt
 from .charts import esc
-from .transcript import card
 
 
-def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | None, problem: str, status: Any,
-                   waiting: int, busy: bool) -> str:
-    """The engine: what runs where and why, memory, queue."""
+def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | None, status: Any, waiting: int,
+                   busy: bool) -> str:
+    """The engine: what runs where and why, memory, queue. Why it failed is said above the tabs."""
     word = engine_words.ENGINE_BUSY if busy and state == "ready" else engine_words.ENGINE_STATES[state]
     dot = {"ready": "tf-dot-ok", "failed": "tf-dot-bad"}.get(state, "tf-dot-wait")
     parts = [f'<h3 class="tf-h">{esc(engine_words.ENGINE)} '
              f'<span class="tf-state-word"><i class="{dot}"></i>{esc(word)}</span></h3>']
-    if state == "failed":
-        parts.append(card("error", engine_words.ENGINE_FAILED, problem))
-    elif state == "starting" and load:
+    if state == "starting" and load:
         parts.append(f'<p class="tf-note">{esc(load.stage)}</p>{charts.meter(load.fraction or 0.0, "", load.stage)}')
     if model:
         facts: EngineFacts | None = getattr(status, "facts", None)

@@ -195,14 +195,13 @@ def entries(found: Sequence[CuratedModel], models: Models) -> str:
     return f'<ul class="tf-models">{"".join(suggestion(model, models) for model in found)}</ul>'
 
 
-def board(models: Models, now: str, model: ModelInfo | None, problem: str, unused: str = "") -> str:
-    """The list, and what is under way. now: the model that the engine was told to load. unused: as of ``build``."""
+def board(models: Models, now: str, model: ModelInfo | None, unused: str = "") -> str:
+    """The list, and what is under way. now: the model that the engine was told to load; why it could not be is said
+    above the tabs. unused: as of ``build``."""
     if unused:
         said = model_words.ANSWERS_NOW.format(model=model.name) if model else ""
         return f'<p class="tf-note">{esc(said)}</p>' if said else ""
     parts = []
-    if problem:
-        parts.append(card("error", model_words.FAILED.format(model=now), problem))
     if models.problem:
         parts.append(card("error", model_words.PROBLEM, models.problem))
     if models.refused:

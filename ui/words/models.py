@@ -52,7 +52,6 @@ GET_TERMS = ("Its owners want their terms accepted first: do so on the hub's pag
              "run “hf auth login” in a terminal.")
 GET_FULL = "There is not enough room: {folder} has {free} free, and {size} are needed. Free some space first."
 GET_YES = "Yes, download {size}"
-FAILED = "{model} could not be loaded"
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
 ABOUT_BUILTIN = ("It finds the sentences that answer a question and quotes them, in English. It cannot count, "
                         "compare or say anything in its own words.")

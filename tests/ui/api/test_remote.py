@@ -101,7 +101,7 @@ def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_pa
     drawn = document_strip_view.strip_section(document, (), (), first_page=1, selected=None, read=((1, 3),),
                                               reported=False)
     assert strip_words.STRIP_REMOTE in drawn
-    engine = engine_status_view.engine_section("ready", remote.queue.model, None, "", None, 0, False)
+    engine = engine_status_view.engine_section("ready", remote.queue.model, None, None, 0, False)
     assert "leave this machine" in engine and "0 B" not in engine and engine_words.DRAFT not in engine
     with pytest.raises(TriForceError, match="race"):
         remote.race(view, "How many?")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from little_books import wait_for, write_book
 
-from ui.panels import document_head, settings, side
+from ui.panels import document_head, models, settings, side
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 
@@ -34,3 +34,6 @@ def test_the_engine_is_told_of_in_settings_and_its_failure_above_the_chat(servic
     monkeypatch.setattr(services.queue, "state", "failed")
     monkeypatch.setattr(services.queue, "problem", "no <weights>")
     assert "no &lt;weights&gt;" in notice.draw(view) and notice.key(view) != before
+    for tab in (settings, models):  # it stands above every tab: said again there, it would stand twice
+        for panel in tab.panels(services):
+            assert "no &lt;weights&gt;" not in str(panel.draw(view)), panel.name

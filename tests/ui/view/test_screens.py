@@ -259,10 +259,10 @@ def test_the_engine_panel_says_how_it_drafts() -> None:
     model = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1, drafting="measured long ago")
     status = EngineStatus("idle", model, 1, 1, 0, None, facts=EngineFacts("cpu", "why", 1, 2, drafting="10 at a time"))
     section = engine_status_view.engine_section
-    assert "<dt>Drafting</dt><dd>10 at a time</dd>" in section("ready", model, None, "", status, 0, False)
-    assert "<dt>Drafting</dt><dd>measured long ago</dd>" in section("ready", model, None, "", None, 0, False)
+    assert "<dt>Drafting</dt><dd>10 at a time</dd>" in section("ready", model, None, status, 0, False)
+    assert "<dt>Drafting</dt><dd>measured long ago</dd>" in section("ready", model, None, None, 0, False)
     silent = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1)
-    assert "Drafting" not in engine_status_view.engine_section("ready", silent, None, "", None, 0, False)
+    assert "Drafting" not in engine_status_view.engine_section("ready", silent, None, None, 0, False)
 
 
 def test_reopened_says_both_times() -> None:
@@ -335,13 +335,13 @@ def test_engine_panel_shows_memory() -> None:
     model = ModelInfo("Llama", "", "on-chip", "a GPU is present", "H200", "bfloat16", 131_072, 13_476_298_752, 1)
     facts = EngineFacts("offload", "61.0 GiB do not fit", 70 * 2**30, 30 * 2**30, 18 * 2**30, 6 * 2**30)
     status = EngineStatus("busy", model, 1, 0, 0, None, facts=facts)
-    html = engine_status_view.engine_section("ready", model, None, "", status, 0, True)
+    html = engine_status_view.engine_section("ready", model, None, status, 0, True)
     for text in ("offload (H200)", "61.0 GiB do not fit", "18.0 GiB used, 6.0 GiB free", "70.0 GiB used, 30.0 GiB free",
                  'aria-label="GPU"', 'aria-valuenow="75"', 'aria-label="Memory"', 'aria-valuenow="70"'):
         assert text in html
     assert "a GPU is present" not in html  # the document's reason, not the model's
     on_cpu = replace(status, facts=replace(facts, device_used=None, device_free=None))
-    assert 'aria-label="GPU"' not in engine_status_view.engine_section("ready", model, None, "", on_cpu, 0, True)
+    assert 'aria-label="GPU"' not in engine_status_view.engine_section("ready", model, None, on_cpu, 0, True)
 
 
 def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
@@ -352,7 +352,6 @@ def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
 
 def test_engine_panel_says_why() -> None:
     model = ModelInfo("Built-in", "", "cpu", "no GPU was found", "cpu", "bfloat16", 32_768, 30_000_000, 1)
-    html = engine_status_view.engine_section("ready", model, None, "", None, 2, False)
+    html = engine_status_view.engine_section("ready", model, None, None, 2, False)
     for text in ("Built-in", "no GPU was found", "bfloat16", "32,768", "2 waiting", engine_words.NO_DRAFT):
         assert text in html
-    assert "no weights" in engine_status_view.engine_section("failed", None, None, "no weights", None, 0, False)
