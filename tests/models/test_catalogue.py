@@ -24,6 +24,7 @@ from triforce_core.errors import ConfigError
 from triforce_core.events import CuratedModel, ModelFound
 from triforce_core.models import hub as hub_module
 from triforce_core.models import survey
+from triforce_core.models.command import _words
 from triforce_core.models.hub import Offer
 from triforce_core.models.survey import Survey
 
@@ -292,6 +293,8 @@ def test_gguf_files_of_other_programs(tmp_path: Path, monkeypatch: pytest.Monkey
         ("builtin", "built-in"), ("owner/repo/hub.gguf", "cache"), ("studio.gguf", "LM Studio"),
         ("small:3b", "Ollama"), (first, "llama.cpp"), ("cut.gguf", "folder"), ("named.gguf", "folder")]
     by_name = {model.name: model for model in models}
+    titles = [next(_words(model)) for model in models]
+    assert titles[-1].startswith("named.gguf (file, ") and titles[3].startswith("small:3b (Ollama, ")
     assert "damaged or incomplete" in by_name["cut.gguf"].problem
     assert by_name[first].nbytes == sum(path.stat().st_size for path in cache.glob("*.gguf"))
     ollama = by_name["small:3b"]

@@ -98,7 +98,8 @@ def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
     if isinstance(event, CuratedModel):
         yield from _suggestion(event)
         return
-    yield f"{event.name} ({event.source}, {size(event.nbytes)} on disk)"
+    source = "file" if event.source == "folder" and event.model.endswith(".gguf") else event.source
+    yield f"{event.name} ({source}, {size(event.nbytes)} on disk)"
     if event.parameters:
         yield (f"  {event.architecture}, {millions(event.parameters)} weights, up to {event.max_context:,} tokens; "
                f"--model {event.model}")
