@@ -120,13 +120,12 @@ class Pipeline:
         small model's own where that attends chunks. marks: whether it does so in this answer; else it attends the
         newest tokens."""
         parts, plan = self.parts, self.plan
-        self._marks, self._chosen, self._marked = marks, None, False
-        self._side_stream.join()
+        self.start_without_models(context)
+        self._marks = marks
         if parts.cross_model is not None and not marks:
             parts.cross_model.truncate(0)  # what the last answer's rounds chose
         if parts.draft is not None and parts.cross_model is None:
             parts.draft.start(context, plan.sinks, plan.window)
-        parts.agree(context)
         self._choose()
         self._clock.clear()  # no round's time
 
