@@ -335,6 +335,9 @@ def test_retrieval_holds_chunk_zero_the_chosen_and_the_newest(dtype: torch.dtype
         model.forward(torch.arange(30), full, logits_rows=1)
         full.keep(range(29))
         full.commit()
+        cache.commit()
+        cache.check_integrity()
+        assert cache.num_committed == cache.length == full.num_committed
         cache.sync()
         cache.check_integrity()
         filled = cache._filled

@@ -31,16 +31,18 @@ def chosen(cache: IndexedRetrievalCache | RetrievalCache) -> list[list[list[int]
 @pytest.mark.parametrize("size", [4, 5, 8])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_life_beside_the_copying_cache(size: int, seed: int) -> None:
-    """Two full caches are fed alike; one is followed in place, the other by copies."""
+    """Two full caches are fed alike; one is followed in place, the other by copies: by one cache that copies when
+    something is staged, and by one that is always level."""
     rng, g = random.Random(seed), torch.Generator().manual_seed(seed)
     fulls = [prefilled(203), prefilled(203)]
     caches = [IndexedRetrievalCache(fulls[0], budget=64, recent=17, chunk_size=size),
               RetrievalCache(fulls[1], budget=64, recent=17, chunk_size=size)]
+    level = RetrievalCache(fulls[1], budget=64, recent=17, chunk_size=size)
     selections = 0
     for _ in range(25):
         if rng.random() < 0.6:
             mass = torch.rand(2, 2, caches[1].num_chunks - rng.randint(0, 3), generator=g)
-            for cache in caches:
+            for cache in (*caches, level):
                 cache.select(mass)
             selections += 1
         for _ in range(rng.randint(0, 3)):  # inner rounds
@@ -67,10 +69,13 @@ def test_a_life_beside_the_copying_cache(size: int, seed: int) -> None:
         for cache in caches:
             cache.commit()
             cache.check_integrity()
+        level.sync()
+        level.check_integrity()
+        assert chosen(caches[0]) == chosen(level)
         if rng.random() < 0.5:
             caches[1].sync()  # as before something is staged: it looks no sooner
             caches[1].check_integrity()
-            assert chosen(caches[0]) == chosen(caches[1])
+            assert chosen(caches[1]) == chosen(level)
         assert caches[0].length == caches[1].length == fulls[0].num_committed
     assert selections > 5
 
