@@ -119,9 +119,9 @@ def test_an_answer_longer_than_the_room_that_was_reserved(folders, ordinary, mon
     monkeypatch.setattr("triforce_core.engine.engine._CONVERSATION", 40)
     engine, _ = opened(folders, prefill_chunk=200)
     slots = engine._session.full.cache.slots
-    long = answer(engine, TRIFORCE, tokens=150)[0]
+    long = answer(engine, TRIFORCE, tokens=72)[0]
     assert engine._session.full.cache.slots > slots
-    assert long.token_ids == answer(ordinary, PLAIN, tokens=150)[0].token_ids
+    assert long.token_ids == answer(ordinary, PLAIN, tokens=72)[0].token_ids
 
 
 def test_closing_the_stream_leaves_the_session_usable(offloaded):
