@@ -16,7 +16,9 @@ from engine.tiny import document, pair_config
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device import memory
+from triforce_core.device.memory_plan import Room
 from triforce_core.engine import loading
+from triforce_core.engine import memory as engine_memory
 from triforce_core.engine.build import plan_for
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import Loaded, choose, full_cache, load
@@ -91,6 +93,23 @@ def test_the_plan_is_what_is_allocated(folders, model, dtype):
     small = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=usual.sinks, window=usual.window,
                            frequencies=loaded.draft.rope.frequencies, dtype=loaded.draft.dtype)
     assert small.nbytes == plan.draft_cache
+
+
+def test_on_a_gpu_the_draft_model_reads_where_the_plan_has_room(folders, monkeypatch):
+    """What is free behind a reading is also for graphs and passes that are not made yet."""
+    *_, loaded = load(config(folders))
+    wish = replace(loaded.planner.wish, draft_reads=True)
+    planner = replace(loaded.planner, wish=wish, device=torch.device("cuda"), modes=("on-chip",))
+    reads = wish.draft.kv_per_token * 3000
+
+    def may_read(nbytes: int) -> bool:
+        monkeypatch.setattr(engine_memory, "read_room", lambda *_: Room(GIB, nbytes))
+        return planner.draft_may_read(3000, reads)
+
+    assert may_read(4 * GIB)
+    need = planner.plan(3000).need
+    assert may_read(need) and not may_read(need - 1)
+    assert not may_read(GIB // 2)  # less than the plan takes by itself
 
 
 def test_checking_reads_no_weights(folders, monkeypatch):

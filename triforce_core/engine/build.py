@@ -86,15 +86,16 @@ def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationC
         raise ConfigError(f"retrieval_weights is {weights!r} with {loaded.info.dtype} on {loaded.info.device}",
                           allowed="auto, same", remedy="A copy of the weights in few bits is for bfloat16 on a GPU.")
     on_gpu = target.device.type == "cuda"
-    reads = 0
+    reads, room_to_read = 0, True
     if loaded.draft is not None and draft_prefill is None and wanted.draft_cache in (
             ("cross", "auto") if on_gpu else ("cross",)):
         reads = prefill_bytes(loaded.draft, context_tokens)
-    free = loaded.shard.least(loaded.planner.unused_bytes) if able or reads else 0
+        room_to_read = loaded.shard.least(loaded.planner.draft_may_read(context_tokens, reads)) == 1
+    free = loaded.shard.least(loaded.planner.unused_bytes) if able else 0
     copies = tuple(kind for kind in able if kind in loaded.copies
-                   or target.quantized_bytes(kind) + reads + _HEADROOM <= free)
+                   or target.quantized_bytes(kind) + reads * room_to_read + _HEADROOM <= free)
     return plan(wanted, Situation(context_tokens, loaded.draft is not None, on_gpu, full.cache.streams, copies,
-                                  runs_on_graphs(loaded), reads <= free))
+                                  runs_on_graphs(loaded), room_to_read))
 
 
 def build(loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: DocumentParts) -> Pipeline:

@@ -60,6 +60,16 @@ class Planner:
             return longest_plan(self.wish, room, self.modes)
         return make_plan(self.wish, room, tokens, self.modes)
 
+    def draft_may_read(self, tokens: int, nbytes: int) -> bool:
+        """Whether a context of ``tokens`` has room in the draft model's own cache, where it takes ``nbytes``. On a GPU
+        the plan says so: what is free now is also for graphs and passes that are not made yet."""
+        if self.device.type != "cuda":
+            return nbytes <= self.unused_bytes
+        try:
+            return self.plan(tokens).draft_cache >= nbytes
+        except NotEnoughMemoryError:  # others took memory meanwhile
+            return False
+
     def too_little(self, error: BaseException, doing: str, tokens: int | None, held: int = 0) -> NotEnoughMemoryError:
         """What to say of an allocation that failed, after its memory was given back."""
         try:
