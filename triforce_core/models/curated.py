@@ -186,7 +186,7 @@ def modelled_rate(weights: Weights, plan: MemoryPlan, tokens: int, rate: float, 
     the model lies in, and from host memory to the GPU."""
     shape = weights.shape
     head = shape.vocab_size * shape.hidden_size * weights.dtype_bytes
-    cached = weights.kv_per_token * tokens
+    cached = weights.kv_per_token * tokens  # unrounded: a GPU takes as long for rows of int8
     away = cached * (plan.num_layers - plan.resident_layers) // plan.num_layers
     read = weights.matrices * weights.dtype_bytes + head + cached - away
     return 1.0 / (read / (rate * _REACHED) + away / link)
