@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import multiprocessing as mp
 import os
-import pickle
 import re
 import zlib
 from argparse import ArgumentParser
@@ -21,7 +20,6 @@ from itertools import islice
 from multiprocessing.pool import Pool
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
 from training.text import each_record
 from triforce_core.documents.sentences import SentenceRules
@@ -33,7 +31,6 @@ LONGEST_ARTICLE = 6000  # sentences
 NATURAL_TEXTS = ("prose-train", "books-train")
 _PROMPT = Path(__file__).resolve().parent.parent / "assets" / "builtin" / "prompt.json"
 _STATED = json.loads(_PROMPT.read_text())
-Made = TypeVar("Made")
 RULES = SentenceRules.of(_STATED["sentence_break"], _STATED["abbreviations"])
 
 
@@ -83,16 +80,6 @@ def processes(workers: int) -> Pool:
     Spawned: a fork of a process that has used torch's threads may hang."""
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # read by those that start
     return mp.get_context("spawn").Pool(workers)
-
-
-def kept(file: Path, make: Callable[[], Made]) -> Made:
-    """What was made, from a file if an earlier run left it."""
-    if not file.exists():
-        unfinished = file.with_suffix(".part")
-        unfinished.write_bytes(pickle.dumps(make()))
-        unfinished.rename(file)
-    made: Made = pickle.loads(file.read_bytes())
-    return made
 
 
 def held_out(names: Iterable[str], every: int = 10) -> set[str]:
@@ -208,13 +195,6 @@ def natural_documents(corpus: Path, questions: Path, without: Collection[str],
         if queries:
             documents.append(AskedDocument(name, sentences, lines, queries))
     return documents
-
-
-def written_documents(file: Path) -> list[AskedDocument]:
-    """What `training.question_writer` wrote."""
-    return [AskedDocument(record["name"], record["sentences"], record["lines"],
-                          [Query(text, "", (at,), kind) for text, at, kind in record["questions"]])
-            for record in read_lines(file)]
 
 
 def article_of(record: dict) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import BertModel, MPNetModel
+from transformers import BertModel
 
 from training.text import each_record
 
@@ -59,14 +59,6 @@ def base_encoder(folder: Path, pieces: list[str]) -> BertModel:
     embeddings.word_embeddings = _embedding(embeddings.word_embeddings.weight[rows], padding=0)
     embeddings.position_embeddings = _embedding(embeddings.position_embeddings.weight[:POSITIONS])
     return net
-
-
-def teacher_encoder(folder: Path) -> tuple[MPNetModel, list[str]]:
-    """all-mpnet-base-v2 of a Hugging Face folder, fp32, and its pieces by the names that `Pairs` knows."""
-    numbers = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
-    names = {"<s>": "[CLS]", "</s>": "[SEP]", "[CLS]": "<cls>", "[SEP]": "<sep>"}  # it has BERT's too, untrained
-    pieces = [names.get(piece, piece) for piece in sorted(numbers, key=numbers.__getitem__)]
-    return MPNetModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32), pieces
 
 
 def _embedding(weights: Tensor, padding: int | None = None) -> nn.Embedding:

@@ -7,6 +7,7 @@ elsewhere; and questions about other documents. Articles give plain pairs of que
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -114,17 +115,22 @@ def excerpt(document: AskedDocument, vectors: Path, sentence: Network, chance: R
     return [replace(one, sentences=[numbers[at] for at in one.sentences]) for one in made]
 
 
-def read_documents(documents: Sequence[AskedDocument], vectors: Path, sentence: Network,
+def read_documents(file: Path, documents: Sequence[AskedDocument], vectors: Path, sentence: Network,
                    workers: int) -> list[ReadDocument]:
-    """The examples of documents with questions about each as a whole."""
-    started, made = time.time(), []
-    pool = [query for document in documents for query in document.queries if query.golds and not query.before]
-    make = partial(examples, vectors=vectors, sentence=sentence, pool=pool)
-    with processes(workers) as running:
-        for number, one in enumerate(running.imap(make, documents), 1):
-            made.append(one)
-            if number % 20 == 0:
-                print(f"  {number} of {len(documents)} documents, {time.time() - started:.0f} s", flush=True)
+    """The examples of documents with natural questions, from a file if an earlier run left it."""
+    if not file.exists():
+        started, made = time.time(), []
+        pool = [query for document in documents for query in document.queries if query.golds and not query.before]
+        make = partial(examples, vectors=vectors, sentence=sentence, pool=pool)
+        with processes(workers) as running:
+            for number, one in enumerate(running.imap(make, documents), 1):
+                made.append(one)
+                if number % 20 == 0:
+                    print(f"  {number} of {len(documents)} documents, {time.time() - started:.0f} s", flush=True)
+        unfinished = file.with_suffix(".part")
+        unfinished.write_bytes(pickle.dumps(made))
+        unfinished.rename(file)
+    made = pickle.loads(file.read_bytes())
     return made
 
 

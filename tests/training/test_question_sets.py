@@ -21,7 +21,6 @@ from training.question_sets import (  # noqa: E402
     natural_documents,
     split,
     stretch,
-    written_documents,
 )
 
 MILL = "The mill turns at dawn. Mr. Hale owns it.\n\nIts wheel is oak. It rained for a week."
@@ -139,12 +138,3 @@ def test_the_held_out_tenth(tmp_path: Path) -> None:
     file = tmp_path / "docs.json"
     file.write_text(json.dumps([{"in_training_text": ["a", "b"]}, {}, {"in_training_text": None}]))
     assert left_out(file) == {"a", "b"} and left_out(None) == frozenset()
-
-
-def test_written_questions_are_read(tmp_path: Path) -> None:
-    write(tmp_path / "written.jsonl", [{"name": "mill", "sentences": ["The mill turns.", "It rains."], "lines": [0, 0],
-                                        "questions": [["What moves?", 0, "paraphrase"], ["What falls?", 1, "plain"]]}])
-    (mill,) = written_documents(tmp_path / "written.jsonl")
-    assert mill.name == "mill" and mill.sentences[1] == "It rains." and mill.lines == [0, 0] and mill.natural
-    assert [(query.text, query.golds, query.kind) for query in mill.queries] == [
-        ("What moves?", (0,), "paraphrase"), ("What falls?", (1,), "plain")]

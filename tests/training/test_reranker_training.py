@@ -17,7 +17,7 @@ zstandard = pytest.importorskip("zstandard")
 pytest.importorskip("sentencepiece")
 
 from training import answered, reranker, reranker_base, reranker_data  # noqa: E402
-from training.question_sets import ARTICLE, AskedDocument, Query, kept  # noqa: E402
+from training.question_sets import ARTICLE, AskedDocument, Query  # noqa: E402
 from training.reranker import ArticleTask, CrossEncoder, NaturalTask  # noqa: E402
 from training.reranker_data import ANSWERED, ELSEWHERE, EXCERPT, FOREIGN, HIDDEN, UNANSWERABLE, Example  # noqa: E402
 from training.words import save as save_vectors  # noqa: E402
@@ -120,9 +120,9 @@ def test_articles_give_pairs() -> None:
 @pytest.mark.slow
 def test_examples_are_made_once(vectors: Path, tmp_path: Path) -> None:
     """In another process; read back as they were."""
-    file, asked = tmp_path / "examples.pickle", [document("a"), document("b")]
-    first = kept(file, lambda: reranker_data.read_documents(asked, vectors, by_held_words(), 1))
-    again = kept(file, lambda: reranker_data.read_documents([], vectors, by_held_words(), 1))
+    file = tmp_path / "examples.pickle"
+    first = reranker_data.read_documents(file, [document("a"), document("b")], vectors, by_held_words(), 1)
+    again = reranker_data.read_documents(file, [], vectors, by_held_words(), 1)
     assert [one.name for one in first] == ["a", "b"] == [one.name for one in again]
     assert [one.sentences for one in again[1].examples] == [one.sentences for one in first[1].examples]
 
@@ -152,13 +152,11 @@ def test_a_step_sees_what_stands_around_an_articles_answer() -> None:
 
 
 def test_rounds_hold_all_natural_questions_and_as_many_others() -> None:
-    natural, articles, written = ([ArticleTask([], [], weight, 0) for _ in range(count)]
-                                  for weight, count in ((1.0, 5), (0.5, 9), (0.2, 3)))
-    taken = list(itertools.islice(reranker.steps(natural, [articles, written], 5, np.random.default_rng(0)), 6))
-    assert [len(some) for some in taken] == [5, 5, 3] * 2
-    for weight, count in ((1, 5), (0.5, 5), (0.2, 3)):
-        assert [sum(task.weight == weight for some in taken[at : at + 3] for task in some)
-                for at in (0, 3)] == [count] * 2
+    natural, articles = ([ArticleTask([], [], weight, 0) for _ in range(count)]
+                         for weight, count in ((1.0, 5), (0.5, 9)))
+    taken = list(itertools.islice(reranker.steps(natural, articles, 4, np.random.default_rng(0)), 6))
+    assert [len(some) for some in taken] == [4, 4, 2] * 2
+    assert [sum(task.weight == 1 for some in taken[at : at + 3] for task in some) for at in (0, 3)] == [5, 5]
 
 
 def test_nothing_is_right_where_no_sentence_is() -> None:
@@ -170,39 +168,6 @@ def test_nothing_is_right_where_no_sentence_is() -> None:
     whole = np.log(1 + 3 * np.exp(-1))
     loss = reranker.loss_of(net, tasks, np.random.default_rng(0))
     assert float(loss.detach()) == pytest.approx((2 * whole + whole + 1) / 3, abs=1e-5)
-
-
-@pytest.mark.parametrize("taught", [0.0, 0.5, 1.0])
-def test_what_the_teacher_says_counts_by_its_share(taught: float) -> None:
-    """The loss by hand: the reranker gives every sentence NOTHING, its teacher 2."""
-    net, teacher = CrossEncoder(encoder()), CrossEncoder(encoder(), rounded=False)
-    torch.nn.init.constant_(teacher.head.bias, 2.0)
-    rows = [array("H", [5, 3, 3])] * 3
-    twin = NaturalTask([2, 3], rows, 1.0, made(ANSWERED, [True, False, False], [0.0] * 3))
-    (task,) = reranker.with_twins([twin], [twin], taught)
-    own, told = (np.array([nats] * 3 + [0]) - np.log(1 + 3 * np.exp(nats)) for nats in (-1, 2))
-    loss = reranker.loss_of(net, [task], np.random.default_rng(0), teacher)
-    expected = -(1 - taught) * own[0] + taught * (np.exp(told) * (told - own)).sum()
-    assert float(loss.detach()) == pytest.approx(expected, abs=1e-5)
-    loss.backward()
-    assert net.head.bias.grad is not None and teacher.head.bias.grad is None
-
-
-def test_the_teacher_knows_the_pieces_of_its_folder(tmp_path: Path) -> None:
-    whole = ["<s>", "<pad>", "</s>", "[CLS]", "[UNK]", "[SEP]", *LETTERS, *WORDS]
-    tokenizer = Pairs(whole)._tokenizer
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    config = transformers.MPNetConfig(vocab_size=len(whole), hidden_size=64, num_hidden_layers=1,
-                                      num_attention_heads=4, intermediate_size=64, max_position_embeddings=160)
-    transformers.MPNetModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
-    net, pieces = reranker_base.teacher_encoder(tmp_path)
-    assert pieces[:6] == ["[CLS]", "<pad>", "[SEP]", "<cls>", "[UNK]", "<sep>"] and pieces[6:] == whole[6:]
-    pairs = Pairs(pieces)
-    (asked,), (passage,) = pairs.questions(["who found it"]), pairs.passages([Passage("the cat")])
-    assert asked[0] == 0 and asked[-1] == 2 and passage[-1] == 2
-    teacher = CrossEncoder(net, rounded=False).eval()
-    alone, padded = teacher([(asked, passage)]), teacher([(asked, passage), (asked, [*passage, 7, 7, 7])])
-    assert float(alone[0].detach()) == pytest.approx(float(padded[0].detach()), abs=1e-5)
 
 
 def test_gradients_pass_the_rounding() -> None:
@@ -227,8 +192,7 @@ def test_it_learns_and_what_is_written_says_the_same(tmp_path: Path, monkeypatch
     wrong = made(UNANSWERABLE, [False] * 11, [0.0] * 11)
     tasks += [NaturalTask(task.question, [*rows[:4], *rows[5:]], 1.0, wrong) for task in tasks]
     article = [ArticleTask(task.question, rows, 0.5, 4) for task in tasks[:12]]
-    chance = np.random.default_rng(0)
-    net = reranker.train(CrossEncoder(encoder()), reranker.steps(tasks, [article], 6, chance), 250, chance)
+    net = reranker.train(CrossEncoder(encoder()), tasks, article, 250, 6, np.random.default_rng(0))
     learnt = reranker.read(net, tasks)
     assert all(nats.argmax() == 4 and nats[4] > 0.5 for nats in learnt[:12])
     assert all(len(nats) == 11 and nats.max() < 0 for nats in learnt[12:])

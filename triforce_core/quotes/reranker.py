@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,12 +78,12 @@ def batch(rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[Tensor, 
     it; whether a piece stands there."""
     import torch
 
-    ends = torch.tensor([(len(question), len(question) + len(passage)) for question, passage in rows])
-    places = torch.arange(int(ends[:, 1].max()))
-    here = places < ends[:, 1:]
-    ids = torch.zeros(here.shape, dtype=torch.long)
-    ids[here] = torch.from_numpy(np.fromiter(chain.from_iterable(chain.from_iterable(rows)), np.int64))
-    return ids, (places >= ends[:, :1]).long(), here
+    both = [[*question, *passage] for question, passage in rows]
+    longest = max(map(len, both))
+    ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in both])
+    here = torch.arange(longest) < torch.tensor([len(row) for row in both])[:, None]
+    segments = (torch.arange(longest) >= torch.tensor([len(question) for question, _ in rows])[:, None]).long()
+    return ids, segments, here
 
 
 class Reranker:
