@@ -231,7 +231,7 @@ def _offload(plan: MemoryPlan, wish: Wish, layer_kv: int) -> MemoryPlan:
 
 def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
     """What passes need beside weights and caches: the widest pass's activations (prefill), logits of a round, attention
-    mass, tables of positions, and one layer of the cache twice while it grows, or unpacked."""
+    mass, and one layer of the cache twice while it grows, or unpacked."""
     s, b = wish.target.shape, wish.target.dtype_bytes
     n = min(wish.streamed_chunk if mode == "offload" and wish.streamed_chunk else wish.prefill_chunk, context)
     stream = n * s.hidden_size * (4 + 4 + b)  # fp32 residual and norm, and the norm as products take it
@@ -242,8 +242,7 @@ def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
     mlp = n * s.intermediate_size * 3 * b
     logits = _VERIFIED_ROWS * s.vocab_size * (b + 4 * _LOGIT_COPIES)
     mass = 3 * 4 * s.num_layers * s.num_kv_heads * (context // wish.chunk_size)
-    turned = s.head_dim + (wish.draft.shape.head_dim if wish.draft else 0)  # fp32 cosines and sines (model/rope.py)
-    total = stream + max(attention, mlp) + logits + mass + 2 * 4 * turned * (context + context // 4)
+    total = stream + max(attention, mlp) + logits + mass
     if mode == "cpu":
         total += min(_CPU_SCORES, s.num_heads * n * context) * b * 9 // 8
     if wish.target.few_bits and mode != "cpu":  # the largest product, unpacked for a wide pass; and what rounding left
@@ -254,7 +253,7 @@ def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
 
 
 def _reserve(have: int, part: int) -> int:
-    """Kept free for what nobody can count: libraries, captured graphs, fragments, other programs."""
+    """Kept free for what is not counted: libraries, captured graphs, tables of positions, fragments, other programs."""
     return max(_LEAST_RESERVE, have // part)
 
 
