@@ -90,7 +90,9 @@ def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationC
     if loaded.draft is not None and draft_prefill is None and wanted.draft_cache in (
             ("cross", "auto") if on_gpu else ("cross",)):
         reads = prefill_bytes(loaded.draft, context_tokens)
-        room_to_read = loaded.shard.least(loaded.planner.draft_may_read(context_tokens, reads)) == 1
+        planned = on_gpu and not full.cache.streams  # elsewhere it reads only where that is asked for
+        fits = loaded.planner.draft_may_read(context_tokens, reads) if planned else reads <= loaded.planner.unused_bytes
+        room_to_read = loaded.shard.least(fits) == 1
     free = loaded.shard.least(loaded.planner.unused_bytes) if able else 0
     copies = tuple(kind for kind in able if kind in loaded.copies
                    or target.quantized_bytes(kind) + reads * room_to_read + _HEADROOM <= free)
