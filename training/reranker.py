@@ -1,9 +1,10 @@
 """Makes the reranker: `python -m training.reranker --corpus DIR --questions DIR --base FOLDER --work DIR --out FILE`.
 
 FOLDER is a Hugging Face folder of all-MiniLM-L6-v2. Its vocabulary is cut (`training.reranker_base`), and it is
-fine-tuned to tell the sentence that answers from others of the same document (`training.reranker_data`), as four bits a
-weight will make of it. FILE is what `triforce_core.quotes.reranker` reads. The prior's `sentence` network in PRIOR
-chooses what is learnt from, and its `answered` (`training.answered`) is fitted anew and written there.
+fine-tuned to tell the sentence that answers from others of the same document (`training.reranker_data`), both by
+reading it with the question and by vectors of the two, as four bits a weight will make of it. FILE is what
+`triforce_core.quotes.reranker` reads. The prior's `sentence` network in PRIOR chooses what is learnt from, and its
+`answered` (`training.answered`) is fitted anew and written there.
 
 WORK/examples.pickle stays; delete it when the prior or the features change. A trial (`--limit`) has a folder of its own
 there. The rate follows the clock, not a count of steps, so another machine gives another, similar model. A tenth of the
@@ -13,14 +14,16 @@ documents with natural questions is in no training and is reported.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -44,7 +47,7 @@ from training.reranker_data import (
     read_documents,
 )
 from triforce_core.quotes.reranker import Pairs, batch, four_bits, is_rounded, packed
-from triforce_core.quotes.sentence_prior import READ, Network
+from triforce_core.quotes.sentence_prior import NEAR_COUNTS, READ, Network
 
 CANDIDATES, MOST_RIGHT = 16, 2  # sentences for each question in a step; of them right ones
 EASIER = 10.0  # places in the order by words: so much further down, a wrong sentence is drawn e times less often
@@ -52,11 +55,12 @@ NEAR, NEAR_SHARE = 9, 0.6  # sentences from an article's answer; the share of ot
 ARTICLE_HIDDEN = 0.12  # share of the questions about articles whose answer is not among the sentences
 WEIGHTS = {ANSWERED: 1.0, EXCERPT: 0.6, UNANSWERABLE: 2.0, HIDDEN: 0.6, FOREIGN: 0.4, ELSEWHERE: 0.6}
 ARTICLE_WEIGHT = 0.5
-BATCH, TRIAL_BATCH = 28, 2  # questions a step
-RATE, HEAD_RATE, DECAY, WARM_UP, LONGEST_STEP = 6e-5, 1e-3, 0.01, 60, 1.0
-AVERAGED_FROM, AVERAGED_EVERY, KEPT = 0.5, 4, 0.98  # the moving average of the weights: share of the time; steps
+SHARPNESS, VECTORS_COUNT = 20.0, 0.5  # nats of a cosine; what the vectors' loss counts beside that of reading
+BATCH, TRIAL_BATCH = 56, 2  # questions a step
+RATE, HEAD_RATE, DECAY, WARM_UP, LONGEST_STEP = 1.2e-4, 1e-3, 0.01, 60, 1.0
+AVERAGED_FROM, AVERAGED_EVERY, KEPT = 0.5, 4, 0.995  # the moving average of the weights: share of the time; steps
 NOTHING = -1.0  # nats: what every sentence is given before any training
-AT_ONCE = 512  # rows that are scored at once
+AT_ONCE = 448  # rows that are read at once
 
 
 class Rounded(nn.Module):
@@ -67,7 +71,7 @@ class Rounded(nn.Module):
         return matrix + ((steps * scale).flatten(1) - matrix.detach())
 
 
-class CrossEncoder(nn.Module):
+class Encoder(nn.Module):
     """`triforce_core.quotes.reranker.Reranker` as it is trained."""
 
     def __init__(self, net: BertModel) -> None:
@@ -80,12 +84,29 @@ class CrossEncoder(nn.Module):
                 parametrize.register_parametrization(module, "weight", Rounded())
 
     def forward(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Tensor:
-        """fp32 [rows]"""
-        device = self.head.weight.device
-        ids, segments, here = (tensor.to(device, non_blocking=True) for tensor in batch(rows))
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            read = self.net(input_ids=ids, token_type_ids=segments, attention_mask=here.long()).last_hidden_state
-        return self.head(read[:, 0].float())[:, 0]
+        """fp32 [rows]: how well each passage answers its question."""
+        return torch.cat([self.head(read[:, 0])[:, 0] for read, _ in self._parts(rows)])[self._back(rows)]
+
+    def vectors(self, texts: Sequence[Sequence[int]]) -> Tensor:
+        """fp32 [texts, width], each of length 1."""
+        rows = [(text, ()) for text in texts]
+        means = [(read * here[..., None]).sum(1) for read, here in self._parts(rows)]
+        return F.normalize(torch.cat(means), dim=-1)[self._back(rows)]
+
+    def _parts(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """(fp32 [some, longest, width], whether a piece stands there), shortest rows first: little to fill up."""
+        device, order = self.head.weight.device, by_length(rows)
+        for start in range(0, len(order), AT_ONCE):
+            ids, segments, here = (tensor.to(device, non_blocking=True)
+                                   for tensor in batch([rows[row] for row in order[start : start + AT_ONCE]]))
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                read = self.net(input_ids=ids, token_type_ids=segments,
+                                attention_mask=here.long()).last_hidden_state
+            yield read.float(), here
+
+    def _back(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Tensor:
+        """Where each row is among those in order of length."""
+        return torch.tensor(by_length(rows), device=self.head.weight.device).argsort()
 
     def weights(self) -> dict[str, Tensor]:
         """By the names that `Reranker` knows, on the CPU and not rounded yet."""
@@ -93,6 +114,10 @@ class CrossEncoder(nn.Module):
                  for name, tensor in self.net.named_parameters()}
         named |= {f"head.{name}": tensor for name, tensor in self.head.named_parameters()}
         return {name: tensor.detach().cpu().float() for name, tensor in named.items()}
+
+
+def by_length(rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[int]:
+    return sorted(range(len(rows)), key=lambda row: sum(map(len, rows[row])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +194,9 @@ def steps(natural: Sequence[Task], articles: Sequence[Task], size: int,
             yield [drawn[at] for at in order[start : start + size]]
 
 
-def loss_of(net: CrossEncoder, tasks: Sequence[Task], chance: np.random.Generator) -> Tensor:
-    """Listwise: of each question the share of its right sentences against the others and "nothing", which is at 0."""
+def loss_of(net: Encoder, tasks: Sequence[Task], chance: np.random.Generator) -> Tensor:
+    """Listwise: of each question the share of its right sentences against the others and "nothing", which is at 0.
+    Beside it the loss of the vectors."""
     drawn = [task.draw(chance) for task in tasks]
     rows = [(task.question, task.passages[at]) for task, (numbers, _) in zip(tasks, drawn, strict=True)
             for at in numbers]
@@ -180,11 +206,31 @@ def loss_of(net: CrossEncoder, tasks: Sequence[Task], chance: np.random.Generato
         with_nothing = torch.cat((own, own.new_zeros(1)))
         nats.append(with_nothing.logsumexp(0) - (own[:right].logsumexp(0) if right else 0.0))
     weights = torch.tensor([task.weight for task in tasks], device=net.head.weight.device)
-    return (torch.stack(nats) * weights).sum() / weights.sum()
+    reading = (torch.stack(nats) * weights).sum() / weights.sum()
+    return reading + VECTORS_COUNT * loss_of_vectors(net, tasks, drawn, weights)
 
 
-def train(net: CrossEncoder, natural: Sequence[Task], articles: Sequence[Task], seconds: float, size: int,
-          chance: np.random.Generator) -> CrossEncoder:
+def loss_of_vectors(net: Encoder, tasks: Sequence[Task], drawn: Sequence[tuple[list[int], int]],
+                    weights: Tensor) -> Tensor:
+    """Of each question that has right sentences their share against all sentences of the step (arXiv 1908.10084,
+    in-batch negatives)."""
+    sentences = [alone(task.question, task.passages[at]) for task, (numbers, _) in zip(tasks, drawn, strict=True)
+                 for at in numbers]
+    near = SHARPNESS * net.vectors([task.question for task in tasks]) @ net.vectors(sentences).T
+    starts = np.cumsum([0, *(len(numbers) for numbers, _ in drawn)])
+    nats = [own.logsumexp(0) - own[start : start + right].logsumexp(0) if right else own.new_zeros(())
+            for own, start, (_, right) in zip(near, starts.tolist(), drawn, strict=False)]
+    counted = weights * torch.tensor([right > 0 for _, right in drawn], device=weights.device)
+    return (torch.stack(nats) * counted).sum() / counted.sum().clamp_min(1e-6)
+
+
+def alone(question: Sequence[int], passage: Sequence[int]) -> list[int]:
+    """A passage's sentence as `Pairs.sentences` has it. A question begins and ends with the marks that it needs."""
+    return [question[0], *itertools.takewhile(lambda piece: piece != question[-1], passage), question[-1]]
+
+
+def train(net: Encoder, natural: Sequence[Task], articles: Sequence[Task], seconds: float, size: int,
+          chance: np.random.Generator) -> Encoder:
     """Trains it for so long, one step at least; returns the average of its weights."""
     matrices = [weights for weights in net.net.parameters() if weights.ndim > 1]
     others = [weights for weights in net.net.parameters() if weights.ndim < 2]
@@ -214,19 +260,36 @@ def train(net: CrossEncoder, natural: Sequence[Task], articles: Sequence[Task], 
 
 
 @torch.inference_mode()
-def read(net: CrossEncoder, tasks: Sequence[NaturalTask]) -> list[np.ndarray]:
+def read(net: Encoder, tasks: Sequence[NaturalTask]) -> list[np.ndarray]:
     """Of each task's example the nats of those sentences that the application would read, float32 [READ or fewer]."""
     found = [task.example.sentences[: min(READ, task.example.found)] for task in tasks]
     rows = [(task.question, task.passages[at]) for task, numbers in zip(tasks, found, strict=True) for at in numbers]
-    order = sorted(range(len(rows)), key=lambda row: sum(map(len, rows[row])))  # alike in length: little to fill up
-    scores = np.zeros(len(rows), np.float32)
-    for start in range(0, len(order), AT_ONCE):
-        some = order[start : start + AT_ONCE]
-        scores[some] = net([rows[row] for row in some]).cpu().numpy()
+    with parametrize.cached():
+        scores = net(rows).cpu().numpy()
     return np.split(scores, np.cumsum([len(numbers) for numbers in found])[:-1])
 
 
-def save(out: Path, net: CrossEncoder, pieces: Sequence[str]) -> None:
+@torch.inference_mode()
+def compared(net: Encoder, tasks: Sequence[NaturalTask]) -> list[NaturalTask]:
+    """With examples in the order in which the application reads their sentences, by words and vectors; ``by_words``
+    says how well they fit by both."""
+    again = []
+    with parametrize.cached():
+        for task in tasks:
+            one = task.example
+            found = one.sentences[: one.found]
+            near = (net.vectors([alone(task.question, task.passages[at]) for at in found])
+                    @ net.vectors([task.question])[0]).cpu().numpy()
+            seen = one.by_words.copy()
+            seen[: one.found] += NEAR_COUNTS * near
+            order = [*np.argsort(-seen[: one.found], kind="stable").tolist(), *range(one.found, len(seen))]
+            again.append(replace(task, example=replace(
+                one, sentences=[one.sentences[at] for at in order], by_words=seen[order], golds=one.golds[order],
+                strange=one.strange[order])))
+    return again
+
+
+def save(out: Path, net: Encoder, pieces: Sequence[str]) -> None:
     """Writes what `Reranker.load` reads."""
     unfinished = out.with_suffix(".part.npz")
     np.savez_compressed(unfinished, **packed(net.weights()), heads=np.array(net.net.config.num_attention_heads),
@@ -256,9 +319,10 @@ def make(options: argparse.Namespace) -> None:
         raise SystemExit("Too few documents to learn from and to measure on: give a --limit of 2 or more.")
 
     torch.manual_seed(options.seed)
-    net = CrossEncoder(base_encoder(options.base, pieces)).to(options.device)
+    net = Encoder(base_encoder(options.base, pieces)).to(options.device)
     net = train(net, learnt, written, options.seconds, TRIAL_BATCH if options.limit else BATCH, chance)
     save(options.out, net, pieces)
+    left = compared(net, left)
     examples, nats = [task.example for task in left], read(net, left)
     answered.measure(examples, nats)
     replace_networks(options.prior, {"answered": answered.fit(examples, nats)})

@@ -8,7 +8,7 @@ import pytest
 from triforce_core.quotes.answering import NOT_FOUND, Answering
 from triforce_core.quotes.request_kind import RequestKind
 from triforce_core.quotes.sentence_index import SentenceIndex
-from triforce_core.quotes.sentence_prior import SentencePrior
+from triforce_core.quotes.sentence_prior import Ranking, SentencePrior
 from triforce_core.quotes.word_vectors import WordVectors
 
 LINES = [
@@ -112,3 +112,14 @@ def test_documents_of_hardly_anything(sentences: list[str]) -> None:
     small = Answering(SentenceIndex(sentences, range(len(sentences)), WordVectors.shipped()), SentencePrior.shipped())
     for question in ("Who counted the ships?", "What is this about?", "list the ships", "thanks", "go on"):
         small.plan(question, "Who?", "“Ships.”")
+
+
+@pytest.mark.parametrize(("ahead", "left"), [(3.0, False), (20.0, True)])
+def test_a_list_leaves_the_named_section_for_what_is_far_better(ahead: float, left: bool) -> None:
+    whole, question = answering(), "What are the reasons for ships and men?"
+    scores = np.zeros(whole.index.size, np.float32)
+    scores[1] = ahead  # above the heading that the question names
+    whole._rankings[question, ""] = Ranking(scores, 0.9)
+    plan = whole.plan(question)
+    assert plan.kind is RequestKind.SEVERAL and plan.answerable
+    assert (plan.spans == ((1, 1),)) is left and any(first > 4 for first, _ in plan.spans) is not left

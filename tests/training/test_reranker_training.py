@@ -18,7 +18,7 @@ pytest.importorskip("sentencepiece")
 
 from training import answered, reranker, reranker_base, reranker_data  # noqa: E402
 from training.question_sets import ARTICLE, AskedDocument, Query  # noqa: E402
-from training.reranker import ArticleTask, CrossEncoder, NaturalTask  # noqa: E402
+from training.reranker import ArticleTask, Encoder, NaturalTask  # noqa: E402
 from training.reranker_data import ANSWERED, ELSEWHERE, EXCERPT, FOREIGN, HIDDEN, UNANSWERABLE, Example  # noqa: E402
 from training.words import save as save_vectors  # noqa: E402
 from triforce_core.quotes.reranker import Pairs, Passage, Reranker  # noqa: E402
@@ -160,14 +160,41 @@ def test_rounds_hold_all_natural_questions_and_as_many_others() -> None:
 
 
 def test_nothing_is_right_where_no_sentence_is() -> None:
-    """The loss by hand: every sentence begins at NOTHING."""
-    net = CrossEncoder(encoder())
+    """The loss by hand: every sentence begins at NOTHING, and equal ones have equal vectors."""
+    net = Encoder(encoder()).eval()
     rows = [array("H", [5, 3, 3])] * 3
     tasks = [NaturalTask([2, 3], rows, 2.0, made(UNANSWERABLE, [False] * 3, [0.0] * 3)),
              NaturalTask([2, 3], rows, 1.0, made(ANSWERED, [True, False, False], [0.0] * 3))]
     whole = np.log(1 + 3 * np.exp(-1))
     loss = reranker.loss_of(net, tasks, np.random.default_rng(0))
-    assert float(loss.detach()) == pytest.approx((2 * whole + whole + 1) / 3, abs=1e-5)
+    of_vectors = reranker.VECTORS_COUNT * np.log(6)  # one of the six, for the question that has a right one
+    assert float(loss.detach()) == pytest.approx((2 * whole + whole + 1) / 3 + of_vectors, abs=1e-4)
+
+
+def test_rows_of_any_length_come_back_in_their_order() -> None:
+    net, pairs = Encoder(encoder()).eval(), Pairs(PIECES)
+    passages = pairs.passages([Passage(text) for text in ("the dragon", "it rained all day", "cat")])
+    rows = list(zip(pairs.questions(["who found the apple", "who", "was it the dragon"]), passages, strict=True))
+    alone = torch.cat([net([row]) for row in rows])
+    assert torch.allclose(net(rows), alone, atol=1e-5) and alone.detach().std() < 1e-4
+    torch.nn.init.normal_(net.head.weight)
+    assert torch.allclose(net(rows), torch.cat([net([row]) for row in rows]), atol=1e-5)
+    texts = [question for question, _ in rows]
+    assert torch.allclose(net.vectors(texts), torch.cat([net.vectors([text]) for text in texts]), atol=1e-5)
+
+
+def test_examples_are_ordered_by_words_and_vectors() -> None:
+    """A sentence that says what the question says is nearest; what was added stays behind."""
+    pairs, net = Pairs(PIECES), Encoder(encoder()).eval()
+    rows = [array("H", row) for row in pairs.passages(
+        [Passage(text) for text in ("the cat", "rained all", "who found the apple", "day")])]
+    example = Example("who", ANSWERED, "fact", [1, 0, 2, 3], np.zeros(4, np.float32),
+                      np.array([False, False, True, False]), 3, np.arange(12, dtype=np.float32).reshape(4, 3))
+    task = NaturalTask(pairs.questions(["who found the apple"])[0], rows, 1.0, example)
+    again = reranker.compared(net, [task])[0].example
+    assert again.sentences[0] == 2 and again.sentences[3] == 3 and again.golds.tolist() == [True, False, False, False]
+    assert again.strange[0].tolist() == [6, 7, 8] and again.by_words[0] == pytest.approx(reranker.NEAR_COUNTS, abs=1e-3)
+    assert example.sentences == [1, 0, 2, 3] and not example.by_words.any()
 
 
 def test_gradients_pass_the_rounding() -> None:
@@ -192,13 +219,17 @@ def test_it_learns_and_what_is_written_says_the_same(tmp_path: Path, monkeypatch
     wrong = made(UNANSWERABLE, [False] * 11, [0.0] * 11)
     tasks += [NaturalTask(task.question, [*rows[:4], *rows[5:]], 1.0, wrong) for task in tasks]
     article = [ArticleTask(task.question, rows, 0.5, 4) for task in tasks[:12]]
-    net = reranker.train(CrossEncoder(encoder()), tasks, article, 250, 6, np.random.default_rng(0))
+    net = reranker.train(Encoder(encoder()), tasks, article, 250, 6, np.random.default_rng(0))
     learnt = reranker.read(net, tasks)
     assert all(nats.argmax() == 4 and nats[4] > 0.5 for nats in learnt[:12])
     assert all(len(nats) == 11 and nats.max() < 0 for nats in learnt[12:])
     reranker.save(tmp_path / "r.npz", net, PIECES)
     loaded = Reranker.load(tmp_path / "r.npz", torch.float32)
     assert loaded.scores("who apple", passages) == pytest.approx(learnt[0], abs=0.05)
+    assert loaded.vectors([passages[4].sentence])[0] == pytest.approx(
+        net.vectors([reranker.alone(tasks[0].question, rows[4])])[0].detach().numpy(), abs=0.02)
+    near = loaded.vectors([passage.sentence for passage in passages]) @ loaded.question_vector("who apple")
+    assert near.argmax() == 4
     assert [file.name for file in tmp_path.iterdir()] == ["r.npz"]
 
 

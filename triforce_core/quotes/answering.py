@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .front_matter import says_of_itself
 from .line_roles import Role
 from .question_words import points_back
 from .request_kind import RequestKind, request_kind
 from .sentence_index import SentenceIndex
 from .sentence_prior import Ranking, SentencePrior
 from .summary import LONGEST_QUOTATION, chosen, finished, quotable, scope_of, summary_features, with_lead_in
+from .table_rows import asked_row
 
 NOT_FOUND = "I found no sentence that clearly answers this. Closest:"
 _OWN_WORDS = {
@@ -29,7 +31,8 @@ THRESHOLD = 0.43  # confidence below which the answer says that it found none; s
 _DIGEST, _CLOSEST, _AROUND = 5, 3, 2  # sentences of a digest, beside "no sentence", around the last quotation
 _REMEMBERED = 8  # questions
 _CHOICES = 8  # passages that the model chooses from
-_NEAR = 1.5  # nats behind the best: a neighbour that is quoted with it
+_SURE = 0.95  # of a line of the front matter, or of a table that the question names
+_NEAR = 3.0  # nats behind the best: a neighbour that is quoted with it
 _FAR = 6.0  # nats behind the best: no part of a list
 _QUOTED = re.compile("“([^”]*)”")
 
@@ -70,6 +73,8 @@ class Answering:
             return AnswerPlan(kind, spans=around)
         if kind is RequestKind.SUMMARY:
             return AnswerPlan(kind, spans=self._digest(question))
+        if named := says_of_itself(self.index, question) or asked_row(self.index, question):
+            return AnswerPlan(kind, choices=(named,), weights=(0.0,), confidence=_SURE, answerable=True)
         before = before if points_back(question) else ""
         ranking = self._ranking(question, before)
         scores, confidence = ranking.scores, ranking.confidence
@@ -119,8 +124,12 @@ class Answering:
         return tuple(with_lead_in(self.index, chosen(self.index, scores, allowed, _DIGEST)))
 
     def _several(self, question: str, scores: np.ndarray) -> tuple[tuple[int, int], ...]:
-        """The best that do not repeat each other, within the section that the question names, if it names one."""
-        allowed = quotable(self.index) & scope_of(self.index, question)
+        """The best that do not repeat each other, within the section that the question names, if it names one and the
+        best of all is not far better than all of that section."""
+        everywhere = quotable(self.index)
+        allowed = everywhere & scope_of(self.index, question)
+        if scores[everywhere].max(initial=-np.inf) > scores[allowed].max(initial=-np.inf) + _FAR:
+            allowed = everywhere
         allowed &= scores > scores[allowed].max(initial=-np.inf) - _FAR
         return tuple(with_lead_in(self.index, chosen(self.index, scores, allowed, _DIGEST)))
 

@@ -49,7 +49,7 @@ _ABOUT_APP = r"""(?:who|what) (?:are|r) (?:you|u)\b|are you (?:a |an |human|chat
     sort)s? of questions|
     \b(?:can|could|do|did) you (?:speak|remember|store|save|read pdfs?|make mistakes|understand what|see images|hear|
     forget)|
-    can i (?:upload|ask follow|export|print|use you)|is my data|does this work offline|access to the internet|
+    can i (?:upload|ask follow|export|print|use you)|\Ais my data|does this work offline|access to the internet|
     your (?:context window|answers|sources?|limits?|name|languages?)\b|what languages do you|how (?:accurate|
     confident) are you|
     why do you only|how long can a document|how much does it cost to use you|do you have (?:access|feelings|a name)|
@@ -65,8 +65,8 @@ _TASK = r"""\A(?:please |can you |could you |would you |now |then |and )*(?:
     (?:please )?shorten\b|shorter\b|longer\b|simplify\b|repeat\b|try again|put (?:that|this|it) (?:in|into)\b|
     pretend\b|act as\b|imagine\b|role-?play|say (?:that|this|it) (?:more |again|in )|explain like|
     (?:can you |could you )?(?:say|explain|put) (?:that|this|it) (?:more )?(?:simply|again|differently)|
-    create\b|generate\b|code\b|fix my\b|tell me a (?:joke|story|bedtime)|sing\b|
-    (?:set|book|order|play|flip|recommend|suggest|plan|teach)\b)|
+    create\b|generate\b|code (?:me|an?|it|this|that|up)\b|fix my\b|tell me a (?:joke|story|bedtime)|sing\b|
+    (?:set|book|order|play|flip|recommend|suggest|plan|teach) (?:me|us|my|our|an?|some)\b)|
     \btranslat(?:e|ion)\b .*\b(?:in)?to\b|\b(?:answer|reply|speak) in (?:german|french|spanish|italian|dutch|japanese|
     chinese)|
     look (?:that|it|this) up|in your own words|\A(?:too (?:long|short)|that(?:'s| is) (?:wrong|not what i asked))|

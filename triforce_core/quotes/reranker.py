@@ -1,4 +1,5 @@
-"""How well a sentence answers a question, read together: a small encoder over both (a cross-encoder, arXiv 1901.04085).
+"""How well a sentence answers a question: a small encoder that compares vectors of both (a bi-encoder, arXiv
+1908.10084) and reads both together (a cross-encoder, arXiv 1901.04085), with the same weights.
 
 It sees what counting words cannot, and takes some milliseconds a sentence: the sentence prior asks it about its own
 best ones. Made from all-MiniLM-L6-v2 (Apache 2.0; arXiv 2002.10957) by ``training/reranker.py``.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "reranker.npz"
 _QUESTION, _SENTENCE, _AROUND, _HEADING = 28, 56, 28, 12  # pieces of each, at most
 GROUP = 64  # weights that share a scale
+_AT_ONCE = 32  # sentences that vectors are made of at once
 _EPS = 1e-12  # of BERT's norms
 
 
@@ -66,6 +68,10 @@ class Pairs:
             around = [*heading, *([self._end, *before[len(heading) + 1 - _AROUND :]] if before else [])]
             rows.append([*pieces[one.sentence][:_SENTENCE], self._end, *around, self._end])
         return rows
+
+    def sentences(self, texts: Sequence[str]) -> list[list[int]]:
+        """[CLS] sentence [SEP]: what vectors are made of."""
+        return [[self._first, *pieces[:_SENTENCE], self._end] for pieces in self._pieces(texts)]
 
     def _pieces(self, texts: Sequence[str]) -> list[list[int]]:
         # Half a surrogate pair is no text to the tokenizer.
@@ -120,10 +126,45 @@ class Reranker:
             return np.zeros(0, np.float32)
         asked = self._pairs.questions([question], before)[0]
         with torch.inference_mode():
-            return self._forward(*batch([(asked, passage) for passage in self._pairs.passages(passages)])).numpy()
+            return self._score(*batch([(asked, passage) for passage in self._pairs.passages(passages)])).numpy()
 
-    def _forward(self, ids: Tensor, segments: Tensor, here: Tensor) -> Tensor:
+    def vectors(self, sentences: Sequence[str]) -> np.ndarray:
+        """float32 [sentences, width], each of length 1, and but for rounding the same in any company."""
+        return self._vectors_of(self._pairs.sentences(sentences))
+
+    def question_vector(self, question: str, before: str = "") -> np.ndarray:
+        """float32 [width], of length 1: its product with a sentence's vector says how near they are. before: the
+        question before."""
+        vector: np.ndarray = self._vectors_of(self._pairs.questions([question], before))[0]
+        return vector
+
+    def _vectors_of(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
+        import torch
+
+        found = np.zeros((len(rows), self._weights["head.weight"].shape[1]), np.float32)
+        order = sorted(range(len(rows)), key=lambda row: len(rows[row]))  # alike in length: little to fill up
+        with torch.inference_mode():
+            for start in range(0, len(order), _AT_ONCE):
+                some = order[start : start + _AT_ONCE]
+                found[some] = self._mean(*batch([(rows[row], ()) for row in some])).numpy()
+        return found
+
+    def _mean(self, ids: Tensor, segments: Tensor, here: Tensor) -> Tensor:
+        """fp32 [rows, width], of a ``batch``: the mean over the pieces of each, of length 1."""
+        import torch.nn.functional as F
+
+        read = self._encoded(ids, segments, here).float()
+        return F.normalize((read * here[..., None]).sum(1), dim=-1)
+
+    def _score(self, ids: Tensor, segments: Tensor, here: Tensor) -> Tensor:
         """fp32 [rows], of a ``batch``."""
+        import torch.nn.functional as F
+
+        first = self._encoded(ids, segments, here)[:, 0].float()
+        return F.linear(first, self._weights["head.weight"].float(), self._weights["head.bias"].float())[:, 0]
+
+    def _encoded(self, ids: Tensor, segments: Tensor, here: Tensor) -> Tensor:
+        """[rows, longest, width], of a ``batch``."""
         import torch.nn.functional as F
 
         weights = self._weights
@@ -146,7 +187,7 @@ class Reranker:
             x = norm(x + linear(mixed, f"{at}.attention.output.dense"), f"{at}.attention.output.LayerNorm")
             inner = F.gelu(linear(x, f"{at}.intermediate.dense"))
             x = norm(x + linear(inner, f"{at}.output.dense"), f"{at}.output.LayerNorm")
-        return F.linear(x[:, 0].float(), weights["head.weight"].float(), weights["head.bias"].float())[:, 0]
+        return x
 
 
 def packed(weights: dict[str, Tensor]) -> dict[str, np.ndarray]:

@@ -109,6 +109,11 @@ class SentenceIndex:
         """Of a line, counted from 0."""
         return int(self._line_starts[line])
 
+    def sentences_of(self, line: int) -> tuple[int, int]:
+        """The first and the last of a line."""
+        end = self._line_starts[line + 1] if line + 1 < len(self._line_starts) else self.size
+        return int(self._line_starts[line]), int(end) - 1
+
     def lead_in(self, sentence: int) -> str:
         """What an item or a row is not understood without: the sentence with a colon that introduces its list, or the
         first row of its table. "" where there is none, as for every other sentence."""
@@ -173,9 +178,10 @@ class SentenceIndex:
         terms = self.terms(question)
         _, times = self.matches(terms)
         held, _ = self.rarity_of(terms)
-        return self._inverse(held) @ self._saturated(times)
+        return self.inverse(held) @ self._saturated(times)
 
-    def _inverse(self, held: np.ndarray) -> np.ndarray:
+    def inverse(self, held: np.ndarray) -> np.ndarray:
+        """How rare terms are that so many sentences hold, as BM25 counts it: nats [terms]."""
         inverse: np.ndarray = np.log(1 + (self.size - held + 0.5) / (held + 0.5)).astype(np.float32)
         return inverse
 
@@ -215,7 +221,7 @@ class SentenceIndex:
             terms, weights = terms + more, np.concatenate((weights, np.full(len(more), 0.5, np.float32)))
         held, rarity = self.rarity_of(terms)
         alike, times = self.matches(terms)
-        inverse = self._inverse(held) * weights
+        inverse = self.inverse(held) * weights
         overlap = self._overlap(alike, times, inverse, rarity * weights, terms)
         order = self._order(terms, inverse)
         return np.concatenate((overlap, self._form(question), order,

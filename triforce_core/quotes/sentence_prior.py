@@ -1,6 +1,7 @@
 """How well each sentence of a document answers a question: a small network over the features of ``sentence_index``, an
-encoder that reads its best ones again (``reranker``), and the chance that no sentence does. All are fitted on questions
-that people wrote (``training/prior.py``, ``training/reranker.py``)."""
+encoder that compares the question with its best ones and reads the best of those again (``reranker``), and the chance
+that no sentence answers. All are fitted on questions that people wrote (``training/prior.py``,
+``training/reranker.py``)."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from .reranker import Passage, Reranker
 from .sentence_index import SentenceIndex
 
 _FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "prior.npz"
-READ = 12  # sentences that the encoder reads
-READ_COUNTS = 1.5  # times what the network says
+COMPARED, READ = 32, 12  # sentences that the encoder compares with the question, and those of them that it reads
+NEAR_COUNTS, READ_COUNTS = 8.0, 1.0  # times a cosine and what reading says, in the network's nats
 # Nats against a sentence for where it stands: the questions that the weights were fitted on are about running text.
 _NEVER, _SELDOM, _LESS = -30.0, -2.0, -0.7
 _OF_ROLE = {Role.HEADING: _NEVER, Role.CONTENTS: _NEVER, Role.NOTE: _SELDOM, Role.CODE: _SELDOM, Role.ROW: _LESS}
@@ -86,13 +87,19 @@ class SentencePrior:
     def ranking(self, index: SentenceIndex, question: str, before: str = "") -> Ranking:
         """before: the question before, where this one points back to it. The document has a sentence."""
         words = by_words(self._sentence, index, question, before)
-        best = np.argsort(-words, kind="stable")[:READ]
+        found = np.argsort(-words, kind="stable")[:COMPARED]
+        near = (self._reranker.vectors([index.sentences[at] for at in found.tolist()])
+                @ self._reranker.question_vector(question, before))
+        # What was not compared is no nearer than the farthest that was; likewise below for what was not read.
+        scores = words + NEAR_COUNTS * near.min()
+        scores[found] = words[found] + NEAR_COUNTS * near
+        best = found[np.argsort(-scores[found], kind="stable")[:READ]]
+        seen = scores[best]
         read = self._reranker.scores(question, [passage(index, at) for at in best.tolist()], before)
-        # What was not read is no better than the worst that was.
-        scores = words + READ_COUNTS * read.min()
-        scores[best] = words[best] + READ_COUNTS * read
+        scores += READ_COUNTS * read.min()
+        scores[best] = seen + READ_COUNTS * read
         first = int(best[np.argmax(scores[best])])
-        odds = float(self._answered(read_features(words[best], read, scores[best],
+        odds = float(self._answered(read_features(seen, read, scores[best],
                                                   strange_names(index, question, [first])[0])[None])[0])
         return Ranking(scores, float(1 / (1 + np.exp(-odds))))
 
@@ -125,16 +132,16 @@ def strange_names(index: SentenceIndex, question: str, sentences: Sequence[int])
     return counts
 
 
-def read_features(by_words: np.ndarray, read: np.ndarray, scores: np.ndarray, strange: np.ndarray) -> np.ndarray:
+def read_features(seen: np.ndarray, read: np.ndarray, scores: np.ndarray, strange: np.ndarray) -> np.ndarray:
     """float32 [11]: what tells whether the best sentence answers at all. First [n] each, of the sentences that were
-    read, best by words first: what the network says, what the encoder says, and both. strange: ``strange_names`` of the
-    best."""
+    read: what network and vectors say, what the encoder says that read them, and both. strange: ``strange_names`` of
+    the best."""
     order = np.argsort(-scores, kind="stable")
     best, ranked = int(order[0]), np.sort(read)[::-1]
     second = order[min(1, len(order) - 1)]
     together = float(np.logaddexp.reduce(read))
     return np.array([read[best], ranked[0], ranked[1] if len(read) > 1 else -9.0, together,
-                     scores[best] - scores[second], by_words[best] - by_words.max(),
+                     scores[best] - scores[second], seen[best] - seen.max(),
                      np.exp(ranked[0] - np.logaddexp(0.0, together)), np.log(len(read)), *strange], np.float32)
 
 
