@@ -27,7 +27,7 @@ static void pack_int8_keys(const int8_t *keys, long have, long dim, long row, pa
             words rows[LANES];
             long width = half - d < LANES ? half - d : LANES;
             for (int i = 0; i < LANES; i++) {
-                __builtin_prefetch(keys + (j + i + AHEAD) * row + 2 * d);
+                fetch(keys + (j + i + AHEAD) * row + 2 * d);
                 rows[i] = j + i < have ? load_group(keys + (j + i) * row, dim, 2 * d) : (words){0};
             }
             transpose(rows);
@@ -39,8 +39,8 @@ static void pack_int8_keys(const int8_t *keys, long have, long dim, long row, pa
 static void pack_int8_values(const int8_t *values, long have, long dim, long row, pair *out) {
     for (long j = 0; j < have; j += 2)
         for (long d = 0; d < dim; d += 2 * LANES) {
-            __builtin_prefetch(values + (j + AHEAD) * row + d);
-            __builtin_prefetch(values + (j + 1 + AHEAD) * row + d);
+            fetch(values + (j + AHEAD) * row + d);
+            fetch(values + (j + 1 + AHEAD) * row + d);
             words low = load_group(values + j * row, dim, d);
             words high = j + 1 < have ? load_group(values + (j + 1) * row, dim, d) : (words){0};
             *(words_loose *)(out + j / 2 * dim + d) = INTERLEAVED(low, high, 0);
@@ -48,40 +48,58 @@ static void pack_int8_values(const int8_t *values, long have, long dim, long row
         }
 }
 
-static void pack_keys(const uint16_t *keys, long have, long dim, pair *out) {
-    long half = dim / 2;
-    for (long first = 0; first < BLOCK; first += 64) {
-        if (first >= have) break;
-        for (long j = first; j < first + 64; j += LANES)
-            for (long d = 0; d < half; d += LANES) {
-                words rows[LANES];
-                long width = half - d < LANES ? half - d : LANES;
-                for (int i = 0; i < LANES; i++) {
-                    const pair *from = (const pair *)(keys + (j + i) * dim) + d;
-                    __builtin_prefetch(from + AHEAD * half);
-                    if (j + i >= have) rows[i] = (words){0};
-                    else if (width == LANES) rows[i] = *(const words_loose *)from;
-                    else {
-                        uint32_t some[LANES] = {0};
-                        memcpy(some, from, 4 * width);
-                        memcpy(&rows[i], some, sizeof some);
-                    }
-                }
-                transpose(rows);
-                for (int i = 0; i < width; i++)
-                    *(words_loose *)(out + first * half + (d + i) * 64 + (j - first)) = rows[i];
-            }
+/* LANES keys, words from ``d`` on, as columns: whole ones. */
+INLINE void pack_square(const uint16_t *keys, long dim, long d, pair *out) {
+    words rows[LANES];
+    for (int i = 0; i < LANES; i++) {
+        fetch((const char *)(keys + AHEAD * dim) + 4 * LANES * (d + i));
+        rows[i] = *(const words_loose *)((const pair *)(keys + i * dim) + d);
     }
+    transpose(rows);
+    for (int i = 0; i < LANES; i++) *(words_loose *)(out + (d + i) * 64) = rows[i];
 }
 
-static void pack_values(const uint16_t *values, long have, long dim, pair *out) {
+/* The same of ``have`` keys, or of fewer than LANES words. */
+static void pack_corner(const uint16_t *keys, long have, long dim, long d, pair *out) {
+    words rows[LANES];
+    long width = dim / 2 - d < LANES ? dim / 2 - d : LANES;
+    for (int i = 0; i < LANES; i++) {
+        uint32_t some[LANES] = {0};
+        if (i < have) memcpy(some, (const pair *)(keys + i * dim) + d, 4 * width);
+        memcpy(&rows[i], some, sizeof some);
+    }
+    transpose(rows);
+    for (int i = 0; i < width; i++) *(words_loose *)(out + (d + i) * 64) = rows[i];
+}
+
+static void pack_bf16_keys(const uint16_t *keys, long have, long dim, pair *out) {
+    long half = dim / 2;
+    for (long j = 0; j < have; j += LANES)
+        for (long d = 0; d < half; d += LANES) {
+            pair *to = out + j / 64 * 64 * half + j % 64;
+            if (have - j >= LANES && half - d >= LANES) pack_square(keys + j * dim, dim, d, to);
+            else pack_corner(keys + j * dim, have - j, dim, d, to);
+        }
+}
+
+static void pack_bf16_values(const uint16_t *values, long have, long dim, pair *out) {
     for (long j = 0; j < have; j += 2)
         for (long d = 0; d < dim; d += LANES) {
-            __builtin_prefetch(values + (j + AHEAD) * dim + 2 * d);
+            fetch(values + (j + AHEAD) * dim + 2 * d);
             words low = load_halves(values + j * dim + d);
             words high = j + 1 < have ? load_halves(values + (j + 1) * dim + d) : (words){0};
             *(words_loose *)(out + j / 2 * dim + d) = low | (high << 16);
         }
+}
+
+static void pack_keys(const Attention *a, const char *keys, long have, pair *out) {
+    if (a->int8) pack_int8_keys((const int8_t *)keys, have, a->dim, a->row, out);
+    else pack_bf16_keys((const uint16_t *)keys, have, a->dim, out);
+}
+
+static void pack_values(const Attention *a, const char *values, long have, pair *out) {
+    if (a->int8) pack_int8_values((const int8_t *)values, have, a->dim, a->row, out);
+    else pack_bf16_values((const uint16_t *)values, have, a->dim, out);
 }
 
 /* Scores of a row that it does not see become -inf. first: slot of scores[0]. */
@@ -143,8 +161,8 @@ INLINE void fetch_some(const char *keys, const char *values, long row, long rows
     if (rows < 2 * ROWS) return; /* all at once would hold up what is being read */
     long lines = BLOCK * bytes / 64;
     for (long line = row * lines / rows; line < (row + 1) * lines / rows; line++) {
-        __builtin_prefetch(keys + line * 64);
-        __builtin_prefetch(values + line * 64);
+        fetch(keys + line * 64);
+        fetch(values + line * 64);
     }
 }
 
@@ -174,22 +192,23 @@ static void attend(void *given, long item, int thread) {
     memset(sums, 0, rows * dim * 4);
     memset(totals, 0, rows * 4 * LANES);
     float scale = 1.4426950408889634f / sqrtf((float)dim);
+    int streamed = rows <= ROWS; /* what is packed is used once: little of it at a time stays in L1 */
+    long strip = streamed ? 16 : BLOCK;
     for (long first = start; first < stop; first += BLOCK) {
         long have = stop - first < BLOCK ? stop - first : BLOCK, padded = (have + LANES - 1) / LANES * LANES;
         const char *keys = a->keys + head * a->stride + first * a->row, *values = a->values + head * a->stride + first * a->row;
-        if (a->int8) {
-            pack_int8_keys((const int8_t *)keys, have, dim, a->row, packed_keys);
-            pack_int8_values((const int8_t *)values, have, dim, a->row, packed_values);
-        } else {
-            pack_keys((const uint16_t *)keys, have, dim, packed_keys);
-            pack_values((const uint16_t *)values, have, dim, packed_values);
+        if (!streamed) {
+            pack_keys(a, keys, have, packed_keys);
+            pack_values(a, values, have, packed_values);
         }
         long groups = (rows + ROWS - 1) / ROWS; /* as even as can be: few rows use registers badly */
         for (long number = 0, r = 0; number < groups; number++) {
             int some = (int)((rows - r + groups - number - 1) / (groups - number));
-            for (long j = 0; j < have; j += 64)
-                tile_64(some, half, (const pair *)(queries + r * dim), half, packed_keys + j * half, 64, scores + j, BLOCK, 0,
-                       0);
+            for (long j = 0; j < have; j += 64) {
+                if (streamed) pack_keys(a, keys + j * a->row, have - j < 64 ? have - j : 64, packed_keys);
+                tile_64(some, half, (const pair *)(queries + r * dim), half, packed_keys + (streamed ? 0 : j * half), 64,
+                        scores + j, BLOCK, 0, 0);
+            }
             for (int i = 0; i < some; i++) {
                 fetch_some(keys + BLOCK * a->row, values + BLOCK * a->row, r + i, rows, a->row);
                 if (first + have > plain || have < padded)
@@ -201,7 +220,12 @@ static void attend(void *given, long item, int thread) {
                         store(sums + (r + i) * dim + d, load(sums + (r + i) * dim + d) * shrink);
                 if (a->mass) note_chunks(a, head, first_row + r + i, first, scores + i * BLOCK, tops[r + i]);
             }
-            product(some, (have + 1) / 2, (const pair *)weights, BLOCK / 2, packed_values, dim, sums + r * dim, dim, 1);
+            for (long j = 0; j < have; j += strip) {
+                long now = have - j < strip ? have - j : strip;
+                if (streamed) pack_values(a, values + j * a->row, now, packed_values);
+                product(some, (now + 1) / 2, (const pair *)(weights + j), BLOCK / 2, packed_values, dim, sums + r * dim, dim,
+                        1);
+            }
             r += some;
         }
     }

@@ -136,7 +136,7 @@ INLINE void direct(const int R, const int bits, long groups, long group, const p
                 for (int v = 0; v < STEP(R); v++) sums[r][v] = splat(0);
             for (long p = g * group; p < (g + 1) * group; p += deep) {
                 for (int line = 0; line < (bits == 4 ? 4 : 2) && !at; line++)
-                    __builtin_prefetch(b + p * PANEL * bits / 4 + FAR + 64 * line);
+                    fetch(b + p * PANEL * bits / 4 + FAR + 64 * line);
                 words packed[MOST];
                 if (bits == 4)
                     for (int v = 0; v < STEP(R); v++)
