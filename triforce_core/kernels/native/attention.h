@@ -3,6 +3,8 @@
 
 #define BLOCK 128 /* keys at a time: with their values, in L1 */
 #define AHEAD 64 /* slots: read so far ahead, memory keeps up with packing */
+#define STREAMED_ROWS (2 * ROWS - 1) /* up to here a block is packed a strip at a time: all of it would crowd L1 */
+#define STRIP 32 /* values of one; of keys it has 64 */
 #define WIDE_ROWS 384 /* query rows that share one packing of a block */
 #define PART 4096 /* slots of one share of a pass of few rows; part i begins at slot i * PART whatever the pass */
 #define FEW 64 /* rows of a pass up to which it is computed in such parts, and its rows as if each were alone */
@@ -147,7 +149,8 @@ static void note_chunks(const Attention *a, long head, long row, long first, con
 
 static size_t attention_scratch(const Attention *a) {
     size_t rows = a->rows_of_block;
-    return 2 * BLOCK * a->dim * 2 + rows * (a->dim * 6 + 4 + 4 * LANES) + ROWS * BLOCK * 6 + 4096;
+    size_t weighed = rows <= STREAMED_ROWS ? rows : ROWS;
+    return 2 * BLOCK * a->dim * 2 + rows * (a->dim * 6 + 4 + 4 * LANES) + weighed * BLOCK * 6 + 4096;
 }
 
 static void finish_row(const Attention *a, long head, long row, const float *sums, float total) {
@@ -158,7 +161,7 @@ static void finish_row(const Attention *a, long head, long row, const float *sum
 
 /* The next block on its way while this one is computed: each row asks for its share of the lines. */
 INLINE void fetch_some(const char *keys, const char *values, long row, long rows, long bytes) {
-    if (rows < 2 * ROWS) return; /* all at once would hold up what is being read */
+    if (rows <= STREAMED_ROWS) return; /* all at once would hold up what is being read */
     long lines = BLOCK * bytes / 64;
     for (long line = row * lines / rows; line < (row + 1) * lines / rows; line++) {
         fetch(keys + line * 64);
@@ -166,75 +169,103 @@ INLINE void fetch_some(const char *keys, const char *values, long row, long rows
     }
 }
 
-/* One share: rows of one head over a part of the slots. */
+/* One share: rows of one head over a part of the slots, and what it is computed in. */
+typedef struct {
+    long head, part, first_row, rows, plain; /* plain: slots that all rows see */
+    int streamed;
+    pair *keys, *values; /* packed: of a block, or where ``streamed`` of a strip of it at a time, which stays in L1 */
+    float *sums, *scores, *totals, *tops; /* [rows, D], [ROWS or rows, BLOCK], [rows, LANES], [rows] */
+    uint16_t *weights, *queries; /* as scores, [rows, D] */
+    float scale;
+} Share;
+
+static void take_room(const Attention *a, Share *s, char *at) {
+    long dim = a->dim, rows = s->rows, weighed = s->streamed ? rows : ROWS;
+    s->keys = (pair *)at, s->values = (pair *)(at += BLOCK * dim * 2);
+    s->sums = (float *)(at += BLOCK * dim * 2), s->scores = (float *)(at += rows * dim * 4);
+    s->totals = (float *)(at += weighed * BLOCK * 4), s->tops = (float *)(at += rows * 4 * LANES);
+    s->weights = (uint16_t *)(at += rows * 4 + (-rows * 4 & 63)), s->queries = s->weights + weighed * BLOCK;
+}
+
+/* Tiles are as even as can be: few rows use registers badly. */
+INLINE int rows_of_tile(long left, long tiles) { return (int)((left + tiles - 1) / tiles); }
+
+/* ``have`` slots from ``first`` on folded into rows [r, r + some). */
+static void fold_block(const Attention *a, const Share *s, const char *keys, const char *values, long first, long have,
+                       long r, long some) {
+    long dim = a->dim, half = dim / 2, padded = (have + LANES - 1) / LANES * LANES, tiles = (some + ROWS - 1) / ROWS;
+    for (long j = 0; j < have; j += 64) {
+        const pair *packed = s->keys + (s->streamed ? 0 : j * half);
+        if (s->streamed) pack_keys(a, keys + j * a->row, have - j < 64 ? have - j : 64, s->keys);
+        for (long t = tiles, i = 0, now; t; t--, i += now) {
+            now = rows_of_tile(some - i, t);
+            tile_64((int)now, half, (const pair *)(s->queries + (r + i) * dim), half, packed, 64, s->scores + i * BLOCK + j,
+                    BLOCK, 0, 0);
+        }
+    }
+    for (long i = 0; i < some; i++) {
+        float *scores = s->scores + i * BLOCK, *sums = s->sums + (r + i) * dim;
+        fetch_some(keys + BLOCK * a->row, values + BLOCK * a->row, r + i, s->rows, a->row);
+        if (first + have > s->plain || have < padded) hide(a, s->first_row + r + i, first, have, padded, scores);
+        float shrink = weigh(scores, s->weights + i * BLOCK, padded, s->scale, s->tops + r + i, s->totals + (r + i) * LANES,
+                             a->mass != NULL);
+        if (shrink != 1.0f)
+            for (long d = 0; d < dim; d += LANES) store(sums + d, load(sums + d) * shrink);
+        if (a->mass) note_chunks(a, s->head, s->first_row + r + i, first, scores, s->tops[r + i]);
+    }
+    long strip = s->streamed ? STRIP : BLOCK;
+    for (long j = 0; j < have; j += strip) {
+        long deep = have - j < strip ? have - j : strip;
+        if (s->streamed) pack_values(a, values + j * a->row, deep, s->values);
+        for (long t = tiles, i = 0, now; t; t--, i += now) {
+            now = rows_of_tile(some - i, t);
+            product((int)now, (deep + 1) / 2, (const pair *)(s->weights + i * BLOCK + j), BLOCK / 2, s->values, dim,
+                    s->sums + (r + i) * dim, dim, 1);
+        }
+    }
+}
+
 static void attend(void *given, long item, int thread) {
     const Attention *a = given;
-    long dim = a->dim, half = dim / 2, all = a->n * a->group;
-    long part = item % a->parts, block = item / a->parts % a->row_blocks, head = item / a->parts / a->row_blocks;
+    long dim = a->dim, all = a->n * a->group, block = item / a->parts % a->row_blocks;
+    Share s = {.head = item / a->parts / a->row_blocks, .part = item % a->parts, .scale = 1.4426950408889634f / sqrtf((float)dim)};
     /* The last rows see most: first come, longest served. */
     block = a->row_blocks - 1 - block;
-    long first_row = block * a->rows_of_block, rows = all - first_row < a->rows_of_block ? all - first_row : a->rows_of_block;
-    long start = part * PART, stop = a->parts == 1 ? a->length : start + PART < a->length ? start + PART : a->length;
-    long seen = a->mask ? a->length : a->length - a->n + (first_row + rows - 1) / a->group + 1;
-    long plain = a->mask ? a->length - a->masked : a->length - a->n + first_row / a->group + 1; /* seen by all rows */
+    s.first_row = block * a->rows_of_block;
+    s.rows = all - s.first_row < a->rows_of_block ? all - s.first_row : a->rows_of_block;
+    s.streamed = s.rows <= STREAMED_ROWS;
+    long start = s.part * PART, stop = a->parts == 1 ? a->length : start + PART < a->length ? start + PART : a->length;
+    long seen = a->mask ? a->length : a->length - a->n + (s.first_row + s.rows - 1) / a->group + 1;
+    s.plain = a->mask ? a->length - a->masked : a->length - a->n + s.first_row / a->group + 1;
     if (stop > seen) stop = seen;
-    char *at = room[thread].at;
-    pair *packed_keys = (pair *)at, *packed_values = (pair *)(at += BLOCK * dim * 2);
-    float *sums = (float *)(at += BLOCK * dim * 2), *scores = (float *)(at += rows * dim * 4);
-    float *totals = (float *)(at += ROWS * BLOCK * 4), *tops = (float *)(at += rows * 4 * LANES);
-    uint16_t *weights = (uint16_t *)(at += rows * 4 + (-rows * 4 & 63)), *queries = weights + ROWS * BLOCK;
-    for (long r = 0; r < rows; r++) {
-        long row = first_row + r;
-        memcpy(queries + r * dim,
-               a->queries + ((row / a->group * a->heads + head) * a->group + row % a->group) * dim, 2 * dim);
-        tops[r] = -INFINITY;
+    take_room(a, &s, room[thread].at);
+    for (long r = 0; r < s.rows; r++) {
+        long row = s.first_row + r;
+        memcpy(s.queries + r * dim,
+               a->queries + ((row / a->group * a->heads + s.head) * a->group + row % a->group) * dim, 2 * dim);
+        s.tops[r] = -INFINITY;
     }
-    memset(sums, 0, rows * dim * 4);
-    memset(totals, 0, rows * 4 * LANES);
-    float scale = 1.4426950408889634f / sqrtf((float)dim);
-    int streamed = rows <= ROWS; /* what is packed is used once: little of it at a time stays in L1 */
-    long strip = streamed ? 16 : BLOCK;
+    memset(s.sums, 0, s.rows * dim * 4);
+    memset(s.totals, 0, s.rows * 4 * LANES);
     for (long first = start; first < stop; first += BLOCK) {
-        long have = stop - first < BLOCK ? stop - first : BLOCK, padded = (have + LANES - 1) / LANES * LANES;
-        const char *keys = a->keys + head * a->stride + first * a->row, *values = a->values + head * a->stride + first * a->row;
-        if (!streamed) {
-            pack_keys(a, keys, have, packed_keys);
-            pack_values(a, values, have, packed_values);
+        long have = stop - first < BLOCK ? stop - first : BLOCK, at = s.head * a->stride + first * a->row;
+        if (s.streamed) {
+            fold_block(a, &s, a->keys + at, a->values + at, first, have, 0, s.rows);
+            continue;
         }
-        long groups = (rows + ROWS - 1) / ROWS; /* as even as can be: few rows use registers badly */
-        for (long number = 0, r = 0; number < groups; number++) {
-            int some = (int)((rows - r + groups - number - 1) / (groups - number));
-            for (long j = 0; j < have; j += 64) {
-                if (streamed) pack_keys(a, keys + j * a->row, have - j < 64 ? have - j : 64, packed_keys);
-                tile_64(some, half, (const pair *)(queries + r * dim), half, packed_keys + (streamed ? 0 : j * half), 64,
-                        scores + j, BLOCK, 0, 0);
-            }
-            for (int i = 0; i < some; i++) {
-                fetch_some(keys + BLOCK * a->row, values + BLOCK * a->row, r + i, rows, a->row);
-                if (first + have > plain || have < padded)
-                    hide(a, first_row + r + i, first, have, padded, scores + i * BLOCK);
-                float shrink = weigh(scores + i * BLOCK, weights + i * BLOCK, padded, scale, tops + r + i, totals + (r + i) * LANES,
-                                     a->mass != NULL);
-                if (shrink != 1.0f)
-                    for (long d = 0; d < dim; d += LANES)
-                        store(sums + (r + i) * dim + d, load(sums + (r + i) * dim + d) * shrink);
-                if (a->mass) note_chunks(a, head, first_row + r + i, first, scores + i * BLOCK, tops[r + i]);
-            }
-            for (long j = 0; j < have; j += strip) {
-                long now = have - j < strip ? have - j : strip;
-                if (streamed) pack_values(a, values + j * a->row, now, packed_values);
-                product(some, (now + 1) / 2, (const pair *)(weights + j), BLOCK / 2, packed_values, dim, sums + r * dim, dim,
-                        1);
-            }
-            r += some;
+        pack_keys(a, a->keys + at, have, s.keys);
+        pack_values(a, a->values + at, have, s.values);
+        for (long t = (s.rows + ROWS - 1) / ROWS, r = 0, now; t; t--, r += now) {
+            now = rows_of_tile(s.rows - r, t);
+            fold_block(a, &s, a->keys + at, a->values + at, first, have, r, now);
         }
     }
-    for (long r = 0; r < rows; r++) {
-        float *partial = a->partial + ((head * all + first_row + r) * a->parts + part) * (dim + 2);
-        float total = sum_of(load(totals + r * LANES));
-        if (a->parts == 1) finish_row(a, head, first_row + r, sums + r * dim, total);
-        else memcpy(partial, sums + r * dim, dim * 4);
-        partial[dim] = tops[r];
+    for (long r = 0; r < s.rows; r++) {
+        float *partial = a->partial + ((s.head * all + s.first_row + r) * a->parts + s.part) * (dim + 2);
+        float total = sum_of(load(s.totals + r * LANES));
+        if (a->parts == 1) finish_row(a, s.head, s.first_row + r, s.sums + r * dim, total);
+        else memcpy(partial, s.sums + r * dim, dim * 4);
+        partial[dim] = s.tops[r];
         partial[dim + 1] = total;
     }
 }
