@@ -149,8 +149,7 @@ static void note_chunks(const Attention *a, long head, long row, long first, con
 
 static size_t attention_scratch(const Attention *a) {
     size_t rows = a->rows_of_block;
-    size_t weighed = rows <= STREAMED_ROWS ? rows : ROWS;
-    return 2 * BLOCK * a->dim * 2 + rows * (a->dim * 6 + 4 + 4 * LANES) + weighed * BLOCK * 6 + 4096;
+    return 2 * BLOCK * a->dim * 2 + rows * (a->dim * 6 + 4 + 4 * LANES) + STREAMED_ROWS * BLOCK * 6 + 4096;
 }
 
 static void finish_row(const Attention *a, long head, long row, const float *sums, float total) {
@@ -174,17 +173,17 @@ typedef struct {
     long head, part, first_row, rows, plain; /* plain: slots that all rows see */
     int streamed;
     pair *keys, *values; /* packed: of a block, or where ``streamed`` of a strip of it at a time, which stays in L1 */
-    float *sums, *scores, *totals, *tops; /* [rows, D], [ROWS or rows, BLOCK], [rows, LANES], [rows] */
+    float *sums, *scores, *totals, *tops; /* [rows, D], [STREAMED_ROWS, BLOCK], [rows, LANES], [rows] */
     uint16_t *weights, *queries; /* as scores, [rows, D] */
     float scale;
 } Share;
 
 static void take_room(const Attention *a, Share *s, char *at) {
-    long dim = a->dim, rows = s->rows, weighed = s->streamed ? rows : ROWS;
+    long dim = a->dim, rows = s->rows;
     s->keys = (pair *)at, s->values = (pair *)(at += BLOCK * dim * 2);
     s->sums = (float *)(at += BLOCK * dim * 2), s->scores = (float *)(at += rows * dim * 4);
-    s->totals = (float *)(at += weighed * BLOCK * 4), s->tops = (float *)(at += rows * 4 * LANES);
-    s->weights = (uint16_t *)(at += rows * 4 + (-rows * 4 & 63)), s->queries = s->weights + weighed * BLOCK;
+    s->totals = (float *)(at += STREAMED_ROWS * BLOCK * 4), s->tops = (float *)(at += rows * 4 * LANES);
+    s->weights = (uint16_t *)(at += rows * 4 + (-rows * 4 & 63)), s->queries = s->weights + STREAMED_ROWS * BLOCK;
 }
 
 /* Tiles are as even as can be: few rows use registers badly. */
@@ -228,7 +227,8 @@ static void fold_block(const Attention *a, const Share *s, const char *keys, con
 static void attend(void *given, long item, int thread) {
     const Attention *a = given;
     long dim = a->dim, all = a->n * a->group, block = item / a->parts % a->row_blocks;
-    Share s = {.head = item / a->parts / a->row_blocks, .part = item % a->parts, .scale = 1.4426950408889634f / sqrtf((float)dim)};
+    Share s = {.head = item / a->parts / a->row_blocks, .part = item % a->parts,
+               .scale = 1.4426950408889634f / sqrtf((float)dim)};
     /* The last rows see most: first come, longest served. */
     block = a->row_blocks - 1 - block;
     s.first_row = block * a->rows_of_block;
@@ -249,13 +249,11 @@ static void attend(void *given, long item, int thread) {
     memset(s.totals, 0, s.rows * 4 * LANES);
     for (long first = start; first < stop; first += BLOCK) {
         long have = stop - first < BLOCK ? stop - first : BLOCK, at = s.head * a->stride + first * a->row;
-        if (s.streamed) {
-            fold_block(a, &s, a->keys + at, a->values + at, first, have, 0, s.rows);
-            continue;
+        if (!s.streamed) {
+            pack_keys(a, a->keys + at, have, s.keys);
+            pack_values(a, a->values + at, have, s.values);
         }
-        pack_keys(a, a->keys + at, have, s.keys);
-        pack_values(a, a->values + at, have, s.values);
-        for (long t = (s.rows + ROWS - 1) / ROWS, r = 0, now; t; t--, r += now) {
+        for (long t = s.streamed ? 1 : (s.rows + ROWS - 1) / ROWS, r = 0, now; t; t--, r += now) {
             now = rows_of_tile(s.rows - r, t);
             fold_block(a, &s, a->keys + at, a->values + at, first, have, r, now);
         }
