@@ -224,6 +224,37 @@ def test_a_copy_computes_what_its_specification_does(folders, kind):
     assert kind == "int8" or 2 * off[0] < off[2]
 
 
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_rounded_weights_give_a_row_the_same_bits_in_every_pass(folders, kind):
+    """One row or many, observed or not, captured or not: plain decoding and a verification then agree."""
+    model = load_model(folders[0], device="cuda", dtype=torch.bfloat16, rounding=kind)
+    assert model._fused is not None
+    ids = torch.randint(3, 8192, (316,), generator=torch.Generator().manual_seed(0)).cuda()
+    observer, found = MassCounter(), []
+    cache = FullCache(3, 4, 32, max_tokens=600, dtype=torch.bfloat16, device="cuda", slots=600)
+    model.forward(ids[:300], cache, logits_rows=1)
+    cache.commit()
+    for _ in range(6):  # as usual, then captured, then replayed
+        for width, watch in ((1, None), (16, None), (16, observer)):
+            rows = [model.forward(ids[start : start + width], cache, logits_rows=width, observer=watch)
+                    for start in range(300, 316, width)]
+            cache.keep([])
+            found.append(torch.cat(rows))
+        model.capture_wanted(cache)
+    assert all(torch.equal(one, found[0]) for one in found)
+    assert observer.seen == 6 * 3
+
+
+class MassCounter:
+    """An observer that counts layers."""
+
+    mass_rows, chunk_size, seen = 8, 16, 0
+
+    def see(self, layer, queries, mass):
+        assert mass is not None and queries.shape[0] == 16
+        self.seen += 1
+
+
 @pytest.mark.usefixtures("chosen_after_the_verdict")
 @pytest.mark.parametrize("tiers", [{}, {"gamma1": 0}, {"gamma1": 4, "gamma2": 7}, {"middle_cache": "none"},
                                    {"middle_cache": "streaming"}], ids=str)

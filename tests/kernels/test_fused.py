@@ -74,6 +74,50 @@ def test_a_copy_computes_the_same_fused(shape: dict[str, int], monkeypatch: pyte
     assert torch.isfinite(staged(fewer, 3)[0]).all()
 
 
+class Watch:
+    """Keeps what it is shown."""
+
+    mass_rows, chunk_size = 2, 4
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, Tensor, Tensor]] = []
+
+    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
+        assert mass is not None
+        self.seen.append((layer, queries, mass))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_pass_as_usual_rounds_as_one_on_the_device(masked: bool) -> None:
+    """Whatever is captured and whoever looks on: else a verification would round unlike plain decoding."""
+    kernels = replace(LIKE_A_GPU, device_lengths=(32,), max_rows=8, quantize_linear=fused_dense)
+    model = tiny_llama(kernels=kernels, hidden_size=128, intermediate_size=256).quantized("int8")
+    ids = torch.randint(VOCAB, (23,), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones(3, 3, dtype=torch.bool).tril() if masked else None
+    found, watches = [], (None, Watch())
+    for watch in watches:
+        cache = FullCache(2, 4, 32, max_tokens=64, dtype=torch.float32, slots=64)
+        model.forward(ids[:20], cache, logits_rows=1)
+        cache.commit()
+        found.append(model.forward(ids[20:], cache, logits_rows=3, observer=watch, staged_mask=mask))
+        assert cache.num_staged == 3
+        cache.check_integrity()
+    slots = DeviceSlots(cache, torch.arange(20, 23), torch.tensor([23], dtype=torch.int32), mask)
+    found.append(model.forward_on_device(ids[20:], torch.arange(20, 23), slots, 3))
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    assert watches[1] is not None and [layer for layer, _, _ in watches[1].seen] == [0, 1]
+    usual = tiny_llama(kernels=replace(kernels, quantize_linear=LIKE_A_GPU.quantize_linear), hidden_size=128,
+                       intermediate_size=256).quantized("int8")
+    cache, watch = FullCache(2, 4, 32, max_tokens=64, dtype=torch.float32, slots=64), Watch()
+    usual.forward(ids[:20], cache, logits_rows=1)
+    cache.commit()
+    logits = usual.forward(ids[20:], cache, logits_rows=3, observer=watch, staged_mask=mask)
+    torch.testing.assert_close(found[0], logits, atol=1e-4, rtol=1e-3)
+    for (_, asked, mass), (_, asked2, mass2) in zip(watches[1].seen, watch.seen, strict=True):
+        torch.testing.assert_close(asked, asked2, atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(mass[:, : mass2.shape[1]], mass2, atol=1e-4, rtol=1e-3)
+
+
 def test_what_is_not_rounded_is_not_fused() -> None:
     """The model itself, and a copy with a width that is not of whole groups."""
     kernels = replace(LIKE_A_GPU, device_lengths=(32,), quantize_linear=fused_dense)

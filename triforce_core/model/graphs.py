@@ -70,6 +70,12 @@ class DeviceSlots:
         self._layers, self._indices = cache.layers, cache.indices  # not the cache: it owns what holds this
         self.slots, self._length, self._mask = slots, length, mask
 
+    @classmethod
+    def behind(cls, cache: StagingCache, n: int, mask: Tensor | None) -> DeviceSlots:
+        """The next n slots of a cache, which is told afterwards that they are ``staged_elsewhere``."""
+        numbers = sent(torch.arange(cache.next_slot, cache.next_slot + n + 1), cache.device)
+        return cls(cache, numbers[:n], numbers[n:].to(torch.int32), mask)
+
     @property
     def in_rows(self) -> bool:
         """Whether keys and values are rows of int8."""

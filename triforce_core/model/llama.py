@@ -93,9 +93,9 @@ class Llama:
         self.in_groups = False  # whether weights are multiplied in groups of few bits
         self.rope = RotaryTable(config.rope, config.head_dim, self.device)
         self.graphs = self._own_graphs()
-        self._fused: list[_FusedLayer] | None = None
         with torch.inference_mode():
             self._build(weights if shard.world == 1 else ShardedWeights(weights, shard, config.vocab_size))
+        self._fused = self._fused_parts()
         self._native = NativePass.of(self, self._head, self._final_norm)
         weights.finish()
 
@@ -130,14 +130,15 @@ class Llama:
                                gate_up=small(layer.gate_up, pair=c.intermediate_size), down=small(layer.down))
                        for layer in self.layers]
         twin._head = small(self._head, HEAD_KIND)
-        summed = self.shard.world > 1 and self.shard.splits_layers
-        twin._fused = None if c.qkv_bias or c.qk_norm or summed else twin._fused_parts()
+        twin._fused = twin._fused_parts()
         twin._native = NativePass.of(twin, twin._head, self._final_norm)
         twin.graphs = self._own_graphs()
         return twin
 
     def _fused_parts(self) -> list[_FusedLayer] | None:
         """The same products as ``layers``, where all of them can be fused with what is between them."""
+        if self.config.qkv_bias or self.config.qk_norm or (self.shard.world > 1 and self.shard.splits_layers):
+            return None
         after = [*(layer.input_norm for layer in self.layers[1:]), self._final_norm]
         found = []
         for index, (layer, norm) in enumerate(zip(self.layers, after, strict=True)):
@@ -153,7 +154,7 @@ class Llama:
         twin = copy(self)
         twin.config = replace(self.config, num_layers=len(kept))
         twin.layers = [self.layers[index] for index in kept]
-        twin._fused = self._fused and twin._fused_parts()
+        twin._fused = twin._fused_parts()
         twin._native = NativePass.of(twin, self._head, self._final_norm)
         twin.graphs = self._own_graphs()
         return twin
@@ -273,6 +274,13 @@ class Llama:
             logits = self._native.run(self._embed(token_ids), cos, sin, cache, staged_mask, logits_rows, observer)
             if logits is not None:
                 return logits
+        if (self._fused is not None and isinstance(cache, StagingCache) and cache.capturable
+                and logits_rows == n <= self.kernels.max_rows):
+            # Fused, as a captured pass of this width would be: both round alike.
+            place = DeviceSlots.behind(cache, n, staged_mask)
+            logits = self._run(token_ids, cos, sin, place, logits_rows, observer)
+            cache.staged_elsewhere()
+            return logits
         return self._run(token_ids, cos, sin, cache, logits_rows, observer)
 
     __call__ = forward
@@ -327,9 +335,8 @@ class Llama:
         """The pass itself: on a GPU nothing in it waits for the device, so that it can be captured."""
         n = token_ids.shape[0]
         hidden = self._embed(token_ids)  # [n, d], the residual stream
-        if (self._fused is not None and isinstance(cache, DeviceSlots) and not cache.in_rows and observer is None
-                and logits_rows == n):
-            return self._run_fused(self._fused, hidden, cos, sin, cache)
+        if self._fused is not None and isinstance(cache, DeviceSlots) and not cache.in_rows and logits_rows == n:
+            return self._run_fused(self._fused, hidden, cos, sin, cache, observer)
         addend = None  # what the last block wants added to it: the next norm does so
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
@@ -340,15 +347,17 @@ class Llama:
         logits = self._head(self._norm(hidden, addend, self._final_norm)).float()
         return self.shard.gather(logits, self.config.vocab_size)
 
-    def _run_fused(self, layers: list[_FusedLayer], hidden: Tensor, cos: Tensor, sin: Tensor,
-                   cache: DeviceSlots) -> Tensor:
-        """The same in six launches per block instead of ten, for passes of few rows that nobody observes."""
+    def _run_fused(self, layers: list[_FusedLayer], hidden: Tensor, cos: Tensor, sin: Tensor, cache: DeviceSlots,
+                   observer: AttentionObserver | None) -> Tensor:
+        """The same in six launches per block instead of ten, for passes of few rows."""
         eps = self.config.rms_norm_eps
         x = PreNorm(self._norm(hidden, None, self.layers[0].input_norm), None, eps)
         for layer in layers:
             view = cache.view(layer.index)
             q = layer.qkv.rotated(x, cos, sin, view.keys, view.values, cache.slots)
-            attended, _ = self._attend(q, view, None)
+            attended, mass = self._attend(q, view, observer)
+            if observer is not None:
+                observer.see(layer.index, q, mass)
             x = layer.output.added(attended, hidden, layer.post_norm, eps)
             x = layer.down.added(layer.gate_up.gated(x), hidden, layer.after, eps)
         assert isinstance(self._head, FusedLinear)
