@@ -229,20 +229,20 @@ def test_rounded_weights_give_a_row_the_same_bits_in_every_pass(folders, kind):
     """One row or many, observed or not, captured or not: plain decoding and a verification then agree."""
     model = load_model(folders[0], device="cuda", dtype=torch.bfloat16, rounding=kind)
     assert model._fused is not None
-    ids = torch.randint(3, 8192, (316,), generator=torch.Generator().manual_seed(0)).cuda()
+    ids = torch.randint(3, 8192, (364,), generator=torch.Generator().manual_seed(0)).cuda()
     observer, found = MassCounter(), []
     cache = FullCache(3, 4, 32, max_tokens=600, dtype=torch.bfloat16, device="cuda", slots=600)
     model.forward(ids[:300], cache, logits_rows=1)
     cache.commit()
     for _ in range(6):  # as usual, then captured, then replayed
-        for width, watch in ((1, None), (16, None), (16, observer)):
+        for width, watch in ((1, None), (16, None), (16, observer), (32, None), (64, None)):
             rows = [model.forward(ids[start : start + width], cache, logits_rows=width, observer=watch)
-                    for start in range(300, 316, width)]
+                    for start in range(300, 364, width)]
             cache.keep([])
             found.append(torch.cat(rows))
         model.capture_wanted(cache)
     assert all(torch.equal(one, found[0]) for one in found)
-    assert observer.seen == 6 * 3
+    assert observer.seen == 6 * 4 * 3
 
 
 class MassCounter:

@@ -27,6 +27,9 @@ class PreNorm:
     squares: Tensor | None
     eps: float
 
+    def of_rows(self, rows: slice) -> PreNorm:
+        return PreNorm(self.values[rows], None if self.squares is None else self.squares[rows], self.eps)
+
 
 @runtime_checkable
 class FusedLinear(Protocol):

@@ -4,7 +4,8 @@ At 1 to 64 rows a product costs what reading its weights costs. A program takes 
 inputs; its weights lie in one piece. Whoever of the S parts is done last adds them up, in fixed order: results do not
 depend on who that was. The bytes are those of ``quantized``; they become bf16 in registers, exactly, sums are fp32, and
 scales are applied to sums. Whoever adds up also does what comes next to the sums (see ``fused``); for that, outputs
-used in pairs lie side by side. A row's result does not depend on the other rows of its pass, up to 16 of them.
+used in pairs lie side by side. A row's result does not depend on the other rows of its pass: more than ALIKE_ROWS are
+taken in parts, each of which reads the weights again.
 
 Measured on an H200, torch 2.11, the four products of a llama2-7b layer and the small kernels between them, 4 rows:
 int4 61 us, int8 74 us, cuBLAS bf16 121 us; torch's _weight_int4pack_mm 94 us, _scaled_mm (fp8 by rows) 125 us,
@@ -33,6 +34,8 @@ from .triton_launch import early, lead, multiprocessors, wait
 _ENDS = ("cos", "sin", "keys", "cache", "slots", "hidden", "weight", "found")  # tensors that some ends have
 _MOST_PARTS = 8  # of the inputs: who adds them up holds all at once
 MAX_ROWS = 64  # at once; wider passes are limited by arithmetic: the weights are unpacked for them
+ALIKE_ROWS = 32  # of a tile; Hopper multiplies a wider one by other instructions, which add up in another order
+_BY_ROW = ("cos", "sin", "slots", "hidden", "found")  # of _ENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,14 @@ class QuantizedLinear:
 
     def _launch(self, end: str, x: Tensor, out: Tensor, norm: PreNorm | None = None, **also: Tensor | int) -> Tensor:
         n, plan, parts, groups = x.shape[0], self._plan, self._parts, self.inputs // GROUP
+        if n > ALIKE_ROWS:
+            for start in range(0, n, ALIKE_ROWS):
+                some = slice(start, start + ALIKE_ROWS)
+                own = None if norm is None else norm.of_rows(some)
+                self._launch(end, x[some], out[some], own, **{
+                    name: one[some] if name in _BY_ROW and isinstance(one, Tensor) else one
+                    for name, one in also.items()})
+            return out
         assert n <= MAX_ROWS and x.dtype == torch.bfloat16 and x.is_contiguous() and x.shape[1] == self.inputs
         partial = x.new_empty((parts, n, self.outputs), dtype=torch.float32) if parts > 1 else None
         squares = None if norm is None else norm.squares
