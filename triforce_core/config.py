@@ -84,7 +84,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, ("auto", "cpu", "on-chip", "offload"))
-        if self.kv == "fp8":  # what others call it: see docs/measurements.md
+        if self.kv == "fp8":  # other engines have it; our figures: docs/measurements.md
             raise ConfigError("kv is 'fp8'", allowed=", ".join(KV_KINDS),
                               remedy="Take int8: as many bytes, with a smaller error.")
         _one_of("kv", self.kv, KV_KINDS)

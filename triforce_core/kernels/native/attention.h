@@ -11,7 +11,7 @@
 
 typedef struct {
     const uint16_t *queries; /* [n, H * G, D] */
-    const char *keys, *values; /* [H, C, D] of bfloat16 or [H, C, row] of rows; heads apart by ``stride`` bytes */
+    const char *keys, *values; /* bfloat16 [H, C, D] or [H, C] rows of kv_rows.py; heads apart by ``stride`` bytes */
     uint16_t *out; /* [n, H * G, D] */
     float *mass; /* [H, chunks] or NULL */
     const uint8_t *mask; /* [n, masked] or NULL: causal */

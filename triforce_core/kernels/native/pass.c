@@ -126,8 +126,8 @@ static int run_layer(const Pass *p, long index, Step *s, int last) {
     if (!kept) return 0; /* its keys and values are all that was wanted */
     Attention a = {.queries = s->queries, .keys = s->keys, .values = s->values, .out = p->narrow, .mask = p->mask,
                    .mass = p->mass ? p->mass + index * p->heads * p->chunks : NULL, .stride = p->slots * p->row,
-                   .row = p->row, .bits = p->bits, .n = p->n, .heads = p->heads, .group = p->group, .dim = p->dim, .length = p->length,
-                   .masked = p->masked, .mass_rows = p->mass_rows, .chunk = p->chunk, .chunks = p->chunks};
+                   .row = p->row, .bits = p->bits, .n = p->n, .heads = p->heads, .group = p->group, .dim = p->dim,
+                   .length = p->length, .masked = p->masked, .mass_rows = p->mass_rows, .chunk = p->chunk, .chunks = p->chunks};
     if (attention(&a)) return 1;
     if (linear(&layer->output, p->narrow + dropped * asking * p->dim, p->hidden + dropped * p->width, kept, 1)) return 1;
     s->from = p->hidden + dropped * p->width;

@@ -163,7 +163,7 @@ INLINE words load_8(const int8_t *from, floats by, long left) {
 INLINE words load_4(const int8_t *from, floats by, long left) {
     uint8_t some[LANES] = {0};
     if (left < 2 * LANES) from = memcpy(some, from, left / 2);
-#if defined(__AVX512BF16__) /* all sixteen numbers there can be, and which they are */
+#if defined(__AVX512BF16__) && defined(__AVX512BW__) /* the sixteen numbers there can be, and which of them each is */
     const floats steps = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
     __m512i all = _mm512_broadcast_i64x4((__m256i)_mm512_cvtneps_pbh((__m512)(steps * by)));
     words both = (words)_mm512_cvtepu8_epi32((__m128i) * (const bytes_loose *)from);
@@ -243,12 +243,12 @@ INLINE float largest_of(floats x) {
 INLINE void store_row(int8_t *row, const float *x, long dim, const int bits) {
     for (long first = 0; first < dim; first += GROUP) {
         long last = first + GROUP < dim ? first + GROUP : dim;
-        floats most = splat(1e-30f), least = splat(-1e-30f);
+        floats above = splat(1e-30f), below = above;
         for (long d = first; d < last; d += LANES) {
-            most = larger(most, load(x + d));
-            least = -larger(-least, -load(x + d));
+            above = larger(above, load(x + d));
+            below = larger(below, -load(x + d));
         }
-        float high = largest_of(most), low = largest_of(-least), scale;
+        float high = largest_of(above), low = largest_of(below), scale;
         float wanted = (high > low ? high : low) / (bits == 8 ? 127.0f : 8.0f);
         uint32_t stored;
         memcpy(&stored, &wanted, 4);
