@@ -13,6 +13,7 @@ Auto = Literal["auto"]
 BUILTIN = "builtin"
 READINGS, MEASUREMENTS = "readings", "measurements"  # folders in the app's cache, for the page and the command line
 MIDDLE_CACHES = ("retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none")
+KV_KINDS = ("auto", "same", "int8", "int4")
 HEAVY_HITTERS = ("h2o", "streaming-h2o")
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -54,8 +55,9 @@ class EngineConfig:
     weights: "int8" and "int4" round the target's matrices when they are loaded; exactness then is that of plain
     decoding with the rounded weights. thinking: let models reason before they answer whose chat template can turn that
     off.
-    kv: the full cache in the type of products ("same") or in int8, in half the memory or less; "auto": on a CPU int8
-    where only that fits, on a GPU the same. Exactness then is that of plain decoding over the same cache.
+    kv: the full cache in the type of products ("same"), in int8, in half the memory or less, or in int4, in less than a
+    third; "auto": on a CPU int8 where only that fits, on a GPU the same. Exactness then is that of plain decoding over
+    the same cache.
     gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 
@@ -78,11 +80,14 @@ class EngineConfig:
     tune: bool = False
     weights: Literal["same", "int8", "int4"] = "same"
     thinking: bool = False
-    kv: Literal["auto", "same", "int8"] = "auto"
+    kv: Literal["auto", "same", "int8", "int4"] = "auto"
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, ("auto", "cpu", "on-chip", "offload"))
-        _one_of("kv", self.kv, ("auto", "same", "int8"))
+        if self.kv == "fp8":  # other engines have it; our figures: docs/measurements.md
+            raise ConfigError("kv is 'fp8'", allowed=", ".join(KV_KINDS),
+                              remedy="Take int8: as many bytes, with a smaller error.")
+        _one_of("kv", self.kv, KV_KINDS)
         _one_of("weights", self.weights, ("same", "int8", "int4"))
         _one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         _whole("max_context", self.max_context, 256, 4_194_304)

@@ -34,9 +34,9 @@ class LoadProgress:
 class MemoryPlan:
     """Where everything lies, in bytes, for ``context`` tokens. In mode "cpu" the device is the host's memory.
 
-    kv: of the whole context, wherever it lies. kv_kind: "same" as products, or "int8". resident_layers: of the full
-    cache on the device (all, unless mode is "offload"). host: keys and values in host memory. longest_*: tokens that
-    fit that way, at most the model's own; None without a GPU."""
+    kv: of the whole context, wherever it lies. kv_kind: "same" as products, "int8" or "int4". resident_layers: of the
+    full cache on the device (all, unless mode is "offload"). host: keys and values in host memory. longest_*: tokens
+    that fit that way, at most the model's own; None without a GPU."""
 
     mode: Mode
     why: str

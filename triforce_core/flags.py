@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from .config import BUILTIN, MIDDLE_CACHES, EngineConfig, SamplingParams, SpeculationConfig
+from .config import BUILTIN, KV_KINDS, MIDDLE_CACHES, EngineConfig, SamplingParams, SpeculationConfig
 
 _SAMPLING, _SPECULATION = SamplingParams(), SpeculationConfig()
 
@@ -33,9 +33,9 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
     group.add_argument("--weights", choices=("same", "int8", "int4"), default="same",
                        help="round the model's weights when they are loaded, to fit or to be faster (default: same)")
-    group.add_argument("--kv", choices=("auto", "same", "int8"), default="auto",
-                       help="keys and values: as they are, or rounded to int8 in half the memory (default: auto, on a "
-                            "CPU int8 where only that fits)")
+    group.add_argument("--kv", choices=KV_KINDS, default="auto",
+                       help="keys and values: as they are, or rounded to int8 in half the memory, or to int4 in less "
+                            "than a third and less exactly (default: auto, on a CPU int8 where only that fits)")
     group.add_argument("--thinking", action="store_true",
                        help="let a model reason before it answers, where its template leaves the choice")
     group.add_argument("--threads", type=auto_or_whole, default="auto", metavar="N")

@@ -1,4 +1,4 @@
-"""What int8 keys and values change: both kinds are asked the same, and the figures are of the right tokens."""
+"""What rounded keys and values change: all kinds are asked the same, and the figures are of the right tokens."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from triforce_core.bench.kv_loss import measure, perplexity
 from triforce_core.config import EngineConfig
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError
+from triforce_core.kernels import KV_BITS
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +39,15 @@ def test_perplexity_is_that_of_one_pass(engine):
     assert session.full.length == len(ids)  # as it was
 
 
-def test_both_kinds_are_asked_the_same(engine):
+def test_all_kinds_are_asked_the_same(engine):
     row = measure(engine, document(60), 4000, 100, 2, 8)
-    assert row["answers"] >= 1 and 0 <= row["same_free"] <= row["answers"] >= row["same_quoting"] >= 0
-    assert row["perplexity_int8"] == pytest.approx(row["perplexity"], rel=0.2) and row["perplexity"] > 1
-    assert row["perplexity_int8"] != row["perplexity"]
+    assert row["answers"] >= 1 and row["perplexity"] > 1
+    for kind in KV_BITS:
+        found = row[kind]
+        assert 0 <= found["same_free"] <= row["answers"] >= found["same_quoting"] >= 0
+        assert math.log(found["perplexity"]) == pytest.approx(math.log(row["perplexity"]), rel=0.05)
+        assert found["perplexity"] == pytest.approx(row["perplexity"] * (1 + found["more"]))
+    assert row["int8"]["perplexity"] != row["int4"]["perplexity"] != row["perplexity"] != row["int8"]["perplexity"]
     with pytest.raises(ConfigError, match="at least 4,000"):
         measure(engine, document(60), 4000, 2000, 2, 8)
 
@@ -50,11 +55,11 @@ def test_both_kinds_are_asked_the_same(engine):
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     book = tmp_path / "book.txt"
     book.write_text("The lamp stood on the table. " * 40, encoding="utf-8")
-    told = {"answers": 4, "same_quoting": 4, "same_free": 3, "more": 0.01}
+    told = {"answers": 4, "int4": {"same_quoting": 4, "same_free": 3, "more": 0.01}}
     monkeypatch.setattr(kv_loss.Engine, "load", lambda self: iter(()))
     monkeypatch.setattr(kv_loss, "measure", lambda *given: told)
-    assert kv_loss.main(["--document", str(book), "--document", str(book)]) == 0
+    assert kv_loss.main(["--document", str(book), "--document", str(book), "--kv", "int4"]) == 0
     *rows, last = capsys.readouterr().out.splitlines()
     assert [json.loads(row) for row in rows] == [told, told]
-    assert last == "int8: perplexity +1.00%; the same greedy answers: 8 of 8 with quotations, 6 of 8 in free words"
+    assert last == "int4: perplexity +1.00%; the same greedy answers: 8 of 8 with quotations, 6 of 8 in free words"
     assert kv_loss.main(["--document", str(tmp_path / "absent.txt")]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -17,9 +18,9 @@ from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.attention_report import AttentionMass
 from triforce_core.engine.engine import Engine
 from triforce_core.events import RoundEvent
-from triforce_core.kernels import REFERENCE
+from triforce_core.kernels import KV_BITS, REFERENCE
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.full_int8 import Int8Cache
+from triforce_core.kv_cache.full_rows import RowsCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.model import load_model
 from triforce_core.research.device_tree import DeviceTree
@@ -55,8 +56,8 @@ def words(folders, mode: str, speculation: SpeculationConfig, temperature: float
 
 
 @pytest.mark.parametrize("as_trees", [False, True])
-@pytest.mark.parametrize(("dtype", "kind"), [(torch.float32, FullCache), (torch.bfloat16, FullCache),
-                                             (torch.bfloat16, Int8Cache)])
+@pytest.mark.parametrize(("dtype", "kind"), [(torch.float32, FullCache), (torch.bfloat16, FullCache), *(
+    (torch.bfloat16, partial(RowsCache, kind=kind)) for kind in KV_BITS)])
 def test_captured_passes_compute_what_usual_ones_do(folders, dtype, kind, as_trees):
     usual, captured = (load_model(folders[0], device="cuda", dtype=dtype) for _ in range(2))
     usual.graphs = None
@@ -103,20 +104,21 @@ def test_same_words_with_the_cache_in_host_memory(folders, resident, temperature
         assert words(folders, "offload", speculation, temperature, resident_layers=resident) == expected
 
 
-def opened_in_int8(folders, **settings) -> Engine:
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="bfloat16", kv="int8",
+def opened_in(kind: str, folders, **settings) -> Engine:
+    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="bfloat16", kv=kind,
                                  **settings))
     list(engine.load())
     list(engine.open_document(document()))
-    assert engine._session.full.cache.kind == "int8"
+    assert engine._session.full.cache.kind == kind
     return engine
 
 
+@pytest.mark.parametrize("kind", KV_BITS)
 @pytest.mark.parametrize("tiers", [{}, {"middle_cache": "none"}, {"retrieval_weights": "int8"}, {"ngram": "straight"},
                                    {"small_model": "off"}], ids=str)
-def test_same_words_over_a_cache_in_int8(folders, tiers):
+def test_same_words_over_a_cache_in_few_bits(folders, tiers, kind):
     """In bfloat16: rows of a pass are the same bits in any company. Before and after its passes are captured."""
-    engine = opened_in_int8(folders)
+    engine = opened_in(kind, folders)
     for temperature in (0.0, 0.8):
         sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=48, stop_token_ids=())
         found = [list(engine.ask("Who found the lamp?", (), sampling, speculation))[-1] for speculation in
@@ -125,9 +127,10 @@ def test_same_words_over_a_cache_in_int8(folders, tiers):
         list(engine.prepare())
 
 
-def test_the_builtin_pair_drafts_well_over_a_cache_in_int8():
+@pytest.mark.parametrize("kind", KV_BITS)
+def test_the_builtin_pair_drafts_well_over_a_cache_in_few_bits(kind):
     """Trained weights agree: whole drafts are accepted, and the words are those of plain decoding."""
-    engine = Engine(EngineConfig(mode="on-chip", dtype="bfloat16", kv="int8"))
+    engine = Engine(EngineConfig(mode="on-chip", dtype="bfloat16", kv=kind))
     list(engine.load())
     list(engine.open_document(document(sentences=120)))
     speculation = SpeculationConfig(verifier="coupled", budget=256, recent=96, gamma1=2, gamma2=10, quotes="off")
@@ -140,17 +143,19 @@ def test_the_builtin_pair_drafts_well_over_a_cache_in_int8():
         list(engine.prepare())
 
 
-def test_a_reading_in_int8_comes_back_as_it_was(folders, tmp_path):
+@pytest.mark.parametrize("kind", KV_BITS)
+def test_a_reading_in_few_bits_comes_back_as_it_was(folders, tmp_path, kind):
     sampling = SamplingParams(max_new_tokens=32, stop_token_ids=())
-    found = [list(opened_in_int8(folders, saved_readings=tmp_path).ask("Who?", (), sampling, TRIFORCE))[-1].token_ids
+    found = [list(opened_in(kind, folders, saved_readings=tmp_path).ask("Who?", (), sampling, TRIFORCE))[-1].token_ids
              for _ in range(2)]
     assert found[0] == found[1] and len(list(tmp_path.glob("*.kv"))) == 1
 
 
-def test_wide_passes_unpack_rows_and_few_rows_attend_them(folders):
+@pytest.mark.parametrize("kind", KV_BITS)
+def test_wide_passes_unpack_rows_and_few_rows_attend_them(folders, kind):
     """Wide ones are another kernel's: as near as bfloat16 is. Behind buffers that grew."""
     model = load_model(folders[0], device="cuda", dtype=torch.bfloat16)
-    cache = Int8Cache(3, 4, 32, max_tokens=4000, dtype=torch.bfloat16, device="cuda", slots=600)
+    cache = RowsCache(3, 4, 32, kind=kind, max_tokens=4000, dtype=torch.bfloat16, device="cuda", slots=600)
     ids = torch.randint(3, 8192, (1000,), generator=torch.Generator().manual_seed(0)).cuda()
     for start, stop in ((0, 500), (500, 700)):
         model.forward(ids[start:stop], cache, logits_rows=1)
@@ -160,7 +165,8 @@ def test_wide_passes_unpack_rows_and_few_rows_attend_them(folders):
     cache.keep([])
     for start in range(700, 1000, 60):
         few = model.forward(ids[start : start + 60], cache, logits_rows=60)
-    assert float((wide - few).norm() / few.norm()) < 0.12  # random weights pass every rounding on
+    bound = 0.12 if kind == "int8" else 0.4  # random weights pass every rounding on, and flipped steps are larger
+    assert float((wide - few).norm() / few.norm()) < bound
     cache.check_integrity()
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from torch import Tensor
 
-from triforce_core.kernels import REFERENCE, Dense, Linear, PreNorm, reference
+from triforce_core.kernels import KV_BITS, REFERENCE, Dense, Linear, PreNorm, reference
 from triforce_core.kernels.fused import FusedDense
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.full_int8 import Int8Cache
+from triforce_core.kv_cache.full_rows import RowsCache
 from triforce_core.model import Llama
 from triforce_core.model.graphs import DeviceSlots
 
@@ -39,7 +41,7 @@ def test_a_norm_in_two_halves_is_a_norm() -> None:
     assert torch.equal(after.normed(normed), expected)
 
 
-def staged(model: Llama, rows: int, kind: type[FullCache] = FullCache) -> tuple[Tensor, Tensor]:
+def staged(model: Llama, rows: int, kind: Callable[..., FullCache] = FullCache) -> tuple[Tensor, Tensor]:
     """A pass of three rows on the device behind twenty: logits of so many, and the last layer's new keys."""
     c = model.config
     cache = kind(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=64, dtype=torch.float32, slots=64)
@@ -63,8 +65,10 @@ def test_a_copy_computes_the_same_fused(shape: dict[str, int], monkeypatch: pyte
     monkeypatch.setattr(FusedDense, "rotated", lambda *given: (calls.append(given), rotated(*given))[1])
     for one, other in zip(staged(usual, 1), staged(fused, 1), strict=True):  # not logits of all rows: one by one
         assert torch.equal(one, other)
-    for one, other in zip(staged(usual, 3, Int8Cache), staged(fused, 3, Int8Cache), strict=True):  # nor rows of int8
-        assert torch.equal(one, other)
+    for kind in KV_BITS:  # nor rows
+        rounded = partial(RowsCache, kind=kind)
+        for one, other in zip(staged(usual, 3, rounded), staged(fused, 3, rounded), strict=True):
+            assert torch.equal(one, other)
     assert not calls
     for one, other in zip(staged(usual, 3), staged(fused, 3), strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)

@@ -11,12 +11,12 @@ pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from triforce_core.kernels import triton_attention, triton_dense, triton_indexed, triton_linear
+from triforce_core.kernels import KV_BITS, row_bytes, triton_attention, triton_dense, triton_indexed, triton_linear
 
 # Bytes a program may have (CUDA C++ Programming Guide, technical specifications by compute capability):
 # A100; RTX 3090; RTX 4090; H100 and H200.
 MOST = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}
-ROWS = {"bf16": 128, "i8": 136}  # numbers, or bytes of a row of int8
+ROWS = {"bf16": 128, **{kind: row_bytes(128, bits) for kind, bits in KV_BITS.items()}}  # numbers, or bytes of a row
 SHARED = {"DIM": 128, "ON_DEVICE": True, "TREE": False, "GROUP": 4}
 
 
@@ -39,7 +39,8 @@ def test_attention_over_everything(arch: int, kind: str) -> None:
     tiles = triton_attention.Tiles.choose(torch.bfloat16)
     constants = {**SHARED, "ROWS": tiles.rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "WATCH": True,
                  "GRANULE": 8, "STEP": 1, "PRECISION": "tf32", "mask": None, "WIDTH": ROWS[kind]}
-    used = shared_bytes(triton_attention._attend, f"queries:bf16 keys:{kind} values:{kind} mixed:fp32 spans:fp32 "
+    kept = "bf16" if kind == "bf16" else "i8"
+    used = shared_bytes(triton_attention._attend, f"queries:bf16 keys:{kept} values:{kept} mixed:fp32 spans:fp32 "
                         "sums:fp16 maxima:fp32 length:i32", constants, arch, tiles.warps, "scale")
     assert 0 < used <= MOST[arch]
 
@@ -51,7 +52,8 @@ def test_attention_over_chosen_chunks(arch: int, rows: int, kind: str) -> None:
     tiles = triton_indexed.choose_tiles(rows, 128, torch.bfloat16)
     constants = {**SHARED, "ROWS": tiles.rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "CHUNK": 8, "mask": None,
                  "PRECISION": "tf32", "WIDTH": ROWS[kind]}
-    used = shared_bytes(triton_indexed._attend, f"queries:bf16 keys:{kind} values:{kind} chunks:i32 bounds:i32 "
+    kept = "bf16" if kind == "bf16" else "i8"
+    used = shared_bytes(triton_indexed._attend, f"queries:bf16 keys:{kept} values:{kept} chunks:i32 bounds:i32 "
                         "mixed:fp32 spans:fp32 length:i32", constants, arch, tiles.warps, "scale")
     assert 0 < used <= MOST[arch]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.full_int8 import Int8Cache
+from triforce_core.kv_cache.full_rows import RowsCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
@@ -66,7 +66,7 @@ def full(llama: Llama) -> StagingCache:
 
 
 def rounded(llama: Llama) -> StagingCache:
-    return Int8Cache(2, 2, 8, max_tokens=4000, dtype=torch.float32, slots=40)
+    return RowsCache(2, 2, 8, kind="int8", max_tokens=4000, dtype=torch.float32, slots=40)
 
 
 def streaming(llama: Llama) -> StagingCache:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .. import flags
 from ..device.bandwidth import copy_rate, timed
-from ..kernels import choose_kernels, row_bytes, sdpa, to_rows
+from ..kernels import KV_BITS, choose_kernels, row_bytes, sdpa, to_rows
 
 HEADS = {"mha": (32, 1), "gqa": (8, 4)}  # KV heads, query heads of each: llama2-7b, llama3-8b
 _DIM = 128
@@ -73,7 +73,7 @@ def _caches(heads: int, tokens: int, kv: str) -> list[Tensor]:
     """Of random numbers, [2, heads, tokens, D] or rows of them."""
     def random() -> Tensor:
         numbers = torch.randn(heads, tokens + 64, _DIM, device="cuda", dtype=torch.bfloat16)
-        return numbers if kv == "same" else to_rows(numbers)
+        return numbers if kv == "same" else to_rows(numbers, KV_BITS[kv])
 
     return [torch.stack([random(), random()]) for _ in range(_TURNS)]
 
@@ -101,7 +101,7 @@ def measure(kind: str, kernel: str, attention: Callable[..., object], tokens: in
 
 def _reading(kind: str, kernel: str, tokens: int, rows: int, mass: bool, seconds: float, copy: float,
              kv: str = "same") -> Reading:
-    row = _DIM * 2 if kv == "same" else row_bytes(_DIM)
+    row = _DIM * 2 if kv == "same" else row_bytes(_DIM, KV_BITS[kv])
     rate = 2 * HEADS[kind][0] * tokens * row / seconds / 1e9
     return Reading(kind, kernel, tokens, rows, mass, seconds * 1e6, rate, rate / copy)
 
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, nargs="+", default=[32_768, 124_928], metavar="N")
     parser.add_argument("--budget", type=int, default=4096, metavar="N", help="tokens of chosen chunks, for retrieval")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 7, 17], metavar="N", help="query rows of a pass")
-    parser.add_argument("--kv", choices=("same", "int8"), default="same", help="of the caches (default: same, bf16)")
+    parser.add_argument("--kv", choices=("same", *KV_BITS), default="same", help="of the caches (default: same, bf16)")
     given = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("triforce_core.bench.kernels: torch sees no GPU", file=sys.stderr)

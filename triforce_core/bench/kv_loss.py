@@ -1,7 +1,8 @@
-"""python -m triforce_core.bench.kv_loss: what keys and values in int8 change, against the same model's unrounded ones.
+"""python -m triforce_core.bench.kv_loss: what rounding keys and values changes, against the same model without it.
 
 Of each document, cut to --context tokens: the perplexity of its last --tokens tokens, and of greedy answers the share
-that stays the same to the last token, held to the document's words and in free words.
+that stays the same to the last token, held to the document's words and in free words. Of int8 and int4, or of the one
+that --kv names.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from ..engine.engine import Engine
 from ..engine.session import Session
 from ..errors import ConfigError, TriForceError
 from ..events import Finished
+from ..kernels import KV_BITS
 from .workload import cut, questions_about
 
-_KINDS = ("same", "int8")
 _ROWS = 64  # of a pass that scores
 
 
@@ -54,19 +55,21 @@ def answers(engine: Engine, questions: Sequence[str], quotes: str, most: int) ->
     return found
 
 
-def measure(engine: Engine, document: Document, context: int, tokens: int, questions: int, most: int) -> dict[str, Any]:
-    """One row. Raises ConfigError where the document is too short, and where there is no int8 here."""
+def measure(engine: Engine, document: Document, context: int, tokens: int, questions: int, most: int,
+            kinds: Sequence[str] = tuple(KV_BITS)) -> dict[str, Any]:
+    """One row. Raises ConfigError where the document is too short, and where nothing is rounded here."""
     document = cut(document, context, lambda part: engine.measure(part).tokens)
     asked, loaded = questions_about(document, questions), engine._need_loaded()
-    if "int8" not in loaded.planner.wish.kv_offers:
-        raise ConfigError("There is no cache in int8 here to compare with", allowed="a CPU; one GPU, in bfloat16",
+    if not set(kinds) <= set(loaded.planner.wish.kv_offers):
+        raise ConfigError(f"There is no cache in {' or '.join(kinds)} here to compare with",
+                          allowed="a CPU; one GPU, in bfloat16",
                           remedy="Leave --mode offload, --gpus and --dtype out.")
     losses: dict[str, float] = {}
     told: dict[str, list[list[tuple[int, ...]]]] = {}
     length = 0
-    for kind in _KINDS:
+    for kind in ("same", *kinds):
         planner = replace(loaded.planner, wish=replace(loaded.planner.wish, kv_kinds=(kind,)),
-                          modes=loaded.planner.modes[:1])  # none but where int8 can be
+                          modes=loaded.planner.modes[:1])  # none but where rows can be
         own = Engine(engine.config, replace(loaded, planner=planner))
         list(own.open_document(document))
         session = own._session
@@ -78,11 +81,14 @@ def measure(engine: Engine, document: Document, context: int, tokens: int, quest
         losses[kind] = perplexity(session, tokens)
         told[kind] = [answers(own, asked, quotes, most) for quotes in ("auto", "off")]
         own.close()
-    same = [sum(a == b for a, b in zip(*pair, strict=True))
-            for pair in zip(told["same"], told["int8"], strict=True)]
-    return {"document": document.title, "tokens": length, "perplexity": losses["same"],
-            "perplexity_int8": losses["int8"], "more": losses["int8"] / losses["same"] - 1, "answers": len(asked),
-            "same_quoting": same[0], "same_free": same[1]}
+    row: dict[str, Any] = {"document": document.title, "tokens": length, "perplexity": losses["same"],
+                           "answers": len(asked)}
+    for kind in kinds:
+        quoting, free = (sum(a == b for a, b in zip(*pair, strict=True))
+                         for pair in zip(told["same"], told[kind], strict=True))
+        row[kind] = {"perplexity": losses[kind], "more": losses[kind] / losses["same"] - 1, "same_quoting": quoting,
+                     "same_free": free}
+    return row
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,22 +100,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--new-tokens", type=int, default=64, metavar="N", help="per answer, at most (default: 64)")
     flags.add_engine_flags(parser)
     given = parser.parse_args(argv)
-    rows = []
+    rows, kinds = [], (given.kv,) if given.kv in KV_BITS else tuple(KV_BITS)
     try:
         engine = Engine(replace(flags.engine_config(given), kv="same"))
         list(engine.load())
         for path in given.document:
             rows.append(measure(engine, read_document(path), given.context, given.tokens, given.answers,
-                                given.new_tokens))
+                                given.new_tokens, kinds))
             print(json.dumps(rows[-1]), flush=True)
     except TriForceError as error:
         print(f"triforce_core.bench.kv_loss: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     asked = sum(row["answers"] for row in rows)
-    quoting, free = (sum(row[name] for row in rows) for name in ("same_quoting", "same_free"))
-    more = sum(row["more"] for row in rows) / len(rows)
-    print(f"int8: perplexity {more:+.2%}; the same greedy answers: {quoting} of {asked} with quotations, {free} of "
-          f"{asked} in free words")
+    for kind in kinds:
+        more, quoting, free = (sum(row[kind][name] for row in rows) for name in ("more", "same_quoting", "same_free"))
+        print(f"{kind}: perplexity {more / len(rows):+.2%}; the same greedy answers: {quoting} of {asked} with "
+              f"quotations, {free} of {asked} in free words")
     return 0
 
 

@@ -92,11 +92,12 @@ class Weights:
         return self.shape.kv_bytes_per_token(self.dtype_bytes)
 
     def kv_per_token_in(self, kind: str) -> int:
-        """In the full cache. kind: "same", or "int8" (kernels/int8_rows.py: two bytes of scale for each 32)."""
+        """In the full cache. kind: "same", "int8" or "int4" (kernels/kv_rows.py: two bytes of scale for each 32)."""
         s = self.shape
         if kind == "same":
             return self.kv_per_token
-        return 2 * s.num_layers * s.num_kv_heads * (s.head_dim + 2 * -(-s.head_dim // 32))
+        steps = s.head_dim if kind == "int8" else s.head_dim // 2
+        return 2 * s.num_layers * s.num_kv_heads * (steps + 2 * -(-s.head_dim // 32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ class Wish:
     its layers on the device (None: as many as fit); streamed_chunk: of a prefill pass then (0: prefill_chunk).
     rounded: smaller forms of the target by the setting that makes them, for what to do where it does not fit.
     kv_kinds: of the full cache, the best first: the first that fits is taken. kv_offers: other kinds that may be
-    chosen. unpacking: bytes for a number of an int8 cache while a layer of it is unpacked to be attended."""
+    chosen, the best first. unpacking: bytes for a number of a rounded cache while a layer of it is unpacked to be
+    attended."""
 
     target: Weights
     max_context: int
@@ -322,6 +324,7 @@ def _ways_out(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> list[str]:
     for kind in wish.kv_offers:
         if _lay_out(wish, room, plan.context, "on-chip" if plan.mode == "offload" else plan.mode, kind).fits:
             ways.append(f"round keys and values (--kv {kind})")
+            break
     for kind, weights in wish.rounded:
         smaller = replace(wish, target=weights, copy_bytes_per_weight=0.0)
         if _lay_out(smaller, room, plan.context, plan.mode, plan.kv_kind).fits:

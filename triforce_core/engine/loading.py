@@ -19,7 +19,7 @@ from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, Toke
 from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
 from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, compiled, keeps_groups
 from ..kv_cache.full import FullCache
-from ..kv_cache.full_int8 import Int8Cache
+from ..kv_cache.full_rows import RowsCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..kv_cache.snapshot import fingerprint_files
 from ..model import Llama, ModelConfig, find_model, load_model, read_config, stored_form, weight_files
@@ -220,7 +220,7 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
         loaded.copies.clear()
         torch.cuda.empty_cache()
     streamed = partial(OffloadedCache, resident_layers=plan.resident_layers)
-    whole = Int8Cache if plan.kv_kind == "int8" else FullCache
+    whole = FullCache if plan.kv_kind == "same" else partial(RowsCache, kind=plan.kv_kind)
     cache = (whole if plan.resident_layers == plan.num_layers else streamed)(
         c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
         dtype=loaded.target.dtype, device=loaded.target.device, slots=plan.context)

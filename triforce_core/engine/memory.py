@@ -13,11 +13,11 @@ from ..device.memory_plan import Weights, Wish, longest_plan, make_plan, size
 from ..device.shard import Shard
 from ..errors import ConfigError, NotEnoughMemoryError
 from ..events import MemoryPlan, Mode
-from ..kernels import Kernels, bytes_per_weight, choose_kernels, compiled, native
+from ..kernels import KV_BITS, Kernels, bytes_per_weight, choose_kernels, compiled, native
 from ..kv_cache.offloaded import TAIL
 from .plan import COPY, Situation, plan, prefill_chunk
 
-_TORCH_UNPACKING = 14  # bytes of a number, int8 by way of fp32
+_TORCH_UNPACKING = 15  # bytes of a number, by way of fp32; of 4 bits, which are a byte each on the way
 _SLACK = 64  # slots that RetrievalCache and StreamingCache keep for new tokens (the latter twice)
 
 
@@ -105,24 +105,28 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
 
 def _cache_kinds(config: EngineConfig, on_gpu: bool, no_rows: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Of the full cache, the best first, and those that could be chosen instead. no_rows: why the GPU attends no rows
-    of int8, where it does not. Raises ConfigError."""
+    of bytes, where it does not. Raises ConfigError."""
+    rounds = config.kv in KV_BITS
     if config.mode == "offload":
-        if config.kv == "int8":
-            raise ConfigError("kv is 'int8' with --mode offload", allowed="auto, same",
-                              remedy="Leave --mode out: int8 is for a cache that lies where it is attended.")
+        if rounds:
+            raise ConfigError(f"kv is {config.kv!r} with --mode offload", allowed="auto, same",
+                              remedy=f"Leave --mode out: {config.kv} is for a cache that lies where it is attended.")
         return ("same",), ()
     if on_gpu and no_rows:
-        if config.kv == "int8":
-            raise ConfigError(f"kv is 'int8' {no_rows}", allowed="auto, same",
+        if rounds:
+            raise ConfigError(f"kv is {config.kv!r} {no_rows}", allowed="auto, same",
                               remedy="Leave --kv out: what does not fit may lie in host memory (--mode offload).")
         return ("same",), ()
-    if config.kv == "auto" and not on_gpu:
-        return ("same", "int8"), ()
-    return (("int8",), ()) if config.kv == "int8" else (("same",), ("int8",))
+    order = ("same", *KV_BITS)
+    if config.kv == "auto":
+        kinds = order[:1] if on_gpu else order[:2]
+    else:
+        kinds = (config.kv,)
+    return kinds, order[order.index(kinds[-1]) + 1 :]
 
 
 def _no_rows(config: EngineConfig, kernels: Kernels, dtype: torch.dtype, dim: int) -> str:
-    """Why a GPU attends no rows of int8; "" where it does."""
+    """Why a GPU attends no rows of bytes; "" where it does."""
     if config.gpus > 1:
         return "on several GPUs"
     if dtype != torch.bfloat16:
@@ -134,7 +138,7 @@ def _no_rows(config: EngineConfig, kernels: Kernels, dtype: torch.dtype, dim: in
 
 
 def _unpacking(device: torch.device, dim: int) -> int:
-    """Bytes for a number of an int8 cache while a layer of it is unpacked, where passes need that."""
+    """Bytes for a number of a rounded cache while a layer of it is unpacked, where passes need that."""
     if device.type == "cuda":
         return 2  # bfloat16, for wide passes
     return 0 if compiled().library is not None and native.attends(dim) else _TORCH_UNPACKING

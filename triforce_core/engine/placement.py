@@ -9,7 +9,7 @@ from ..device.capability import Capability, choose_dtype
 from ..device.shard import Shard
 from ..errors import ConfigError
 from ..events import Mode
-from ..kernels import choose_wide_attention, compiled
+from ..kernels import KV_BITS, choose_wide_attention, compiled
 
 
 def place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
@@ -40,7 +40,7 @@ def modes(config: EngineConfig, on_gpu: bool) -> tuple[Mode, ...]:
         return ("offload",)
     if not on_gpu:
         return ("cpu",)
-    return ("on-chip",) if config.mode == "on-chip" or config.kv == "int8" else ("on-chip", "offload")
+    return ("on-chip",) if config.mode == "on-chip" or config.kv in KV_BITS else ("on-chip", "offload")
 
 
 def number_type(config: EngineConfig, device: torch.device, machine: Capability) -> tuple[torch.dtype, str]:

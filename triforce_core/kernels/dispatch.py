@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from . import cpu, gpu, int8_rows, native, reference, sdpa
+from . import cpu, gpu, kv_rows, native, reference, sdpa
 from .library import compiled
 from .quantized import Grouped
 from .reference import AddNorm, Linear
@@ -60,9 +60,9 @@ class Kernels:
     confidence: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
     make_grouped: Callable[[Grouped, Tensor | None, torch.dtype], Linear] = reference.make_grouped
     # (type of products, rows = 1, masked = False, indexed = False): whether such a pass, over all slots or (indexed)
-    # chosen chunks, attends keys and values in rows of int8 as they are; others attend what ``unpack_rows`` makes
+    # chosen chunks, attends keys and values in rows of bytes as they are; others attend what ``unpack_rows`` makes
     attends_rows: Callable[..., bool] = lambda dtype, rows=1, masked=False, indexed=False: False
-    unpack_rows: Callable[[Tensor, Tensor], None] = int8_rows.unpack_rows
+    unpack_rows: Callable[[Tensor, Tensor], None] = kv_rows.unpack_rows
     # (cached tokens, KV heads, type, device) -> rows that a pass behind them computes as passes of one row do
     batch_invariant_rows: Callable[[int, int, torch.dtype, torch.device], int] | None = None
 
@@ -103,13 +103,13 @@ def choose_kernels(device: torch.device) -> Kernels:
 
 
 def write_rows(rows: Tensor, slots: Tensor, x: Tensor) -> None:
-    """See int8_rows.write_rows: the same bits, on a GPU in one launch where that can be."""
+    """See kv_rows.write_rows: the same bits, on a GPU in one launch where that can be."""
     if rows.is_cuda and x.shape[2] in _row_dims():
         from . import triton_rows
 
         triton_rows.write(rows, slots, x)
     else:
-        int8_rows.write_rows(rows, slots, x)
+        kv_rows.write_rows(rows, slots, x)
 
 
 @cache

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import cpu
-from .int8_rows import from_rows, row_bytes
+from .kv_rows import from_rows, row_bits
 from .library import compiled
 from .quantized import Grouped
 from .reference import Linear, chunk_mass, probabilities
@@ -38,7 +38,7 @@ class LayerStruct(Structure):
 class AttentionStruct(Structure):
     _fields_ = [(name, c_void_p) for name in ("queries", "keys", "values", "out", "mass", "mask")] + [
         (name, c_int64) for name in (
-            "stride", "row", "int8", "n", "heads", "group", "dim", "length", "masked", "mass_rows", "chunk", "chunks",
+            "stride", "row", "bits", "n", "heads", "group", "dim", "length", "masked", "mass_rows", "chunk", "chunks",
             "parts", "blocks", "row_blocks", "rows_of_block", "mass_blocks")] + [
         (name, c_void_p) for name in ("partial", "chunk_sums", "tops")]
 
@@ -49,7 +49,7 @@ class PassStruct(Structure):
                                       "queries", "narrow", "wide")), *(
         (name, c_int64) for name in (
             "num_layers", "n", "width", "heads", "group", "dim", "inner", "slots", "first_slot", "length", "masked",
-            "mass_rows", "chunk", "chunks", "logits_rows", "keeps_queries", "threads", "row", "int8")),
+            "mass_rows", "chunk", "chunks", "logits_rows", "keeps_queries", "threads", "row", "bits")),
                 ("eps", c_float)]
 
 
@@ -163,7 +163,7 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
 
 
 class Attention(cpu.Attention):
-    """See reference.attention; the result has the type of keys. They may be rows of int8 too (see ``int8_rows``): the
+    """See reference.attention; the result has the type of keys. They may be rows of bytes too (see ``kv_rows``): the
     result is bfloat16 then, as from a cache of the numbers they stand for."""
 
     def __call__(
@@ -182,6 +182,12 @@ class Attention(cpu.Attention):
 def attends(dim: int) -> bool:
     """Whether there is a form for heads of this size."""
     return dim % LANES == 0 and dim <= _LONGEST_HEAD
+
+
+def row_of(kept: Tensor, dim: int) -> tuple[int, int]:
+    """Of keys or values [H, C, D or W]: bytes of a slot of one head, and bits of a number."""
+    width = kept.shape[2]
+    return width * kept.element_size(), row_bits(width, dim) if kept.dtype == torch.int8 else 16
 
 
 def attends_rows(dtype: torch.dtype, rows: int = 1, masked: bool = False, indexed: bool = False) -> bool:
@@ -206,22 +212,20 @@ def mass_again(queries: Tensor, keys: Tensor, length: int, staged_mask: Tensor |
 
 def attention(library: ctypes.CDLL, queries: Tensor, keys: Tensor, values: Tensor, length: int,
               staged_mask: Tensor | None, mass_rows: int, chunk_size: int) -> tuple[Tensor, Tensor | None]:
-    """See reference.attention; keys and values contiguous bfloat16 or rows of int8, see ``attends``."""
+    """See reference.attention; keys and values contiguous bfloat16 or rows of bytes, see ``attends``."""
     n, num_heads, dim = queries.shape
     heads, slots = keys.shape[:2]
     assert n <= length <= slots and num_heads % heads == 0, (queries.shape, keys.shape, length)
-    assert keys.shape[2] == (row_bytes(dim) if keys.dtype == torch.int8 else dim), (keys.shape, dim)
     asked = queries.to(torch.bfloat16).contiguous()
     out = torch.empty(n, num_heads * dim, dtype=torch.bfloat16)
-    row = keys.shape[2] * keys.element_size()
+    row, bits = row_of(keys, dim)
     chunks = (length - n) // chunk_size if mass_rows and notes_mass(chunk_size) else 0
     mass = torch.zeros(heads, chunks) if mass_rows else None
     mask = None if staged_mask is None else staged_mask.to(torch.uint8).contiguous()
     given = AttentionStruct(
         *map(address, (asked, keys, values, out)), address(mass) if chunks else None, address(mask), slots * row, row,
-        keys.dtype == torch.int8, n,
-        heads, num_heads // heads, dim, length, 0 if mask is None else mask.shape[1], min(n, mass_rows), chunk_size,
-        chunks)
+        bits, n, heads, num_heads // heads, dim, length, 0 if mask is None else mask.shape[1], min(n, mass_rows),
+        chunk_size, chunks)
     no_memory(library.triforce_attention(byref(given), c_int64(torch.get_num_threads())))
     if mass_rows and not notes_mass(chunk_size):
         mass = mass_again(asked, keys, length, staged_mask, mass_rows, chunk_size)

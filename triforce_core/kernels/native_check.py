@@ -8,7 +8,7 @@ import ctypes
 import torch
 
 from . import reference
-from .int8_rows import from_rows, to_rows
+from .kv_rows import BITS, from_rows, to_rows
 
 
 def wrong(library: ctypes.CDLL) -> str:
@@ -25,11 +25,12 @@ def wrong(library: ctypes.CDLL) -> str:
         alone, _ = attention(library, queries[:1], keys, values, 284, None, 0, 1)
         if not (torch.allclose(found.float(), expected, atol=2e-2) and torch.allclose(own, mass, atol=1e-3)):
             return "attention"
-        rows = to_rows(keys), to_rows(values)
-        unpacked = from_rows(rows[0], 64), from_rows(rows[1], 64)
-        if not torch.equal(attention(library, queries, *rows, 290, None, 0, 1)[0],
-                           attention(library, queries, *unpacked, 290, None, 0, 1)[0]):
-            return "attention over int8"
+        for kind, bits in BITS.items():
+            rows = to_rows(keys, bits), to_rows(values, bits)
+            unpacked = from_rows(rows[0], 64), from_rows(rows[1], 64)
+            if not torch.equal(attention(library, queries, *rows, 290, None, 0, 1)[0],
+                               attention(library, queries, *unpacked, 290, None, 0, 1)[0]):
+                return f"attention over {kind}"
         data = torch.randint(-127, 128, (70, 96), generator=g, dtype=torch.int8)
         scale, x = torch.rand(70, generator=g) / 127, torch.randn(7, 96, generator=g).bfloat16()
         linear = NativeLinear(library, data, scale, None)

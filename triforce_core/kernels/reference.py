@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import quantized
-from .int8_rows import write_rows
+from .kv_rows import write_rows
 
 AddNorm = Callable[[Tensor, "Tensor | None", Tensor, float, torch.dtype], Tensor]
 Linear = Callable[[Tensor], Tensor]  # [n, in] in any float type -> [n, out], fp32 or the product type
@@ -50,7 +50,7 @@ def rotate_and_write(qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values
     """What a pass does between its product and attention: rotated queries [n, H * G, D], in the type of keys.
 
     qkv [n, H * G + 2 H, D]: queries, keys, values. Rotated keys and values go to ``slots`` (int64 [n], on the device)
-    of keys, values [H, C, D], or of rows of int8 (then queries come in fp32 or bfloat16, to which attention over rows
+    of keys, values [H, C, D], or of rows of bytes (then queries come in fp32 or bfloat16, to which attention over rows
     rounds them). cos, sin: see ``rotate``."""
     heads = keys.shape[0]
     rotated = rotate(qkv[:, :-heads], cos, sin)

@@ -64,7 +64,7 @@ def attention(
     queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, staged_mask: Tensor | None = None,
     mass_rows: int = 0, chunk_size: int = 1,
 ) -> tuple[Tensor, Tensor | None]:
-    """See reference.attention; the result has the type of keys. They may be rows of int8 too (see ``int8_rows``): the
+    """See reference.attention; the result has the type of keys. They may be rows of bytes too (see ``kv_rows``): the
     result is bfloat16 then, as from a cache of the numbers they stand for, for the passes of ``attends_rows``.
 
     length may be an int32 tensor [1] on the device; then mass covers all C // chunk_size chunks, zero where there is
@@ -74,7 +74,7 @@ def attention(
     heads, capacity, width = keys.shape
     prefill = n > MAX_ROWS and staged_mask is None
     if prefill or dim not in HEAD_DIMS or not (keys.is_contiguous() and values.is_contiguous()):
-        assert isinstance(length, int) and width == dim, "lengths on the device, and int8, are for up to 64 rows"
+        assert isinstance(length, int) and width == dim, "lengths on the device, and rows of bytes: up to 64 rows"
         return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
     group = num_heads // heads
     rows = n * group
@@ -166,7 +166,7 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
     token = rows // GROUP
     at = token * query_stride + (head * GROUP + rows % GROUP) * DIM
     query = tl.load(queries + at[:, None] + dims[None, :], mask=rows[:, None] < count, other=0.0)
-    query = query.to(tl.bfloat16 if WIDTH > DIM else keys.dtype.element_ty)
+    query = query.to(keys.dtype.element_ty if WIDTH == DIM else tl.bfloat16)
     keys += head.to(tl.int64) * capacity * WIDTH
     values += head.to(tl.int64) * capacity * WIDTH
 

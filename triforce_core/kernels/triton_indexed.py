@@ -28,13 +28,13 @@ def choose_tiles(rows: int, dim: int, dtype: torch.dtype) -> Tiles:
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, chunks: Tensor, bounds: Tensor,
               chunk_size: int, staged_mask: Tensor | None = None) -> Tensor:
-    """See reference.indexed_attention; the result has the type of keys, which may be rows of int8 as in
+    """See reference.indexed_attention; the result has the type of keys, which may be rows of bytes as in
     ``triton_attention.attention``. length may be an int32 tensor [1] on the
     device. Wider passes than 64 rows without a mask, and shapes these kernels are not made for, are gathered first."""
     n, num_heads, dim = queries.shape
     heads, capacity, width = keys.shape
     if (n > MAX_ROWS and staged_mask is None) or dim not in HEAD_DIMS:
-        assert isinstance(length, int) and width == dim, "lengths on the device, and int8, are for up to 64 rows"
+        assert isinstance(length, int) and width == dim, "lengths on the device, and rows of bytes: up to 64 rows"
         return reference.indexed_attention(queries, keys, values, length, chunks, bounds, chunk_size,
                                            staged_mask).to(keys.dtype)
     group = num_heads // heads
@@ -78,7 +78,7 @@ def _attend(queries, keys, values, mask, chunks, bounds, mixed, spans, length, c
     token = rows // GROUP
     at = token * query_stride + (head * GROUP + rows % GROUP) * DIM
     query = tl.load(queries + at[:, None] + dims[None, :], mask=rows[:, None] < count, other=0.0)
-    query = query.to(tl.bfloat16 if WIDTH > DIM else keys.dtype.element_ty)
+    query = query.to(keys.dtype.element_ty if WIDTH == DIM else tl.bfloat16)
     keys += head.to(tl.int64) * capacity * WIDTH
     values += head.to(tl.int64) * capacity * WIDTH
     chunks += head * chunk_stride

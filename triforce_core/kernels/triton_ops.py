@@ -105,7 +105,7 @@ def _turned(at, cos, sin, dims, real, DIM: tl.constexpr):
 @triton.jit(do_not_specialize=["capacity"])
 def _rotate_and_write(qkv, cos, sin, queries, keys, values, slots, capacity, num_heads, kv_heads, DIM: tl.constexpr,
                       WIDTH: tl.constexpr, HEADS: tl.constexpr, EARLY: tl.constexpr):
-    """WIDTH: of what is written; more than DIM: rows of int8."""
+    """WIDTH: of what is written; other than DIM: rows of bytes."""
     follow(EARLY)
     row = tl.program_id(0).to(tl.int64)
     head, dims = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, DIM)
@@ -119,8 +119,8 @@ def _rotate_and_write(qkv, cos, sin, queries, keys, values, slots, capacity, num
     is_key, is_value = (key >= 0) & (key < kv_heads), (value >= 0) & (value < kv_heads)
     as_is = tl.load(at + dims[None, :], mask=is_value[:, None], other=0.0)
     key, value = key.to(tl.int64) * capacity + slot, value.to(tl.int64) * capacity + slot
-    if WIDTH > DIM:
-        steps, bits = to_rows(tl.where(is_value[:, None], as_is.to(tl.float32), turned), HEADS, DIM)
+    if WIDTH != DIM:
+        steps, bits = to_rows(tl.where(is_value[:, None], as_is.to(tl.float32), turned), HEADS, DIM, WIDTH)
         store_rows(keys, key, steps, bits, is_key, DIM, WIDTH)
         store_rows(values, value, steps, bits, is_value, DIM, WIDTH)
     else:

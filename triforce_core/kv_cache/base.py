@@ -39,7 +39,7 @@ class KVView:
     ones, where a tree grows level by level); None means causal. Slots before these m are seen by all n: those that
     ``index`` names, or all.
     top_k: of the slots that a token sees, each of its query heads attends only so many, those it scores highest.
-    room: where keys and values are rows of int8 and passes unpack them: for bfloat16 buffers [H, C, D] to do so in.
+    room: where keys and values are rows of bytes and passes unpack them: for bfloat16 buffers [H, C, D] to do so in.
     """
 
     keys: Tensor

@@ -88,7 +88,7 @@ class FullCache(StagingCache):
 
     def read(self, layer: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
         """Committed keys and values of tokens [start, stop) as they are held: views [H, stop - start, D] (or W, see
-        ``full_int8``), valid until the next begin."""
+        ``full_rows``), valid until the next begin."""
         stop = self.num_committed if stop is None else stop
         assert 0 <= start <= stop <= self.num_committed
         return self.layers[layer].keys[:, start:stop], self.layers[layer].values[:, start:stop]

@@ -81,7 +81,7 @@ class NativePass:
             self._wide.data_ptr(), c.num_layers, n, c.hidden_size, c.num_kv_heads, c.group_size, c.head_dim,
             c.intermediate_size, slots, first, length, 0 if mask is None else mask.shape[1],
             min(n, observer.mass_rows) if chunks and observer else 0, chunk, chunks, logits_rows, observer is not None,
-            torch.get_num_threads(), *_rows(cache), c.rms_norm_eps)
+            torch.get_num_threads(), *native.row_of(cache.layers[0].keys, c.head_dim), c.rms_norm_eps)
         native.no_memory(self._library.triforce_pass(byref(given)))
         cache.staged_elsewhere()
         if observer is not None:
@@ -103,12 +103,6 @@ class NativePass:
             self._narrow = torch.empty(n * self._narrow_width, dtype=torch.bfloat16)
             self._wide = torch.empty(n * self._wide_width)
             self._queries = torch.empty(n * c.num_heads * c.head_dim, dtype=torch.bfloat16)
-
-
-def _rows(cache: StagingCache) -> tuple[int, bool]:
-    """Bytes of a slot of one head, and whether they are a row of int8."""
-    keys = cache.layers[0].keys
-    return keys.shape[2] * keys.element_size(), keys.dtype == torch.int8
 
 
 def _struct(linear: Linear) -> native.LinearStruct:

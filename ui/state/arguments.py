@@ -17,7 +17,7 @@ ENGINES = ("triforce", "autoregressive", "scripted", "remote")
 MODES = ("auto", "cpu", "on-chip", "offload")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 WEIGHTS = ("same", "int8", "int4")
-KV_KINDS = ("auto", "same", "int8")
+KV_KINDS = ("auto", "same", "int8", "int4")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 

@@ -17,8 +17,8 @@ FLAGS = {
     "mode": "where the model and its cache live (default: the settings tab's, which is auto)",
     "dtype": "number format; float32 is the exact one (default: the settings tab's)",
     "weights": "round the model's weights to int8 or int4 when they are loaded (default same: as published)",
-    "kv": ("keys and values: same as products, or int8 in half the memory (default auto: on a CPU int8 where only that "
-           "fits)"),
+    "kv": ("keys and values: same as products, int8 in half the memory, or int4 in less than a third and less exactly "
+           "(default auto: on a CPU int8 where only that fits)"),
     "thinking": "let a model reason before it answers, where its chat template leaves the choice",
     "device": "torch device, for example cuda:0 (default auto)",
     "gpus": "GPUs of this machine that hold the model together (default 1)",

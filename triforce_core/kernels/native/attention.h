@@ -11,26 +11,26 @@
 
 typedef struct {
     const uint16_t *queries; /* [n, H * G, D] */
-    const char *keys, *values; /* [H, C, D] of bfloat16 or [H, C, row] of int8; heads apart by ``stride`` bytes */
+    const char *keys, *values; /* bfloat16 [H, C, D] or [H, C] rows of kv_rows.py; heads apart by ``stride`` bytes */
     uint16_t *out; /* [n, H * G, D] */
     float *mass; /* [H, chunks] or NULL */
     const uint8_t *mask; /* [n, masked] or NULL: causal */
-    int64_t stride, row, int8, n, heads, group, dim, length, masked, mass_rows, chunk, chunks; /* row: bytes of a slot */
+    int64_t stride, row, bits, n, heads, group, dim, length, masked, mass_rows, chunk, chunks; /* row: bytes of a slot */
     /* of the call */
     int64_t parts, blocks, row_blocks, rows_of_block, mass_blocks;
     float *partial; /* [H, n G, parts, D + 2]: sums, maximum, sum of weights */
     float *chunk_sums, *tops; /* [H, mass rows G, chunks], [H, mass rows G, mass_blocks] */
 } Attention;
 
-static void pack_int8_keys(const int8_t *keys, long have, long dim, long row, pair *out) {
+INLINE void pack_row_keys(const int8_t *keys, long have, long dim, long row, const int bits, pair *out) {
     long half = dim / 2;
     for (long j = 0; j < have; j += LANES)
         for (long d = 0; d < half; d += LANES) {
             words rows[LANES];
             long width = half - d < LANES ? half - d : LANES;
             for (int i = 0; i < LANES; i++) {
-                fetch(keys + (j + i + AHEAD) * row + 2 * d);
-                rows[i] = j + i < have ? load_group(keys + (j + i) * row, dim, 2 * d) : (words){0};
+                fetch(keys + (j + i + AHEAD) * row + 2 * d * bits / 8);
+                rows[i] = j + i < have ? load_group(keys + (j + i) * row, dim, 2 * d, bits) : (words){0};
             }
             transpose(rows);
             for (int i = 0; i < width; i++)
@@ -38,13 +38,13 @@ static void pack_int8_keys(const int8_t *keys, long have, long dim, long row, pa
         }
 }
 
-static void pack_int8_values(const int8_t *values, long have, long dim, long row, pair *out) {
+INLINE void pack_row_values(const int8_t *values, long have, long dim, long row, const int bits, pair *out) {
     for (long j = 0; j < have; j += 2)
         for (long d = 0; d < dim; d += 2 * LANES) {
-            fetch(values + (j + AHEAD) * row + d);
-            fetch(values + (j + 1 + AHEAD) * row + d);
-            words low = load_group(values + j * row, dim, d);
-            words high = j + 1 < have ? load_group(values + (j + 1) * row, dim, d) : (words){0};
+            fetch(values + (j + AHEAD) * row + d * bits / 8);
+            fetch(values + (j + 1 + AHEAD) * row + d * bits / 8);
+            words low = load_group(values + j * row, dim, d, bits);
+            words high = j + 1 < have ? load_group(values + (j + 1) * row, dim, d, bits) : (words){0};
             *(words_loose *)(out + j / 2 * dim + d) = INTERLEAVED(low, high, 0);
             if (dim - d > LANES) *(words_loose *)(out + j / 2 * dim + d + LANES) = INTERLEAVED(low, high, LANES);
         }
@@ -95,12 +95,14 @@ static void pack_bf16_values(const uint16_t *values, long have, long dim, pair *
 }
 
 static void pack_keys(const Attention *a, const char *keys, long have, pair *out) {
-    if (a->int8) pack_int8_keys((const int8_t *)keys, have, a->dim, a->row, out);
+    if (a->bits == 8) pack_row_keys((const int8_t *)keys, have, a->dim, a->row, 8, out);
+    else if (a->bits == 4) pack_row_keys((const int8_t *)keys, have, a->dim, a->row, 4, out);
     else pack_bf16_keys((const uint16_t *)keys, have, a->dim, out);
 }
 
 static void pack_values(const Attention *a, const char *values, long have, pair *out) {
-    if (a->int8) pack_int8_values((const int8_t *)values, have, a->dim, a->row, out);
+    if (a->bits == 8) pack_row_values((const int8_t *)values, have, a->dim, a->row, 8, out);
+    else if (a->bits == 4) pack_row_values((const int8_t *)values, have, a->dim, a->row, 4, out);
     else pack_bf16_values((const uint16_t *)values, have, a->dim, out);
 }
 

@@ -25,7 +25,7 @@ typedef struct {
     uint16_t *narrow; /* [n, widest input of a product] */
     float *wide; /* [n, widest output of one of a layer] */
     int64_t num_layers, n, width, heads, group, dim, inner, slots, first_slot, length, masked, mass_rows, chunk, chunks,
-        logits_rows, keeps_queries, threads, row, int8; /* the last two: see Attention */
+        logits_rows, keeps_queries, threads, row, bits; /* the last two: see Attention */
     float eps;
 } Pass;
 
@@ -56,8 +56,9 @@ static void norm_row(void *given, long row, int thread) {
     (void)thread;
 }
 
-static void store_slot(char *slot, const float *x, long dim, int int8) {
-    if (int8) store_row((int8_t *)slot, x, dim);
+static void store_slot(char *slot, const float *x, long dim, int64_t bits) {
+    if (bits == 8) store_row((int8_t *)slot, x, dim, 8);
+    else if (bits == 4) store_row((int8_t *)slot, x, dim, 4);
     else
         for (long d = 0; d < dim; d += LANES) store_bf16((uint16_t *)slot + d, load(x + d));
 }
@@ -86,11 +87,11 @@ static void place_row(void *given, long row, int thread) {
         const float *norm = h < asking ? s->layer->q_norm : s->layer->k_norm, *own = x + h * dim;
         float by = norm ? inverse_rms(own, dim, p->eps) : 1;
         rotate_head(own, p->cos + row * dim, p->sin + row * dim, norm, by, dim, turned);
-        if (h < asking) store_slot((char *)(s->queries + (row * asking + h) * dim), turned, dim, 0);
-        else store_slot(s->keys + ((h - asking) * p->slots + slot) * p->row, turned, dim, (int)p->int8);
+        if (h < asking) store_slot((char *)(s->queries + (row * asking + h) * dim), turned, dim, 16);
+        else store_slot(s->keys + ((h - asking) * p->slots + slot) * p->row, turned, dim, p->bits);
     }
     for (long h = 0; h < p->heads; h++)
-        store_slot(s->values + (h * p->slots + slot) * p->row, x + (asking + p->heads + h) * dim, dim, (int)p->int8);
+        store_slot(s->values + (h * p->slots + slot) * p->row, x + (asking + p->heads + h) * dim, dim, p->bits);
     (void)thread;
 }
 
@@ -125,8 +126,8 @@ static int run_layer(const Pass *p, long index, Step *s, int last) {
     if (!kept) return 0; /* its keys and values are all that was wanted */
     Attention a = {.queries = s->queries, .keys = s->keys, .values = s->values, .out = p->narrow, .mask = p->mask,
                    .mass = p->mass ? p->mass + index * p->heads * p->chunks : NULL, .stride = p->slots * p->row,
-                   .row = p->row, .int8 = p->int8, .n = p->n, .heads = p->heads, .group = p->group, .dim = p->dim, .length = p->length,
-                   .masked = p->masked, .mass_rows = p->mass_rows, .chunk = p->chunk, .chunks = p->chunks};
+                   .row = p->row, .bits = p->bits, .n = p->n, .heads = p->heads, .group = p->group, .dim = p->dim,
+                   .length = p->length, .masked = p->masked, .mass_rows = p->mass_rows, .chunk = p->chunk, .chunks = p->chunks};
     if (attention(&a)) return 1;
     if (linear(&layer->output, p->narrow + dropped * asking * p->dim, p->hidden + dropped * p->width, kept, 1)) return 1;
     s->from = p->hidden + dropped * p->width;

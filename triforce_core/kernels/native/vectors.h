@@ -47,10 +47,12 @@ typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
 typedef uint16_t all_halves __attribute__((vector_size(4 * LANES)));
 typedef int8_t octets __attribute__((vector_size(LANES)));
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
 typedef floats floats_loose __attribute__((aligned(4), may_alias));
 typedef words words_loose __attribute__((aligned(2), may_alias));
 typedef halves halves_loose __attribute__((aligned(1), may_alias));
 typedef octets octets_loose __attribute__((aligned(1), may_alias));
+typedef bytes bytes_loose __attribute__((aligned(1), may_alias));
 typedef uint32_t pair __attribute__((may_alias, aligned(2))); /* two bfloat16 */
 
 #define INLINE static inline __attribute__((always_inline))
@@ -127,29 +129,27 @@ INLINE words load_halves(const uint16_t *p) {
 }
 INLINE floats load_bf16(const uint16_t *p) { return (floats)(load_halves(p) << 16); }
 
-/* Rows of int8 with a bfloat16 scale for each GROUP numbers behind them, see int8_rows.py */
+/* Rows of steps in ``bits`` (8 or 4) with a bfloat16 scale for each GROUP of them behind, see kv_rows.py */
 
 #define GROUP 32
 
-INLINE floats scale_of(const int8_t *row, long dim, long group) {
-    uint16_t bits;
-    memcpy(&bits, row + dim + 2 * group, 2);
-    return (floats)((words){0} + ((uint32_t)bits << 16));
+INLINE floats scale_of(const int8_t *row, long dim, long group, const int bits) {
+    uint16_t stored;
+    memcpy(&stored, row + dim * bits / 8 + 2 * group, 2);
+    return (floats)((words){0} + ((uint32_t)stored << 16));
 }
 
-/* 2 * LANES of their numbers from ``first`` on, as bfloat16 in this order; where a row ends before, those there are. */
-INLINE words load_group(const int8_t *row, long dim, long first) {
-    floats by = scale_of(row, dim, first / GROUP);
-    const int8_t *from = row + first;
+/* 2 * LANES numbers, or those of them that a row still has (``left``), as bfloat16 in this order */
+INLINE words load_8(const int8_t *from, floats by, long left) {
 #if defined(__AVX512BF16__)
     floats low = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from)) * by;
     floats high = splat(0);
-    if (dim - first > LANES)
+    if (left > LANES)
         high = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)(from + LANES))) * by;
     return (words)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
 #else
     ints both;
-    if (dim - first >= 2 * LANES) both = (ints)load_halves((const uint16_t *)from);
+    if (left >= 2 * LANES) both = (ints)load_halves((const uint16_t *)from);
     else {
         uint16_t some[LANES] = {0};
         memcpy(some, from, LANES);
@@ -158,6 +158,28 @@ INLINE words load_group(const int8_t *row, long dim, long first) {
     words even = rounded(__builtin_convertvector((both << 24) >> 24, floats) * by);
     return even | (rounded(__builtin_convertvector((both << 16) >> 24, floats) * by) << 16);
 #endif
+}
+
+INLINE words load_4(const int8_t *from, floats by, long left) {
+    uint8_t some[LANES] = {0};
+    if (left < 2 * LANES) from = memcpy(some, from, left / 2);
+#if defined(__AVX512BF16__) && defined(__AVX512BW__) /* the sixteen numbers there can be, and which of them each is */
+    const floats steps = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    __m512i all = _mm512_broadcast_i64x4((__m256i)_mm512_cvtneps_pbh((__m512)(steps * by)));
+    words both = (words)_mm512_cvtepu8_epi32((__m128i) * (const bytes_loose *)from);
+    return (words)_mm512_permutexvar_epi16((__m512i)((both | both << 12) & 0x000f000fu), all);
+#else
+    ints both = __builtin_convertvector(*(const bytes_loose *)from, ints);
+    words even = rounded(__builtin_convertvector((both & 15) - 8, floats) * by);
+    return even | (rounded(__builtin_convertvector((both >> 4) - 8, floats) * by) << 16);
+#endif
+}
+
+/* A row's numbers from ``first`` on, as many as a vector holds. */
+INLINE words load_group(const int8_t *row, long dim, long first, const int bits) {
+    floats by = scale_of(row, dim, first / GROUP, bits);
+    if (bits == 8) return load_8(row + first, by, dim - first);
+    return load_4(row + first / 2, by, dim - first);
 }
 
 /* INTERLEAVED: pairs of a's and b's numbers, the first (at 0) or the second (at LANES) half of them. EVEN and ODD of
@@ -217,23 +239,34 @@ INLINE float largest_of(floats x) {
     return x[0];
 }
 
-/* x [dim] as such a row. The same bits as ``to_rows``: scales are the next bfloat16 upwards. */
-INLINE void store_row(int8_t *row, const float *x, long dim) {
+/* x [dim] as such a row. The same bits as ``to_rows``: scales are the next bfloat16 away from zero. */
+INLINE void store_row(int8_t *row, const float *x, long dim, const int bits) {
     for (long first = 0; first < dim; first += GROUP) {
         long last = first + GROUP < dim ? first + GROUP : dim;
-        floats most = splat(1e-30f);
-        for (long d = first; d < last; d += LANES) most = larger(most, larger(load(x + d), -load(x + d)));
-        float wanted = largest_of(most) / 127, scale;
-        uint32_t bits;
-        memcpy(&bits, &wanted, 4);
-        bits = (bits + 0xffff) & 0xffff0000u;
-        memcpy(&scale, &bits, 4);
-        uint16_t stored = (uint16_t)(bits >> 16);
-        memcpy(row + dim + 2 * (first / GROUP), &stored, 2);
+        floats above = splat(1e-30f), below = above;
         for (long d = first; d < last; d += LANES) {
-            floats steps = load(x + d) / splat(scale) + 12582912.0f; /* 1.5 * 2^23: ties to even */
-            *(octets_loose *)(row + d) = __builtin_convertvector((ints)steps - 0x4b400000, octets);
+            above = larger(above, load(x + d));
+            below = larger(below, -load(x + d));
         }
+        float high = largest_of(above), low = largest_of(below), scale;
+        float wanted = (high > low ? high : low) / (bits == 8 ? 127.0f : 8.0f);
+        uint32_t stored;
+        memcpy(&stored, &wanted, 4);
+        stored = (stored + 0xffff) & 0xffff0000u;
+        if (bits == 4 && high > low) stored |= 0x80000000u;
+        memcpy(&scale, &stored, 4);
+        uint16_t half = (uint16_t)(stored >> 16);
+        memcpy(row + dim * bits / 8 + 2 * (first / GROUP), &half, 2);
+        int8_t steps[GROUP];
+        for (long d = first; d < last; d += LANES) {
+            floats exact = load(x + d) / splat(scale);
+            if (bits == 4) exact = -larger(-larger(exact, splat(-8)), splat(-7));
+            exact += 12582912.0f; /* 1.5 * 2^23: ties to even */
+            *(octets_loose *)(bits == 8 ? row + d : steps + d - first) =
+                __builtin_convertvector((ints)exact - 0x4b400000 + (bits == 4 ? 8 : 0), octets);
+        }
+        if (bits == 4)
+            for (long d = 0; d < last - first; d += 2) row[(first + d) / 2] = (int8_t)(steps[d] | steps[d + 1] << 4);
     }
 }
 

@@ -1,7 +1,8 @@
-"""The engine with keys and values in int8: same words with and without speculation, chosen where only that fits."""
+"""The engine with keys and values in few bits: same words with and without speculation, chosen where only that fits."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import partial
 
@@ -21,12 +22,13 @@ from triforce_core.engine.placement import modes
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished
 from triforce_core.flags import Parser, add_engine_flags, engine_config
-from triforce_core.kernels import HEAD_KIND, REFERENCE, Kernels, bytes_per_weight, compiled
+from triforce_core.kernels import HEAD_KIND, KV_BITS, REFERENCE, Kernels, bytes_per_weight, compiled
 from triforce_core.model import parse_config
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
 GIB = 2**30
 config = partial(pair_config, dtype="bfloat16", kv="int8")
+both = pytest.mark.parametrize("kind", KV_BITS)
 
 
 def opened(folders, *, doc=None, **changes) -> tuple[Engine, DocumentOpened]:
@@ -45,9 +47,11 @@ def answer(of: Engine, temperature=0.0, seed=0, question: str | None = "Who foun
     return done
 
 
-@pytest.fixture(scope="module")
-def engine(folders):
-    return opened(folders)[0]
+@pytest.fixture(scope="module", params=KV_BITS)
+def engine(folders, request):
+    found = opened(folders, kv=request.param)[0]
+    assert found._session.full.cache.kind == request.param
+    return found
 
 
 needs_library = pytest.mark.skipif(compiled().library is None, reason=f"kernels: {compiled().told}")
@@ -63,8 +67,7 @@ TIERS = [{}, {"small_model": "off"}, {"middle_cache": "none"}, {"ngram": "straig
     (0.0, TIERS[0]), *((0.8, tiers) for tiers in TIERS),
     *(pytest.param(0.0, tiers, marks=pytest.mark.exhaustive) for tiers in TIERS[1:])], ids=str)
 def test_speculation_changes_no_word(engine, temperature, tiers):
-    """In bfloat16 too: rows of a pass are the same bits in any company, over int8 as over bfloat16."""
-    assert engine._session.full.cache.kind == "int8"
+    """In bfloat16 too: rows of a pass are the same bits in any company, over few bits as over bfloat16."""
     for question in ("Who found the lamp?", None):
         fast = answer(engine, temperature, question=question, verifier="coupled", quotes="off", **{**SETTINGS, **tiers})
         plain = answer(engine, temperature, question=question, quotes="off", engine="autoregressive",
@@ -92,15 +95,15 @@ def test_rounds_led_by_the_device_write_rows_too(folders):
 
 
 def test_a_reading_is_of_one_kind(folders, tmp_path):
-    """Kept and taken back as it was; a cache of the other kind is read anew."""
-    first, opening = opened(folders, saved_readings=tmp_path)
-    again, reopening = opened(folders, saved_readings=tmp_path)
-    assert not opening.restored and reopening.restored
-    assert answer(again).token_ids == answer(first).token_ids
-    small = next(tmp_path.glob("*.kv")).stat().st_size
-    other, afresh = opened(folders, saved_readings=tmp_path, kv="same")
-    assert not afresh.restored and other._session.full.cache.kind == "same"
-    assert small < 0.6 * max(path.stat().st_size for path in tmp_path.glob("*.kv"))
+    """Kept and taken back as it was; a cache of another kind is read anew."""
+    sizes = []
+    for kind in ("int4", "int8", "same"):
+        first, opening = opened(folders, saved_readings=tmp_path, kv=kind)
+        again, reopening = opened(folders, saved_readings=tmp_path, kv=kind)
+        assert not opening.restored and reopening.restored and again._session.full.cache.kind == kind
+        assert answer(again).token_ids == answer(first).token_ids
+        sizes.append(max(path.stat().st_size for path in tmp_path.glob("*.kv")))
+    assert sizes[0] < 0.6 * sizes[1] < 0.36 * sizes[2]
 
 
 def free(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
@@ -113,7 +116,7 @@ class _Info:
     rss = shared = 0
 
 
-def test_it_is_chosen_where_only_that_fits_and_told(folders, monkeypatch):
+def test_int8_is_chosen_where_only_that_fits_and_told(folders, monkeypatch):
     free(monkeypatch, 2 * GIB)
     auto = choose(config(folders, kv="auto"))
     whole = auto.planner.plan(4096)
@@ -147,8 +150,9 @@ def test_each_document_gets_what_fits(folders, monkeypatch):
 
 
 @pytest.mark.parametrize(("changes", "told"), [
-    ({"kv": "int8", "mode": "offload", "device": "cpu"}, "--mode offload"), ({"kv": "fp8"}, "kv is 'fp8'"),
-    ({"kv": "int4"}, "auto, same, int8"), ({"kv": ""}, "kv is ''"), ({"kv": None}, "kv is None"),
+    ({"kv": "int8", "mode": "offload", "device": "cpu"}, "--mode offload"), ({"kv": "fp8"}, "kv is 'fp8'.*Take int8"),
+    ({"kv": "int4", "mode": "offload", "device": "cpu"}, "kv is 'int4' with --mode offload"),
+    ({"kv": "int3"}, "auto, same, int8, int4"), ({"kv": ""}, "kv is ''"), ({"kv": None}, "kv is None"),
     ({"kv": 8}, "kv is 8"), ({"kv": "INT8"}, "kv is 'INT8'")], ids=str)
 def test_what_cannot_be_is_refused_by_name(folders, changes, told):
     with pytest.raises(ConfigError, match=told):
@@ -167,16 +171,23 @@ def gpu_wish(monkeypatch: pytest.MonkeyPatch, kernels: Kernels = ON_A_GPU, dtype
                               device=torch.device("cuda"), dtype=dtype)
 
 
-def test_a_gpu_takes_it_where_it_is_asked_for(monkeypatch):
-    assert gpu_wish(monkeypatch).kv_kinds == ("same",) and gpu_wish(monkeypatch).kv_offers == ("int8",)
-    wish = gpu_wish(monkeypatch, kv="int8")
-    assert wish.kv_kinds == ("int8",) and wish.unpacking == 2
-    assert modes(EngineConfig(kv="int8"), True) == ("on-chip",) and modes(EngineConfig(), True)[1] == "offload"
-    assert modes(EngineConfig(kv="int8"), False) == ("cpu",)
+def test_what_else_could_be_chosen(monkeypatch):
+    """The smaller kinds, the best first."""
+    offers = {kind: gpu_wish(monkeypatch, kv=kind).kv_offers for kind in ("auto", "same", *KV_BITS)}
+    assert offers == {"auto": ("int8", "int4"), "same": ("int8", "int4"), "int8": ("int4",), "int4": ()}
+
+
+@both
+def test_a_gpu_takes_it_where_it_is_asked_for(monkeypatch, kind):
+    assert gpu_wish(monkeypatch).kv_kinds == ("same",)
+    wish = gpu_wish(monkeypatch, kv=kind)
+    assert wish.kv_kinds == (kind,) and wish.unpacking == 2
+    assert modes(EngineConfig(kv=kind), True) == ("on-chip",) and modes(EngineConfig(), True)[1] == "offload"
+    assert modes(EngineConfig(kv=kind), False) == ("cpu",)
     plan = make_plan(wish, Room(2**40, 2**36), 250_000, ["on-chip"])
     bare = make_plan(replace(wish, unpacking=0), Room(2**40, 2**36), 250_000, ["on-chip"])
-    assert plan.kv_kind == "int8" and "as chosen" in plan.why
-    assert plan.kv == 250_000 * wish.target.kv_per_token_in("int8")
+    assert plan.kv_kind == kind and "as chosen" in plan.why
+    assert plan.kv == 250_000 * wish.target.kv_per_token_in(kind)
     # One layer's numbers in bfloat16; a layer is never unpacked while it grows.
     assert plan.workspace - bare.workspace == (250_000 * wish.target.kv_per_token - plan.kv) // 16
 
@@ -187,19 +198,23 @@ def test_a_gpu_takes_it_where_it_is_asked_for(monkeypatch):
     ({"kernels": replace(ON_A_GPU, device_lengths=(64, 128))}, "for heads of 32: it is for those of 64, 128"),
     ({"mode": "offload"}, "with --mode offload")], ids=["fp32", "fp16", "no-triton", "gpus", "heads", "offload"])
 def test_where_a_gpu_cannot_it_is_refused_by_name(monkeypatch, changes, told):
-    with pytest.raises(ConfigError, match=f"kv is 'int8' .*{told}"):
-        gpu_wish(monkeypatch, kv="int8", **changes)
+    for kind in KV_BITS:
+        with pytest.raises(ConfigError, match=f"kv is {kind!r} .*{told}"):
+            gpu_wish(monkeypatch, kv=kind, **changes)
     wish = gpu_wish(monkeypatch, **changes)
     assert wish.kv_kinds == ("same",) and wish.kv_offers == ()
 
 
-def test_what_does_not_fit_a_gpu_is_offered_in_int8(monkeypatch):
+def test_what_does_not_fit_a_gpu_is_offered_in_few_bits(monkeypatch):
+    """In as many as fit."""
     wish = gpu_wish(monkeypatch)
     needs = [make_plan(replace(wish, kv_kinds=(kind,)), Room(2**40, 2**36), 250_000, ["on-chip"])
-             for kind in ("same", "int8")]
-    free = sum(plan.need - plan.reserve for plan in needs) // 2 + GIB // 2
-    with pytest.raises(NotEnoughMemoryError, match="--kv int8"):
-        make_plan(wish, Room(GIB, free), 250_000, ["on-chip", "offload"])
+             for kind in ("same", *KV_BITS)]
+    for larger, smaller in itertools.pairwise(needs):
+        free = (larger.need - larger.reserve + smaller.need - smaller.reserve) // 2 + GIB // 2
+        with pytest.raises(NotEnoughMemoryError, match=rf"\(--kv {smaller.kv_kind}\)") as told:
+            make_plan(wish, Room(GIB, free), 250_000, ["on-chip", "offload"])
+        assert str(told.value).count("--kv") == 1
     rounded = replace(wish, kv_kinds=("int8",), kv_offers=())
     with pytest.raises(NotEnoughMemoryError, match="--mode offload --kv same"):
         make_plan(rounded, Room(2**40, needs[1].need // 2), 250_000, ["on-chip"])
@@ -219,13 +234,15 @@ def test_the_flag():
     parser = Parser()
     add_engine_flags(parser)
     assert engine_config(parser.parse_args([])).kv == "auto"
-    assert engine_config(parser.parse_args(["--kv", "int8"])).kv == "int8"
+    for kind in KV_BITS:
+        assert engine_config(parser.parse_args(["--kv", kind])).kv == kind
     with pytest.raises(SystemExit):
         parser.parse_args(["--kv", "int3"])
 
 
-def test_float32_products_over_int8(folders):
+@both
+def test_float32_products_over_few_bits(folders, kind):
     """Another number type of products, where the cache is smaller still; the words are plain decoding's."""
-    engine, _ = opened(folders, dtype="float32")
+    engine, _ = opened(folders, dtype="float32", kv=kind)
     fast = answer(engine, verifier="coupled", **SETTINGS)
     assert fast.token_ids == answer(engine, engine="autoregressive", verifier="coupled").token_ids

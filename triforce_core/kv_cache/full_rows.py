@@ -1,4 +1,5 @@
-"""The whole context in int8: keys and values as rows of bytes (see ``kernels.int8_rows``), in half the memory or less.
+"""The whole context in 8 or 4 bits: keys and values as rows of bytes (see ``kernels.kv_rows``), in half the memory of
+bfloat16 or in less than a third.
 
 Tokens are rounded when they are staged, so whoever attends this cache, for one token or for many, sees the same
 numbers: speculation gives the words that plain decoding over this same cache would. Parts of it that are copied
@@ -12,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..kernels import from_rows, row_bytes, to_rows, write_rows
+from ..kernels import KV_BITS, from_rows, row_bytes, to_rows, write_rows
 from .buffers import LayerBuffers
 from .full import _STEP, FullCache
 
@@ -35,16 +36,16 @@ class UnpackingRoom:
         self._held = None
 
 
-class Int8Buffers(LayerBuffers):
+class RowsBuffers(LayerBuffers):
     """keys and values int8 [H, C, W], never turned. Unfilled slots are zero bytes, which stand for zeros."""
 
-    __slots__ = ("_room", "dim")
+    __slots__ = ("_room", "bits", "dim")
 
-    def __init__(self, heads: int, slots: int, dim: int, device: torch.device,
+    def __init__(self, heads: int, slots: int, dim: int, bits: int, device: torch.device,
                  room: UnpackingRoom | None = None) -> None:
-        """room: what layers of a cache on a GPU share. Raises NotEnoughMemoryError."""
-        super().__init__(heads, slots, row_bytes(dim), torch.int8, device)
-        self.dim, self._room = dim, room
+        """bits: of a number. room: what layers of a cache on a GPU share. Raises NotEnoughMemoryError."""
+        super().__init__(heads, slots, row_bytes(dim, bits), torch.int8, device)
+        self.dim, self.bits, self._room = dim, bits, room
 
     @property
     def room(self) -> Callable[[], tuple[Tensor, Tensor]] | None:
@@ -63,7 +64,7 @@ class Int8Buffers(LayerBuffers):
         if self.keys.is_cuda:
             self.put(torch.arange(start, start + k.shape[0], device=self.keys.device), k, v)
         else:
-            super().write(start, to_rows(k), to_rows(v))
+            super().write(start, to_rows(k, self.bits), to_rows(v, self.bits))
 
     def put(self, slots: Tensor, k: Tensor, v: Tensor) -> None:
         write_rows(self.keys, slots, k)
@@ -74,30 +75,30 @@ class Int8Buffers(LayerBuffers):
         return from_rows(self.keys[:, start:stop], self.dim), from_rows(self.values[:, start:stop], self.dim)
 
 
-class Int8Cache(FullCache):
+class RowsCache(FullCache):
     """A ``FullCache`` whose ``dtype`` is that of the model and of what it lends, not of what it holds."""
 
-    kind = "int8"
-
-    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, max_tokens: int, dtype: torch.dtype,
-                 device: torch.device | str = "cpu", slots: int = _STEP) -> None:
-        """See FullCache. Raises NotEnoughMemoryError."""
+    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, kind: str, max_tokens: int,
+                 dtype: torch.dtype, device: torch.device | str = "cpu", slots: int = _STEP) -> None:
+        """kind: "int8" or "int4". See FullCache. Raises NotEnoughMemoryError."""
+        self.kind, self._bits = kind, KV_BITS[kind]
         at = torch.device(device)
         room = UnpackingRoom() if at.type == "cuda" else None
-        layers: list[LayerBuffers] = [Int8Buffers(num_kv_heads, min(slots, max_tokens), head_dim, at, room)
-                                      for _ in range(num_layers)]
+        layers: list[LayerBuffers] = [
+            RowsBuffers(num_kv_heads, min(slots, max_tokens), head_dim, self._bits, at, room)
+            for _ in range(num_layers)]
         super().__init__(num_layers, num_kv_heads, head_dim, max_tokens=max_tokens, dtype=dtype, device=device,
                          layers=layers)
 
     @property
     def nbytes(self) -> int:
-        return 2 * self.num_layers * self.num_kv_heads * row_bytes(self.head_dim) * self.slots
+        return 2 * self.num_layers * self.num_kv_heads * row_bytes(self.head_dim, self._bits) * self.slots
 
     def numbers(self, layer: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
         return self.layers[layer].numbers(start, stop)
 
     def lend_chunks(self, layer: int, into: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
         size = chunks.shape[1] * chunk_size
-        gathered = Int8Buffers(self.num_kv_heads, size, self.head_dim, self.device)
+        gathered = RowsBuffers(self.num_kv_heads, size, self.head_dim, self._bits, self.device)
         gathered.gather(self.layers[layer], chunks, chunk_size)
         into.copy(0, gathered, 0, size)
