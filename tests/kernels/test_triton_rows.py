@@ -80,13 +80,13 @@ def test_layers_are_unpacked(dim: int, bits: int) -> None:
 @both
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_attention_is_that_over_the_numbers_rows_stand_for(shape: tuple[int, ...], bits: int) -> None:
-    """To the last bit where products take their operands alike: Hopper's do. Mass adds up in another order."""
+    """In int8 to the last bit where products take their operands alike: Hopper's do. Mass adds up in another order."""
     n, dim, length = shape[2], shape[3], shape[5]
     queries, keys, values, tree = draw(shape, length, bits)
     numbers = from_rows(keys, dim), from_rows(values, dim)
     own = choose_kernels(keys.device)
     assert own.attends_rows(torch.bfloat16, n, True)
-    exact = torch.cuda.get_device_capability() == (9, 0)
+    exact = bits == 8 and torch.cuda.get_device_capability() == (9, 0)
     on_device = torch.tensor([length], dtype=torch.int32, device="cuda")
     for size, mask, mass_rows, chunk_size in ((length, None, 0, 1), (on_device, None, 16, 8), (on_device, tree, n, 8)):
         given = size, mask, mass_rows, chunk_size  # few of each: every kind of them is compiled

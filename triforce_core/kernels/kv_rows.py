@@ -3,7 +3,7 @@
 A row is D steps, then one bfloat16 scale for each GROUP of them (the last group may be shorter). It stands for bfloat16
 numbers: step times scale, rounded. So attention over rows is, to the last bit, attention over a bfloat16 cache that
 holds those numbers: kernels may unpack rows block by block, as ``native`` and ``triton_rows`` do, or all at once. (Of
-ours in Triton that is true of a GPU's Hopper generation; on others products sum in another order.)
+ours in Triton that is true of 8 bits on a GPU's Hopper generation; elsewhere products may sum in another order.)
 
 - 8 bits: steps from -127 to 127, one byte each, scales above zero.
 - 4 bits: steps from -8 to 7, stored as 0 to 15, two to a byte, the first in the low half; D is even. A group's extreme
