@@ -151,6 +151,7 @@ static void note_chunks(const Attention *a, long head, long row, long first, flo
     }
     float *to = a->chunk_sums + (head * rows + i) * a->chunks + from;
     for (long c = 0; c < here; c++) to[c] = sums[c];
+    __builtin_prefetch(to + 2 * whole, 1); /* or the next block's store holds up all that come after it */
     if (first / BLOCK < a->mass_blocks) a->tops[(head * rows + i) * a->mass_blocks + first / BLOCK] = top;
 }
 
