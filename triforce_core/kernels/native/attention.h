@@ -143,7 +143,7 @@ static void note_chunks(const Attention *a, long head, long row, long first, flo
     long i = row - (a->n - a->mass_rows) * a->group, rows = a->mass_rows * a->group, from = first / a->chunk;
     if (i < 0) return;
     long whole = BLOCK / a->chunk, here = whole < a->chunks - from ? whole : a->chunks - from;
-    float room[BLOCK], *sums = weights, *next = room;
+    float other[BLOCK], *sums = weights, *next = other;
     for (long count = BLOCK / 2; count >= whole; count /= 2) {
         add_neighbours(sums, count, next);
         float *swapped = sums;
