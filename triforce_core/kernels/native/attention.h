@@ -2,7 +2,8 @@
    Letters: n rows, H KV heads, G query heads of each, D head_dim, C slots. */
 
 #define BLOCK 128 /* keys at a time: with their values, in L1 */
-#define AHEAD 64 /* slots: read so far ahead, memory keeps up with packing where rows are few */
+#define AHEAD 64 /* slots: read so far ahead, memory keeps up where rows are of one tile */
+#define PACKED_MOST 2 /* rows up to which packing takes longer than products, and asks for what comes next */
 #define STRIP 32 /* values of one; of keys it has 64 */
 #define WIDE_ROWS 384 /* query rows that share one packing of a block */
 #define PART 4096 /* slots of one share of a pass of few rows; part i begins at slot i * PART whatever the pass */
@@ -21,7 +22,7 @@ typedef struct {
     float *chunk_sums, *tops; /* [H, mass rows G, chunks], [H, mass rows G, mass_blocks] */
 } Attention;
 
-/* Packing asks for what comes AHEAD slots later where ``fetches``. */
+/* fetches: packing asks for what comes AHEAD slots later; a constant where each instruction counts. */
 static void pack_int8_keys(const int8_t *keys, long have, long dim, long row, pair *out, int fetches) {
     long half = dim / 2;
     for (long j = 0; j < have; j += LANES)
@@ -73,7 +74,7 @@ static void pack_corner(const uint16_t *keys, long have, long dim, long d, pair 
     for (int i = 0; i < width; i++) *(words_loose *)(out + (d + i) * 64) = rows[i];
 }
 
-static void pack_bf16_keys(const uint16_t *keys, long have, long dim, pair *out, int fetches) {
+INLINE void pack_bf16_keys(const uint16_t *keys, long have, long dim, pair *out, int fetches) {
     long half = dim / 2;
     for (long j = 0; j < have; j += LANES)
         for (long d = 0; d < half; d += LANES) {
@@ -83,7 +84,7 @@ static void pack_bf16_keys(const uint16_t *keys, long have, long dim, pair *out,
         }
 }
 
-static void pack_bf16_values(const uint16_t *values, long have, long dim, pair *out, int fetches) {
+INLINE void pack_bf16_values(const uint16_t *values, long have, long dim, pair *out, int fetches) {
     for (long j = 0; j < have; j += 2)
         for (long d = 0; d < dim; d += 2 * LANES) {
             if (fetches) fetch(values + (j + AHEAD) * dim + d), fetch(values + (j + 1 + AHEAD) * dim + d);
@@ -96,12 +97,14 @@ static void pack_bf16_values(const uint16_t *values, long have, long dim, pair *
 
 static void pack_keys(const Attention *a, const char *keys, long have, pair *out, int fetches) {
     if (a->int8) pack_int8_keys((const int8_t *)keys, have, a->dim, a->row, out, fetches);
-    else pack_bf16_keys((const uint16_t *)keys, have, a->dim, out, fetches);
+    else if (fetches) pack_bf16_keys((const uint16_t *)keys, have, a->dim, out, 1);
+    else pack_bf16_keys((const uint16_t *)keys, have, a->dim, out, 0);
 }
 
 static void pack_values(const Attention *a, const char *values, long have, pair *out, int fetches) {
     if (a->int8) pack_int8_values((const int8_t *)values, have, a->dim, a->row, out, fetches);
-    else pack_bf16_values((const uint16_t *)values, have, a->dim, out, fetches);
+    else if (fetches) pack_bf16_values((const uint16_t *)values, have, a->dim, out, 1);
+    else pack_bf16_values((const uint16_t *)values, have, a->dim, out, 0);
 }
 
 /* Scores of a row that it does not see become -inf. first: slot of scores[0]. */
@@ -170,6 +173,7 @@ static void finish_row(const Attention *a, long head, long row, const float *sum
 typedef struct {
     long head, part, first_row, rows, plain; /* plain: slots that all rows see */
     int streamed; /* rows of one tile: a block is packed a strip at a time, all of it would crowd L1 */
+    int packing_fetches;
     pair *keys, *values; /* packed: of a block, or where ``streamed`` of a strip */
     float *sums, *scores, *totals, *tops; /* [rows, D], [ROWS, BLOCK], [rows, LANES], [rows] */
     uint16_t *weights, *queries; /* as scores, [rows, D] */
@@ -188,13 +192,13 @@ static void take_room(const Attention *a, Share *s, char *at) {
 INLINE int rows_of_tile(long left, long tiles) { return (int)((left + tiles - 1) / tiles); }
 
 /* ``have`` slots from ``first`` on folded into rows [r, r + some), of one tile. next: so many bytes from the block's
-   first key and value on is what comes next from memory, ``lines`` for each step of a product. */
+   first key and value on is what products ask for, ``lines`` at each step. */
 static void fold_block(const Attention *a, const Share *s, const char *keys, const char *values, long first, long have,
                        long r, int some, long next, long lines) {
     long dim = a->dim, half = dim / 2, padded = (have + LANES - 1) / LANES * LANES;
     for (long j = 0; j < have; j += 64) {
         const pair *packed = s->keys + (s->streamed ? 0 : j * half);
-        if (s->streamed) pack_keys(a, keys + j * a->row, have - j < 64 ? have - j : 64, s->keys, 1);
+        if (s->streamed) pack_keys(a, keys + j * a->row, have - j < 64 ? have - j : 64, s->keys, s->packing_fetches);
         tile_64(some, half, (const pair *)(s->queries + r * dim), half, packed, 64, s->scores + j, BLOCK, 0,
                 keys + next + j * half * lines, lines);
     }
@@ -210,26 +214,25 @@ static void fold_block(const Attention *a, const Share *s, const char *keys, con
     long strip = s->streamed ? STRIP : BLOCK;
     for (long j = 0; j < have; j += strip) {
         long deep = have - j < strip ? have - j : strip;
-        if (s->streamed) pack_values(a, values + j * a->row, deep, s->values, 1);
+        if (s->streamed) pack_values(a, values + j * a->row, deep, s->values, s->packing_fetches);
         product(some, (deep + 1) / 2, (const pair *)(s->weights + j), BLOCK / 2, s->values, dim, s->sums + r * dim, dim,
-                1, values + next, lines);
+                1, values + j * a->row + next, lines);
     }
 }
 
-/* A block of slots folded into all rows. The first tiles ask for the next block. */
+/* A block of slots folded into all rows. */
 static void fold(const Attention *a, const Share *s, long first, long have) {
     long at = s->head * a->stride + first * a->row, bytes = BLOCK * a->row, tiles = (s->rows + ROWS - 1) / ROWS;
     const char *keys = a->keys + at, *values = a->values + at;
-    long step = (bytes + tiles * a->dim * 64 - 1) / (tiles * a->dim * 64) * 64; /* of the products of a tile: D steps */
+    long next = AHEAD * a->row, lines = s->packing_fetches ? 0 : 2 * a->row / a->dim;
     if (!s->streamed) {
         pack_keys(a, keys, have, s->keys, 0);
         pack_values(a, values, have, s->values, 0);
+        next = bytes, lines = (bytes + tiles * a->dim * 64 - 1) / (tiles * a->dim * 64); /* a tile has D steps */
     }
-    for (long t = 0, r = 0, now; t < tiles; t++, r += now) {
-        long asked = t * a->dim * step;
+    for (long t = 0, r = 0, now; t < tiles; t++, r += now, next += a->dim * lines * 64) {
         now = rows_of_tile(s->rows - r, tiles - t);
-        fold_block(a, s, keys, values, first, have, r, (int)now, bytes + asked,
-                   s->streamed || asked >= bytes ? 0 : step / 64);
+        fold_block(a, s, keys, values, first, have, r, (int)now, next, next < 2 * bytes ? lines : 0);
     }
 }
 
@@ -243,6 +246,7 @@ static void attend(void *given, long item, int thread) {
     s.first_row = block * a->rows_of_block;
     s.rows = all - s.first_row < a->rows_of_block ? all - s.first_row : a->rows_of_block;
     s.streamed = s.rows <= ROWS;
+    s.packing_fetches = s.rows <= PACKED_MOST || a->int8;
     long start = s.part * PART, stop = a->parts == 1 ? a->length : start + PART < a->length ? start + PART : a->length;
     long seen = a->mask ? a->length : a->length - a->n + (s.first_row + s.rows - 1) / a->group + 1;
     s.plain = a->mask ? a->length - a->masked : a->length - a->n + s.first_row / a->group + 1;
