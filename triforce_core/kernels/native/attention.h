@@ -3,7 +3,7 @@
 
 #define BLOCK 128 /* keys at a time: with their values, in L1 */
 #define AHEAD 64 /* slots: read so far ahead, memory keeps up where rows are of one tile */
-#define PACKED_MOST 2 /* rows up to which packing takes longer than products, and asks for what comes next */
+#define PACKED_MOST 2 /* rows up to which packing takes longer than products; of int8 it does with more, too */
 #define STRIP 32 /* values of one; of keys it has 64 */
 #define WIDE_ROWS 384 /* query rows that share one packing of a block */
 #define PART 4096 /* slots of one share of a pass of few rows; part i begins at slot i * PART whatever the pass */
@@ -173,7 +173,7 @@ static void finish_row(const Attention *a, long head, long row, const float *sum
 typedef struct {
     long head, part, first_row, rows, plain; /* plain: slots that all rows see */
     int streamed; /* rows of one tile: a block is packed a strip at a time, all of it would crowd L1 */
-    int packing_fetches;
+    int packing_fetches; /* or else products do: whichever takes longer */
     pair *keys, *values; /* packed: of a block, or where ``streamed`` of a strip */
     float *sums, *scores, *totals, *tops; /* [rows, D], [ROWS, BLOCK], [rows, LANES], [rows] */
     uint16_t *weights, *queries; /* as scores, [rows, D] */

@@ -362,12 +362,12 @@ INLINE void tile(const int R, const int width, long k, const pair *a, long lda, 
     static void tile_##width(int rows, long k, const pair *a, long lda, const pair *b, long ldb, float *c, long ldc,   \
                              int adds, const char *far, long lines) {                                                  \
         switch (rows) {                                                                                                \
-        case 1: tile(1, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                   \
-        case 2: tile(2, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                   \
-        case 3: tile(3, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                   \
-        case 4: tile(4, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                   \
-        case 5: tile(5, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                   \
-        default: tile(ROWS, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                               \
+        case 1: tile(1, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        case 2: tile(2, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        case 3: tile(3, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        case 4: tile(4, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        case 5: tile(5, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        default: tile(ROWS, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                \
         }                                                                                                              \
     }
 TILES(16)
