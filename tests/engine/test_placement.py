@@ -27,3 +27,12 @@ def test_our_kernels_bring_bfloat16_to_what_has_no_instruction_for_it(monkeypatc
     assert chosen({"avx2"}, None, monkeypatch) == chosen(set(), ours, monkeypatch) == torch.float32
     assert chosen({"avx512_bf16"}, None, monkeypatch) == torch.bfloat16
     assert chosen({"avx2"}, ours, monkeypatch, "float32") == torch.float32
+
+
+def test_a_cpu_takes_what_it_would_choose_for_float16_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen({"avx2"}, object(), monkeypatch, "float16") == torch.bfloat16
+    assert chosen({"avx2"}, None, monkeypatch, "float16") == torch.float32
+    machine = Capability("a CPU", 2, 4, 8 << 30, 6 << 30, frozenset({"avx512_bf16"}), ())
+    _, why = placement.number_type(EngineConfig(dtype="float16"), CPU, machine)
+    assert why.endswith("not float16, as chosen, in which a CPU is many times slower")
+    assert placement.number_type(EngineConfig(dtype="float16"), torch.device("cuda"), machine)[0] == torch.float16

@@ -20,6 +20,7 @@ from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import full_cache
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, RoundEvent
+from triforce_core.kernels.library import Compiled
 from triforce_core.sampling import Sampler
 
 COSTS = Costs(10.0, Curve(((3, 12.0), (33, 40.0))), 5.0, 0.5)
@@ -206,3 +207,12 @@ def test_ranks_ask_each_other_as_often_whatever_each_has_measured(folders, timed
             [1] * 1500, Sampler(SamplingParams()))
         often.append(len(shard.asked))
     assert often[0] == often[1] == 1
+
+
+def test_other_kernels_are_measured_anew(monkeypatch):
+    """What was kept before an update made them faster would be wrong for good: a CPU's clocks correct nothing."""
+    names = []
+    for build in ("1f", "2e"):
+        monkeypatch.setattr(tune, "compiled", lambda build=build: Compiled(None, "our own", build))
+        names.append(tune.subject(torch.device("cpu"), "bfloat16", "target", "draft", Shard(0, 1)).machine["kernels"])
+    assert len(set(names)) == 2

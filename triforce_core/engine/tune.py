@@ -22,6 +22,7 @@ from ..draft_length.selector import DraftLengthSelector
 from ..drafters.model import ModelOnCache
 from ..errors import NotEnoughMemoryError
 from ..events import MemoryPlan, PrefillProgress
+from ..kernels import compiled
 from ..kv_cache.full import FullCache
 from ..sampling import Sampler
 from .attention_report import MASS_ROWS, AttentionMass
@@ -43,7 +44,7 @@ def subject(device: torch.device, dtype: str, fingerprint: str, draft_fingerprin
     machine = {"CPU": found.cpu_name, "cores": str(found.physical_cores), "threads": str(torch.get_num_threads()),
                "torch": str(torch.__version__), "numbers": dtype, "device": device.type}
     if device.type == "cpu":
-        machine["kernels"] = cpu_kernels(getattr(torch, dtype))
+        machine["kernels"] = f"{cpu_kernels(getattr(torch, dtype))} {compiled().build}"
     if device.type == "cuda":
         gpu = found.cuda[device.index or 0]
         machine |= {"GPU": gpu.name, "GPU memory": str(gpu.total_memory)}

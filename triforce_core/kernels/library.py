@@ -16,10 +16,12 @@ __all__ = ["CACHE", "SETTING", "Compiled", "compiled"]
 
 
 class Compiled(NamedTuple):
-    """library: None where torch computes. told: what there is, or why there is nothing, in a few words."""
+    """library: None where torch computes. told: what there is, or why there is nothing, in a few words. build: differs
+    where source, compiler or CPU do."""
 
     library: ctypes.CDLL | None
     told: str
+    build: str = ""
 
 
 @cache
@@ -41,7 +43,8 @@ def _find() -> Compiled:
     if command is None:
         return Compiled(None, "torch's (no C compiler: cc, gcc, clang or the package ziglang)")
     try:
-        library = _loaded(built(command))
+        file = built(command)
+        library = _loaded(file)
     except (OSError, ImportError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", None) or str(error)
         return Compiled(None, f"torch's (compiling our own failed: {detail.strip().splitlines()[-1][:200]})")
@@ -50,8 +53,8 @@ def _find() -> Compiled:
     mistake = wrong(library)
     if mistake:
         return Compiled(None, f"torch's (our own failed their check: {mistake})")
-    return Compiled(library, f"our own (compiled by {Path(command[0]).name})" if len(command) == 1
-                    else "our own (compiled by ziglang)")
+    by = Path(command[0]).name if len(command) == 1 else "ziglang"
+    return Compiled(library, f"our own (compiled by {by})", file.stem)
 
 
 def _loaded(file: Path) -> ctypes.CDLL:

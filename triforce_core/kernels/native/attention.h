@@ -2,8 +2,8 @@
    Letters: n rows, H KV heads, G query heads of each, D head_dim, C slots. */
 
 #define BLOCK 128 /* keys at a time: with their values, in L1 */
-#define AHEAD 64 /* slots: read so far ahead, memory keeps up with packing */
-#define STREAMED_ROWS (2 * ROWS - 1) /* up to here a block is packed a strip at a time: all of it would crowd L1 */
+#define AHEAD 64 /* slots: read so far ahead, memory keeps up where rows are of one tile */
+#define PACKED_MOST 2 /* rows up to which packing takes longer than products; of rounded rows it does with more, too */
 #define STRIP 32 /* values of one; of keys it has 64 */
 #define WIDE_ROWS 384 /* query rows that share one packing of a block */
 #define PART 4096 /* slots of one share of a pass of few rows; part i begins at slot i * PART whatever the pass */
@@ -22,14 +22,15 @@ typedef struct {
     float *chunk_sums, *tops; /* [H, mass rows G, chunks], [H, mass rows G, mass_blocks] */
 } Attention;
 
-INLINE void pack_row_keys(const int8_t *keys, long have, long dim, long row, const int bits, pair *out) {
+/* fetches: packing asks for what comes AHEAD slots later; a constant where each instruction counts. */
+INLINE void pack_row_keys(const int8_t *keys, long have, long dim, long row, const int bits, pair *out, int fetches) {
     long half = dim / 2;
     for (long j = 0; j < have; j += LANES)
         for (long d = 0; d < half; d += LANES) {
             words rows[LANES];
             long width = half - d < LANES ? half - d : LANES;
             for (int i = 0; i < LANES; i++) {
-                fetch(keys + (j + i + AHEAD) * row + 2 * d * bits / 8);
+                if (fetches) fetch(keys + (j + i + AHEAD) * row + 2 * d * bits / 8);
                 rows[i] = j + i < have ? load_group(keys + (j + i) * row, dim, 2 * d, bits) : (words){0};
             }
             transpose(rows);
@@ -38,11 +39,14 @@ INLINE void pack_row_keys(const int8_t *keys, long have, long dim, long row, con
         }
 }
 
-INLINE void pack_row_values(const int8_t *values, long have, long dim, long row, const int bits, pair *out) {
+INLINE void pack_row_values(const int8_t *values, long have, long dim, long row, const int bits, pair *out,
+                            int fetches) {
     for (long j = 0; j < have; j += 2)
         for (long d = 0; d < dim; d += 2 * LANES) {
-            fetch(values + (j + AHEAD) * row + d * bits / 8);
-            fetch(values + (j + 1 + AHEAD) * row + d * bits / 8);
+            if (fetches) {
+                fetch(values + (j + AHEAD) * row + d * bits / 8);
+                fetch(values + (j + 1 + AHEAD) * row + d * bits / 8);
+            }
             words low = load_group(values + j * row, dim, d, bits);
             words high = j + 1 < have ? load_group(values + (j + 1) * row, dim, d, bits) : (words){0};
             *(words_loose *)(out + j / 2 * dim + d) = INTERLEAVED(low, high, 0);
@@ -51,10 +55,10 @@ INLINE void pack_row_values(const int8_t *values, long have, long dim, long row,
 }
 
 /* LANES keys, words from ``d`` on, as columns: whole ones. */
-INLINE void pack_square(const uint16_t *keys, long dim, long d, pair *out) {
+INLINE void pack_square(const uint16_t *keys, long dim, long d, pair *out, int fetches) {
     words rows[LANES];
     for (int i = 0; i < LANES; i++) {
-        fetch((const char *)(keys + AHEAD * dim) + 4 * LANES * (d + i));
+        if (fetches) fetch((const char *)(keys + AHEAD * dim) + 4 * LANES * (d + i));
         rows[i] = *(const words_loose *)((const pair *)(keys + i * dim) + d);
     }
     transpose(rows);
@@ -74,36 +78,39 @@ static void pack_corner(const uint16_t *keys, long have, long dim, long d, pair 
     for (int i = 0; i < width; i++) *(words_loose *)(out + (d + i) * 64) = rows[i];
 }
 
-static void pack_bf16_keys(const uint16_t *keys, long have, long dim, pair *out) {
+INLINE void pack_bf16_keys(const uint16_t *keys, long have, long dim, pair *out, int fetches) {
     long half = dim / 2;
     for (long j = 0; j < have; j += LANES)
         for (long d = 0; d < half; d += LANES) {
             pair *to = out + j / 64 * 64 * half + j % 64;
-            if (have - j >= LANES && half - d >= LANES) pack_square(keys + j * dim, dim, d, to);
+            if (have - j >= LANES && half - d >= LANES) pack_square(keys + j * dim, dim, d, to, fetches);
             else pack_corner(keys + j * dim, have - j, dim, d, to);
         }
 }
 
-static void pack_bf16_values(const uint16_t *values, long have, long dim, pair *out) {
+INLINE void pack_bf16_values(const uint16_t *values, long have, long dim, pair *out, int fetches) {
     for (long j = 0; j < have; j += 2)
-        for (long d = 0; d < dim; d += LANES) {
-            fetch(values + (j + AHEAD) * dim + 2 * d);
-            words low = load_halves(values + j * dim + d);
-            words high = j + 1 < have ? load_halves(values + (j + 1) * dim + d) : (words){0};
-            *(words_loose *)(out + j / 2 * dim + d) = low | (high << 16);
+        for (long d = 0; d < dim; d += 2 * LANES) {
+            if (fetches) fetch(values + (j + AHEAD) * dim + d), fetch(values + (j + 1 + AHEAD) * dim + d);
+            const uint16_t *at = values + j * dim + d;
+            words low = load_pairs(at, dim - d), high = j + 1 < have ? load_pairs(at + dim, dim - d) : (words){0};
+            *(words_loose *)(out + j / 2 * dim + d) = INTERLEAVED(low, high, 0);
+            if (dim - d > LANES) *(words_loose *)(out + j / 2 * dim + d + LANES) = INTERLEAVED(low, high, LANES);
         }
 }
 
-static void pack_keys(const Attention *a, const char *keys, long have, pair *out) {
-    if (a->bits == 8) pack_row_keys((const int8_t *)keys, have, a->dim, a->row, 8, out);
-    else if (a->bits == 4) pack_row_keys((const int8_t *)keys, have, a->dim, a->row, 4, out);
-    else pack_bf16_keys((const uint16_t *)keys, have, a->dim, out);
+static void pack_keys(const Attention *a, const char *keys, long have, pair *out, int fetches) {
+    if (a->bits == 8) pack_row_keys((const int8_t *)keys, have, a->dim, a->row, 8, out, fetches);
+    else if (a->bits == 4) pack_row_keys((const int8_t *)keys, have, a->dim, a->row, 4, out, fetches);
+    else if (fetches) pack_bf16_keys((const uint16_t *)keys, have, a->dim, out, 1);
+    else pack_bf16_keys((const uint16_t *)keys, have, a->dim, out, 0);
 }
 
-static void pack_values(const Attention *a, const char *values, long have, pair *out) {
-    if (a->bits == 8) pack_row_values((const int8_t *)values, have, a->dim, a->row, 8, out);
-    else if (a->bits == 4) pack_row_values((const int8_t *)values, have, a->dim, a->row, 4, out);
-    else pack_bf16_values((const uint16_t *)values, have, a->dim, out);
+static void pack_values(const Attention *a, const char *values, long have, pair *out, int fetches) {
+    if (a->bits == 8) pack_row_values((const int8_t *)values, have, a->dim, a->row, 8, out, fetches);
+    else if (a->bits == 4) pack_row_values((const int8_t *)values, have, a->dim, a->row, 4, out, fetches);
+    else if (fetches) pack_bf16_values((const uint16_t *)values, have, a->dim, out, 1);
+    else pack_bf16_values((const uint16_t *)values, have, a->dim, out, 0);
 }
 
 /* Scores of a row that it does not see become -inf. first: slot of scores[0]. */
@@ -120,8 +127,8 @@ INLINE float weigh(float *scores, uint16_t *weights, long padded, float scale, f
                    int keeps) {
     floats most = load(scores);
     for (long j = LANES; j < padded; j += LANES) most = larger(most, load(scores + j));
-    float before = *top, now = largest_of(most);
-    now = now > before ? now : before;
+    float before = *top, now = before;
+    if (exceeds(most, before)) now = largest_of(most); /* seldom: nothing else has to wait for it */
     float base = now == -INFINITY ? 0 : now;
     floats offset = splat(-base * scale), sum = splat(0);
     for (long j = 0; j < padded; j += LANES) {
@@ -136,22 +143,30 @@ INLINE float weigh(float *scores, uint16_t *weights, long padded, float scale, f
     return shrink;
 }
 
-static void note_chunks(const Attention *a, long head, long row, long first, const float *weights, float top) {
-    long i = row - (a->n - a->mass_rows) * a->group;
-    if (i < 0 || !a->mass) return;
-    long rows = a->mass_rows * a->group, chunk = a->chunk;
-    float *sums = a->chunk_sums + (head * rows + i) * a->chunks;
-    for (long c = first / chunk; c < a->chunks && c < (first + BLOCK) / chunk; c++) {
-        float sum = 0;
-        for (long j = 0; j < chunk; j++) sum += weights[c * chunk - first + j];
-        sums[c] = sum;
+static void add_neighbours(const float *restrict from, long count, float *restrict to) {
+    for (long j = 0; j < count; j++) to[j] = from[2 * j] + from[2 * j + 1];
+}
+
+/* weights [BLOCK]: what stands in them is lost. */
+static void note_chunks(const Attention *a, long head, long row, long first, float *weights, float top) {
+    long i = row - (a->n - a->mass_rows) * a->group, rows = a->mass_rows * a->group, from = first / a->chunk;
+    if (i < 0) return;
+    long whole = BLOCK / a->chunk, here = whole < a->chunks - from ? whole : a->chunks - from;
+    float other[BLOCK], *sums = weights, *next = other;
+    for (long count = BLOCK / 2; count >= whole; count /= 2) {
+        add_neighbours(sums, count, next);
+        float *swapped = sums;
+        sums = next, next = swapped;
     }
+    float *to = a->chunk_sums + (head * rows + i) * a->chunks + from;
+    for (long c = 0; c < here; c++) to[c] = sums[c];
+    __builtin_prefetch(to + 2 * whole, 1); /* or the next block's store holds up all that come after it */
     if (first / BLOCK < a->mass_blocks) a->tops[(head * rows + i) * a->mass_blocks + first / BLOCK] = top;
 }
 
 static size_t attention_scratch(const Attention *a) {
     size_t rows = a->rows_of_block;
-    return 2 * BLOCK * a->dim * 2 + rows * (a->dim * 6 + 4 + 4 * LANES) + STREAMED_ROWS * BLOCK * 6 + 4096;
+    return 2 * BLOCK * a->dim * 2 + rows * (a->dim * 6 + 4 + 4 * LANES) + ROWS * BLOCK * 6 + 4096;
 }
 
 static void finish_row(const Attention *a, long head, long row, const float *sums, float total) {
@@ -160,22 +175,13 @@ static void finish_row(const Attention *a, long head, long row, const float *sum
     for (long d = 0; d < a->dim; d += LANES) store_bf16(out + d, load(sums + d) * by);
 }
 
-/* The next block on its way while this one is computed: each row asks for its share of the lines. */
-INLINE void fetch_some(const char *keys, const char *values, long row, long rows, long bytes) {
-    if (rows <= STREAMED_ROWS) return; /* all at once would hold up what is being read */
-    long lines = BLOCK * bytes / 64;
-    for (long line = row * lines / rows; line < (row + 1) * lines / rows; line++) {
-        fetch(keys + line * 64);
-        fetch(values + line * 64);
-    }
-}
-
 /* One share: rows of one head over a part of the slots, and what it is computed in. */
 typedef struct {
     long head, part, first_row, rows, plain; /* plain: slots that all rows see */
-    int streamed;
-    pair *keys, *values; /* packed: of a block, or where ``streamed`` of a strip of it at a time, which stays in L1 */
-    float *sums, *scores, *totals, *tops; /* [rows, D], [STREAMED_ROWS, BLOCK], [rows, LANES], [rows] */
+    int streamed; /* rows of one tile: a block is packed a strip at a time, all of it would crowd L1 */
+    int packing_fetches; /* or else products do: whichever takes longer */
+    pair *keys, *values; /* packed: of a block, or where ``streamed`` of a strip */
+    float *sums, *scores, *totals, *tops; /* [rows, D], [ROWS, BLOCK], [rows, LANES], [rows] */
     uint16_t *weights, *queries; /* as scores, [rows, D] */
     float scale;
 } Share;
@@ -184,29 +190,26 @@ static void take_room(const Attention *a, Share *s, char *at) {
     long dim = a->dim, rows = s->rows;
     s->keys = (pair *)at, s->values = (pair *)(at += BLOCK * dim * 2);
     s->sums = (float *)(at += BLOCK * dim * 2), s->scores = (float *)(at += rows * dim * 4);
-    s->totals = (float *)(at += STREAMED_ROWS * BLOCK * 4), s->tops = (float *)(at += rows * 4 * LANES);
-    s->weights = (uint16_t *)(at += rows * 4 + (-rows * 4 & 63)), s->queries = s->weights + STREAMED_ROWS * BLOCK;
+    s->totals = (float *)(at += ROWS * BLOCK * 4), s->tops = (float *)(at += rows * 4 * LANES);
+    s->weights = (uint16_t *)(at += rows * 4 + (-rows * 4 & 63)), s->queries = s->weights + ROWS * BLOCK;
 }
 
 /* Tiles are as even as can be: few rows use registers badly. */
 INLINE int rows_of_tile(long left, long tiles) { return (int)((left + tiles - 1) / tiles); }
 
-/* ``have`` slots from ``first`` on folded into rows [r, r + some). */
+/* ``have`` slots from ``first`` on folded into rows [r, r + some), of one tile. next: so many bytes from the block's
+   first key and value on is what products ask for, ``lines`` at each step. */
 static void fold_block(const Attention *a, const Share *s, const char *keys, const char *values, long first, long have,
-                       long r, long some) {
-    long dim = a->dim, half = dim / 2, padded = (have + LANES - 1) / LANES * LANES, tiles = (some + ROWS - 1) / ROWS;
+                       long r, int some, long next, long lines) {
+    long dim = a->dim, half = dim / 2, padded = (have + LANES - 1) / LANES * LANES;
     for (long j = 0; j < have; j += 64) {
         const pair *packed = s->keys + (s->streamed ? 0 : j * half);
-        if (s->streamed) pack_keys(a, keys + j * a->row, have - j < 64 ? have - j : 64, s->keys);
-        for (long t = tiles, i = 0, now; t; t--, i += now) {
-            now = rows_of_tile(some - i, t);
-            tile_64((int)now, half, (const pair *)(s->queries + (r + i) * dim), half, packed, 64, s->scores + i * BLOCK + j,
-                    BLOCK, 0, 0);
-        }
+        if (s->streamed) pack_keys(a, keys + j * a->row, have - j < 64 ? have - j : 64, s->keys, s->packing_fetches);
+        tile_64(some, half, (const pair *)(s->queries + r * dim), half, packed, 64, s->scores + j, BLOCK, 0,
+                keys + next + j * half * lines, lines);
     }
     for (long i = 0; i < some; i++) {
         float *scores = s->scores + i * BLOCK, *sums = s->sums + (r + i) * dim;
-        fetch_some(keys + BLOCK * a->row, values + BLOCK * a->row, r + i, s->rows, a->row);
         if (first + have > s->plain || have < padded) hide(a, s->first_row + r + i, first, have, padded, scores);
         float shrink = weigh(scores, s->weights + i * BLOCK, padded, s->scale, s->tops + r + i, s->totals + (r + i) * LANES,
                              a->mass != NULL);
@@ -217,12 +220,25 @@ static void fold_block(const Attention *a, const Share *s, const char *keys, con
     long strip = s->streamed ? STRIP : BLOCK;
     for (long j = 0; j < have; j += strip) {
         long deep = have - j < strip ? have - j : strip;
-        if (s->streamed) pack_values(a, values + j * a->row, deep, s->values);
-        for (long t = tiles, i = 0, now; t; t--, i += now) {
-            now = rows_of_tile(some - i, t);
-            product((int)now, (deep + 1) / 2, (const pair *)(s->weights + i * BLOCK + j), BLOCK / 2, s->values, dim,
-                    s->sums + (r + i) * dim, dim, 1);
-        }
+        if (s->streamed) pack_values(a, values + j * a->row, deep, s->values, s->packing_fetches);
+        product(some, (deep + 1) / 2, (const pair *)(s->weights + j), BLOCK / 2, s->values, dim, s->sums + r * dim, dim,
+                1, values + j * a->row + next, lines);
+    }
+}
+
+/* A block of slots folded into all rows. */
+static void fold(const Attention *a, const Share *s, long first, long have) {
+    long at = s->head * a->stride + first * a->row, bytes = BLOCK * a->row, tiles = (s->rows + ROWS - 1) / ROWS;
+    const char *keys = a->keys + at, *values = a->values + at;
+    long next = AHEAD * a->row, lines = s->packing_fetches ? 0 : 2 * a->row / a->dim;
+    if (!s->streamed) {
+        pack_keys(a, keys, have, s->keys, 0);
+        pack_values(a, values, have, s->values, 0);
+        next = bytes, lines = (bytes + tiles * a->dim * 64 - 1) / (tiles * a->dim * 64); /* a tile has D steps */
+    }
+    for (long t = 0, r = 0, now; t < tiles; t++, r += now, next += a->dim * lines * 64) {
+        now = rows_of_tile(s->rows - r, tiles - t);
+        fold_block(a, s, keys, values, first, have, r, (int)now, next, next < 2 * bytes ? lines : 0);
     }
 }
 
@@ -235,7 +251,8 @@ static void attend(void *given, long item, int thread) {
     block = a->row_blocks - 1 - block;
     s.first_row = block * a->rows_of_block;
     s.rows = all - s.first_row < a->rows_of_block ? all - s.first_row : a->rows_of_block;
-    s.streamed = s.rows <= STREAMED_ROWS;
+    s.streamed = s.rows <= ROWS;
+    s.packing_fetches = s.rows <= PACKED_MOST || a->bits != 16;
     long start = s.part * PART, stop = a->parts == 1 ? a->length : start + PART < a->length ? start + PART : a->length;
     long seen = a->mask ? a->length : a->length - a->n + (s.first_row + s.rows - 1) / a->group + 1;
     s.plain = a->mask ? a->length - a->masked : a->length - a->n + s.first_row / a->group + 1;
@@ -249,17 +266,8 @@ static void attend(void *given, long item, int thread) {
     }
     memset(s.sums, 0, s.rows * dim * 4);
     memset(s.totals, 0, s.rows * 4 * LANES);
-    for (long first = start; first < stop; first += BLOCK) {
-        long have = stop - first < BLOCK ? stop - first : BLOCK, at = s.head * a->stride + first * a->row;
-        if (!s.streamed) {
-            pack_keys(a, a->keys + at, have, s.keys);
-            pack_values(a, a->values + at, have, s.values);
-        }
-        for (long t = s.streamed ? 1 : (s.rows + ROWS - 1) / ROWS, r = 0, now; t; t--, r += now) {
-            now = rows_of_tile(s.rows - r, t);
-            fold_block(a, &s, a->keys + at, a->values + at, first, have, r, now);
-        }
-    }
+    for (long first = start; first < stop; first += BLOCK)
+        fold(a, &s, first, stop - first < BLOCK ? stop - first : BLOCK);
     for (long r = 0; r < s.rows; r++) {
         float *partial = a->partial + ((s.head * all + s.first_row + r) * a->parts + s.part) * (dim + 2);
         float total = sum_of(load(s.totals + r * LANES));

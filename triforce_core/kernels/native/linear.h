@@ -76,7 +76,7 @@ INLINE words steps_of_4(words at, all_halves table) {
 
 static void unpack_8(const int8_t *from, long pairs, pair *to) {
     for (long p = 0; p < pairs * PANEL; p += 2 * LANES) {
-        fetch_far(from + 2 * p, 1);
+        fetch_far(from + 2 * p);
         *(words_loose *)(to + p) = steps_of_8(from + 2 * p);
         *(words_loose *)(to + p + LANES) = steps_of_8(from + 2 * p + 2 * LANES);
     }
@@ -88,7 +88,7 @@ static void unpack_4(const uint16_t *from, long pairs, all_halves table, pair *t
         for (long i = 0; i < PANEL; i += LANES) {
             const uint16_t *at = from + p / 4 * 2 * PANEL + 2 * i;
             words packed = *(const words_loose *)at;
-            fetch_far(at, 1);
+            fetch_far(at);
             for (int s = 0; s < 4; s++) *(words_loose *)(to + (p + s) * PANEL + i) = steps_of_4(packed >> (4 * s), table);
         }
 }
@@ -116,7 +116,7 @@ INLINE void grouped(const int R, long groups, long group, const pair *a, long ld
                     const float *offset, const float *totals, long ldt, float *c) {
     for (long g = 0; g < groups; g++) {
         float sums[ROWS * PANEL];
-        tile(R, PANEL, group, a + g * group, lda, b + g * group * PANEL, PANEL, sums, PANEL, 0, 0);
+        tile(R, PANEL, group, a + g * group, lda, b + g * group * PANEL, PANEL, sums, PANEL, 0, NULL, 0);
         for (int r = 0; r < R; r++)
             for (int at = 0; at < PANEL; at += LANES)
                 add_scaled(load(sums + r * PANEL + at), scale, offset, g * PANEL + at, offset ? totals[r * ldt + g] : 0,
@@ -245,7 +245,7 @@ static void multiply(void *given, long item, int thread) {
         for (long r = 0; r < rows; r += ROWS) {
             int some = rows - r < ROWS ? (int)(rows - r) : ROWS;
             tile_64(some, deep, (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, PANEL,
-                   sums + r * PANEL, PANEL, k > 0, !l->bits && !r);
+                    sums + r * PANEL, PANEL, k > 0, (const char *)weight + FAR, !l->bits && !r ? 4 : 0);
         }
     }
     long first = panel * PANEL, width = l->outputs - first < PANEL ? l->outputs - first : PANEL;

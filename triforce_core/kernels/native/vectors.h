@@ -127,6 +127,15 @@ INLINE words load_halves(const uint16_t *p) {
     return __builtin_convertvector(*(const halves_loose *)p, words);
 #endif
 }
+
+/* 2 * LANES numbers, or LANES and zeros where there are no more than that. */
+INLINE words load_pairs(const uint16_t *p, long there) {
+    if (there >= 2 * LANES) return *(const words_loose *)p;
+    words some = {0};
+    memcpy(&some, p, 2 * LANES);
+    return some;
+}
+
 INLINE floats load_bf16(const uint16_t *p) { return (floats)(load_halves(p) << 16); }
 
 /* Rows of steps in ``bits`` (8 or 4) with a bfloat16 scale for each GROUP of them behind, see kv_rows.py */
@@ -239,6 +248,17 @@ INLINE float largest_of(floats x) {
     return x[0];
 }
 
+/* Whether one of x is larger than ``bar``. */
+INLINE int exceeds(floats x, float bar) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)splat(bar), _CMP_GT_OQ) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_ps((__m256)(x > splat(bar))) != 0;
+#else
+    return largest_of(x) > bar;
+#endif
+}
+
 /* x [dim] as such a row. The same bits as ``to_rows``: scales are the next bfloat16 away from zero. */
 INLINE void store_row(int8_t *row, const float *x, long dim, const int bits) {
     for (long first = 0; first < dim; first += GROUP) {
@@ -270,21 +290,28 @@ INLINE void store_row(int8_t *row, const float *x, long dim, const int bits) {
     }
 }
 
-/* 2^x for x <= 127 to about 2 units in the last place; 0 below -126 */
+/* 2^x for x <= 127 to about 2 units in the last place; 0 far below -126 */
 INLINE floats exp2_of(floats x) {
+#if defined(__AVX512DQ__)
+    floats f = (floats)_mm512_reduce_ps((__m512)x, 0); /* of -inf: 0 */
+#else
     floats small = splat(-126.0f);
     ints gone = x < small;
     x = larger(x, small);
     floats shifted = x + 12582912.0f; /* 1.5 * 2^23: what is left of the fraction is rounded off */
     floats f = x - (shifted - 12582912.0f);
-    floats y = f * 1.5403530e-4f + 1.3333558e-3f;
-    y = y * f + 9.6181291e-3f;
-    y = y * f + 5.5504109e-2f;
-    y = y * f + 2.4022651e-1f;
-    y = y * f + 6.9314718e-1f;
+#endif
+    floats y = f * 1.3264727e-3f + 9.6715127e-3f;
+    y = y * f + 5.5507337e-2f;
+    y = y * f + 2.4022242e-1f;
+    y = y * f + 6.9314698e-1f;
     y = y * f + 1.0f;
+#if defined(__AVX512DQ__)
+    return (floats)_mm512_scalef_ps((__m512)y, _mm512_roundscale_ps((__m512)x, 0));
+#else
     ints result = (ints)y + (((ints)shifted - 0x4b400000) << 23);
     return (floats)(result & ~gone);
+#endif
 }
 
 /* Rows a[0..LANES - 1] become columns. */
@@ -313,15 +340,14 @@ INLINE void transpose(words *a) {
 /* To L2: more lines can be on their way there than to L1. */
 INLINE void fetch(const void *from) { __builtin_prefetch(from, 0, 2); }
 
-INLINE void fetch_far(const void *from, const int lines) {
-    for (int line = 0; line < lines; line++) fetch((const char *)from + FAR + 64 * line);
-}
+INLINE void fetch_far(const void *from) { fetch((const char *)from + FAR); }
 
 /* c [R, width] (+)= a [R, 2 k] times b [2 k, width], b in pairs along k <= LONGEST: [k, width] of two. Each number is
-   summed along k in one order, whatever R and width are: a row is the same bits in any company. far: b comes from
-   memory. */
+   summed along k in one order, whatever R and width are: a row is the same bits in any company. far: what is wanted
+   next is asked for on the way, ``lines`` of 64 bytes (none, 1, 2 or 4) at each of the k steps: all at once would hold
+   up what is being read. */
 INLINE void tile(const int R, const int width, long k, const pair *a, long lda, const pair *b, long ldb, float *c,
-                 long ldc, int adds, int far) {
+                 long ldc, int adds, const char *far, long lines) {
     const int V = STEP(R) * LANES < width ? STEP(R) : width / LANES;
 #if !PAIRS
     uint32_t parts[2][ROWS][LONGEST]; /* of a, as floats: each is used for all of the width */
@@ -337,7 +363,12 @@ INLINE void tile(const int R, const int width, long k, const pair *a, long lda, 
             for (int v = 0; v < V; v++) sums[r][v] = adds ? load(c + r * ldc + v * LANES) : splat(0);
         for (long p = 0; p < k; p++) {
             words right[MOST];
-            if (far) fetch_far(b + p * ldb, (V * LANES + 15) / 16);
+            if (lines && !at) {
+                const char *next = far + 64 * lines * p;
+                fetch(next);
+                if (lines > 1) fetch(next + 64);
+                if (lines > 2) fetch(next + 128), fetch(next + 192);
+            }
             for (int v = 0; v < V; v++) right[v] = *(const words_loose *)(b + p * ldb + v * LANES);
 #if PAIRS
             for (int r = 0; r < R; r++) {
@@ -362,14 +393,14 @@ INLINE void tile(const int R, const int width, long k, const pair *a, long lda, 
 
 #define TILES(width)                                                                                                   \
     static void tile_##width(int rows, long k, const pair *a, long lda, const pair *b, long ldb, float *c, long ldc,   \
-                             int adds, int far) {                                                                      \
+                             int adds, const char *far, long lines) {                                                  \
         switch (rows) {                                                                                                \
-        case 1: tile(1, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
-        case 2: tile(2, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
-        case 3: tile(3, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
-        case 4: tile(4, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
-        case 5: tile(5, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                           \
-        default: tile(ROWS, width, k, a, lda, b, ldb, c, ldc, adds, far); break;                                       \
+        case 1: tile(1, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        case 2: tile(2, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        case 3: tile(3, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        case 4: tile(4, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        case 5: tile(5, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
+        default: tile(ROWS, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                \
         }                                                                                                              \
     }
 TILES(16)
@@ -378,12 +409,13 @@ TILES(64)
 
 /* The same for any width of whole sixteens. rows <= ROWS */
 static void product(int rows, long k, const pair *a, long lda, const pair *b, long width, float *c, long ldc,
-                    int adds) {
+                    int adds, const char *far, long lines) {
     long at = 0;
-    for (; width - at >= 64; at += 64) tile_64(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
+    for (; width - at >= 64; at += 64, far += 64 * lines * k)
+        tile_64(rows, k, a, lda, b + at, width, c + at, ldc, adds, far, lines);
     if (width - at >= 32) {
-        tile_32(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
+        tile_32(rows, k, a, lda, b + at, width, c + at, ldc, adds, far, lines);
         at += 32;
     }
-    if (width - at >= 16) tile_16(rows, k, a, lda, b + at, width, c + at, ldc, adds, 0);
+    if (width - at >= 16) tile_16(rows, k, a, lda, b + at, width, c + at, ldc, adds, far, lines);
 }
