@@ -182,6 +182,22 @@ def test_headings_are_paragraphs_with_levels(tmp_path: Path) -> None:
         ("Of Whales", 1, 0), ("Their Food", 2, 0)]
 
 
+def test_a_title_of_two_lines_is_one_heading_and_two_headings_are_two(tmp_path: Path) -> None:
+    def page(pdf: Any) -> None:
+        for y, line in ((720, "The Feeding of Whales in the Waters"), (693, "of the Southern Ocean"),
+                        (600, "Their Food"), (573, "Their Young")):  # the last two had room beside each other
+            pdf.setFont("Times-Bold", 22)
+            pdf.drawString(72, y, line)
+        pdf.setFont("Times-Roman", 11)
+        lines = ["A whale eats a great many small fish and other animals of the sea, day by day and", "all night."]
+        write(pdf, lines, y=670)
+        write(pdf, lines, y=550)
+
+    _, _, raw = read(tmp_path, drawn(page))
+    assert [heading.title for heading in raw.headings] == [
+        "The Feeding of Whales in the Waters of the Southern Ocean", "Their Food", "Their Young"]
+
+
 def test_filled_fields_and_free_text_are_text(tmp_path: Path) -> None:
     import pypdf
     from pypdf.annotations import FreeText

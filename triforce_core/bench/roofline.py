@@ -130,11 +130,5 @@ class Traffic:
         return found
 
     def prefill_flops(self, tokens: int) -> float:
-        """Of reading ``tokens``: products with every weight but the head, causal attention. Of the last
-        layer only queries, keys and values."""
-        s = self.shape
-        keys_values = s.hidden_size * 2 * s.num_kv_heads * s.head_dim
-        queries = s.hidden_size * s.num_heads * s.head_dim
-        layer = keys_values + 2 * queries + 3 * s.hidden_size * s.intermediate_size
-        products = 2 * tokens * ((s.num_layers - 1) * layer + keys_values + queries)
-        return products + (s.num_layers - 1) * 2 * tokens**2 * s.num_heads * s.head_dim
+        """Of reading ``tokens``."""
+        return self.shape.prefill_flops(tokens)

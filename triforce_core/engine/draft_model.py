@@ -58,7 +58,8 @@ class DraftPrefill:
             return
         reader = self.on_chunks(_READ_WITH, _READ_WITH // 2, 8)
         for stop in stops:
-            for progress in prefill(reader, context[self.full.length : stop], min(chunk, _READ), cancelled, total):
+            rest = context[self.full.length : stop]
+            for progress in prefill(reader, rest, min(chunk, _READ), cancelled, total, _READ_WITH):
                 yield replace(progress, stage="draft")
 
 

@@ -17,9 +17,13 @@ OBSERVED = 16
 
 
 def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled: Callable[[], bool],
-            total: int | None = None) -> Iterator[PrefillProgress]:
-    """Feed and commit ``token_ids`` behind what the cache holds. Ends early, between chunks, when cancelled."""
-    started, before = perf_counter(), model.length
+            total: int | None = None, reach: int | None = None) -> Iterator[PrefillProgress]:
+    """Feed and commit ``token_ids`` behind what the cache holds. Ends early, between chunks, when cancelled. reach:
+    tokens that attention reaches back at most, None for all.
+
+    What is left is told by the work that it is: attention goes over all that was read before, so the last tokens of a
+    long document take many times as long as the first."""
+    started, before, work = perf_counter(), model.length, model.model.config.prefill_flops
     total = before + len(token_ids) if total is None else total
     for start in range(0, len(token_ids), chunk):
         if cancelled():
@@ -28,8 +32,9 @@ def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled
         model.feed(token_ids[start : start + chunk], 1 if model.observer else 0)
         model.commit()
         done = model.length
-        rate = (done - before) / max(perf_counter() - started, 1e-9)
-        yield PrefillProgress(done, total, rate, (total - done) / rate)
+        spent, read = max(perf_counter() - started, 1e-9), work(done, reach)
+        left = spent * (work(total, reach) - read) / (read - work(before, reach))
+        yield PrefillProgress(done, total, (done - before) / spent, left)
 
 
 def share_done(stage: PrefillStage, share: float, total: int, started: float) -> PrefillProgress:

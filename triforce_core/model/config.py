@@ -65,6 +65,17 @@ class ModelConfig:
         """Bytes of keys and values that one token of context costs."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
 
+    def prefill_flops(self, tokens: int, reach: int | None = None) -> float:
+        """Of reading ``tokens``: products with every weight but the head, causal attention. Of the last layer only
+        queries, keys and values. reach: tokens that attention reaches back at most, None for all."""
+        keys_values = self.hidden_size * 2 * self.num_kv_heads * self.head_dim
+        queries = self.hidden_size * self.num_heads * self.head_dim
+        layer = keys_values + 2 * queries + 3 * self.hidden_size * self.intermediate_size
+        products = 2 * tokens * ((self.num_layers - 1) * layer + keys_values + queries)
+        near = tokens if reach is None else min(tokens, reach)
+        attended = near**2 / 2 + (tokens - near) * near
+        return products + (self.num_layers - 1) * 4 * attended * self.num_heads * self.head_dim
+
     @property
     def longest_context(self) -> int:
         """Tokens up to which attention is what the model was trained with: a sliding window would differ beyond."""

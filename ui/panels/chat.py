@@ -77,7 +77,8 @@ def panels(services: Services) -> list[Panel]:
         if not answers:
             entry = services.library.get(view.document)
             if entry is None or not askable(view):
-                return meanwhile(document) if entry and document and services.phase(entry) != "too_long" else ""
+                awaited = entry is not None and (document or entry.state == "extracting")
+                return meanwhile(document) if awaited and services.phase(entry) != "too_long" else ""
             return begin(scope(entry), services.suggestions.of(entry))
 
         def body(answer: Answer) -> str:

@@ -22,16 +22,18 @@ def welcome(sample: str | None, sends_to: str = "") -> str:
     return f'<div class="tf-welcome"><h1>{esc(head_words.WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
 
 
-def meanwhile(document: Document) -> str:
-    """While a document is read: its chapters, to be looked into; "" where it has none."""
-    if not document.chapters:
-        return ""
+def meanwhile(document: Document | None) -> str:
+    """While a document is read: that questions can be asked, and its chapters, to be looked into. document: None while
+    its text is being extracted."""
+    ask = f'<div class="tf-meanwhile"><p>{esc(chat_words.MEANWHILE_ASK)}</p>'
+    if document is None or not document.chapters:
+        return f"{ask}</div>"
     items = "".join(
         f'<li class="tf-level-{chapter.level}"><button type="button" data-action="page" data-page="{chapter.first}">'
         f'<span>{esc(chapter.title)}</span><span class="tf-muted">'
         f"{esc(page_names.short(document.pages[chapter.first - 1].label))}</span></button></li>"
         for chapter in [chapter for chapter in document.chapters if chapter.level <= 2][:MOST_CHAPTERS])
-    return (f'<div class="tf-meanwhile"><h2>{esc(chat_words.MEANWHILE)}</h2><p>{esc(chat_words.MEANWHILE_MORE)}</p>'
+    return (f"{ask}<h2>{esc(chat_words.MEANWHILE)}</h2><p>{esc(chat_words.MEANWHILE_MORE)}</p>"
             f"<ul>{items}</ul></div>")
 
 

@@ -7,12 +7,15 @@ import re
 import pytest
 from page_steps import answered, ask, upload
 
+from ui.words import chat as chat_words
+
 pytestmark = pytest.mark.browser
 
 
 def test_answered_now_from_the_pages_that_are_read(served, tab, scripted) -> None:
     scripted.prefill_tokens_per_second, scripted.prefill_chunk = 200.0, 60
     upload(served, tab, words=300, wait=".tf-progress:has-text('Reading')")
+    tab.wait_for_selector(f"#transcript .tf-meanwhile:has-text('{chat_words.MEANWHILE_ASK}')")
     ask(tab, "What is told by now?")
     offer = tab.wait_for_selector("#live [data-action=answer-now]")
     assert re.fullmatch(r"Answer now from pages? [\d–]+", offer.inner_text())

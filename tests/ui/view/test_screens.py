@@ -34,6 +34,7 @@ from ui.view import page_choice as page_choice_view
 from ui.view import race as race_view
 from ui.view import welcome as welcome_view
 from ui.view.passages import LONGEST, Passage, passages, shown
+from ui.words import chat as chat_words
 from ui.words import document_head as head_words
 from ui.words import engine as engine_words
 from ui.words import figures as figure_words
@@ -282,6 +283,12 @@ def test_too_long_says_how_long_and_how_much_fits() -> None:
     assert "50 too many" in page_choice_view.range_words(ENTRY, fit, "1-4")
     for bad in ("0-3", "3-2", "1-7", "1.5", "", "x", "<img>"):
         assert "tf-bad" in page_choice_view.range_words(ENTRY, fit, bad)
+
+
+@pytest.mark.parametrize("document", [None, make_document()])
+def test_that_questions_can_be_asked_is_said_before_all_is_read(document: Document | None) -> None:
+    shown = welcome_view.meanwhile(document)
+    assert chat_words.MEANWHILE_ASK in shown and "<ul>" not in shown
 
 
 def test_a_part_is_never_called_the_whole() -> None:

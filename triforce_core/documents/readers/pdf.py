@@ -21,7 +21,7 @@ from .source import Heading, Raw, RawPage, Source, is_are, page_numbers
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-LINES_VERSION = 2  # of what is made of PDFium's characters; raise it when the same file would give other text
+LINES_VERSION = 3  # of what is made of PDFium's characters; raise it when the same file would give other text
 FEW_LETTERS = 16  # a page with fewer and a picture is a scan
 _NO_TITLE = re.compile(r"untitled|microsoft word|\.(docx?|tex|dvi|pdf|indd|qxd)\b|^\W*$", re.IGNORECASE)
 _LONGEST_LANGUAGE = 128  # bytes of UTF-16

@@ -18,6 +18,7 @@ from .source import Heading
 
 _WIDER = 1.3  # a gap of that many usual gaps begins a paragraph
 _DOUBLE = 2.2  # type sizes between lines that stand no farther apart than in a double-spaced manuscript
+_TITLE_STEP = 1.35  # type sizes, at most, from a line of a title to its next
 _LARGER = 1.12  # headings are set that much larger than the text ...
 _LONGEST_HEADING = 160  # ... and have no more characters, in so many lines
 _HEADING_LINES = 3
@@ -123,7 +124,7 @@ def _without_running(pages: Sequence[Sequence[Line]], body: float) -> list[list[
 
 
 def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
-    measure = _Measure(lines)
+    measure = _Measure(lines, body)
     found: list[_Paragraph] = []
     for at, line in enumerate(lines):
         if line.row:
@@ -142,9 +143,10 @@ def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
 
 
 class _Measure:
-    """How far lines reach to the right and how far apart they stand on one page."""
+    """How far lines reach to the right and how far apart they stand on one page. body: the size of the text."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[Line], body: float) -> None:
+        self._body = body
         self._lines = [line for line in lines if not line.row]
         self._gaps = [above.base - below.base for above, below in pairwise(lines)
                       if 0 < above.base - below.base < 4 * above.size and abs(above.size - below.size) < 1]
@@ -158,6 +160,13 @@ class _Measure:
             self._rights[key] = max((other.right for other in self._lines if abs(other.size - line.size) < 1
                                      and other.left < line.right and other.right > line.left), default=line.right)
         return self._rights[key]
+
+    def goes_on(self, title: Line, line: Line, room: float) -> bool:
+        """Whether ``line`` is the next one of a title that is set larger than the text: close below, alike, and its
+        first word, which takes ``room``, would not have stood in the column above."""
+        edge = max(other.right for other in self._lines if other.left < title.right and other.right > title.left)
+        return (min(title.size, line.size) > _LARGER * self._body and title.bold == line.bold
+                and title.base - line.base < _TITLE_STEP * line.size and title.right + room > edge)
 
     def gap(self, size: float) -> float:
         """The usual one between lines of that size."""
@@ -188,12 +197,14 @@ def _continues(above: Sequence[Line], line: Line, following: Line | None, measur
     if _ITEM.match(line.text):
         return False
     step, usual, em = last.base - line.base, measure.gap(line.size), max(line.size, 1.0)
-    word = line.text.split(None, 1)[0]
-    full = last.right + (len(word) + 1) * _FULL * em > measure.right(last) - 0.5 * em
+    room = (len(line.text.split(None, 1)[0]) + 1) * _FULL * em
+    full = last.right + room > measure.right(last) - 0.5 * em
     ended = _END.search(_RAISED.sub("", last.text) if LOWERED in last.text else last.text) is not None
     if step <= 0 or step > 3 * max(usual, em):  # the head of the next column, or a line drawn out of order
         return not ended and not (last.bold and line.bold) and (line.text[0].islower() or full) and len(last.text) > 20
-    if step > _WIDER * max(usual, 0.9 * em) or (last.bold and not line.bold and not full):
+    if last.bold and not line.bold and not full:
+        return False
+    if step > _WIDER * max(usual, 0.9 * em) and not measure.goes_on(last, line, room):
         return False
     return _aligns(above, line, following, full=full, ended=ended)
 
