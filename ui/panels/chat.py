@@ -77,8 +77,9 @@ def panels(services: Services) -> list[Panel]:
         if not answers:
             entry = services.library.get(view.document)
             if entry is None or not askable(view):
-                awaited = entry is not None and (document or entry.state == "extracting")
-                return meanwhile(document) if awaited and services.phase(entry) != "too_long" else ""
+                if entry is None or services.phase(entry) == "too_long":
+                    return ""
+                return meanwhile(document) if document or entry.state == "extracting" else ""
             return begin(scope(entry), services.suggestions.of(entry))
 
         def body(answer: Answer) -> str:

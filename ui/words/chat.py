@@ -38,8 +38,8 @@ COPIED = "Copied"
 READ_ALOUD = "Read aloud"
 READ_SILENT = "Stop reading"
 MEANWHILE = "What it contains"
-MEANWHILE_ASK = ("You can ask already. The answer starts once all is read, or at once from the pages read by then, if you "
-                 "choose so.")
+MEANWHILE_ASK = ("You can ask now. The answer starts when everything is read, or at once from the pages read so far, "
+                 "if you choose that.")
 MEANWHILE_MORE = "Look into it while the model reads: a chapter opens its page."
 START_MORE = ("The answer is written from {scope}, and the strip shows which pages the model looked at. "
               "Press Race to see the same answer with and without speculation.")
