@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from speculation.probs import BOUND, PARAMS, START, EvenAfterTwo, Leaning, deviation, models, tiers
+from speculation.probs import BOUND, PARAMS, START, EvenAfterTwo, Leaning, OnTensors, deviation, models, tiers
 from speculation.toy import Settling, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
@@ -58,6 +58,40 @@ def test_the_enumeration_sees_a_verifier_that_draws_from_p_instead_of_the_residu
     monkeypatch.setattr(verifier, "reject", from_p)
     target, retrieval, small = models()
     assert deviation(target, tiers(retrieval, small, 1), 2, PARAMS[0]) > 0.01
+
+
+def test_deciding_on_the_whole_draft_keeps_more_of_it():
+    """Against the same tests token by token, by exact enumeration (arXiv 2403.10444, theorem 1)."""
+    target, _, small = models()
+
+    def kept(verify) -> float:
+        found = enumerate_exactly(lambda chance: (speculate(
+            target, ModelDrafter(Settling(small)), START, 3, Sampler(PARAMS[0], chance=chance),
+            verify=verify).verdict.num_accepted,))
+        return sum(probability * count for (count,), probability in found.items())
+
+    def one_by_one(draft, logits, context, sampler):
+        rows = sampler.distributions(logits, context, draft.token_ids)
+        return verifier.reject_at_once(draft, rows, OnTensors(sampler.chance)), list(rows)
+
+    assert kept(verifier.verify) > 1.02 * kept(one_by_one)
+
+
+@pytest.mark.parametrize("scale", [0.9, 1.0])
+def test_the_enumeration_sees_a_wrong_share_kept(scale, monkeypatch):
+    """Of a draft that is decided on as a whole, by a tenth."""
+    exact = verifier.reject
+
+    class Scaled:
+        def __init__(self, chance) -> None:
+            self.pick, self._happens = chance.pick, chance.happens
+
+        def happens(self, probability: float) -> bool:
+            return self._happens(scale * probability)
+
+    monkeypatch.setattr(verifier, "reject", lambda draft, target, chance: exact(draft, target, Scaled(chance)))
+    target, _, small = models()
+    assert (deviation(target, ModelDrafter(Settling(small)), 3, PARAMS[0]) < BOUND) == (scale == 1.0)
 
 
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])

@@ -3,11 +3,12 @@
 p is the verifying model's distribution, q the distribution a token was *actually drawn from*. Rejection
 (Leviathan et al., arXiv 2211.17192, appendix A.1; Chen et al., arXiv 2302.01318): accept x with
 min(1, p(x)/q(x)); at the first refusal draw from norm(max(p - q, 0)); after the last acceptance draw from the
-next p. Coupled (arXiv 2408.07978): the model draws each position itself, with noise that the seed and the position
+next p. So it is on a GPU. A CPU decides on the draft as a whole (block verification, arXiv 2403.10444), which keeps
+more. Coupled (arXiv 2408.07978): the model draws each position itself, with noise that the seed and the position
 decide, and keeps what agrees. (What is no chain has rules of its own: ``research.tree_verifier``.)
 
-Either way each emitted token is distributed exactly as the verifying model's, so a round is itself a valid
-drafter for the round above it. That is the whole hierarchy.
+Whichever it is, each emitted token is distributed exactly as the verifying model's, given those before it, so a round
+is itself a valid drafter for the round above it. That is the whole hierarchy.
 """
 
 from __future__ import annotations
@@ -81,14 +82,26 @@ def agree(draft: Draft, own_draws: Sequence[int]) -> Verdict:
 
 
 def reject(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
-    """Rejection against target [n + 1, V]; where a drafted token's distribution is None it is one-hot."""
-    for i, (token, q) in enumerate(zip(draft.token_ids, draft.probs, strict=True)):
-        p = target[i]
-        q_token, residual = odds_of(token, p, q)
-        if not chance.happens(min(1.0, float(p[token]) / q_token)):
-            # p = q up to rounding: a refusal there has probability zero but for the last bit.
-            return _verdict(draft, i, chance.pick(residual if float(residual.sum()) > 0.0 else p))
-    return _verdict(draft, len(draft.token_ids), chance.pick(target[len(draft.token_ids)]))
+    """Block verification against target [n + 1, V] (arXiv 2403.10444, algorithm 2); where a drafted token's
+    distribution is None it is one-hot.
+
+    A token that the model finds likelier than its drafter did makes up for one behind it, so more is kept than by tests
+    token by token. Whether a token is kept depends on those behind it, and yet the emitted one at position i has the
+    model's distribution given those before it and that anything is emitted there. So the tier above may take it as
+    drawn from that."""
+    n = len(draft.token_ids)
+    kept = [1.0]  # kept[i]: with which probability at least i of these tokens are
+    for token, p, q in zip(draft.token_ids, target, draft.probs, strict=False):
+        kept.append(min(1.0, kept[-1] * float(p[token]) / (1.0 if q is None else float(q[token]))))
+    if chance.happens(kept[n]):
+        return _verdict(draft, n, chance.pick(target[n]))
+    for i in reversed(range(n)):
+        residual = odds_of(draft.token_ids[i], kept[i] * target[i], draft.probs[i])[1]
+        left = float(residual.sum())
+        if i == 0 or (left > 0.0 and chance.happens(left / (left + 1.0 - kept[i]))):
+            break
+    # p = q up to rounding: a refusal there has probability zero but for the last bit.
+    return _verdict(draft, i, chance.pick(residual if left > 0.0 else target[i]))
 
 
 def odds_of(token: int, p: Tensor, q: Tensor | None) -> tuple[float, Tensor]:
@@ -103,7 +116,7 @@ def odds_of(token: int, p: Tensor, q: Tensor | None) -> tuple[float, Tensor]:
 
 def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
                    same: Callable[[list[int]], list[int]] = list) -> Verdict:
-    """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
+    """Token by token, where the host waits once, for all decisions together. same: see ``Sampler``."""
     tokens = sent(torch.tensor(draft.token_ids, dtype=torch.int64), target.device)
     probs = drafted_probs(tokens, draft.probs, target)
     accepted, own = same(reject_on_tensors(tokens, probs, target, chance).tolist())
@@ -116,7 +129,7 @@ def agree_on_tensors(drafted: Tensor, own_draws: Tensor) -> Tensor:
 
 
 def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: TensorChance) -> Tensor:
-    """``reject`` without the host: drafted [n] from probs [n, V] against target [n + 1, V].
+    """Rejection token by token without the host: drafted [n] from probs [n, V] against target [n + 1, V].
 
     -> int64 [2]: how many are kept, and the token that follows them. Every test is made, also those behind the
     first refusal; they are independent of it and nobody asks how they went."""
