@@ -10,8 +10,8 @@ import torch
 
 from triforce_core.config import SamplingParams
 from triforce_core.sampling import DeviceSampling, DrawnChance, Sampler, SeededChance, chances
-from triforce_core.speculation.draft import Draft, Verdict
-from triforce_core.speculation.verifier import agree, agree_on_tensors, odds_of, reject_at_once
+from triforce_core.speculation.draft import Draft
+from triforce_core.speculation.verifier import agree, agree_on_tensors, reject, reject_at_once
 
 PARAMS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0.9),
           SamplingParams(temperature=1.3, top_k=3), SamplingParams(temperature=0.7, top_k=40, top_p=0.5),
@@ -125,16 +125,6 @@ def test_faster_ways_take_the_place_of_the_usual_ones():
     assert torch.equal(given, numbers[:3])  # one for each test, one for the token that follows
 
 
-def token_by_token(draft: Draft, target: torch.Tensor, chance) -> Verdict:
-    """Slow twin of ``reject_at_once``."""
-    for i, (token, q) in enumerate(zip(draft.token_ids, draft.probs, strict=True)):
-        q_token, residual = odds_of(token, target[i], q)
-        if not chance.happens(min(1.0, float(target[i][token]) / q_token)):
-            return Verdict([*draft.token_ids[:i], chance.pick(residual)], range(i), [i])
-    n = len(draft.token_ids)
-    return Verdict([*draft.token_ids, chance.pick(target[n])], range(n), [])
-
-
 @pytest.mark.parametrize("guided", [False, True])
 def test_the_same_numbers_decide_a_draft_alike(guided):
     g = torch.Generator().manual_seed(1)
@@ -147,7 +137,7 @@ def test_the_same_numbers_decide_a_draft_alike(guided):
         found = reject_at_once(draft, target, DrawnChance(numbers))
         # One by one, numbers behind the first refusal stay unread; the token that follows takes the last.
         used = found.num_tested
-        assert found == token_by_token(draft, target, Scripted(torch.cat((numbers[:used], numbers[3:]))))
+        assert found == reject(draft, target, Scripted(torch.cat((numbers[:used], numbers[3:]))))
         accepted.add(found.num_accepted)
     assert accepted == {0, 1, 2, 3}
 

@@ -63,8 +63,10 @@ def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
     *_, info = engine.load()
     traffic = Traffic(read_config(folders[0]), 4, info.kv_bytes_per_token)
     found = summary([result], rows, info, workload="continue", machine={}, bandwidth=Bandwidth(10.0), traffic=traffic)
-    assert [set(row["acceptance"]) for row in found["rows"]] == [
-        {"retrieval", "draft"}, {"retrieval"}, {"streaming", "draft"}, {"draft"}, {"n-gram"}]
+    tiers = [set(row["acceptance"]) for row in found["rows"]]
+    assert [models - {"n-gram"} for models in tiers[:4]] == [  # copies may have come beside
+        {"retrieval", "draft"}, {"retrieval"}, {"streaming", "draft"}, {"draft"}]
+    assert tiers[4] == {"n-gram"}
     inner = [row["inner_step_ms"] for row in found["rows"]]
     assert all(step > 0 for step in inner[:3]) and inner[3:] == [None, None]
     assert all(row["identical_text"] is None and row["speedup"] > 0 for row in found["rows"])

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from speculation.probs import BOUND, PARAMS, START, EvenAfterTwo, Leaning, OnTensors, deviation, models, tiers
+from speculation.probs import BOUND, PARAMS, START, EvenAfterTwo, Leaning, deviation, models, tiers
 from speculation.toy import Settling, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
@@ -70,17 +70,13 @@ def test_deciding_on_the_whole_draft_keeps_more_of_it():
             verify=verify).verdict.num_accepted,))
         return sum(probability * count for (count,), probability in found.items())
 
-    def one_by_one(draft, logits, context, sampler):
-        rows = sampler.distributions(logits, context, draft.token_ids)
-        return verifier.reject_at_once(draft, rows, OnTensors(sampler.chance)), list(rows)
-
-    assert kept(verifier.verify) > 1.02 * kept(one_by_one)
+    assert kept(verifier.verify) > 1.02 * kept(verifier.verify_tokens)
 
 
 @pytest.mark.parametrize("scale", [0.9, 1.0])
 def test_the_enumeration_sees_a_wrong_share_kept(scale, monkeypatch):
     """Of a draft that is decided on as a whole, by a tenth."""
-    exact = verifier.reject
+    exact = verifier.reject_block
 
     class Scaled:
         def __init__(self, chance) -> None:
@@ -89,7 +85,7 @@ def test_the_enumeration_sees_a_wrong_share_kept(scale, monkeypatch):
         def happens(self, probability: float) -> bool:
             return self._happens(scale * probability)
 
-    monkeypatch.setattr(verifier, "reject", lambda draft, target, chance: exact(draft, target, Scaled(chance)))
+    monkeypatch.setattr(verifier, "reject_block", lambda draft, target, chance: exact(draft, target, Scaled(chance)))
     target, _, small = models()
     assert (deviation(target, ModelDrafter(Settling(small)), 3, PARAMS[0]) < BOUND) == (scale == 1.0)
 

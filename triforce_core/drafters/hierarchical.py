@@ -16,7 +16,7 @@ from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
 from ..speculation.round import speculate
-from ..speculation.verifier import Verifier, verify
+from ..speculation.verifier import Verifier, verify_tokens
 from .model import ModelOnCache, SteppingDrafter
 
 
@@ -28,7 +28,7 @@ class HierarchicalDrafter(SteppingDrafter):
     probabilities that it says."""
 
     def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
-                 verify: Verifier = verify) -> None:
+                 verify: Verifier = verify_tokens) -> None:
         self.model, self.drafter, self.gamma1, self.tier, self._verify = model, drafter, gamma1, tier, verify
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..device.side_stream import SideStream
 from ..device.stage_clock import StageClock
+from ..device.threads import single_thread
 from ..draft_length.controller import Selection
 from ..drafters.model import ModelOnCache
 from ..events import PrefillProgress
@@ -210,15 +211,16 @@ class Pipeline:
         if cross_model is None and part is None:
             return
         self._clock.start()
-        scores = self._scores() if chosen is None else chosen
-        marked, self._marked = self._marked, False
-        if cross_model is not None and self._marks and scores is not None:
-            if not (marked and cross_model.marked):  # what was committed since may have needed the room
-                mark(cross_model, scores, self._shard)
-        elif cross_model is not None:
-            cross_model.sync()
-        if part is not None:
-            self._select(part, scores, chosen is None)
+        with single_thread(self.target.device):
+            scores = self._scores() if chosen is None else chosen
+            marked, self._marked = self._marked, False
+            if cross_model is not None and self._marks and scores is not None:
+                if not (marked and cross_model.marked):  # what was committed since may have needed the room
+                    mark(cross_model, scores, self._shard)
+            elif cross_model is not None:
+                cross_model.sync()
+            if part is not None:
+                self._select(part, scores, chosen is None)
         self._clock.mark("select")
 
     def _select(self, part: ChosenCache, scores: Tensor | None, chosen_now: bool) -> None:

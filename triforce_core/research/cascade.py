@@ -16,7 +16,7 @@ from ..drafters.prompt_lookup import MOST_COPIED, PromptLookupDrafter, TextIndex
 from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
-from ..speculation.verifier import Verifier, verify
+from ..speculation.verifier import Verifier, verify_tokens
 from .independent_tier import IndependentTier
 
 
@@ -67,7 +67,7 @@ class HorizontalCascade(Drafter):
 
 
 def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int,
-                verify: Verifier = verify) -> Drafter:
+                verify: Verifier = verify_tokens) -> Drafter:
     """N-grams alone, or: the small model reviews them in one pass and goes on from there, and up to ``more`` that it
     has not seen follow its draft, or take its place. What it knows is near; the document's far end is theirs."""
     if small is None:

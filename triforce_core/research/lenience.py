@@ -26,12 +26,12 @@ from ..drafters.hierarchical import HierarchicalDrafter
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
-from ..speculation.verifier import Verified, Verifier, agree, drafted_probs, tested, verify
+from ..speculation.verifier import Verified, Verifier, agree, drafted_probs, tested, verify_tokens
 
 
 def lenient(lenience: float) -> Verifier:
     """A tier's own way to verify, the exact one up to 1.0. What its tokens then have as probabilities goes up."""
-    return _Lenient(lenience) if lenience > 1.0 else verify
+    return _Lenient(lenience) if lenience > 1.0 else verify_tokens
 
 
 class _Lenient:

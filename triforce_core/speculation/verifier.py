@@ -3,9 +3,10 @@
 p is the verifying model's distribution, q the distribution a token was *actually drawn from*. Rejection
 (Leviathan et al., arXiv 2211.17192, appendix A.1; Chen et al., arXiv 2302.01318): accept x with
 min(1, p(x)/q(x)); at the first refusal draw from norm(max(p - q, 0)); after the last acceptance draw from the
-next p. So it is on a GPU. A CPU decides on the draft as a whole (block verification, arXiv 2403.10444), which keeps
-more. Coupled (arXiv 2408.07978): the model draws each position itself, with noise that the seed and the position
-decide, and keeps what agrees. (What is no chain has rules of its own: ``research.tree_verifier``.)
+next p. So it is on a GPU and in the middle tier. A CPU's full cache decides on the draft as a whole (block
+verification, arXiv 2403.10444), which keeps more. Coupled (arXiv 2408.07978): the model draws each position itself,
+with noise that the seed and the position decide, and keeps what agrees. (What is no chain has rules of its own:
+``research.tree_verifier``.)
 
 Whichever it is, each emitted token is distributed exactly as the verifying model's, given those before it, so a round
 is itself a valid drafter for the round above it. That is the whole hierarchy.
@@ -44,6 +45,16 @@ def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sample
     """logits [n + 1, V]: the verifying model's, after ``context`` and after each drafted token.
 
     Returns the verdict and the distribution of each of its tokens (a tier above needs it as its draft's ``probs``)."""
+    return _verify(draft, logits, context, sampler, whole=True)
+
+
+def verify_tokens(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler) -> Verified:
+    """``verify`` where chains are short: token by token. To decide on the whole would keep 1 to 2 % more of two tokens,
+    and a captured round does not."""
+    return _verify(draft, logits, context, sampler, whole=False)
+
+
+def _verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler, *, whole: bool) -> Verified:
     assert len(logits) == len(draft.token_ids) + 1
     own = draft.verdict(logits, context, sampler)
     if own is not None:
@@ -51,16 +62,16 @@ def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sample
     if sampler.coupled:
         verdict = agree(draft, sampler.draws(logits, context, draft.token_ids))
         return verdict, [None] * len(verdict.token_ids)
-    return tested(draft, sampler.distributions(logits, context, draft.token_ids), sampler)
+    return tested(draft, sampler.distributions(logits, context, draft.token_ids), sampler, whole=whole)
 
 
-def tested(draft: Draft, target: Tensor, sampler: Sampler) -> Verified:
-    """Rejection of a chain against target [n + 1, V], as ``verify`` tells it."""
+def tested(draft: Draft, target: Tensor, sampler: Sampler, *, whole: bool = False) -> Verified:
+    """Rejection of a chain against target [n + 1, V], as ``verify`` tells it. whole: by block verification."""
     if target.is_cuda:  # each decision on the host would wait for the device
         chance = drawn_chance(sampler, target)
         verdict = reject_at_once(draft, target, chance, sampler.same)
     else:
-        verdict = reject(draft, target, sampler.chance)
+        verdict = (reject_block if whole else reject)(draft, target, sampler.chance)
     return verdict, list(target[: len(verdict.token_ids)])
 
 
@@ -82,6 +93,17 @@ def agree(draft: Draft, own_draws: Sequence[int]) -> Verdict:
 
 
 def reject(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
+    """Rejection against target [n + 1, V]; where a drafted token's distribution is None it is one-hot."""
+    for i, (token, q) in enumerate(zip(draft.token_ids, draft.probs, strict=True)):
+        p = target[i]
+        q_token, residual = odds_of(token, p, q)
+        if not chance.happens(min(1.0, float(p[token]) / q_token)):
+            # p = q up to rounding: a refusal there has probability zero but for the last bit.
+            return _verdict(draft, i, chance.pick(residual if float(residual.sum()) > 0.0 else p))
+    return _verdict(draft, len(draft.token_ids), chance.pick(target[len(draft.token_ids)]))
+
+
+def reject_block(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
     """Block verification against target [n + 1, V] (arXiv 2403.10444, algorithm 2); where a drafted token's
     distribution is None it is one-hot.
 
@@ -93,7 +115,7 @@ def reject(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
     kept = [1.0]  # kept[i]: with which probability at least i of these tokens are
     for token, p, q in zip(draft.token_ids, target, draft.probs, strict=False):
         kept.append(min(1.0, kept[-1] * float(p[token]) / (1.0 if q is None else float(q[token]))))
-    if chance.happens(kept[n]):
+    if n == 0 or chance.happens(kept[n]):
         return _verdict(draft, n, chance.pick(target[n]))
     for i in reversed(range(n)):
         residual = odds_of(draft.token_ids[i], kept[i] * target[i], draft.probs[i])[1]
@@ -116,7 +138,7 @@ def odds_of(token: int, p: Tensor, q: Tensor | None) -> tuple[float, Tensor]:
 
 def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
                    same: Callable[[list[int]], list[int]] = list) -> Verdict:
-    """Token by token, where the host waits once, for all decisions together. same: see ``Sampler``."""
+    """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
     tokens = sent(torch.tensor(draft.token_ids, dtype=torch.int64), target.device)
     probs = drafted_probs(tokens, draft.probs, target)
     accepted, own = same(reject_on_tensors(tokens, probs, target, chance).tolist())
@@ -129,7 +151,7 @@ def agree_on_tensors(drafted: Tensor, own_draws: Tensor) -> Tensor:
 
 
 def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: TensorChance) -> Tensor:
-    """Rejection token by token without the host: drafted [n] from probs [n, V] against target [n + 1, V].
+    """``reject`` without the host: drafted [n] from probs [n, V] against target [n + 1, V].
 
     -> int64 [2]: how many are kept, and the token that follows them. Every test is made, also those behind the
     first refusal; they are independent of it and nobody asks how they went."""
