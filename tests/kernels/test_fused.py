@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
+from model.tiny import LIKE_A_GPU, VOCAB, Watch, tiny_llama
 from torch import Tensor
 
 from triforce_core.kernels import KV_BITS, REFERENCE, Dense, Linear, PreNorm, reference
@@ -76,19 +76,6 @@ def test_a_copy_computes_the_same_fused(shape: dict[str, int], monkeypatch: pyte
     fewer = fused.with_layers([1])
     assert fewer._fused is not None and [layer.index for layer in fewer._fused] == [0]
     assert torch.isfinite(staged(fewer, 3)[0]).all()
-
-
-class Watch:
-    """Keeps what it is shown."""
-
-    mass_rows, chunk_size = 2, 4
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, Tensor, Tensor]] = []
-
-    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
-        assert mass is not None
-        self.seen.append((layer, queries, mass))
 
 
 @pytest.mark.parametrize("masked", [False, True])

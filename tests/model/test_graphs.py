@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 import torch
-from model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
+from model.tiny import LIKE_A_GPU, VOCAB, Watch, tiny_llama
 from torch import Tensor
 
 from triforce_core.drafters.model import ModelOnCache
@@ -44,17 +44,6 @@ class RunAgain:
                     getattr(kept, item.name).copy_(getattr(fresh, item.name))
 
         return repeat, kept
-
-
-class Watch:
-    mass_rows, chunk_size = 2, 4
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, Tensor, Tensor]] = []
-
-    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
-        assert mass is not None
-        self.seen.append((layer, queries, mass))
 
 
 def model() -> Llama:

@@ -72,5 +72,18 @@ def indexed_attention(queries: Tensor, keys: Tensor, values: Tensor, length: int
     return REFERENCE.indexed_attention(queries, keys, values, int(length), *rest)
 
 
+class Watch:
+    """An observer that keeps what it is shown."""
+
+    mass_rows, chunk_size = 2, 4
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, Tensor, Tensor]] = []
+
+    def see(self, layer: int, queries: Tensor, mass: Tensor | None) -> None:
+        assert mass is not None
+        self.seen.append((layer, queries, mass))
+
+
 # What a GPU's kernels can do, by the reference's arithmetic.
 LIKE_A_GPU = replace(REFERENCE, attention=attention, indexed_attention=indexed_attention, device_lengths=(8, 32, 64))
