@@ -17,6 +17,7 @@ from training.networks import Layers, merged, standard, stored  # noqa: E402
 from training.prior import gather, replace_networks  # noqa: E402
 from training.question_sets import ARTICLE, AskedDocument, Query  # noqa: E402
 from training.words import save  # noqa: E402
+from triforce_core.device.threads import single_thread  # noqa: E402
 from triforce_core.quotes.sentence_prior import Network  # noqa: E402
 from triforce_core.quotes.word_vectors import Stems, unit  # noqa: E402
 
@@ -45,10 +46,8 @@ def vectors(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """For networks this small more threads wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with single_thread(torch.device("cpu")):
+        yield
 
 
 def by_column(column: int, width: int) -> Network:

@@ -21,6 +21,7 @@ from training.question_sets import ARTICLE, AskedDocument, Query  # noqa: E402
 from training.reranker import ArticleTask, Encoder, NaturalTask  # noqa: E402
 from training.reranker_data import ANSWERED, ELSEWHERE, EXCERPT, FOREIGN, HIDDEN, UNANSWERABLE, Example  # noqa: E402
 from training.words import save as save_vectors  # noqa: E402
+from triforce_core.device.threads import single_thread  # noqa: E402
 from triforce_core.quotes.reranker import Pairs, Passage, Reranker  # noqa: E402
 from triforce_core.quotes.sentence_prior import READ, Network  # noqa: E402
 from triforce_core.quotes.word_vectors import Stems, unit  # noqa: E402
@@ -34,11 +35,9 @@ PIECES = [*reranker_base.SPECIAL, *LETTERS, *TOPICS, *WORDS]
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """For encoders this small more threads wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
+    with single_thread(torch.device("cpu")):
+        yield
 
 
 @pytest.fixture
