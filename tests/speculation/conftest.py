@@ -18,8 +18,9 @@ def at_once(way, monkeypatch) -> None:
 
 @pytest.fixture(params=["one by one", "at once"])
 def rejection(request, monkeypatch) -> None:
-    """On the host, the last tier as a whole, and token by token all at once where the odds are."""
+    """On the host, and all at once where the odds are."""
     if request.param == "at once":
         for way in (verifier, tree_verifier):
             at_once(way, monkeypatch)
-        monkeypatch.setattr(verifier, "reject_block", lambda *given: verifier.reject(*given))
+        monkeypatch.setattr(verifier, "reject_block", lambda draft, target, chance: verifier.reject_at_once(
+            draft, target, OnTensors(chance), whole=True))

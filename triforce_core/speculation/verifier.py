@@ -3,8 +3,8 @@
 p is the verifying model's distribution, q the distribution a token was *actually drawn from*. Rejection
 (Leviathan et al., arXiv 2211.17192, appendix A.1; Chen et al., arXiv 2302.01318): accept x with
 min(1, p(x)/q(x)); at the first refusal draw from norm(max(p - q, 0)); after the last acceptance draw from the
-next p. So it is on a GPU and in the middle tier. A CPU's full cache decides on the draft as a whole (block
-verification, arXiv 2403.10444), which keeps more. Coupled (arXiv 2408.07978): the model draws each position itself,
+next p. So it is in the middle tier. The full cache decides on the draft as a whole (block verification, arXiv
+2403.10444), which keeps more. Coupled (arXiv 2408.07978): the model draws each position itself,
 with noise that the seed and the position decide, and keeps what agrees. (What is no chain has rules of its own:
 ``research.tree_verifier``.)
 
@@ -69,7 +69,7 @@ def tested(draft: Draft, target: Tensor, sampler: Sampler, *, whole: bool = Fals
     """Rejection of a chain against target [n + 1, V], as ``verify`` tells it. whole: by block verification."""
     if target.is_cuda:  # each decision on the host would wait for the device
         chance = drawn_chance(sampler, target)
-        verdict = reject_at_once(draft, target, chance, sampler.same)
+        verdict = reject_at_once(draft, target, chance, sampler.same, whole=whole)
     else:
         verdict = (reject_block if whole else reject)(draft, target, sampler.chance)
     return verdict, list(target[: len(verdict.token_ids)])
@@ -137,11 +137,13 @@ def odds_of(token: int, p: Tensor, q: Tensor | None) -> tuple[float, Tensor]:
 
 
 def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
-                   same: Callable[[list[int]], list[int]] = list) -> Verdict:
-    """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
+                   same: Callable[[list[int]], list[int]] = list, *, whole: bool = False) -> Verdict:
+    """``reject``, or if whole ``reject_block``, where the host waits once, for all decisions together. same: see
+    ``Sampler``."""
     tokens = sent(torch.tensor(draft.token_ids, dtype=torch.int64), target.device)
     probs = drafted_probs(tokens, draft.probs, target)
-    accepted, own = same(reject_on_tensors(tokens, probs, target, chance).tolist())
+    decide = reject_block_on_tensors if whole else reject_on_tensors
+    accepted, own = same(decide(tokens, probs, target, chance).tolist())
     return _verdict(draft, accepted, own)
 
 
@@ -162,6 +164,23 @@ def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: Te
     kept = chance.happens((target[:-1].gather(1, at) / probs.gather(1, at)).squeeze(1).clamp_max(1.0))
     accepted = kept.long().cumprod(0).sum(0, keepdim=True)
     residuals = torch.cat(((target[:-1] - probs).clamp_min(0.0), target[-1:]))
+    weights, p = residuals.index_select(0, accepted)[0], target.index_select(0, accepted)[0]
+    # p = q up to rounding: a refusal there has probability zero but for the last bit.
+    return torch.cat((accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))))
+
+
+def reject_block_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: TensorChance) -> Tensor:
+    """``reject_block`` without the host, as ``reject_on_tensors``. The host tests from the last token backwards until a
+    test passes; here every test is made, which is the same, as they are independent, and the last one passed counts."""
+    n, at = len(drafted), drafted[:, None]
+    ratios = (target[:-1].gather(1, at) / probs.gather(1, at)).log().cumsum(0).squeeze(1)
+    ratios = torch.nn.functional.pad(ratios, (1, 0))
+    kept = (ratios - ratios.cummax(0).values).exp()  # min(1, ..) at every step, all steps at once; [n + 1]
+    residuals = torch.cat(((kept[:-1, None] * target[:-1] - probs).clamp_min_(0.0), target[-1:]))
+    left = residuals[:-1].sum(1)
+    odds = torch.cat(((left / (left + 1.0 - kept[:-1])).nan_to_num_(0.0)[1:], kept[1:][n - 1 :]))
+    passed = chance.happens(odds) * torch.arange(1, n + 1, device=odds.device)
+    accepted = torch.nn.functional.pad(passed, (1, 0)).amax(0, keepdim=True)
     weights, p = residuals.index_select(0, accepted)[0], target.index_select(0, accepted)[0]
     # p = q up to rounding: a refusal there has probability zero but for the last bit.
     return torch.cat((accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))))
