@@ -33,6 +33,8 @@ int main(void) {
         if (which == 2)
             result = triforce_linear((Linear *)at[first], (uint16_t *)at[second], (float *)at[third], count, threads);
         if (which == 3) result = triforce_laws((Laws *)at[first], count, threads);
+        if (which == 4) result = triforce_heaviest((Heaviest *)at[first], count);
+        if (which == 5) result = triforce_gather((Gathering *)at[first], count);
         fwrite(&result, 8, 1, stdout);
         for (int64_t i = 0; i < blocks; i++) {
             fwrite(at[i], 1, size[i], stdout);

@@ -57,6 +57,18 @@ class Emulated:
         call.point(call.add(own), 0, own, logits=size, out=size)
         return call.by(self.process, 3, count=rows.value)
 
+    def triforce_heaviest(self, given: Any, rows: ctypes.c_int64) -> int:
+        call, own = _Call(), given._obj
+        call.point(call.add(own), 0, own, scores=((rows.value - 1) * own.stride + own.count) * 4,
+                   chosen=rows.value * own.wanted * 8)
+        return call.by(self.process, 4, count=rows.value)
+
+    def triforce_gather(self, given: Any, heads: ctypes.c_int64) -> int:
+        call, own = _Call(), given._obj
+        call.point(call.add(own), 0, own, to=heads.value * own.to_stride, source=heads.value * own.from_stride,
+                   chunks=heads.value * own.k * 8)
+        return call.by(self.process, 5, count=heads.value)
+
     def triforce_pass(self, given: Any) -> int:
         call, p = _Call(), given._obj
         asked, cache = p.heads * p.group * p.dim, p.heads * p.slots * p.row

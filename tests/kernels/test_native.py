@@ -19,7 +19,7 @@ from model.tiny import VOCAB, tiny_llama
 
 from triforce_core.config import SamplingParams
 from triforce_core.engine.attention_report import AttentionMass
-from triforce_core.kernels import REFERENCE, choose_kernels, compiled, native, native_check, values_transposed
+from triforce_core.kernels import REFERENCE, choose_kernels, compiled, native, native_check, reference, values_transposed
 from triforce_core.kernels import cpu as torch_kernels
 from triforce_core.kernels.library import CACHE, SETTING
 from triforce_core.kv_cache.full import FullCache
@@ -72,6 +72,36 @@ def test_attention_of_any_shape(seed: int) -> None:
     elif mask is None or mask.shape[1] == n:  # mass is of chunks before the staged tail
         assert own is not None and mass is not None
         torch.testing.assert_close(own, mass, atol=1e-3, rtol=1e-3)
+
+
+@needs_library
+@pytest.mark.parametrize("seed", range(8))
+def test_the_heaviest_chunks(seed: int) -> None:
+    """Any count, more than one, numbers above 1, equal ones (the first stay), and fewer that are positive than wanted."""
+    chance, g = random.Random(seed), torch.Generator().manual_seed(seed)
+    count = chance.choice((1, 15, 16, 17, 300, 3736))
+    wanted = chance.randint(1, count)
+    mass = torch.rand(2, 3, count + 2, generator=g) ** 20 * chance.choice((1, 30))
+    if seed % 2:
+        mass = (mass * 8).round() / 8
+    cut = mass[..., 1:-1]
+    found = native.heaviest(cut, wanted)
+    assert torch.equal(found, cut.sort(dim=-1, descending=True, stable=True).indices[..., :wanted].sort(-1).values)
+    best = reference.heaviest(cut, wanted)
+    assert torch.equal(cut.gather(-1, found).sort(-1).values, cut.gather(-1, best).sort(-1).values)
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", [BF16, torch.int8, torch.float32])
+def test_copies_of_chunks(dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(0)
+    source = torch.randint(-100, 100, (3, 203, 34), generator=g).to(dtype)
+    chunks = torch.randint(0, 25, (3, 7), generator=g)
+    found, expected = torch.zeros(2, 3, 60, 34).to(dtype)
+    native.gather_chunks(found, source, chunks, 8)
+    reference.gather_chunks(expected, source, chunks, 8)
+    assert torch.equal(found, expected)
+    assert torch.equal(found[1, 8:16], source[1, chunks[1, 1] * 8 :][:8])
 
 
 @needs_library

@@ -102,6 +102,16 @@ def choose_kernels(device: torch.device) -> Kernels:
                    sdpa.attention)
 
 
+def heaviest(scores: Tensor, wanted: int) -> Tensor:
+    """See reference.heaviest."""
+    return (native if scores.device.type == "cpu" else reference).heaviest(scores, wanted)
+
+
+def gather_chunks(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -> None:
+    """See reference.gather_chunks."""
+    (native if source.device.type == "cpu" else reference).gather_chunks(own, source, chunks, chunk_size)
+
+
 def write_rows(rows: Tensor, slots: Tensor, x: Tensor) -> None:
     """See kv_rows.write_rows: the same bits, on a GPU in one launch where that can be."""
     if rows.is_cuda and x.shape[2] in _row_dims():

@@ -58,6 +58,16 @@ class LawsStruct(Structure):
                 ("temperature", c_float), ("top_p", c_double)]
 
 
+class HeaviestStruct(Structure):
+    _fields_ = [(name, c_void_p) for name in ("scores", "chosen")] + [
+        (name, c_int64) for name in ("stride", "count", "wanted")]
+
+
+class GatheringStruct(Structure):
+    _fields_ = [(name, c_void_p) for name in ("to", "source", "chunks")] + [
+        (name, c_int64) for name in ("to_stride", "from_stride", "k", "run")]
+
+
 class NativeLinear:
     """A ``Linear`` over weights in panels: [outputs / 64, inputs / 2, 64, 2], int8 with scales or bfloat16."""
 
@@ -143,6 +153,41 @@ def probs_by(library: ctypes.CDLL, logits: Tensor, temperature: float, top_k: in
     given = LawsStruct(rows.data_ptr(), out.data_ptr(), rows.shape[1], top_k, temperature, top_p)
     no_memory(library.triforce_laws(byref(given), c_int64(len(rows)), c_int64(torch.get_num_threads())))
     return out
+
+
+def heaviest(scores: Tensor, wanted: int) -> Tensor:
+    """See reference.heaviest. Ascending; of equal ones the first."""
+    library = compiled().library
+    if library is None or scores.dtype != torch.float32 or not 0 < wanted <= scores.shape[-1]:
+        return reference.heaviest(scores, wanted)
+    return heaviest_by(library, scores, wanted)
+
+
+def heaviest_by(library: ctypes.CDLL, scores: Tensor, wanted: int) -> Tensor:
+    rows = scores.reshape(-1, scores.shape[-1])  # a view, of a cut of whole rows
+    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+    chosen = torch.empty(*scores.shape[:-1], wanted, dtype=torch.int64)
+    given = HeaviestStruct(rows.data_ptr(), chosen.data_ptr(), rows.stride(0), rows.shape[1], wanted)
+    no_memory(library.triforce_heaviest(byref(given), c_int64(len(rows))))
+    return chosen
+
+
+def gather_chunks(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -> None:
+    """See reference.gather_chunks."""
+    library = compiled().library
+    if library is None or not (own.is_contiguous() and source.is_contiguous()):
+        reference.gather_chunks(own, source, chunks, chunk_size)
+    else:
+        gather_by(library, own, source, chunks, chunk_size)
+
+
+def gather_by(library: ctypes.CDLL, own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -> None:
+    heads, k = chunks.shape
+    assert own.dtype == source.dtype and own.shape[1] >= k * chunk_size and own.shape[2] == source.shape[2]
+    slot, chunks = source.shape[2] * source.element_size(), chunks.contiguous()
+    given = GatheringStruct(own.data_ptr(), source.data_ptr(), chunks.data_ptr(), own.shape[1] * slot,
+                            source.shape[1] * slot, k, chunk_size * slot)
+    library.triforce_gather(byref(given), c_int64(heads))
 
 
 def address(tensor: Tensor | None) -> int | None:

@@ -13,7 +13,7 @@ from .kv_rows import BITS, from_rows, to_rows
 
 def wrong(library: ctypes.CDLL) -> str:
     """What it computes wrongly; empty: nothing. Takes milliseconds."""
-    from .native import NativeLinear, attention, probs_by
+    from .native import NativeLinear, attention, gather_by, heaviest_by, probs_by
 
     with torch.inference_mode():
         g = torch.Generator().manual_seed(0)
@@ -42,6 +42,15 @@ def wrong(library: ctypes.CDLL) -> str:
         law = torch.zeros_like(logits).scatter(-1, order, ordered * stays)
         if not torch.allclose(probs_by(library, logits, 0.7, 500, 0.9), law / law.sum(-1, keepdim=True), atol=1e-5):
             return "distributions"
+        chosen, copied = heaviest_by(library, logits.square(), 20).view(3, 20)[:2], torch.zeros(2, 80, 64).bfloat16()
+        expected = torch.zeros_like(copied)
+        if not torch.equal(chosen, reference.heaviest(logits.square(), 20)[:2].sort(-1).values):
+            return "the choice of chunks"
+        chosen = chosen % 75
+        gather_by(library, copied, keys, chosen, 4)
+        reference.gather_chunks(expected, keys, chosen, 4)
+        if not torch.equal(copied, expected):
+            return "copies of chunks"
         if not (torch.equal(found[:1], alone) and torch.equal(linear(x)[:1], linear(x[:1]))):
             return "a row depends on its company"
     return ""

@@ -175,6 +175,26 @@ def top_k_attention(queries: Tensor, keys: Tensor, values: Tensor, length: int, 
     return (kept @ values[:, None, :length].float()).permute(2, 0, 1, 3).reshape(n, num_heads * dim)
 
 
+def heaviest(scores: Tensor, wanted: int) -> Tensor:
+    """scores fp32 [..., chunks], none negative -> int64 [..., wanted]: which are greatest, in no order."""
+    return scores.topk(wanted, dim=-1, sorted=False).indices
+
+
+def gather_chunks(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -> None:
+    """Chunks of source [H, C, D] (int64 [H, k]; chunk i is slots from i * chunk_size) to the first k * chunk_size slots
+    of own [H, slots, D]. A chunk of one head is one run of memory."""
+    heads, k = chunks.shape
+    whole, run = source.shape[1] // chunk_size, chunk_size * source.shape[2]
+    if source.is_cuda:  # one launch costs more than its copy: all heads at once
+        table = source[:, : whole * chunk_size].unflatten(1, (whole, chunk_size)).flatten(2)
+        rows = table.gather(1, chunks[:, :, None].expand(heads, k, run))
+        own[:, : k * chunk_size] = rows.view(heads, k * chunk_size, -1)
+        return
+    for head in range(heads):
+        table = source[head, : whole * chunk_size].view(whole, run)
+        torch.index_select(table, 0, chunks[head], out=own[head, : k * chunk_size].view(k, run))
+
+
 def look_ahead(mass: Tensor, chunks: int = 4, fade: float = 0.9) -> Tensor:
     """mass [..., chunks]: let each chunk lend its mass, fading, to those right behind it.
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NotEnoughMemoryError
-from ..kernels import values_transposed
+from ..kernels import gather_chunks, values_transposed
 
 
 class LayerBuffers:
@@ -71,25 +71,11 @@ class LayerBuffers:
 
     def gather(self, source: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
         """Chunks of ``source`` (int64 [H, k]; chunk i is slots from i * chunk_size) to slots [0, k * chunk_size)."""
-        _gather_rows(self.keys, source.keys, chunks, chunk_size)
+        gather_chunks(self.keys, source.keys, chunks, chunk_size)
         if self.values.is_contiguous() and source.values.is_contiguous():
-            _gather_rows(self.values, source.values, chunks, chunk_size)
+            gather_chunks(self.values, source.values, chunks, chunk_size)
         else:
             _gather_columns(self.values.transpose(1, 2), source.values.transpose(1, 2), chunks, chunk_size)
-
-
-def _gather_rows(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -> None:
-    """[H, C, D]: a chunk of one head is one run of memory."""
-    heads, k = chunks.shape
-    whole, run = source.shape[1] // chunk_size, chunk_size * source.shape[2]
-    if source.is_cuda:  # one launch costs more than its copy: all heads at once
-        table = source[:, : whole * chunk_size].unflatten(1, (whole, chunk_size)).flatten(2)
-        rows = table.gather(1, chunks[:, :, None].expand(heads, k, run))
-        own[:, : k * chunk_size] = rows.view(heads, k * chunk_size, -1)
-        return
-    for head in range(heads):
-        table = source[head, : whole * chunk_size].view(whole, run)
-        torch.index_select(table, 0, chunks[head], out=own[head, : k * chunk_size].view(k, run))
 
 
 def _gather_columns(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -> None:

@@ -16,6 +16,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from ..kernels import heaviest
 from .buffers import LayerBuffers
 from .full import FullCache
 from .staging import StagingCache
@@ -50,7 +51,7 @@ class ChosenChunks:
         scores = mass[..., 1:candidates].to(self.full.device)
         if scores.shape[-1] < wanted:
             scores = torch.nn.functional.pad(scores, (0, min(wanted, candidates - 1) - scores.shape[-1]))
-        return scores.topk(wanted, dim=-1, sorted=False).indices + 1
+        return heaviest(scores, wanted) + 1
 
 
 class FollowingCache(StagingCache):

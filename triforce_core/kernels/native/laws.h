@@ -28,10 +28,12 @@ static double from_bar(const float *x, long n, float bar, int by_mass) {
     return found;
 }
 
-/* The greatest bar from which on there is as much as wanted, none below the lowest. */
-static float bar_of(const float *x, long n, float lowest, double wanted, int by_mass) {
-    uint32_t low, high = 0x3f800001u; /* behind 1.0: no number is greater */
+/* The greatest bar from which on there is as much as wanted, none below the lowest. highest: no number is greater */
+static float bar_of(const float *x, long n, float lowest, float highest, double wanted, int by_mass) {
+    uint32_t low, high;
     memcpy(&low, &lowest, 4);
+    memcpy(&high, &highest, 4);
+    high++;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
         float bar;
@@ -87,10 +89,10 @@ static void law(void *given, long row, int thread) {
         while (n % LANES) kept[n++] = -1;
         bar = lowest;
         if (a->top_k < width) {
-            bar = bar_of(kept, n, bar, (double)a->top_k, 0);
+            bar = bar_of(kept, n, bar, 1, (double)a->top_k, 0);
             mass = from_bar(kept, n, bar, 1);
         }
-        if (a->top_p < 1) bar = bar_of(kept, n, bar, a->top_p * mass, 1);
+        if (a->top_p < 1) bar = bar_of(kept, n, bar, 1, a->top_p * mass, 1);
         mass = from_bar(kept, n, bar, 1);
     }
     floats limit = splat(bar), share = splat((float)(1 / mass));

@@ -6,6 +6,7 @@
 #include "attention.h"
 #include "linear.h"
 #include "laws.h"
+#include "chunks.h"
 
 typedef struct {
     Linear qkv, output, gate_up, down;
@@ -175,6 +176,21 @@ int triforce_laws(Laws *a, int64_t rows, int64_t threads) {
     int failed = laws(a, rows);
     end();
     return failed;
+}
+
+/* These two belong to the pass before them, and take its threads: torch has a single one meanwhile. */
+int triforce_heaviest(Heaviest *a, int64_t rows) {
+    begin(0);
+    int failed = heaviest(a, rows);
+    end();
+    return failed;
+}
+
+int triforce_gather(Gathering *a, int64_t heads) {
+    begin(0);
+    share(heads, gather_head, a);
+    end();
+    return 0;
 }
 
 __attribute__((constructor)) static void loaded(void) { pthread_atfork(NULL, NULL, forked); }

@@ -118,10 +118,10 @@ static void share(long items, item_fn fn, void *arg) {
     }
 }
 
-/* One pass at a time has the pool; another thread of the process waits for its turn. */
+/* One pass at a time has the pool; another thread of the process waits for its turn. threads: 0 is as many as last. */
 static void begin(int threads) {
     pthread_mutex_lock(&pool.turn);
-    pool.wanted = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
+    if (threads > 0) pool.wanted = threads > MOST_THREADS ? MOST_THREADS : threads;
 }
 
 static void end(void) { pthread_mutex_unlock(&pool.turn); }
