@@ -19,9 +19,17 @@ from model.tiny import VOCAB, tiny_llama
 
 from triforce_core.config import SamplingParams
 from triforce_core.engine.attention_report import AttentionMass
-from triforce_core.kernels import REFERENCE, choose_kernels, compiled, native, native_check, reference, values_transposed
+from triforce_core.kernels import (
+    REFERENCE,
+    choose_kernels,
+    compiled,
+    native,
+    native_check,
+    reference,
+    values_transposed,
+)
 from triforce_core.kernels import cpu as torch_kernels
-from triforce_core.kernels.library import CACHE, SETTING
+from triforce_core.kernels.library import CACHE, SETTING, Compiled
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama
 from triforce_core.research.chunk_means import LastQueries
@@ -77,7 +85,7 @@ def test_attention_of_any_shape(seed: int) -> None:
 @needs_library
 @pytest.mark.parametrize("seed", range(8))
 def test_the_heaviest_chunks(seed: int) -> None:
-    """Any count, more than one, numbers above 1, equal ones (the first stay), and fewer that are positive than wanted."""
+    """Any count, numbers above 1, equal ones (the first stay), and fewer that are positive than wanted."""
     chance, g = random.Random(seed), torch.Generator().manual_seed(seed)
     count = chance.choice((1, 15, 16, 17, 300, 3736))
     wanted = chance.randint(1, count)
@@ -102,6 +110,15 @@ def test_copies_of_chunks(dtype: torch.dtype) -> None:
     reference.gather_chunks(expected, source, chunks, 8)
     assert torch.equal(found, expected)
     assert torch.equal(found[1, 8:16], source[1, chunks[1, 1] * 8 :][:8])
+
+
+def test_chunks_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "compiled", lambda: Compiled(None, "none"))
+    chunks = native.heaviest(torch.tensor([[0.0, 3.0, 1.0, 2.0]]), 2)
+    assert sorted(chunks[0].tolist()) == [1, 3]
+    source, found = torch.arange(8.0).view(1, 8, 1), torch.zeros(1, 4, 1)
+    native.gather_chunks(found, source, torch.tensor([[3, 1]]), 2)
+    assert found.flatten().tolist() == [6, 7, 2, 3]
 
 
 @needs_library
@@ -131,21 +148,22 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 
 
 @needs_library
-@pytest.mark.parametrize("kind", ["dense", "bias", "int8"])
+@pytest.mark.parametrize("kind", ["dense", "bias", "int8", "int8 without -128"])
 @pytest.mark.parametrize(("outputs", "inputs"), [(64, 32), (70, 2), (1, 258), (200, 514)])
 def test_products_of_any_shape(outputs: int, inputs: int, kind: str) -> None:
     g = torch.Generator().manual_seed(outputs)
     data, scale = torch.randn(outputs, inputs, generator=g).to(BF16), None
-    if kind == "int8":
-        data = torch.randint(-128, 128, (outputs, inputs), generator=g, dtype=torch.int8)
+    if kind.startswith("int8"):
+        data = torch.randint(-127 if "without" in kind else -128, 128, (outputs, inputs), generator=g, dtype=torch.int8)
         scale = torch.rand(outputs, generator=g) / 127
     bias = torch.randn(outputs, generator=g) if kind == "bias" else None
     linear = native.NativeLinear(library(), data, scale, bias)
+    assert linear.struct.bounded == (kind.startswith("int8") and bool((data > -128).all()))
     x = torch.randn(200, inputs, generator=g).to(BF16)
     expected = REFERENCE.make_linear(data, scale, bias, torch.float32)(x.float())
     alone = torch.cat([linear(x[i : i + 1]) for i in range(200)])
     torch.testing.assert_close(alone, expected, atol=1e-3 * inputs**0.5, rtol=1e-3)
-    for n in (2, 6, 64, 193, 200):
+    for n in (2, 3, 4, 5, 6, 13, 64, 193, 200):
         assert torch.equal(linear(x[:n]), alone[:n])
 
 

@@ -17,7 +17,7 @@ BF16 = torch.bfloat16
 
 
 def drawn(bits: int, outputs: int, inputs: int, group: int, offsets: bool, g: torch.Generator) -> Grouped:
-    low, high = (-128, 128) if bits == 8 else (0, 16) if offsets else (-8, 8)
+    low, high = (-128 + outputs % 2, 128) if bits == 8 else (0, 16) if offsets else (-8, 8)
     shape = outputs, inputs // group
     return Grouped(bits, torch.randint(low, high, (outputs, inputs), generator=g, dtype=torch.int8),
                    torch.rand(shape, generator=g) / 20, torch.randn(shape, generator=g) if offsets else None)

@@ -23,5 +23,5 @@ from .wide_attention import choose_wide_attention
 
 __all__ = ["BATCH_INVARIANT_ROWS", "HEAD_KIND", "KV_BITS", "REFERENCE", "WEIGHT_KINDS", "AttentionObserver", "Dense",
            "FusedLinear", "Grouped", "Kernels", "Linear", "PreNorm", "bytes_per_weight", "choose_kernels",
-           "choose_wide_attention", "compiled", "fits", "from_rows", "gather_chunks", "grouped_bytes", "heaviest", "join_grouped", "keeps_groups",
-           "row_bytes", "to_groups", "to_rows", "values_transposed", "write_rows"]
+           "choose_wide_attention", "compiled", "fits", "from_rows", "gather_chunks", "grouped_bytes", "heaviest",
+           "join_grouped", "keeps_groups", "row_bytes", "to_groups", "to_rows", "values_transposed", "write_rows"]

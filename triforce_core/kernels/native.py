@@ -12,7 +12,7 @@ from ctypes import POINTER, Structure, byref, c_double, c_float, c_int64, c_void
 import torch
 from torch import Tensor
 
-from . import cpu
+from . import cpu, reference
 from .kv_rows import from_rows, row_bits
 from .library import compiled
 from .quantized import Grouped
@@ -27,7 +27,7 @@ _LONGEST_HEAD = 1024  # head_dim
 
 class LinearStruct(Structure):
     _fields_ = [(name, c_void_p) for name in ("weight", "scale", "bias", "offset")] + [
-        (name, c_int64) for name in ("outputs", "inputs", "group", "bits")]
+        (name, c_int64) for name in ("outputs", "inputs", "group", "bits", "bounded")]
 
 
 class LayerStruct(Structure):
@@ -79,7 +79,8 @@ class NativeLinear:
         self._held = (panels(data if scale is not None else data.to(torch.bfloat16)),
                       None if scale is None else scale.float().contiguous(),
                       None if bias is None else bias.float().contiguous(), None)
-        self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs, 0, 0 if scale is None else 8)
+        self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs, 0, 0 if scale is None else 8,
+                                   scale is not None and bounded(data))
 
     @classmethod
     def of_groups(cls, library: ctypes.CDLL, weight: Grouped, bias: Tensor | None) -> NativeLinear:
@@ -90,7 +91,8 @@ class NativeLinear:
         own._held = (panels(weight.steps) if weight.bits == 8 else panels_of_4(weight),
                      _group_panels(weight.scale), None if bias is None else bias.float().contiguous(),
                      None if weight.offset is None else _group_panels(weight.offset))
-        own.struct = LinearStruct(*map(address, own._held), own.outputs, own.inputs, weight.group // 2, weight.bits)
+        own.struct = LinearStruct(*map(address, own._held), own.outputs, own.inputs, weight.group // 2, weight.bits,
+                                  weight.bits == 8 and bounded(weight.steps))
         return own
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -99,6 +101,11 @@ class NativeLinear:
         no_memory(self.library.triforce_linear(byref(self.struct), c_void_p(x.data_ptr()), c_void_p(y.data_ptr()),
                                                 c_int64(x.shape[0]), c_int64(torch.get_num_threads())))
         return y
+
+
+def bounded(steps: Tensor) -> bool:
+    """Whether no number of 8 bits is -128, which has no counterpart."""
+    return bool((steps != -128).all())
 
 
 def panels(data: Tensor) -> Tensor:

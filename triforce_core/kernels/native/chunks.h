@@ -24,7 +24,8 @@ static void choose_row(void *given, long row, int thread) {
     memcpy(kept, x, n * 4);
     while (n % LANES) kept[n++] = -1;
     for (long i = 0; i < n; i += LANES) most = larger(most, load(kept + i));
-    float bar = bar_of(kept, n, 0, largest_of(most), (double)a->wanted, 0), below = bar > 0 ? nextafterf(bar, 0) : -0.5f;
+    float bar = bar_of(kept, n, 0, largest_of(most), (double)a->wanted, 0);
+    float below = bar > 0 ? nextafterf(bar, 0) : -0.5f;
     ints above = {0};
     for (long i = 0; i < n; i += LANES) above -= load(kept + i) > splat(bar);
     long level = a->wanted; /* so many of those at the bar, the first ones */
