@@ -164,6 +164,11 @@ def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: Te
     kept = chance.happens((target[:-1].gather(1, at) / probs.gather(1, at)).squeeze(1).clamp_max(1.0))
     accepted = kept.long().cumprod(0).sum(0, keepdim=True)
     residuals = torch.cat(((target[:-1] - probs).clamp_min(0.0), target[-1:]))
+    return _with_follower(accepted, residuals, target, chance)
+
+
+def _with_follower(accepted: Tensor, residuals: Tensor, target: Tensor, chance: TensorChance) -> Tensor:
+    """accepted int64 [1], and behind it the token drawn from its row of residuals [n + 1, V]."""
     weights, p = residuals.index_select(0, accepted)[0], target.index_select(0, accepted)[0]
     # p = q up to rounding: a refusal there has probability zero but for the last bit.
     return torch.cat((accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))))
@@ -178,9 +183,7 @@ def reject_block_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chan
     kept = (ratios - ratios.cummax(0).values).exp()  # min(1, ..) at every step, all steps at once; [n + 1]
     residuals = torch.cat(((kept[:-1, None] * target[:-1] - probs).clamp_min_(0.0), target[-1:]))
     left = residuals[:-1].sum(1)
-    odds = torch.cat(((left / (left + 1.0 - kept[:-1])).nan_to_num_(0.0)[1:], kept[1:][n - 1 :]))
+    odds = torch.cat(((left / (left + 1.0 - kept[:-1])).nan_to_num_(0.0)[1:], kept[1:][-1:]))
     passed = chance.happens(odds) * torch.arange(1, n + 1, device=odds.device)
     accepted = torch.nn.functional.pad(passed, (1, 0)).amax(0, keepdim=True)
-    weights, p = residuals.index_select(0, accepted)[0], target.index_select(0, accepted)[0]
-    # p = q up to rounding: a refusal there has probability zero but for the last bit.
-    return torch.cat((accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))))
+    return _with_follower(accepted, residuals, target, chance)
