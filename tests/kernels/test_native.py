@@ -321,7 +321,8 @@ LAWS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0
 @pytest.mark.parametrize("params", LAWS, ids=str)
 @pytest.mark.parametrize("width", [1, 5, 16, 50, 8192, 32_001])
 def test_laws_without_sorting(params: SamplingParams, width: int) -> None:
-    """Sums in another order may find the bar one token further on. A row is the same bits in any company."""
+    """Those of ``Sampler``. Sums in another order may find the bar some tokens further on, so which tokens stay is held
+    to the law in float64. A row is the same bits in any company."""
     kernels = choose_kernels(torch.device("cpu"))
     logits = torch.randn(4, width, generator=torch.Generator().manual_seed(width)) * 3
     logits[0, width // 2 + 1 :] = -torch.inf  # masked
@@ -329,7 +330,13 @@ def test_laws_without_sorting(params: SamplingParams, width: int) -> None:
     found = sampler.distributions(logits, (1,))
     assert found.dtype == torch.float32 and not found[0, width // 2 + 1 :].any()
     assert float((found - usual).abs().sum(-1).max()) <= 1e-4
-    assert int(((found > 0).sum(-1) - (usual > 0).sum(-1)).abs().max()) <= 1
+    for row, kept in zip(logits.double() / params.temperature, found > 0, strict=True):
+        exact = row.sort(descending=True).values
+        top_k = exact[: min(params.top_k or width, width)].softmax(0).cumsum(0)
+        stay = int(kept.sum())
+        assert torch.equal(row[kept].sort(descending=True).values, exact[:stay])  # the likeliest
+        assert stay == 1 or float(top_k[stay - 2]) < params.top_p + 1e-6  # the last one is needed for top_p,
+        assert float(top_k[stay - 1]) >= min(params.top_p, 1) - 1e-6  # and with it there is enough
     assert torch.equal(sampler.distributions(logits[2:3], (1,))[0], found[2])
 
 
