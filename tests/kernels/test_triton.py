@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from triforce_core.config import SamplingParams
-from triforce_core.kernels import REFERENCE, Dense, FusedLinear, choose_kernels, quantized
+from triforce_core.kernels import REFERENCE, Dense, FusedLinear, Grouped, Linear, choose_kernels, quantized
+from triforce_core.kernels.dispatch import groups_missing
 from triforce_core.kernels.fused import FusedDense
 from triforce_core.sampling import DeviceSampling, DrawnChance, Sampler, confidence
 from triforce_core.speculation.verifier import reject_on_tensors
@@ -294,31 +295,49 @@ def test_how_sure_each_row_is(rows: int, width: int) -> None:
     torch.testing.assert_close(found(logits), confidence(logits), atol=1e-6, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", quantized.KINDS)
+def in_few_bits(form: str, shape: tuple[int, int], seed: int, pair: int = 0) -> tuple[Linear, torch.Tensor]:
+    """A product, and the numbers its weight stands for, fp32. form: as this app rounds, or "bits, inputs of a group"
+    as checkpoints have them, with offsets after a "+"."""
+    own, g = choose_kernels(torch.device("cuda")), torch.Generator("cuda").manual_seed(seed)
+    if form in quantized.KINDS:
+        dense = Dense((torch.randn(shape, device="cuda", generator=g) * shape[1] ** -0.5).bfloat16())
+        linear = own.quantize_linear(dense, form, pair)
+        return linear, quantized.dequantize(quantized.quantize(dense.weight, form))
+    bits, group = map(int, form.rstrip("+").split(","))
+    low, high = (0, 16) if bits == 4 and form.endswith("+") else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    steps = torch.randint(low, high, shape, device="cuda", generator=g, dtype=torch.int8)
+    scale, offset = torch.randn(2, shape[0], shape[1] // group, device="cuda", generator=g) * shape[1] ** -0.5
+    weight = Grouped(bits, steps, scale / high, offset if form.endswith("+") else None)
+    return own.make_grouped(weight, None, torch.bfloat16, pair), weight.numbers()
+
+
+IN_FEW_BITS = [*quantized.KINDS, "4,32", "4,32+", "4,64+", "4,128", "4,128+", "4,256+", "8,16", "8,32", "8,32+",
+               "8,128+"]
+
+
+@pytest.mark.parametrize("form", IN_FEW_BITS)
 # (out, in): one part and several, blocks of 128 and of 64, groups that the parts do not share evenly
 @pytest.mark.parametrize("shape", [(12288, 4096), (4096, 11008), (6144, 1408), (192, 128), (64, 3968)], ids=str)
-def test_products_with_weights_in_few_bits(kind: str, shape: tuple[int, int]) -> None:
-    own = choose_kernels(torch.device("cuda"))
-    g = torch.Generator("cuda").manual_seed(shape[0])
-    dense = Dense((torch.randn(shape, device="cuda", generator=g) * 0.02).bfloat16())
-    linear, expected = own.quantize_linear(dense, kind), quantized.dequantize(quantized.quantize(dense.weight, kind))
+def test_products_with_weights_in_few_bits(form: str, shape: tuple[int, int]) -> None:
+    if form == "4,256+" and shape[1] % 256:
+        pytest.skip("no whole groups")
+    linear, expected = in_few_bits(form, shape, shape[0])
     assert not isinstance(linear, Dense)
     for n in (1, 2, 7, 16, 17, 64, 65):
-        x = torch.randn(n, shape[1], device="cuda", generator=g)
+        x = torch.randn(n, shape[1], device="cuda", generator=torch.Generator("cuda").manual_seed(n))
         wanted = x.bfloat16().double() @ expected.double().T
         found = linear(x)
         assert found.dtype == torch.bfloat16 and relative(found.double(), wanted) <= 5e-3
         assert torch.equal(found, linear(x))  # whoever adds the parts up
 
 
-@pytest.mark.parametrize("kind", quantized.KINDS)
+@pytest.mark.parametrize("form", [form for form in IN_FEW_BITS if "256" not in form])
 @pytest.mark.parametrize(("shape", "pair"), [((6144, 1408), 0), ((6144, 1408), 64), ((192, 256), 32)], ids=str)
-def test_weights_in_few_bits_are_unpacked_for_wide_passes(kind: str, shape: tuple[int, int], pair: int) -> None:
+def test_weights_in_few_bits_are_unpacked_for_wide_passes(form: str, shape: tuple[int, int], pair: int) -> None:
     from triforce_core.kernels.triton_linear import QuantizedLinear
 
-    weight = (torch.randn(shape, device="cuda") * 0.02).bfloat16()
-    linear = choose_kernels(torch.device("cuda")).quantize_linear(Dense(weight), kind, pair)
-    unpacked = quantized.dequantize(quantized.quantize(weight, kind)).bfloat16()
+    linear, expected = in_few_bits(form, shape, 0, pair)
+    unpacked = expected.bfloat16()
     assert isinstance(linear, QuantizedLinear) and torch.equal(linear.unpacked(), unpacked)
     x = torch.randn(300, shape[1], device="cuda")
     assert torch.equal(linear(x), torch.nn.functional.linear(x.bfloat16(), unpacked))
@@ -343,18 +362,15 @@ def test_weights_in_few_bits_have_a_bias_and_are_captured() -> None:
     assert relative(once, x.float() @ expected.T + dense.bias) <= 5e-3
 
 
-@pytest.mark.parametrize("kind", quantized.KINDS)
+@pytest.mark.parametrize("form", [form for form in IN_FEW_BITS if "256" not in form])
 @pytest.mark.parametrize(("heads", "group", "dim", "width"), [(32, 1, 128, 4096), (8, 4, 64, 1408), (4, 2, 32, 256)])
-def test_products_with_what_is_around_them(kind: str, heads: int, group: int, dim: int, width: int) -> None:
+def test_products_with_what_is_around_them(form: str, heads: int, group: int, dim: int, width: int) -> None:
     """Against the same weights in plain torch in fp32; each row's results are the same bits in any company."""
-    own = choose_kernels(torch.device("cuda"))
-    g = torch.Generator("cuda").manual_seed(width)
 
     def pair(outputs: int, inputs: int, half: int = 0) -> tuple[FusedLinear, FusedDense]:
-        dense = Dense((torch.randn(outputs, inputs, device="cuda", generator=g) * inputs**-0.5).bfloat16())
-        found = own.quantize_linear(dense, kind, half)
+        found, weight = in_few_bits(form, (outputs, inputs), width + half, half)
         assert isinstance(found, FusedLinear)
-        return found, FusedDense(quantized.dequantize(quantized.quantize(dense.weight, kind)))
+        return found, FusedDense(weight)
 
     into, out_of = pair(width, 2 * width), pair(2 * width, width, width)
     qkv = pair(heads * (group + 2) * dim, width, dim // 2)
@@ -381,6 +397,19 @@ def test_products_with_what_is_around_them(kind: str, heads: int, group: int, di
             elif n < 16:
                 among = alone[name][:, :n] if name in ("keys", "values") else alone[name][:n]
                 assert torch.equal(each, among), name
+
+
+def test_the_check_of_this_card_passes() -> None:
+    assert groups_missing(torch.device("cuda")) == ""
+
+
+def test_groups_that_fit_no_blocks_are_unpacked() -> None:
+    own = choose_kernels(torch.device("cuda"))
+    for outputs, inputs in ((100, 128), (128, 160)):
+        steps = torch.randint(-8, 8, (outputs, inputs), device="cuda", dtype=torch.int8)
+        weight = Grouped(4, steps, torch.rand(outputs, inputs // 32, device="cuda"))
+        linear = own.make_grouped(weight, None, torch.bfloat16)
+        assert isinstance(linear, Dense) and torch.equal(linear.weight, weight.numbers().bfloat16())
 
 
 def test_what_does_not_fit_stays_as_it_is() -> None:

@@ -17,12 +17,20 @@ from ..device.shard import ALONE, Shard
 from ..drafters.model import ModelOnCache
 from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, TokenizerMismatchError
 from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
-from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, compiled, keeps_groups
+from ..kernels import (
+    HEAD_KIND,
+    WEIGHT_KINDS,
+    bytes_per_weight,
+    choose_kernels,
+    compiled,
+    groups_missing,
+    in_blocks,
+)
 from ..kv_cache.full import FullCache
 from ..kv_cache.full_rows import RowsCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..kv_cache.snapshot import fingerprint_files
-from ..model import Llama, ModelConfig, find_model, load_model, read_config, stored_form, weight_files
+from ..model import Llama, ModelConfig, find_model, in_groups, load_model, read_config, stored_form, weight_files
 from ..model.sharded import local_config
 from ..tokenizer import Tokenizer
 from .memory import Planner, limit_bytes, make_wish
@@ -232,14 +240,17 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
     on_cpu = device.type == "cpu" and dtype == torch.bfloat16
     panels = on_cpu and compiled().library is not None
     int8 = 1 if panels else dtype.itemsize + on_cpu  # bytes of a weight: torch's kernels keep the wide form beside it
-    stored = stored_form(folder)
-    weights = Weights(local_config(read_config(folder), shard), dtype.itemsize, int8=stored.int8,
+    stored, config = stored_form(folder), read_config(folder)
+    weights = Weights(local_config(config, shard), dtype.itemsize, int8=stored.int8,
                       keeps_int8=on_cpu and not panels, in_panels=panels, ranks=shard.world)
     if stored.int8_rows:
         weights = replace(weights, few_bits=int8, few_bits_head=dtype.itemsize)
     if rounding == "same":
-        if stored.groups is not None and panels and shard.world == 1:
-            return replace(weights, few_bits=stored.groups[0], few_bits_head=stored.groups[1])
+        if stored.groups is not None and shard.world == 1 and in_groups(folder, config, device, dtype):
+            layers, head = stored.groups
+            if device.type == "cuda" and not in_blocks(config.vocab_size, config.hidden_size):
+                head = dtype.itemsize
+            return replace(weights, few_bits=layers, few_bits_head=head)
         return weights
     if device.type == "cpu":
         int4 = bytes_per_weight("int4") if panels else dtype.itemsize  # torch's kernels: rounding alone
@@ -251,13 +262,14 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
 
 def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str) -> str:
     """What is loaded, where it is not what was published; "" where it is."""
-    stored = stored_form(folder).words(
-        str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16,
-        rounding == "same" and keeps_groups(device, dtype))
-    if rounding == "same":
-        return stored
-    rounded = f"{rounding} by this app: not the published weights"
-    return f"{stored}; {rounded}" if stored else rounded
+    form, rounds = stored_form(folder), rounding != "same"
+    kept = not rounds and in_groups(folder, read_config(folder), device, dtype)
+    told = [form.words(str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16, kept)]
+    if device.type == "cuda" and form.groups is not None and not rounds and not kept:
+        told.append(groups_missing(device))
+    if rounds:
+        told.append(f"{rounding} by this app: not the published weights")
+    return "; ".join(filter(None, told))
 
 
 def _context(config: EngineConfig, shape: ModelConfig) -> int:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from . import cpu, gpu, kv_rows, native, reference, sdpa
 from .library import compiled
-from .quantized import Grouped
 from .reference import AddNorm, Linear
 
 
@@ -58,7 +57,7 @@ class Kernels:
     reject: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None  # None: as speculation.verifier has it
     probs_width: int = 0  # of a vocabulary, up to which those three are faster
     confidence: Callable[[Tensor], Tensor] | None = None  # None: as sampling has it
-    make_grouped: Callable[[Grouped, Tensor | None, torch.dtype], Linear] = reference.make_grouped
+    make_grouped: Callable[..., Linear] = reference.make_grouped
     # (type of products, rows = 1, masked = False, indexed = False): whether such a pass, over all slots or (indexed)
     # chosen chunks, attends keys and values in rows of bytes as they are; others attend what ``unpack_rows`` makes
     attends_rows: Callable[..., bool] = lambda dtype, rows=1, masked=False, indexed=False: False
@@ -89,14 +88,15 @@ def choose_kernels(device: torch.device) -> Kernels:
             triton_rows,
         )
 
-        natively = torch.cuda.get_device_capability(device) >= (8, 0)
         return Kernels("triton", gpu.rms_norm, triton_ops.add_rms_norm, triton_ops.rotate, triton_ops.swiglu,
                        triton_dense.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
                        triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
-                       triton_linear.quantize_linear, (torch.bfloat16,) if natively else (), triton_ops.look_ahead,
+                       triton_linear.quantize_linear, (torch.bfloat16,) if _multiplies_bfloat16(device) else (),
+                       triton_ops.look_ahead,
                        probs=triton_probs.probs, pick=triton_probs.pick, reject=triton_probs.reject,
                        probs_width=triton_probs.MOST, confidence=triton_probs.confidence,
                        attends_rows=triton_attention.attends_rows, unpack_rows=triton_rows.unpack,
+                       make_grouped=triton_dense.make_grouped,
                        batch_invariant_rows=triton_attention.batch_invariant_rows)
     return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
                    sdpa.attention)
@@ -134,7 +134,23 @@ def _row_dims() -> tuple[int, ...]:
 
 def keeps_groups(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether ``make_grouped`` multiplies weights as they lie in groups, for products in ``dtype``."""
-    return device.type == "cpu" and dtype == torch.bfloat16 and compiled().library is not None
+    return dtype == torch.bfloat16 and not groups_missing(device)
+
+
+def groups_missing(device: torch.device) -> str:
+    """Why it does not on this device, in a few words; empty: it does."""
+    if device.type == "cpu":
+        return "" if compiled().library is not None else f"kernels: {compiled().told}"
+    if device.type != "cuda" or find_spec("triton") is None or not _multiplies_bfloat16(device):
+        return "no Triton for this GPU"
+    from .triton_check import wrong
+
+    mistake = wrong(device)
+    return f"the kernels for few bits failed their check on this GPU: {mistake}" if mistake else ""
+
+
+def _multiplies_bfloat16(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:

@@ -136,8 +136,8 @@ def takes(group: int, inputs: int) -> bool:
     return group in (16, 32, 64, 128, 256) and inputs % group == 0
 
 
-def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-    """The product with a weight in groups; as it is stored where there is a form for that, else of its numbers."""
+def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype, pair: int = 0) -> Linear:
+    """See reference.make_grouped: as it is stored where there is a form for that, else of its numbers."""
     library = compiled().library if dtype == torch.bfloat16 and takes(weight.group, weight.steps.shape[1]) else None
     if library is None:
         return make_linear(weight.numbers().to(dtype), None, bias, dtype)

@@ -18,6 +18,7 @@ from torch import Tensor
 KINDS = {"int8": 8, "int4": 4}  # bits
 HEAD_KIND = "int8"  # of the logits' product, whatever the others have: its errors are seen by every token
 GROUP = 128
+_BLOCK = 64  # outputs of the smallest block that a GPU's program takes
 _TOGETHER = 4096  # outputs rounded at a time: what lies between is several times their size
 _SHRINK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)  # of a group's range: cutting off its extreme may leave less error in all
 
@@ -53,9 +54,16 @@ class Grouped:
         return (grouped if self.offset is None else grouped + self.offset[..., None]).view(self.steps.shape)
 
     def in_order(self, order: Callable[[Tensor], Tensor]) -> Grouped:
-        """With its outputs in another order, or some of them."""
+        """With its outputs in another order, or some of them; or elsewhere."""
         return Grouped(self.bits, order(self.steps), order(self.scale),
                        None if self.offset is None else order(self.offset))
+
+    @property
+    def data(self) -> Tensor:
+        """Steps as ``Rounded`` has them; those of four bits each as 0 to 15, in whole GROUPs."""
+        if self.bits == 8:
+            return self.steps
+        return _in_halves((self.steps if self.offset is not None else self.steps + 8).to(torch.uint8))
 
 
 def grouped_bytes(bits: int, group: int, offset: bool) -> float:
@@ -88,6 +96,11 @@ def to_groups(weight: Tensor) -> Grouped:
 def fits(weight: Tensor, kind: str) -> bool:
     """Whether a weight has a form in this kind: whole groups along its inputs."""
     return kind in KINDS and weight.shape[1] % GROUP == 0
+
+
+def in_blocks(outputs: int, inputs: int) -> bool:
+    """Whether a GPU's kernels for few bits take a weight of this shape: whole blocks of outputs, whole GROUPs."""
+    return outputs % _BLOCK == 0 and inputs % GROUP == 0
 
 
 def bytes_per_weight(kind: str) -> float:
@@ -134,9 +147,12 @@ def _some_groups(weight: Tensor) -> tuple[Tensor, Tensor]:
         error = (_steps(grouped, wanted) * wanted - grouped).square_().sum(2, keepdim=True)
         better = error < least
         least, scale = torch.where(better, error, least), torch.where(better, wanted, scale)
-    steps = (_steps(grouped, scale) + 8).to(torch.uint8)
-    low, high = steps.chunk(2, dim=2)
-    return (low | (high << 4)).reshape(outputs, -1), scale.squeeze(2)
+    return _in_halves((_steps(grouped, scale) + 8).to(torch.uint8).view(outputs, -1)), scale.squeeze(2)
+
+
+def _in_halves(steps: Tensor) -> Tensor:
+    low, high = steps.view(len(steps), -1, GROUP).chunk(2, dim=2)
+    return (low | (high << 4)).reshape(len(steps), -1)
 
 
 def _steps(grouped: Tensor, scale: Tensor) -> Tensor:

@@ -87,8 +87,8 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
     return Dense(weight, None if bias is None else bias.to(dtype))
 
 
-def make_grouped(weight: quantized.Grouped, bias: Tensor | None, dtype: torch.dtype) -> Linear:
-    """``make_linear`` of a weight whose inputs are in groups."""
+def make_grouped(weight: quantized.Grouped, bias: Tensor | None, dtype: torch.dtype, pair: int = 0) -> Linear:
+    """``make_linear`` of a weight whose inputs are in groups. pair: see ``quantize_linear``."""
     return make_linear(weight.numbers(), None, bias, dtype)
 
 

@@ -20,10 +20,11 @@ import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
 from . import reference
+from .quantized import Grouped
 from .reference import Dense, Linear
 from .triton_attention import MAX_ROWS
 from .triton_launch import early, lead, multiprocessors, wait
-from .triton_linear import add_up, hand_in
+from .triton_linear import QuantizedLinear, add_up, fits_groups, hand_in
 
 _BLOCK, _STEP = 64, 128  # outputs of a program, inputs that it takes at once
 _FILLED = 1.4  # programs per multiprocessor that are enough
@@ -69,6 +70,13 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
     weight = linear.weight
     fits = weight.shape[0] % _BLOCK == 0 and weight.shape[1] % _STEP == 0 and weight.dtype != torch.float32
     return SteadyLinear(weight, linear.bias) if fits and weight.is_cuda else linear
+
+
+def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype, pair: int = 0) -> Linear:
+    """See reference.make_grouped: as it is stored where there is a form for that, else of its numbers."""
+    if dtype == torch.bfloat16 and fits_groups(weight):
+        return QuantizedLinear(weight, None if bias is None else bias.to(dtype), pair)
+    return make_linear(weight.numbers(), None, bias, dtype)
 
 
 @triton.jit(do_not_specialize=["rows"])

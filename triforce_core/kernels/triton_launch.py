@@ -10,12 +10,16 @@ launch.
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 
 import torch
 import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait  # type: ignore[import-not-found, import-untyped]
+
+# Whether PTX may stand inline: in Triton's interpreter it may not.
+ASM = tl.constexpr(torch.version.hip is None and os.environ.get("TRITON_INTERPRET") != "1")
 
 
 @lru_cache(maxsize=16)

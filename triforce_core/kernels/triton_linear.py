@@ -7,12 +7,15 @@ scales are applied to sums. Whoever adds up also does what comes next to the sum
 used in pairs lie side by side. A row's result does not depend on the other rows of its pass: more than ALIKE_ROWS are
 taken in parts, each of which reads the weights again.
 
+A checkpoint's own groups (``Grouped``; GGUF, AWQ, GPTQ) are multiplied as they are: each group's sum has its scale, and
+an offset is multiplied with the sum of the group's inputs, a product with ones.
+
 Measured on an H200, torch 2.11, the four products of a llama2-7b layer and the small kernels between them, 4 rows:
 int4 61 us, int8 74 us, cuBLAS bf16 121 us; torch's _weight_int4pack_mm 94 us, _scaled_mm (fp8 by rows) 125 us,
 _weight_int8pack_mm 3 ms. The six launches of a layer with its attention over a retrieved part, int8, 3 rows: 91 us;
 with a launch for each norm, rotation and gate 100 us; fetching the first weights into the L2 early 92 to 101 us.
 
-Letters: n rows, S parts. Inputs go by groups of GROUP.
+Letters: n rows, S parts. Inputs go by runs of GROUP; those that share a scale may be fewer.
 """
 
 from __future__ import annotations
@@ -27,13 +30,14 @@ from torch import Tensor
 
 from . import quantized
 from .fused import PreNorm
-from .quantized import GROUP
+from .quantized import GROUP, Grouped, Rounded, in_blocks
 from .reference import Dense, Linear
-from .triton_launch import early, lead, multiprocessors, wait
+from .triton_launch import ASM, early, lead, multiprocessors, wait
 
 _ENDS = ("cos", "sin", "keys", "cache", "slots", "hidden", "weight", "found")  # tensors that some ends have
 _MOST_PARTS = 8  # of the inputs: who adds them up holds all at once
 MAX_ROWS = 64  # at once; wider passes are limited by arithmetic: the weights are unpacked for them
+SHARES = (16, 32, 64, 128, 256)  # inputs that may have one scale and offset
 ALIKE_ROWS = 32  # of a tile; Hopper multiplies a wider one by other instructions, which add up in another order
 _BY_ROW = ("cos", "sin", "slots", "hidden", "found")  # of _ENDS
 
@@ -50,9 +54,9 @@ class Plan:
     programs: int
 
     @classmethod
-    def choose(cls, outputs: int, kind: str, processors: int) -> Plan:
+    def choose(cls, outputs: int, bits: int, processors: int) -> Plan:
         """As measured on an H200."""
-        if kind == "int4":
+        if bits == 4:
             return cls(128 if outputs % 128 == 0 else 64, 5, 4, 4)
         # Six stages leave no room for a fourth program: one of the next kernel would crowd in where it finds some.
         return cls(64, 6 if outputs // 64 <= 3 * processors else 5, 4, 3)
@@ -70,23 +74,38 @@ class Plan:
 
 
 class QuantizedLinear:
-    """A ``FusedLinear`` with a rounded weight in the order in which programs read it. Not for two streams at once."""
+    """A ``FusedLinear`` with a weight in few bits in the order in which programs read it. Not for two streams at
+    once."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, kind: str, pair: int = 0, plan: Plan | None = None) -> None:
-        """weight [out, in], see ``fits``. pair: of each 2 * pair outputs, i and i + pair are used together."""
-        self.outputs, self.inputs = weight.shape
-        self.kind, self.bias = kind, bias
-        self._pair, self._plan = pair, plan or Plan.choose(self.outputs, kind, multiprocessors(weight.device))
-        groups, block = self.inputs // GROUP, self._plan.outputs
-        rounded = quantized.quantize(weight, kind)
-        data, scale = rounded.data, rounded.scale
+    def __init__(self, weight: Rounded | Grouped, bias: Tensor | None, pair: int = 0, plan: Plan | None = None) -> None:
+        """weight [out, in], see ``fits`` and ``fits_groups``, on the device. pair: of each 2 * pair outputs, i and
+        i + pair are used together."""
+        data, scale, offset = weight.data, weight.scale, None
+        if isinstance(weight, Rounded):
+            self._bits, self._share = quantized.KINDS[weight.kind], GROUP if weight.kind == "int4" else 0
+        else:
+            self._bits, self._share = weight.bits, min(weight.group, GROUP)
+            runs = weight.group // self._share
+            scale = scale.repeat_interleave(runs, 1)
+            offset = None if weight.offset is None else weight.offset.repeat_interleave(runs, 1)
+        self.outputs, self.inputs = data.shape[0], data.shape[1] * 8 // self._bits
+        self.bias, self._pair = bias, pair
+        self._plan = plan or Plan.choose(self.outputs, self._bits, multiprocessors(data.device))
         if pair:
-            order = torch.arange(self.outputs, device=weight.device).view(-1, 2, pair).transpose(1, 2).flatten()
+            order = torch.arange(self.outputs, device=data.device).view(-1, 2, pair).transpose(1, 2).flatten()
             data, scale = data[order], scale[order]
+            offset = None if offset is None else offset[order]
+        groups, block = self.inputs // GROUP, self._plan.outputs
         self._data = data.view(self.outputs // block, block, groups, -1).transpose(1, 2).contiguous()
-        self._scale = scale if kind == "int8" else scale.view(-1, block, groups).transpose(1, 2).contiguous()
-        self._parts = self._plan.parts(self.outputs, groups, weight.device)
-        self._tickets = torch.zeros(self.outputs // block, dtype=torch.int32, device=weight.device)
+        self._scale = self._by_group(scale) if self._share else scale
+        self._offset = None if offset is None else self._by_group(offset)
+        self._parts = self._plan.parts(self.outputs, groups, data.device)
+        self._tickets = torch.zeros(self.outputs // block, dtype=torch.int32, device=data.device)
+
+    def _by_group(self, values: Tensor) -> Tensor:
+        """fp32 [out, groups that share them] -> [blocks, groups, BLOCK]"""
+        block = self._plan.outputs
+        return values.view(-1, block, self.inputs // self._share).transpose(1, 2).contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
         n = x.shape[0]
@@ -100,8 +119,9 @@ class QuantizedLinear:
         """The weight that the bytes stand for, rounded once more: bf16 [out, in]."""
         block, groups = self._plan.outputs, self.inputs // GROUP
         out = torch.empty(self.outputs, self.inputs, dtype=torch.bfloat16, device=self._data.device)
-        _unpack[(self.outputs // block, groups)](self._data, self._scale, out, groups, self._pair, BLOCK=block,
-                                                 BITS=quantized.KINDS[self.kind], PAIRED=self._pair > 0, num_warps=8)
+        _unpack[(self.outputs // block, groups)](self._data, self._scale, self._offset, out, groups, self._pair,
+                                                 BLOCK=block, BITS=self._bits, SHARE=self._share,
+                                                 PAIRED=self._pair > 0, num_warps=8)
         return out
 
     def normed(self, x: PreNorm) -> Tensor:
@@ -144,32 +164,35 @@ class QuantizedLinear:
         sums = 0 if squares is None else squares.shape[1]
         ends: dict[str, Tensor | int | None] = dict.fromkeys(_ENDS) | {"capacity": 0, "kv_heads": 0} | also
         _product[(self.outputs // plan.outputs, parts)](
-            x, self._data, self._scale, out, partial, self._tickets, n, self.outputs, groups, self._pair, squares,
-            sums, norm.eps if norm else 0.0, **ends, END=end, SUMS=triton.next_power_of_2(sums),
-            PAIRED=self._pair > 0, ROWS=max(16, triton.next_power_of_2(n)), BLOCK=plan.outputs,
-            BITS=quantized.KINDS[self.kind], PARTS=parts, STAGES=plan.stages if n <= 16 else 3,
-            **early(x.device), num_warps=plan.warps)
+            x, self._data, self._scale, self._offset, out, partial, self._tickets, n, self.outputs, groups, self._pair,
+            squares, sums, norm.eps if norm else 0.0, **ends, END=end, SUMS=triton.next_power_of_2(sums),
+            PAIRED=self._pair > 0, ROWS=max(16, triton.next_power_of_2(n)), BLOCK=plan.outputs, BITS=self._bits,
+            SHARE=self._share, PARTS=parts, STAGES=plan.stages if n <= 16 else 3, **early(x.device),
+            num_warps=plan.warps)
         return out
 
 
 def fits(weight: Tensor, kind: str) -> bool:
     """Whether these kernels take a weight: bf16, whole blocks of outputs, whole groups of inputs."""
-    return weight.dtype == torch.bfloat16 and quantized.fits(weight, kind) and weight.shape[0] % 64 == 0
+    return weight.dtype == torch.bfloat16 and quantized.fits(weight, kind) and in_blocks(*weight.shape)
+
+
+def fits_groups(weight: Grouped) -> bool:
+    """Whether they take a checkpoint's own groups."""
+    return in_blocks(*weight.steps.shape) and weight.group in SHARES
 
 
 def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:
     """See reference.quantize_linear."""
-    return QuantizedLinear(linear.weight, linear.bias, kind, pair) if fits(linear.weight, kind) else linear
+    if not fits(linear.weight, kind):
+        return linear
+    return QuantizedLinear(quantized.quantize(linear.weight, kind), linear.bias, pair)
 
 
-@triton.jit
-def _nibbles(packed):
-    """Bytes -> (low half, high half) - 8 as bf16: 128 + n has n in its last bits, minus 136 is exact."""
-    return tl.inline_asm_elementwise(
-        """{
+_NIBBLES = """{
         .reg .b32 a, b, c, d, one, off;
         mov.b32 one, 0x3F803F80;
-        mov.b32 off, 0xC308C308;
+        mov.b32 off, OFF;
         prmt.b32 a, $4, 0, 0x4140;
         prmt.b32 b, $4, 0, 0x4342;
         shr.u32 c, a, 4;
@@ -182,7 +205,22 @@ def _nibbles(packed):
         fma.rn.bf16x2 $1, b, one, off;
         fma.rn.bf16x2 $2, c, one, off;
         fma.rn.bf16x2 $3, d, one, off;
-        }""", "=r,=r,=r,=r,r", [packed], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4)
+        }"""
+_LESS_8 = tl.constexpr(_NIBBLES.replace("OFF", "0xC308C308"))
+_LESS_0 = tl.constexpr(_NIBBLES.replace("OFF", "0xC300C300"))
+
+
+@triton.jit
+def _nibbles(packed, LESS: tl.constexpr):
+    """Bytes -> (low half, high half) - LESS (8 or 0) as bf16: 128 + n has n in its last bits, minus 136 is exact."""
+    if ASM:
+        low, high = tl.inline_asm_elementwise(
+            _LESS_8 if LESS == 8 else _LESS_0, "=r,=r,=r,=r,r", [packed], dtype=(tl.bfloat16, tl.bfloat16),
+            is_pure=True, pack=4)
+    else:
+        low = ((packed & 15).to(tl.float32) - LESS).to(tl.bfloat16)
+        high = ((packed >> 4).to(tl.float32) - LESS).to(tl.bfloat16)
+    return low, high
 
 
 @triton.jit
@@ -192,7 +230,8 @@ def _in_order(outs, pair):
 
 
 @triton.jit
-def _unpack(weights, scales, out, groups, pair, BLOCK: tl.constexpr, BITS: tl.constexpr, PAIRED: tl.constexpr):
+def _unpack(weights, scales, offsets, out, groups, pair, BLOCK: tl.constexpr, BITS: tl.constexpr, SHARE: tl.constexpr,
+            PAIRED: tl.constexpr):
     """One group of BLOCK outputs; see QuantizedLinear for the order of weights, scales."""
     BYTES: tl.constexpr = 64 if BITS == 4 else 128
     block, group = tl.program_id(0), tl.program_id(1)
@@ -202,12 +241,30 @@ def _unpack(weights, scales, out, groups, pair, BLOCK: tl.constexpr, BITS: tl.co
     outs = block * BLOCK + column
     to = _in_order(outs, pair) if PAIRED else outs
     out += to.to(tl.int64)[:, None] * groups * 128 + group * 128 + at[None, :]
-    if BITS == 4:
-        scale = tl.load(scales + (block * groups + group) * BLOCK + column)[:, None]
-        tl.store(out, ((some & 15).to(tl.float32) - 8) * scale)
-        tl.store(out + 64, ((some >> 4).to(tl.float32) - 8) * scale)
-    else:
+    if SHARE == 0:
         tl.store(out, some.to(tl.float32) * tl.load(scales + outs)[:, None])
+    else:
+        first = (block * groups + group) * (128 // SHARE)
+        if BITS == 4:
+            LESS: tl.constexpr = 8 if offsets is None else 0
+            tl.store(out, _number((some & 15).to(tl.float32) - LESS, scales, offsets, first, at, column, SHARE, BLOCK))
+            tl.store(out + 64, _number((some >> 4).to(tl.float32) - LESS, scales, offsets, first, at + 64, column,
+                                       SHARE, BLOCK))
+        else:
+            tl.store(out, _number(some.to(tl.float32), scales, offsets, first, at, column, SHARE, BLOCK))
+
+
+@triton.jit
+def _number(steps, scales, offsets, first, at, column, SHARE: tl.constexpr, BLOCK: tl.constexpr):
+    """Of steps [BLOCK, inputs], where input ``at`` of a run of 128 has scale and offset number ``at // SHARE``."""
+    if SHARE == 128:
+        place = (first * BLOCK + column)[:, None]
+    else:
+        place = (first + at // SHARE)[None, :] * BLOCK + column[:, None]
+    steps *= tl.load(scales + place)
+    if offsets is not None:
+        steps += tl.load(offsets + place)
+    return steps
 
 
 @triton.jit
@@ -228,11 +285,24 @@ def add_up(partial, ticket, to, real, size, ROWS: tl.constexpr, BLOCK: tl.conste
     return acc
 
 
+@triton.jit
+def _scaled(acc, product, left, right, scales, offsets, which, column, BLOCK: tl.constexpr):
+    """acc [ROWS, BLOCK] and one group's product, scaled; where there are offsets, times the sum of the inputs."""
+    acc += product * tl.load(scales + which * BLOCK + column)[None, :]
+    if offsets is not None:
+        ones = tl.full((left.shape[1], BLOCK), 1.0, tl.float32).to(tl.bfloat16)
+        total = tl.dot(left, ones)
+        if right is not None:
+            total = tl.dot(right, ones, total)
+        acc += total * tl.load(offsets + which * BLOCK + column)[None, :]
+    return acc
+
+
 @triton.jit(do_not_specialize=["rows", "capacity"])
-def _product(x, weights, scales, out, partial, tickets, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys,
-             cache, slots, hidden, weight, found, capacity, kv_heads, END: tl.constexpr, SUMS: tl.constexpr,
-             PAIRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, BITS: tl.constexpr, PARTS: tl.constexpr,
-             STAGES: tl.constexpr, EARLY: tl.constexpr):
+def _product(x, weights, scales, offsets, out, partial, tickets, rows, outputs, groups, pair, squares, sums, eps, cos,
+             sin, keys, cache, slots, hidden, weight, found, capacity, kv_heads, END: tl.constexpr, SUMS: tl.constexpr,
+             PAIRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, BITS: tl.constexpr, SHARE: tl.constexpr,
+             PARTS: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr):
     """BLOCK outputs of x [n, in] over one part of the inputs; see QuantizedLinear for the order of weights, scales."""
     block, part = tl.program_id(0), tl.program_id(1)
     BYTES: tl.constexpr = 64 if BITS == 4 else 128  # of an output's group
@@ -240,27 +310,38 @@ def _product(x, weights, scales, out, partial, tickets, rows, outputs, groups, p
     weights += (block.to(tl.int64) * groups + first) * BLOCK * BYTES
     wait(EARLY)
     row, column = tl.arange(0, ROWS), tl.arange(0, BLOCK)
-    at = tl.arange(0, BYTES)
+    PIECE: tl.constexpr = SHARE if SHARE > 0 and SHARE < BYTES else BYTES  # of an output that are multiplied at once
+    at = tl.arange(0, PIECE)
     tile = at[:, None] + column[None, :] * BYTES
     real = row[:, None] < rows
     x += row[:, None] * (groups * 128) + first * 128 + at[None, :]
     acc = tl.zeros((ROWS, BLOCK), tl.float32)
     for step in tl.range(0, stop - first, num_stages=STAGES):
-        some = tl.load(weights + step * (BLOCK * BYTES) + tile)
-        if BITS == 4:
-            low, high = _nibbles(some)
-            left = tl.load(x + step * 128, mask=real, other=0.0)
-            right = tl.load(x + step * 128 + 64, mask=real, other=0.0)
-            product = tl.dot(left, low)
-            product = tl.dot(right, high, product)
-            scale = tl.load(scales + (block * groups + first + step) * BLOCK + column)
-            acc += product * scale[None, :]
-        else:
-            left = tl.load(x + step * 128, mask=real, other=0.0)
-            acc = tl.dot(left, some.to(tl.bfloat16), acc)
+        for piece in tl.static_range(BYTES // PIECE):
+            some = tl.load(weights + step * (BLOCK * BYTES) + piece * PIECE + tile)
+            which = (block * groups + first + step) * (128 // SHARE if SHARE else 1) + piece
+            if BITS == 4:
+                low, high = _nibbles(some, 8 if offsets is None else 0)
+                left = tl.load(x + step * 128 + piece * PIECE, mask=real, other=0.0)
+                right = tl.load(x + step * 128 + 64 + piece * PIECE, mask=real, other=0.0)
+                if SHARE == 128:
+                    product = tl.dot(left, low)
+                    product = tl.dot(right, high, product)
+                    acc = _scaled(acc, product, left, right, scales, offsets, which, column, BLOCK)
+                else:
+                    acc = _scaled(acc, tl.dot(left, low), left, None, scales, offsets, which, column, BLOCK)
+                    acc = _scaled(acc, tl.dot(right, high), right, None, scales, offsets, which + 64 // SHARE, column,
+                                  BLOCK)
+            else:
+                left = tl.load(x + step * 128 + piece * PIECE, mask=real, other=0.0)
+                if SHARE:
+                    product = tl.dot(left, some.to(tl.bfloat16))
+                    acc = _scaled(acc, product, left, None, scales, offsets, which, column, BLOCK)
+                else:
+                    acc = tl.dot(left, some.to(tl.bfloat16), acc)
     lead(EARLY)
     outs = block * BLOCK + column
-    if BITS == 8:
+    if SHARE == 0:
         acc *= tl.load(scales + outs)[None, :]
     if PARTS > 1:
         to = row[:, None] * outputs + outs[None, :]

@@ -10,19 +10,16 @@ they are: rows in 8 bits are wider than D, those in 4 bits narrower.
 
 from __future__ import annotations
 
-import os
-
 import torch
 import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
 from .kv_rows import row_bits
-from .triton_launch import early, follow
+from .triton_launch import ASM, early, follow
 
 _HEADS = 8  # per program that writes
 _SLOTS = 64  # per program that unpacks
-_ASM = tl.constexpr(torch.version.hip is None and os.environ.get("TRITON_INTERPRET") != "1")
 _LEAST = tl.constexpr(1e-30)  # as in kv_rows
 _ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2**23: beside it a float has no room for a fraction
 
@@ -83,7 +80,7 @@ def load_tile(at, place, real, DIM: tl.constexpr, WIDTH: tl.constexpr, MASKED: t
 def _times(steps, scale):
     """int8 times bfloat16, rounded once; by assembly without conversions, which a GPU makes slowly: 128 + the low seven
     bits, and that less 128 or (of negative numbers) 256, are exact in bfloat16."""
-    if _ASM:
+    if ASM:
         numbers = tl.inline_asm_elementwise(
             """{
             .reg .b32 a, b, c, d, one, none;
@@ -109,7 +106,7 @@ def _times(steps, scale):
 def _times_both(steps, scale):
     """Bytes of two steps times bfloat16, rounded once: of the low halves and of the high ones. By assembly as above:
     128 + a half, less 136, is exact."""
-    if _ASM:
+    if ASM:
         firsts, seconds = tl.inline_asm_elementwise(
             """{
             .reg .b32 a, b, c, d, low, high, one, least, none;

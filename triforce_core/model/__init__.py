@@ -7,15 +7,14 @@ from pathlib import Path
 import torch
 
 from ..device.shard import ALONE, Shard
-from ..kernels import keeps_groups
-from .checkpoint import Stored, open_weights, read_config, stored_form, weight_files
+from .checkpoint import Stored, in_groups, open_weights, read_config, stored_form, weight_files
 from .config import ModelConfig, parse_config
 from .llama import Llama
 from .locate import find_model
 from .weights import Checkpoint
 
-__all__ = ["Checkpoint", "Llama", "ModelConfig", "Stored", "find_model", "load_model", "open_weights", "parse_config",
-           "read_config", "stored_form", "weight_files"]
+__all__ = ["Checkpoint", "Llama", "ModelConfig", "Stored", "find_model", "in_groups", "load_model", "open_weights",
+           "parse_config", "read_config", "stored_form", "weight_files"]
 
 
 def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
@@ -27,6 +26,6 @@ def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu"
     ModelError, UnsupportedModelError, DamagedWeightsError, ConfigError (a model that cannot be split so)."""
     place = find_model(folder_or_repo, allow_download=allow_download)
     config = read_config(place)
-    kept = rounding == "same" and shard.world == 1 and keeps_groups(torch.device(device), dtype)
+    kept = rounding == "same" and shard.world == 1 and in_groups(place, config, torch.device(device), dtype)
     return Llama(config, open_weights(place, config, dtype, keeps_groups=kept), device=device, dtype=dtype, shard=shard,
                  rounding=rounding)

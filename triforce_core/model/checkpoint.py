@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from ..gguf import open_gguf
+from ..kernels import in_blocks, keeps_groups
 from . import config as folder_config
 from .config import ModelConfig
 from .gguf_config import gguf_config
@@ -72,6 +73,14 @@ def stored_form(place: Path) -> Stored:
     groups = None if int8 or not any(kind in FORMS for kind in kinds) else kept_bytes(file)
     rest = ", ".join(kind for kind in kinds if kind not in FORMS)
     return Stored(int8, ", ".join(kinds), groups=groups, ungrouped=rest)
+
+
+def in_groups(place: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a checkpoint's weights stay in groups of few bits on this device. Raises what ``read_config`` raises."""
+    c = config
+    d, f, q, kv = c.hidden_size, c.intermediate_size, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    fits = device.type == "cpu" or all(in_blocks(*shape) for shape in ((q + 2 * kv, d), (d, q), (2 * f, d), (d, f)))
+    return fits and stored_form(place).groups is not None and keeps_groups(device, dtype)
 
 
 def weight_files(place: Path) -> list[Path]:

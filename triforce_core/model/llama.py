@@ -216,7 +216,7 @@ class Llama:
         kept = [weights.grouped(f"{name}.weight", (size, width)) for name, size in named]
         groups = [part for part in kept if part is not None]
         if len(groups) == len(kept):
-            return self._grouped(join_grouped(groups), offset)
+            return self._grouped(join_grouped(groups), offset, pair)
         parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in named]
         data = _join([part.data for part in parts]).to(self.device)
         scales = [part.scale for part in parts if part.scale is not None]
@@ -240,9 +240,9 @@ class Llama:
         made = self.kernels.make_linear(data, scale, bias, self.dtype)
         return self.kernels.quantize_linear(made, kind, pair) if isinstance(made, Dense) else made
 
-    def _grouped(self, weight: Grouped, bias: Tensor | None) -> Linear:
+    def _grouped(self, weight: Grouped, bias: Tensor | None, pair: int = 0) -> Linear:
         self.in_groups = True
-        return self.kernels.make_grouped(weight, bias, self.dtype)
+        return self.kernels.make_grouped(weight.in_order(lambda part: part.to(self.device)), bias, self.dtype, pair)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int,

@@ -1,0 +1,37 @@
+"""A GPU's products with a checkpoint's own groups, against the numbers they stand for: a card that computes them
+wrongly, or another release of Triton that does, is found here and not in an answer. Such models are unpacked then."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from .quantized import GROUP, Grouped
+from .triton_linear import ALIKE_ROWS, QuantizedLinear
+
+# Bits, inputs of a group, whether there are offsets: Q4_0, Q4_K, AWQ, Q6_K, Q5_K.
+_FORMS = ((4, 32, False), (4, 32, True), (4, GROUP, True), (8, 16, False), (8, 32, True))
+_OUTPUTS, _INPUTS = 128, 4 * GROUP
+
+
+@cache
+def wrong(device: torch.device) -> str:
+    """The first form that is computed wrongly, in words; empty: none. Once a process; the first time on a machine its
+    kernels are compiled for it, which takes seconds."""
+    g = torch.Generator().manual_seed(0)
+    with torch.inference_mode():
+        for bits, group, offsets in _FORMS:
+            low, high = (0, 16) if offsets and bits == 4 else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+            parts = torch.rand(2, _OUTPUTS, _INPUTS // group, generator=g) + 0.5
+            weight = Grouped(bits, torch.randint(low, high, (_OUTPUTS, _INPUTS), generator=g, dtype=torch.int8),
+                             parts[0] / high, parts[1] if offsets else None)
+            x = torch.randn(ALIKE_ROWS, _INPUTS, generator=g).bfloat16()
+            exact = x.double() @ weight.numbers().double().T
+            linear = QuantizedLinear(weight.in_order(lambda part: part.to(device)), None)
+            found = linear(x.to(device))
+            near = float((found.double().cpu() - exact).norm() / exact.norm()) < 5e-3  # of results in bfloat16
+            if not (near and torch.equal(linear.unpacked().cpu(), weight.numbers().bfloat16())
+                    and torch.equal(linear(x[:1].to(device)), found[:1])):
+                return f"{bits} bits in groups of {group}" + (" with offsets" if offsets else "")
+    return ""
