@@ -87,6 +87,11 @@ class Weights:
         s = self.shape
         return s.num_parameters - s.vocab_size * s.hidden_size * (1 if s.tied_embeddings else 2)
 
+    def read_by_pass(self) -> int:
+        """Of a pass of one row: all but the embedding table, unless it is the head too."""
+        head, plain = self.shape.vocab_size * self.shape.hidden_size, self.dtype_bytes
+        return int(self.matrices * (self.few_bits or plain) + head * (self.few_bits_head or plain))
+
     @property
     def kv_per_token(self) -> int:
         return self.shape.kv_bytes_per_token(self.dtype_bytes)

@@ -23,6 +23,7 @@ BLOCK = 128  # keys of a block: chunks whose mass is asked for must fill it
 PART = 4096  # slots of one share of a pass of few rows
 LANES = 16
 _LONGEST_HEAD = 1024  # head_dim
+GROUPS = (16, 32, 64, 128, 256)  # inputs of a group: whole vectors, whole steps of what is unpacked together
 
 
 class LinearStruct(Structure):
@@ -132,8 +133,8 @@ def _group_panels(values: Tensor) -> Tensor:
 
 
 def takes(group: int, inputs: int) -> bool:
-    """Whether weights in such groups stay so: whole vectors, whole steps of what is unpacked together."""
-    return group in (16, 32, 64, 128, 256) and inputs % group == 0
+    """Whether weights in such groups stay so."""
+    return group in GROUPS and inputs % group == 0
 
 
 def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype) -> Linear:
