@@ -8,19 +8,11 @@ import numpy as np
 import pytest
 import torch
 from gguf_files import in_kind, write_gguf
-from model.tiny import VOCAB, tiny_config, tiny_tensors
-from safetensors.torch import save_file
+from model.kept_in_groups import BF16, check_model, needs_library, plain_folder
 
-from triforce_core.device.shard import ALONE
-from triforce_core.engine.loading import _weights
-from triforce_core.kernels import compiled, native
-from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model, stored_form
 from triforce_core.model.gguf_groups import FORMS, read_groups
 from triforce_core.model.gguf_weights import dequantise
-
-needs_library = pytest.mark.skipif(compiled().library is None, reason=f"kernels: {compiled().told}")
-BF16 = torch.bfloat16
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -47,39 +39,14 @@ def _any_bytes(kind: str) -> np.ndarray:
 
 
 def file_of(folder: Path, kind: str) -> Path:
-    import json
-
-    raw = tiny_config(hidden_size=256, intermediate_size=512, head_dim=32, num_attention_heads=8, num_key_value_heads=4,
-                      vocab_size=VOCAB)
-    (folder / "whole").mkdir()
-    save_file(tiny_tensors(raw), str(folder / "whole" / "model.safetensors"))
-    (folder / "whole" / "config.json").write_text(json.dumps(raw))
-    return write_gguf(folder / "whole", folder / f"{kind}.gguf", kind)
+    return write_gguf(plain_folder(folder / "whole"), folder / f"{kind}.gguf", kind)
 
 
 @needs_library
 @pytest.mark.parametrize("kind", [*FORMS, "Q5_0"])
 def test_a_model_kept_in_few_bits(kind: str, tmp_path: Path) -> None:
-    """The logits of the unpacked one, verification that is decoding, and the planner's bytes."""
-    place, ids = file_of(tmp_path, kind), torch.randint(VOCAB, (40,), generator=torch.Generator().manual_seed(0))
-    kept, whole = load_model(place, dtype=BF16), load_model(place, dtype=torch.float32)
-    assert kept.in_groups == (kind in FORMS) and not whole.in_groups
-    assert kept._native is not None
-
-    def logits(model, widths):
-        c = model.config
-        cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=80, dtype=model.dtype)
-        return torch.cat([model.forward(part, cache, logits_rows=len(part)) for part in ids.split(widths)])
-
-    alone = logits(kept, 1)
-    assert torch.equal(logits(kept, 40), alone)
-    expected = logits(whole, 40)
-    assert float((alone - expected).norm() / expected.norm()) < 0.05
-    counted = _weights(place, BF16, torch.device("cpu"), ALONE)
-    linears = [getattr(layer, name) for layer in kept.layers for name in ("qkv", "output", "gate_up", "down")]
-    assert all(isinstance(linear, native.NativeLinear) for linear in linears)
-    held = sum(part.nbytes for linear in linears for part in linear._held if part is not None)
-    assert held == pytest.approx(counted.matrices * (counted.few_bits or 2), rel=0.01)
+    place = file_of(tmp_path, kind)
+    check_model(place, kind in FORMS)
     told = stored_form(place).words("bfloat16", True, True)
     assert told == (f"{kind}, kept in few bits" if kind in FORMS else f"{kind}, unpacked to bfloat16")
 
