@@ -65,6 +65,8 @@ def grouped_bytes(bits: int, group: int, offset: bool) -> float:
 
 def join_grouped(parts: Sequence[Grouped]) -> Grouped:
     """Their outputs one after another, without loss: in the smallest groups of any, with eight bits if one has."""
+    if len(parts) == 1:
+        return parts[0]
     group, bits = min(part.group for part in parts), max(part.bits for part in parts)
     offsets = any(part.offset is not None for part in parts)
     if bits == 4 and offsets and any(part.offset is None for part in parts):

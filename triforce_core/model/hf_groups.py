@@ -20,7 +20,6 @@ from .weights import Matrix
 
 Get = Callable[[str], "Tensor | None"]
 Read = Matrix | Grouped | None
-_AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the columns of an int32's eight numbers, lowest bits first
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,8 @@ class Packing:
 def kept(weight: Grouped) -> Grouped | None:
     """The weight in groups that our kernels have; None: no such size divides its own."""
     group = _group_of_kernels(weight.group)
-    if not group:
-        return None
+    if group in (0, weight.group):
+        return weight if group else None
     times = weight.group // group
     return Grouped(weight.bits, weight.steps, weight.scale.repeat_interleave(times, 1),
                    None if weight.offset is None else weight.offset.repeat_interleave(times, 1))
@@ -77,13 +76,12 @@ def read_awq(get: Get, shape: tuple[int, int], packing: Packing) -> Read:
     if packed is None:
         return None
     scales, zeros = _table(get, "scales"), get("qzeros")
-    back = torch.empty(8, dtype=torch.int64)
-    back[list(_AWQ_ORDER)] = torch.arange(8)
+    _check(packed, "qweight")
 
-    def columns(of: Tensor) -> Tensor:
-        return _numbers(of, 1).view(of.shape[0], -1, 8)[:, :, back].flatten(1)
+    def outputs(of: Tensor) -> Tensor:  # an int32 has even columns of eight in its lower half, odd ones in its upper
+        return _numbers(of.T, 4).view(*of.T.shape, 2, 4).permute(0, 3, 2, 1).reshape(-1, of.shape[0])
 
-    return _weight(columns(packed).T, shape, scales.T, None if zeros is None else columns(zeros).T, packing)
+    return _weight(outputs(packed), shape, scales.T, None if zeros is None else outputs(zeros).int(), packing)
 
 
 def read_gptq(get: Get, shape: tuple[int, int], packing: Packing, less: int) -> Read:
@@ -91,8 +89,9 @@ def read_gptq(get: Get, shape: tuple[int, int], packing: Packing, less: int) -> 
     packed = get("qweight")
     if packed is None:
         return None
-    scales, zeros = _table(get, "scales"), _numbers(_table(get, "qzeros"), 1, packing.bits) + less
-    return _weight(_numbers(packed, 0, packing.bits).T, shape, scales.T, zeros.T, packing, get("g_idx"))
+    scales, zeros = _table(get, "scales"), _numbers(_table(get, "qzeros"), packing.bits).flatten(1).int() + less
+    _check(packed, "qweight")
+    return _weight(_numbers(packed.T, packing.bits).flatten(1), shape, scales.T, zeros.T, packing, get("g_idx"))
 
 
 def read_packed(get: Get, shape: tuple[int, int], packing: Packing) -> Read:
@@ -106,26 +105,32 @@ def read_packed(get: Get, shape: tuple[int, int], packing: Packing) -> Read:
     scale = scale.reshape(-1, scale.shape[-1]) if scale.dim() else scale.view(1, 1)
     if which is not None and (which < 0).any():  # -1: written, but not in use
         which = None
-    return _weight(_numbers(packed, 1, packing.bits)[:, : shape[1]], shape, scale, None, packing, which)
+    return _weight(_numbers(packed, packing.bits).flatten(1)[:, : shape[1]], shape, scale, None, packing, which)
 
 
 def _table(get: Get, name: str) -> Tensor:
     found = need(get(name), name)
-    if found.dim() != 2:
-        raise ValueError(f"{name} of shape {list(found.shape)}")
+    _check(found, name)
     return found
 
 
-def _numbers(packed: Tensor, axis: int, bits: int = 4) -> Tensor:
-    """int32 -> int32 with 32 / bits times as many numbers along ``axis``, lowest bits first."""
-    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
-    whole = (packed.unsqueeze(-1) >> shifts) & (2**bits - 1)  # [.., numbers of one]
-    return whole.movedim(-1, axis + 1).flatten(axis, axis + 1)
+def _check(found: Tensor, name: str) -> None:
+    """Raises ValueError unless it has two axes."""
+    if found.dim() != 2:
+        raise ValueError(f"{name} of shape {list(found.shape)}")
+
+
+def _numbers(packed: Tensor, bits: int) -> Tensor:
+    """int32 [..] -> uint8 [.., 32 / bits], lowest bits first."""
+    if packed.dtype != torch.int32:
+        raise ValueError(f"the packed numbers have type {packed.dtype}")
+    octets = packed.contiguous().unsqueeze(-1).view(torch.uint8)
+    return octets if bits == 8 else torch.stack((octets & 15, octets >> 4), -1).flatten(-2)
 
 
 def _weight(numbers: Tensor, shape: tuple[int, int], scale: Tensor, zeros: Tensor | None, packing: Packing,
             which: Tensor | None = None) -> Matrix | Grouped:
-    """numbers int32 [out, in]; scale [out or 1, groups]; zeros int32, as scale (None: the middle); which: group of each
+    """numbers uint8 [out, in]; scale [out or 1, groups]; zeros int32, as scale (None: the middle); which: group of each
     input (None: in order). Raises ValueError where these do not belong together."""
     inputs, groups = shape[1], scale.shape[1]
     if tuple(numbers.shape) != shape:
@@ -143,9 +148,9 @@ def _weight(numbers: Tensor, shape: tuple[int, int], scale: Tensor, zeros: Tenso
     scale = scale.float().expand(shape[0], groups)
     if not in_order or not (zeros is None or exact):
         where = torch.arange(inputs) // (inputs // groups) if which is None else which.long()
-        return Matrix((numbers - (middle if zeros is None else zeros[:, where])).float() * scale[:, where])
+        return Matrix((numbers.int() - (middle if zeros is None else zeros[:, where])).float() * scale[:, where])
     lift = 0 if zeros is not None and packing.bits == 4 else middle  # of eight bits, steps fill an int8
-    steps = (numbers - lift).to(torch.int8).contiguous()
+    steps = (numbers - lift).view(torch.int8).contiguous()  # below zero, both are the same byte
     offset = None if zeros is None else ((lift - zeros).float() * scale).contiguous()
     return Grouped(packing.bits, steps, scale.contiguous(), offset)
 
