@@ -72,6 +72,7 @@ def test_no_way_changes_a_word(folders: tuple[Path, Path], name: str, dtype: Lit
                                      device="cpu", resident_layers=0 if mode == "offload" else "auto"))
         list(engine.load())
         assert engine._loaded is not None and engine._loaded.target.in_groups == (dtype == "bfloat16")
+        assert engine._loaded.info.weights.endswith(", kept in few bits") == (dtype == "bfloat16")
         list(engine.open_document(document(60)))
         for temperature in (0.0, 0.8):
             plain = answer(engine, PLAIN, temperature).token_ids
