@@ -138,9 +138,12 @@ def test_a_pair_is_planned_for_in_its_bits(weights: Literal["same", "int4"], mon
     monkeypatch.setitem(SHAPES, "llama3-1b", Shape(512, 1536, 8, 8, 8, 64))
     monkeypatch.setitem(SHAPES, DRAFT, Shape(256, 768, 2, 4, 4, 64))
     found = grown_pair(EngineConfig(weights=weights, mode="cpu", dtype="bfloat16", max_context=2048), "llama3-1b")
-    wish, matrices = found.planner.wish.target, found.target.config.matrix_weights
+    wish, c = found.planner.wish.target, found.target.config
+    head = c.vocab_size * c.hidden_size
     assert wish.shape.hidden_size == 512 and found.draft is not None and not found.draft.in_groups
-    assert found.info.pass_bytes == int(matrices * (wish.few_bits or 2)) and bool(wish.few_bits) == (weights == "int4")
+    assert found.info.pass_bytes == int((c.matrix_weights - head) * (wish.few_bits or 2)
+                                        + head * (wish.few_bits_head or 2))
+    assert bool(wish.few_bits) == (weights == "int4")
     assert ("int4 by this app" in found.info.weights) == (weights == "int4")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -14,8 +15,10 @@ from tests.model.quantised_folders import FORMS, write_form
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 from triforce_core.events import Finished
+from triforce_core.kernels import compiled
 
 QUICK = {"Q8_0", "Q4_K", "gptq-act-order", "bnb-int8"}  # one of each way in; the others are exhaustive
+KEPT = ("awq", "Q4_K", "gptq-sym", "gptq-8-bits", "compressed-w4a16", "compressed-w8a16")  # in few bits, in bfloat16
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 6, "verifier": "coupled"}
 WAYS = {"drafts": SpeculationConfig(middle_cache="none", **SETTINGS),
         "retrieval": SpeculationConfig(small_model="off", **SETTINGS),
@@ -36,7 +39,9 @@ def quantised(form: str) -> Callable[[Path, Path], Path]:
 
 
 FORMATS = {**{kind: gguf(kind) for kind in KINDS}, **{form: quantised(form) for form in FORMS}}
-CASES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.exhaustive) for name in FORMATS]
+CASES = [
+    *(pytest.param(name, "float32", marks=() if name in QUICK else pytest.mark.exhaustive) for name in FORMATS),
+    *(pytest.param(name, "bfloat16", marks=() if name == KEPT[0] else pytest.mark.exhaustive) for name in KEPT)]
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +59,20 @@ def answer(engine: Engine, speculation: SpeculationConfig, temperature: float) -
     return done
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_no_way_changes_a_word(folders: tuple[Path, Path], name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_no_way_changes_a_word(folders: tuple[Path, Path], name: str, dtype: Literal["float32", "bfloat16"],
+                               tmp_path: Path) -> None:
+    if dtype == "bfloat16" and compiled().library is None:
+        pytest.skip(f"kernels: {compiled().told}")
     target = FORMATS[name](folders[0], tmp_path / "target")
     draft = write_gguf(folders[1], tmp_path / "draft.gguf", "Q8_0")
     expected = {}
     for mode in ("cpu", "offload"):
-        engine = Engine(EngineConfig(model=str(target), draft_model=str(draft), dtype="float32", threads=1, mode=mode,
+        engine = Engine(EngineConfig(model=str(target), draft_model=str(draft), dtype=dtype, threads=1, mode=mode,
                                      device="cpu", resident_layers=0 if mode == "offload" else "auto"))
         list(engine.load())
+        assert engine._loaded is not None and engine._loaded.target.in_groups == (dtype == "bfloat16")
+        assert engine._loaded.info.weights.endswith(", kept in few bits") == (dtype == "bfloat16")
         list(engine.open_document(document(60)))
         for temperature in (0.0, 0.8):
             plain = answer(engine, PLAIN, temperature).token_ids

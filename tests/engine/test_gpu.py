@@ -18,7 +18,7 @@ from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.attention_report import AttentionMass
 from triforce_core.engine.engine import Engine
 from triforce_core.events import RoundEvent
-from triforce_core.kernels import KV_BITS, REFERENCE
+from triforce_core.kernels import KV_BITS, REFERENCE, WEIGHT_KINDS
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.full_rows import RowsCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
@@ -230,14 +230,22 @@ def test_a_copy_computes_what_its_specification_does(folders, kind):
     assert kind == "int8" or 2 * off[0] < off[2]
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4"])
-def test_rounded_weights_give_a_row_the_same_bits_in_every_pass(folders, kind):
+@pytest.mark.parametrize("kind", ["int8", "int4", "Q8_0", "Q4_0", "Q4_K", "Q6_K"])
+def test_weights_in_few_bits_give_a_row_the_same_bits_in_every_pass(folders, tmp_path, kind):
     """One row or many, observed or not, captured or not: plain decoding and a verification then agree."""
-    model = load_model(folders[0], device="cuda", dtype=torch.bfloat16, rounding=kind)
+    if kind in WEIGHT_KINDS:
+        model = load_model(folders[0], device="cuda", dtype=torch.bfloat16, rounding=kind)
+    else:
+        pytest.importorskip("gguf")
+        from gguf_files import write_gguf
+
+        whole = write_model(tmp_path / "whole", layers=3, heads=8, seed=1)
+        model = load_model(write_gguf(whole, tmp_path / "model.gguf", kind), device="cuda", dtype=torch.bfloat16)
+        assert model.in_groups
     assert model._fused is not None
     ids = torch.randint(3, 8192, (364,), generator=torch.Generator().manual_seed(0)).cuda()
     observer, found = MassCounter(), []
-    cache = FullCache(3, 4, 32, max_tokens=600, dtype=torch.bfloat16, device="cuda", slots=600)
+    cache = FullCache(3, model.config.num_kv_heads, 32, max_tokens=600, dtype=torch.bfloat16, device="cuda", slots=600)
     model.forward(ids[:300], cache, logits_rows=1)
     cache.commit()
     for _ in range(6):  # as usual, then captured, then replayed

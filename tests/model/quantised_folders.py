@@ -16,13 +16,17 @@ GROUP = 32
 Packed = tuple[dict[str, Tensor], Tensor]  # what follows the product's name -> stored; and the weight [out, in]
 
 
-def _grouped(weight: Tensor, bits: int = 4) -> tuple[Tensor, Tensor, Tensor]:
-    """Unsigned numbers [out, in], zeros and scales [out, groups] of an asymmetric rounding."""
+def _grouped(weight: Tensor, bits: int = 4, symmetric: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Unsigned numbers [out, in], zeros and scales [out, groups]."""
     out, inputs = weight.shape
     parts = weight.view(out, -1, GROUP)
     low, high = parts.amin(2), parts.amax(2)
-    scale = ((high - low) / (2**bits - 1)).half().float()
-    zero = torch.round(-low / scale).clamp(1, 2**bits - 1)
+    if symmetric:
+        scale = (parts.abs().amax(2) / (2 ** (bits - 1) - 1)).half().float()
+        zero = torch.full_like(scale, 2 ** (bits - 1))
+    else:
+        scale = ((high - low) / (2**bits - 1)).half().float()
+        zero = torch.round(-low / scale).clamp(1, 2**bits - 1)
     numbers = torch.round(parts / scale[:, :, None] + zero[:, :, None]).clamp(0, 2**bits - 1)
     return numbers.view(out, inputs).int(), zero.int(), scale
 
@@ -39,8 +43,8 @@ def _into_int32(columns: list[Tensor], bits: int = 4) -> Tensor:
     return torch.where(packed >= 2**31, packed - 2**32, packed).int()
 
 
-def awq(weight: Tensor) -> Packed:
-    numbers, zero, scale = _grouped(weight)
+def awq(weight: Tensor, symmetric: bool = False) -> Packed:
+    numbers, zero, scale = _grouped(weight, symmetric=symmetric)
 
     def pack(rows: Tensor) -> Tensor:  # [.., out]: eight columns to a number, in AWQ's order
         return torch.stack([_into_int32([rows[:, at + column] for column in (0, 2, 4, 6, 1, 3, 5, 7)])
@@ -50,20 +54,20 @@ def awq(weight: Tensor) -> Packed:
         numbers, zero, scale)
 
 
-def gptq(weight: Tensor, order: bool = False, less: int = 1) -> Packed:
+def gptq(weight: Tensor, order: bool = False, less: int = 1, bits: int = 4, symmetric: bool = False) -> Packed:
     """order: inputs belong to groups in a shuffled way. less: what the first format takes off zeros."""
-    inputs = weight.shape[1]
+    inputs, per = weight.shape[1], 32 // bits
     mixed = torch.randperm(inputs, generator=torch.Generator().manual_seed(0)) if order else torch.arange(inputs)
-    numbers, zero, scale = _grouped(weight[:, mixed])
+    numbers, zero, scale = _grouped(weight[:, mixed], bits, symmetric)
     plain = torch.empty_like(weight)
     plain[:, mixed] = _stand_for(numbers, zero, scale)
     groups, back = torch.empty(inputs, dtype=torch.int32), torch.empty_like(numbers)
     groups[mixed], back[:, mixed] = torch.arange(inputs, dtype=torch.int32) // GROUP, numbers
     rows = back.T
-    qweight = torch.stack([_into_int32([rows[at + row] for row in range(8)]) for at in range(0, inputs, 8)])
+    qweight = torch.stack([_into_int32([rows[at + row] for row in range(per)], bits) for at in range(0, inputs, per)])
     zeros = (zero - less).T
-    qzeros = torch.stack([_into_int32([zeros[:, at + column] for column in range(8)])
-                          for at in range(0, zeros.shape[1], 8)], 1)
+    qzeros = torch.stack([_into_int32([zeros[:, at + column] for column in range(per)], bits)
+                          for at in range(0, zeros.shape[1], per)], 1)
     return {"qweight": qweight, "qzeros": qzeros, "scales": scale.T.half().contiguous(), "g_idx": groups}, plain
 
 
@@ -83,16 +87,18 @@ def fp8(weight: Tensor, kind: str) -> Packed:
     return {"weight": data, name: scale.contiguous(), "input_scale": torch.ones(())}, data.float() * full
 
 
-def packed_int4(weight: Tensor) -> Packed:
-    out = weight.shape[0]
-    parts = weight.view(out, -1, GROUP)
-    scale = (parts.abs().amax(2) / 7).bfloat16().float()
-    numbers = torch.round(parts / scale[:, :, None]).clamp(-8, 7).view(weight.shape)
-    shifted = (numbers + 8).int()
-    packed = torch.stack([_into_int32([shifted[:, at + i] for i in range(8)])
-                          for at in range(0, weight.shape[1], 8)], 1)
+def packed_int(weight: Tensor, bits: int, group: int = 0) -> Packed:
+    """group 0: GROUP; a whole row has one of its own."""
+    out, per, most = weight.shape[0], 32 // bits, 2 ** (bits - 1)
+    parts = weight.view(out, -1, group or GROUP)
+    scale = (parts.abs().amax(2) / (most - 1)).bfloat16().float()
+    numbers = torch.round(parts / scale[:, :, None]).clamp(-most, most - 1).view(weight.shape)
+    shifted = (numbers + most).int()
+    packed = torch.stack([_into_int32([shifted[:, at + i] for i in range(per)], bits)
+                          for at in range(0, weight.shape[1], per)], 1)
+    meant = (numbers.view(parts.shape) * scale[:, :, None]).view(weight.shape)
     return {"weight_packed": packed, "weight_scale": scale.bfloat16(), "weight_shape": torch.tensor(weight.shape)
-            }, _stand_for(numbers, torch.zeros_like(scale), scale)
+            }, meant
 
 
 def rows_int8(weight: Tensor, bitsandbytes: bool) -> Packed:
@@ -134,18 +140,26 @@ def _tensors(kind: str, form: str, **weights: Any) -> dict[str, Any]:
 
 FORMS: dict[str, tuple[dict[str, Any], Callable[[Tensor], Packed]]] = {
     "awq": ({"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}, awq),
-    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False}, gptq),
+    "awq-sym": ({"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": False},
+                lambda weight: awq(weight, symmetric=True)),
+    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False}, gptq),
     "gptq-act-order": ({"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True},
                        lambda weight: gptq(weight, order=True)),
-    "gptq-v2": ({"quant_method": "gptq", "bits": 4, "group_size": GROUP, "checkpoint_format": "gptq_v2"},
+    "gptq-v2": ({"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": False, "checkpoint_format": "gptq_v2"},
                 lambda weight: gptq(weight, less=0)),
+    "gptq-sym": ({"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": True},
+                 lambda weight: gptq(weight, symmetric=True)),
+    "gptq-8-bits": ({"quant_method": "gptq", "bits": 8, "group_size": GROUP, "sym": False},
+                    lambda weight: gptq(weight, bits=8)),
     "fp8-block": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, lambda weight: fp8(weight, "block")),
     "fp8-row": ({"quant_method": "fbgemm_fp8"}, lambda weight: fp8(weight, "row")),
     "fp8-tensor": ({"quant_method": "fp8", "activation_scheme": "static"}, lambda weight: fp8(weight, "tensor")),
     "compressed-fp8": (_tensors("float", "float-quantized", num_bits=8, strategy="channel"),
                        lambda weight: fp8(weight, "row")),
     "compressed-w4a16": (_tensors("int", "pack-quantized", num_bits=4, strategy="group", group_size=GROUP),
-                         packed_int4),
+                         lambda weight: packed_int(weight, 4)),
+    "compressed-w8a16": (_tensors("int", "pack-quantized", num_bits=8, strategy="channel"),
+                         lambda weight: packed_int(weight, 8, weight.shape[1])),
     "compressed-int8": (_tensors("int", "int-quantized", num_bits=8, strategy="channel"),
                         lambda weight: rows_int8(weight, False)),
     "bnb-int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, lambda weight: rows_int8(weight, True)),

@@ -8,19 +8,14 @@ import numpy as np
 import pytest
 import torch
 from gguf_files import in_kind, write_gguf
-from model.tiny import VOCAB, tiny_config, tiny_tensors
-from safetensors.torch import save_file
+from model.kept_in_groups import BF16, check_model, needs_library, plain_folder
 
 from triforce_core.device.shard import ALONE
-from triforce_core.engine.loading import _weights
-from triforce_core.kernels import compiled, native
-from triforce_core.kv_cache.full import FullCache
-from triforce_core.model import load_model, stored_form
+from triforce_core.engine import loading
+from triforce_core.kernels import REFERENCE, Grouped
+from triforce_core.model import checkpoint, load_model, stored_form
 from triforce_core.model.gguf_groups import FORMS, read_groups
 from triforce_core.model.gguf_weights import dequantise
-
-needs_library = pytest.mark.skipif(compiled().library is None, reason=f"kernels: {compiled().told}")
-BF16 = torch.bfloat16
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -47,39 +42,14 @@ def _any_bytes(kind: str) -> np.ndarray:
 
 
 def file_of(folder: Path, kind: str) -> Path:
-    import json
-
-    raw = tiny_config(hidden_size=256, intermediate_size=512, head_dim=32, num_attention_heads=8, num_key_value_heads=4,
-                      vocab_size=VOCAB)
-    (folder / "whole").mkdir()
-    save_file(tiny_tensors(raw), str(folder / "whole" / "model.safetensors"))
-    (folder / "whole" / "config.json").write_text(json.dumps(raw))
-    return write_gguf(folder / "whole", folder / f"{kind}.gguf", kind)
+    return write_gguf(plain_folder(folder / "whole"), folder / f"{kind}.gguf", kind)
 
 
 @needs_library
 @pytest.mark.parametrize("kind", [*FORMS, "Q5_0"])
 def test_a_model_kept_in_few_bits(kind: str, tmp_path: Path) -> None:
-    """The logits of the unpacked one, verification that is decoding, and the planner's bytes."""
-    place, ids = file_of(tmp_path, kind), torch.randint(VOCAB, (40,), generator=torch.Generator().manual_seed(0))
-    kept, whole = load_model(place, dtype=BF16), load_model(place, dtype=torch.float32)
-    assert kept.in_groups == (kind in FORMS) and not whole.in_groups
-    assert kept._native is not None
-
-    def logits(model, widths):
-        c = model.config
-        cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=80, dtype=model.dtype)
-        return torch.cat([model.forward(part, cache, logits_rows=len(part)) for part in ids.split(widths)])
-
-    alone = logits(kept, 1)
-    assert torch.equal(logits(kept, 40), alone)
-    expected = logits(whole, 40)
-    assert float((alone - expected).norm() / expected.norm()) < 0.05
-    counted = _weights(place, BF16, torch.device("cpu"), ALONE)
-    linears = [getattr(layer, name) for layer in kept.layers for name in ("qkv", "output", "gate_up", "down")]
-    assert all(isinstance(linear, native.NativeLinear) for linear in linears)
-    held = sum(part.nbytes for linear in linears for part in linear._held if part is not None)
-    assert held == pytest.approx(counted.matrices * (counted.few_bits or 2), rel=0.01)
+    place = file_of(tmp_path, kind)
+    check_model(place, kind in FORMS)
     told = stored_form(place).words("bfloat16", True, True)
     assert told == (f"{kind}, kept in few bits" if kind in FORMS else f"{kind}, unpacked to bfloat16")
 
@@ -90,3 +60,42 @@ def test_other_settings_unpack_it(tmp_path: Path) -> None:
     assert not load_model(place, dtype=torch.float32).in_groups
     assert not load_model(place, dtype=BF16, rounding="int8").in_groups
     assert load_model(place, dtype=BF16, rounding="int4").in_groups  # rounded anew
+
+
+@pytest.mark.parametrize(("settings", "layers", "head"), [
+    ({}, True, True), ({"vocab_size": 72}, True, False), ({"intermediate_size": 544}, False, False)], ids=str)
+def test_what_a_gpu_would_keep(settings: dict[str, int], layers: bool, head: bool, tmp_path: Path,
+                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels take whole blocks of 64 outputs and 128 inputs; by shapes, as no GPU need be there."""
+    place = write_gguf(plain_folder(tmp_path / "whole", **settings), tmp_path / "model.gguf", "Q4_0")
+    monkeypatch.setattr(checkpoint, "keeps_groups", lambda device, dtype: dtype == BF16)
+    monkeypatch.setattr(loading, "groups_missing", lambda device: "")
+    counted = loading._weights(place, BF16, torch.device("cuda"), ALONE)
+    assert counted.few_bits == (0.625 if layers else 0)
+    assert counted.few_bits_head == (0.625 if head else 2 if layers else 0)
+    told = loading._weight_words(place, BF16, torch.device("cuda"), "same")
+    assert told == ("Q4_0, kept in few bits" if layers else "Q4_0, unpacked to bfloat16")
+    assert not loading._weights(place, torch.float16, torch.device("cuda"), ALONE).few_bits
+
+
+def test_a_gpu_that_computes_wrongly_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = file_of(tmp_path, "Q4_K")
+    monkeypatch.setattr(checkpoint, "keeps_groups", lambda device, dtype: False)
+    monkeypatch.setattr(loading, "groups_missing", lambda device: "they failed their check")
+    assert not loading._weights(place, BF16, torch.device("cuda"), ALONE).few_bits
+    told = loading._weight_words(place, BF16, torch.device("cuda"), "same")
+    assert told == "Q4_K, unpacked to bfloat16; they failed their check"
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+def test_steps_as_a_gpu_stores_them(offsets: bool) -> None:
+    """Two to a byte, in runs of 128 inputs: an input's neighbour is 64 further on."""
+    steps = torch.randint(0, 16, (6, 256), dtype=torch.int8) - (0 if offsets else 8)
+    scale = torch.rand(6, 8)
+    data = Grouped(4, steps, scale, scale if offsets else None).data
+    assert data.shape == (6, 128) and data.dtype == torch.uint8
+    low, high = ((half.to(torch.int8) - (0 if offsets else 8)).view(6, 2, 64) for half in (data & 15, data >> 4))
+    assert torch.equal(torch.cat((low, high), 2).view(6, 256), steps)
+    eight = Grouped(8, steps, scale)
+    assert eight.data is steps
+    assert REFERENCE.make_grouped(eight, None, torch.float32, 3)(torch.eye(256)).shape == (256, 6)

@@ -127,7 +127,7 @@ def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
     info = replace(small.info, name=f"built-in, grown to {name}", max_context=c.max_context, mode=plan.mode, plan=plan,
                    draft_name="none" if draft is None else f"built-in draft, grown to {DRAFT}",
                    model_bytes=c.num_parameters * size, kv_bytes_per_token=plan.kv_per_token * shard.world,
-                   pass_bytes=int(c.matrix_weights * (planner.wish.target.few_bits or size)))
+                   pass_bytes=replace(planner.wish.target, shape=c).read_by_pass())
     return replace(small, target=target, draft=draft, info=info, planner=planner,
                    fingerprint=f"{small.fingerprint}-{name}")
 

@@ -54,7 +54,8 @@ class Weights:
     int8: stored as int8 with scales; the embedding stays so, matrices become the product type.
     keeps_int8: torch's bf16 kernels for CPUs keep the int8 form beside it.
     in_panels: our own keep one form only, of int8 or of the product type, and a tied head's beside the embedding.
-    few_bits: bytes of a matrix's weight that is rounded on loading, and few_bits_head: of the head's (0: not rounded).
+    few_bits: bytes of a matrix's weight that is rounded on loading, or stays in few bits, and few_bits_head: of the
+    head's (0: neither).
     ranks: how many GPUs share the head's rows; ``shape`` is what one of them holds otherwise."""
 
     shape: Shape
@@ -86,6 +87,11 @@ class Weights:
         """Weights of the layers."""
         s = self.shape
         return s.num_parameters - s.vocab_size * s.hidden_size * (1 if s.tied_embeddings else 2)
+
+    def read_by_pass(self) -> int:
+        """Of a pass of one row: all but the embedding table, unless it is the head too."""
+        head, plain = self.shape.vocab_size * self.shape.hidden_size, self.dtype_bytes
+        return int(self.matrices * (self.few_bits or plain) + head * (self.few_bits_head or plain))
 
     @property
     def kv_per_token(self) -> int:

@@ -150,7 +150,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         dtype=str(dtype).removeprefix("torch."), max_context=wish.max_context,
         model_bytes=sum(f.stat().st_size for f in weight_files(folder)),
         kv_bytes_per_token=plan.kv_per_token * shard.world, plan=plan,
-        pass_bytes=int(read_config(folder).matrix_weights * (target.few_bits or dtype.itemsize)),
+        pass_bytes=replace(target, shape=read_config(folder)).read_by_pass(),  # of all ranks
         instructions=not tokenizer.prompt_settings,
         weights=_weight_words(folder, dtype, device, config.weights))
     return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info, config.weights)

@@ -15,7 +15,7 @@ from torch import Tensor
 from . import cpu, reference
 from .kv_rows import from_rows, row_bits
 from .library import compiled
-from .quantized import Grouped
+from .quantized import GROUPS, Grouped
 from .reference import Linear, chunk_mass, probabilities
 
 PANEL = 64  # outputs of one panel of weights
@@ -132,8 +132,8 @@ def _group_panels(values: Tensor) -> Tensor:
 
 
 def takes(group: int, inputs: int) -> bool:
-    """Whether weights in such groups stay so: whole vectors, whole steps of what is unpacked together."""
-    return group in (16, 32, 64, 128, 256) and inputs % group == 0
+    """Whether weights in such groups stay so."""
+    return group in GROUPS and inputs % group == 0
 
 
 def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype, pair: int = 0) -> Linear:

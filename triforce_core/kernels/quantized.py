@@ -18,6 +18,7 @@ from torch import Tensor
 KINDS = {"int8": 8, "int4": 4}  # bits
 HEAD_KIND = "int8"  # of the logits' product, whatever the others have: its errors are seen by every token
 GROUP = 128
+GROUPS = (16, 32, 64, 128, 256)  # inputs of a checkpoint's own groups that have kernels
 _BLOCK = 64  # outputs of the smallest block that a GPU's program takes
 _TOGETHER = 4096  # outputs rounded at a time: what lies between is several times their size
 _SHRINK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)  # of a group's range: cutting off its extreme may leave less error in all
@@ -73,6 +74,8 @@ def grouped_bytes(bits: int, group: int, offset: bool) -> float:
 
 def join_grouped(parts: Sequence[Grouped]) -> Grouped:
     """Their outputs one after another, without loss: in the smallest groups of any, with eight bits if one has."""
+    if len(parts) == 1:
+        return parts[0]
     group, bits = min(part.group for part in parts), max(part.bits for part in parts)
     offsets = any(part.offset is not None for part in parts)
     if bits == 4 and offsets and any(part.offset is None for part in parts):

@@ -30,14 +30,13 @@ from torch import Tensor
 
 from . import quantized
 from .fused import PreNorm
-from .quantized import GROUP, Grouped, Rounded, in_blocks
+from .quantized import GROUP, GROUPS, Grouped, Rounded, in_blocks
 from .reference import Dense, Linear
 from .triton_launch import ASM, early, lead, multiprocessors, wait
 
 _ENDS = ("cos", "sin", "keys", "cache", "slots", "hidden", "weight", "found")  # tensors that some ends have
 _MOST_PARTS = 8  # of the inputs: who adds them up holds all at once
 MAX_ROWS = 64  # at once; wider passes are limited by arithmetic: the weights are unpacked for them
-SHARES = (16, 32, 64, 128, 256)  # inputs that may have one scale and offset
 ALIKE_ROWS = 32  # of a tile; Hopper multiplies a wider one by other instructions, which add up in another order
 _BY_ROW = ("cos", "sin", "slots", "hidden", "found")  # of _ENDS
 
@@ -179,7 +178,7 @@ def fits(weight: Tensor, kind: str) -> bool:
 
 def fits_groups(weight: Grouped) -> bool:
     """Whether they take a checkpoint's own groups."""
-    return in_blocks(*weight.steps.shape) and weight.group in SHARES
+    return in_blocks(*weight.steps.shape) and weight.group in GROUPS
 
 
 def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:

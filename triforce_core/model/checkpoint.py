@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from pathlib import Path
 
 import torch
 
-from ..gguf import open_gguf
+from ..gguf import GGUFFile, open_gguf
 from ..kernels import in_blocks, keeps_groups
 from . import config as folder_config
 from .config import ModelConfig
 from .gguf_config import gguf_config
-from .gguf_groups import FORMS, kept_bytes
-from .gguf_weights import INT8_KEY, GGUFWeights
+from .gguf_groups import FORMS
+from .gguf_weights import INT8_KEY, GGUFWeights, stored_name
+from .groups import Form, kept_bytes
 from .hf_quantised import QuantisedCheckpoint, read_scheme
 from .weights import Checkpoint, WeightSource, stored_as_int8
 
@@ -25,7 +28,7 @@ class Stored:
     plain numbers already.
 
     groups: bytes of a layers' weight and of the head's where weights in groups are kept so; None: there
-    are none, or they are int8 by rows. ungrouped: types of few_bits that have no such form."""
+    are none, or they are int8 by rows. ungrouped: types or matrices of few_bits that have no such form."""
 
     int8: bool = False
     few_bits: str = ""
@@ -56,7 +59,9 @@ def open_weights(place: Path, config: ModelConfig, dtype: torch.dtype, *, keeps_
     if place.is_file():
         return GGUFWeights(open_gguf(place), config.head_dim, dtype, keeps_groups=keeps_groups)
     scheme = read_scheme(folder_config.read_raw(place / "config.json"))
-    return Checkpoint(place) if scheme is None else QuantisedCheckpoint(Checkpoint(place), scheme, dtype)
+    if scheme is None:
+        return Checkpoint(place)
+    return QuantisedCheckpoint(Checkpoint(place), scheme, dtype, keeps_groups=keeps_groups)
 
 
 def stored_form(place: Path) -> Stored:
@@ -64,22 +69,62 @@ def stored_form(place: Path) -> Stored:
 
     Raises what ``read_config`` raises."""
     if not place.is_file():
-        scheme = read_scheme(folder_config.read_raw(place / "config.json"))
-        return Stored(stored_as_int8(place), "" if scheme is None else scheme.name,
-                      scheme is not None and scheme.int8_rows)
+        return _stored_in_folder(place)
     file = open_gguf(place)
     kinds = [kind for kind in file.kinds if kind not in ("F32", "F16", "BF16")]
     int8 = bool(file.metadata.get(INT8_KEY))
-    groups = None if int8 or not any(kind in FORMS for kind in kinds) else kept_bytes(file)
+    groups = None if int8 or not any(kind in FORMS for kind in kinds) else kept_bytes(partial(_gguf_form, file))
     rest = ", ".join(kind for kind in kinds if kind not in FORMS)
     return Stored(int8, ", ".join(kinds), groups=groups, ungrouped=rest)
 
 
+def _gguf_form(file: GGUFFile, name: str) -> tuple[int, Form | None] | None:
+    found = file.tensors.get(stored_name(f"{name}.weight"))
+    return None if found is None else (prod(found.shape), FORMS.get(found.kind.name))
+
+
+def _stored_in_folder(place: Path) -> Stored:
+    raw = folder_config.read_raw(place / "config.json")
+    scheme = read_scheme(raw)
+    if scheme is None:
+        return Stored(stored_as_int8(place))
+    if scheme.packing is None:
+        return Stored(stored_as_int8(place), scheme.name + (" with act-order" if scheme.mixed else ""),
+                      scheme.int8_rows)
+    folder, config, packing = Checkpoint(place), folder_config.parse_config(raw), scheme.packing
+    packed: list[Form | None] = []
+
+    def find(name: str) -> tuple[int, Form | None] | None:
+        shape = _matrix_shape(config, name)
+        if shape is None:
+            return None
+        if folder.header(f"{name}.{packing.packed}") is None:
+            return (prod(shape), None) if folder.header(f"{name}.weight") is not None else None
+        packed.append(packing.form(lambda suffix: folder.header(f"{name}.{suffix}"), shape[1]))
+        return prod(shape), packed[-1]
+
+    groups = kept_bytes(find)
+    if not any(packed):
+        return Stored(False, scheme.name)
+    return Stored(False, scheme.name, groups=groups, ungrouped="" if all(packed) else "some matrices")
+
+
+def _matrix_shape(c: ModelConfig, name: str) -> tuple[int, int] | None:
+    """Of a matrix by its name in a folder; None: the decoder has none of that name."""
+    if name == "lm_head" and c.tied_embeddings:
+        return None
+    return _layer_shapes(c).get(name.rpartition(".")[2], (c.vocab_size, c.hidden_size))
+
+
+def _layer_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
+    d, f, q, kv = c.hidden_size, c.intermediate_size, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    return {"q_proj": (q, d), "k_proj": (kv, d), "v_proj": (kv, d), "o_proj": (d, q), "gate_proj": (f, d),
+            "up_proj": (f, d), "down_proj": (d, f)}
+
+
 def in_groups(place: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether a checkpoint's weights stay in groups of few bits on this device. Raises what ``read_config`` raises."""
-    c = config
-    d, f, q, kv = c.hidden_size, c.intermediate_size, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-    fits = device.type == "cpu" or all(in_blocks(*shape) for shape in ((q + 2 * kv, d), (d, q), (2 * f, d), (d, f)))
+    fits = device.type == "cpu" or all(in_blocks(*shape) for shape in _layer_shapes(config).values())
     return fits and stored_form(place).groups is not None and keeps_groups(device, dtype)
 
 

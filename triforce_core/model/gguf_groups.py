@@ -5,17 +5,16 @@ Only types whose steps are evenly spaced have such a form. Layouts as in the for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from ..gguf.file import GGUFFile
-from ..kernels import Grouped, grouped_bytes
+from ..kernels import Grouped
+from .groups import Form
 
-# Bits of the steps in memory, weights of a group, whether there are offsets.
-FORMS = {"Q8_0": (8, 32, False), "Q4_0": (4, 32, False), "Q4_1": (4, 32, True), "Q4_K": (4, 32, True),
-         "Q5_K": (8, 32, True), "Q6_K": (8, 16, False)}
+FORMS: dict[str, Form] = {"Q8_0": (8, 32, False), "Q4_0": (4, 32, False), "Q4_1": (4, 32, True), "Q4_K": (4, 32, True),
+                          "Q5_K": (8, 32, True), "Q6_K": (8, 16, False)}
 _Parts = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # steps, scale, offset: [blocks, ...]
 
 
@@ -83,30 +82,3 @@ def _q6_k(blocks: np.ndarray) -> _Parts:
 
 _READERS: dict[str, Callable[[np.ndarray], _Parts]] = {
     "Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_1": _q4_1, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k}
-_PRODUCTS = (("attn_q", "attn_k", "attn_v"), ("attn_output",), ("ffn_gate", "ffn_up"), ("ffn_down",))
-
-
-def kept_bytes(file: GGUFFile) -> tuple[float, float]:
-    """Bytes of a layers' weight, and of one of the head's, where what has a form is kept in it: those that are one
-    product take one form together (see ``kernels.join_grouped``), and what has none takes two bytes."""
-    taken = weights = 0.0
-    for layer in range(10**6):
-        joined = [[file.tensors.get(f"blk.{layer}.{name}.weight") for name in names] for names in _PRODUCTS]
-        if joined[0][0] is None:
-            break
-        for parts in joined:
-            found = [part for part in parts if part is not None]
-            count = sum(part.shape[0] * part.shape[1] for part in found)
-            weights += count
-            taken += count * _bytes([part.kind.name for part in found])
-    head = file.tensors.get("output.weight") or file.tensors.get("token_embd.weight")
-    return taken / max(1.0, weights), _bytes([head.kind.name]) if head else 2.0
-
-
-def _bytes(kinds: Sequence[str]) -> float:
-    if any(kind not in FORMS for kind in kinds):
-        return 2.0
-    forms = [FORMS[kind] for kind in kinds]
-    offsets = {form[2] for form in forms}
-    bits = max(form[0] for form in forms)
-    return grouped_bytes(8 if len(offsets) > 1 else bits, min(form[1] for form in forms), any(offsets))

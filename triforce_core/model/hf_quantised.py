@@ -1,8 +1,9 @@
 """Checkpoint folders whose config.json has a ``quantization_config``: AWQ, GPTQ, FP8, compressed-tensors, bitsandbytes.
 
-Each method stands for exact numbers: those are computed in fp32 and become the decoder's number type; activations that
-a method would round, too, are not. int8 with one scale for each row is our own layout, and stays int8. Which matrices
-a folder has in few bits is seen from its tensors, not from its lists of modules.
+Each method stands for exact numbers. AWQ's, GPTQ's and compressed-tensors' packed integers stay in few bits where there
+are kernels for them (``hf_groups``); int8 with one scale for each row is our own layout, and stays int8. All others are
+computed in fp32 and become the decoder's number type. Activations that a method would round, too, are not. Which
+matrices a folder has in few bits is seen from its tensors, not from its lists of modules.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,11 +20,11 @@ from torch import Tensor
 
 from ..errors import DamagedWeightsError, UnsupportedModelError
 from ..kernels import Grouped
+from .hf_groups import Get, Packing, Read, kept, need, read_awq, read_gptq, read_packed
 from .weights import Checkpoint, Matrix, Part
 
 _ALLOWED = ("AWQ (gemm) and GPTQ in 4 bits, FP8, compressed-tensors (int8, symmetric 4 bits, FP8), bitsandbytes (int8, "
             "nf4, fp4), or weights that are not quantised")
-_AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the columns of an int32's eight numbers, lowest bits first
 _BESIDE = ("input_scale", "weight_format", "input_zero_point", "g_idx", "output_scale", "k_scale", "v_scale",
            "input_scale_ub")  # tensors of a product that its weight does not depend on
 
@@ -31,14 +33,14 @@ _BESIDE = ("input_scale", "weight_format", "input_zero_point", "g_idx", "output_
 class Scheme:
     """What a ``quantization_config`` asks for. reads: given a way to the tensors of one product (by what follows its
     name; None: not there) and its shape, the weight; None where this product is not quantised. int8_rows: with one
-    scale each, our own layout."""
+    scale each, our own layout. packing: of products that can stay in groups of few bits; None: they cannot. mixed: as
+    their inputs belong to groups in any order."""
 
     name: str
-    reads: Callable[[Get, tuple[int, int]], Matrix | None]
+    reads: Callable[[Get, tuple[int, int]], Read]
     int8_rows: bool = False
-
-
-Get = Callable[[str], "Tensor | None"]
+    packing: Packing | None = None
+    mixed: bool = False
 
 
 def read_scheme(raw: Mapping[str, Any]) -> Scheme | None:
@@ -64,14 +66,33 @@ def _unsupported(what: str) -> UnsupportedModelError:
 class QuantisedCheckpoint:
     """A ``WeightSource`` over a folder of that kind."""
 
-    def __init__(self, folder: Checkpoint, scheme: Scheme, dtype: torch.dtype) -> None:
+    def __init__(self, folder: Checkpoint, scheme: Scheme, dtype: torch.dtype, *, keeps_groups: bool = False) -> None:
+        """dtype: of matrices that are not kept as they are stored. keeps_groups: the kernels have products with weights
+        in groups."""
         self._folder, self._scheme, self._dtype = folder, scheme, dtype
+        self._keeps_groups = keeps_groups and scheme.packing is not None
 
     def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         return self._folder.tensor(name, shape, part)
 
     def matrix(self, name: str, shape: tuple[int, int], part: Part | None = None) -> Matrix:
         """See ``Checkpoint.matrix``. A part is cut out of the whole weight."""
+        found = self._read(name, shape)
+        if found is None:
+            return self._folder.matrix(name, shape, part)
+        data, scale = (found.numbers(), None) if isinstance(found, Grouped) else (found.data, found.scale)
+        data = data.to(self._dtype) if scale is None else data
+        if part is None:
+            return Matrix(data, scale)
+        return Matrix(part.of(data), part.of(scale) if scale is not None and part.axis == 0 else scale)
+
+    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        """Raises DamagedWeightsError."""
+        found = self._read(name, shape) if self._keeps_groups else None
+        return kept(found) if isinstance(found, Grouped) else None
+
+    def _read(self, name: str, shape: tuple[int, int]) -> Read:
+        """None: this one is not quantised. Raises DamagedWeightsError."""
         stem = name.removesuffix(".weight")
         try:
             found = self._scheme.reads(lambda suffix: self._folder.optional(f"{stem}.{suffix}"), shape)
@@ -80,39 +101,19 @@ class QuantisedCheckpoint:
             raise DamagedWeightsError(f"{stem} is not as {self._scheme.name} writes it: {reason}",
                                       remedy="Fetch the checkpoint again.") from error
         if found is None:
-            return self._folder.matrix(name, shape, part)
+            return None
         for suffix in _BESIDE:
             self._folder.ignore(f"{stem}.{suffix}")
-        if tuple(found.data.shape) != shape:
-            raise DamagedWeightsError(f"{name} has shape {list(found.data.shape)}",
-                                      allowed=f"{list(shape)} by config.json")
-        data, scale = found.data, found.scale
-        data = data.to(self._dtype) if scale is None else data
-        if part is None:
-            return Matrix(data, scale)
-        return Matrix(part.of(data), part.of(scale) if scale is not None and part.axis == 0 else scale)
-
-    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
-        return None
+        has = tuple((found.steps if isinstance(found, Grouped) else found.data).shape)
+        if has != shape:
+            raise DamagedWeightsError(f"{name} has shape {list(has)}", allowed=f"{list(shape)} by config.json")
+        return found
 
     def ignore(self, name: str) -> None:
         self._folder.ignore(name)
 
     def finish(self) -> None:
         self._folder.finish()
-
-
-def _nibbles(packed: Tensor, axis: int, bits: int = 4) -> Tensor:
-    """int32 -> int32 with 32 / bits times as many numbers along ``axis``, lowest bits first."""
-    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
-    whole = (packed.unsqueeze(-1) >> shifts) & (2**bits - 1)  # [.., numbers of one]
-    return whole.movedim(-1, axis + 1).flatten(axis, axis + 1)
-
-
-def _need(found: Tensor | None, what: str) -> Tensor:
-    if found is None:
-        raise KeyError(f"there is no {what}")
-    return found
 
 
 def _group_of(given: Mapping[str, Any]) -> int:
@@ -122,63 +123,27 @@ def _group_of(given: Mapping[str, Any]) -> int:
     return size
 
 
-def _spread(values: Tensor, inputs: int, axis: int) -> Tensor:
-    """One value for each group -> one for each input, along ``axis``."""
-    groups = values.shape[axis]
-    if inputs % groups:
-        raise ValueError(f"{inputs} inputs in {groups} groups")
-    return values.repeat_interleave(inputs // groups, axis)
-
-
 def _awq(given: Mapping[str, Any]) -> Scheme:
     """Activation-aware weight quantisation (Lin et al. 2023), as AutoAWQ packs it for its GEMM kernel."""
     bits, version = given.get("bits", given.get("w_bit", 4)), str(given.get("version", "gemm")).lower()
     if bits != 4 or version != "gemm":
         raise _unsupported(f"AWQ weights in {bits} bits, version {version}")
     _group_of(given)
-
-    def reads(get: Get, shape: tuple[int, int]) -> Matrix | None:
-        packed = get("qweight")
-        if packed is None:
-            return None
-        scales = _need(get("scales"), "scales").float()
-        zeros = get("qzeros")
-        back = torch.empty(8, dtype=torch.int64)
-        back[list(_AWQ_ORDER)] = torch.arange(8)
-
-        def columns(of: Tensor) -> Tensor:
-            return _nibbles(of, 1).view(of.shape[0], -1, 8)[:, :, back].flatten(1)
-
-        numbers = columns(packed).float()
-        if zeros is not None:
-            numbers -= _spread(columns(zeros).float(), shape[1], 0)
-        else:
-            numbers -= 8
-        return Matrix((numbers * _spread(scales, shape[1], 0)).T.contiguous())
-
-    return Scheme("AWQ", reads)
+    packing = Packing(4, offsets=bool(given.get("zero_point", True)))
+    return Scheme("AWQ", partial(read_awq, packing=packing), packing=packing)
 
 
 def _gptq(given: Mapping[str, Any]) -> Scheme:
-    """GPTQ (Frantar et al. 2022), as AutoGPTQ writes it; inputs in any order of groups (``g_idx``)."""
+    """GPTQ (Frantar et al. 2022), as AutoGPTQ writes it."""
     bits, form = given.get("bits", 4), given.get("checkpoint_format", "gptq")
     if bits not in (4, 8) or form not in ("gptq", "gptq_v2"):
         raise _unsupported(f"GPTQ weights in {bits} bits, format {form}")
-    _group_of(given)
-    more = 1 if form == "gptq" else 0  # the first format stores zeros less one
-
-    def reads(get: Get, shape: tuple[int, int]) -> Matrix | None:
-        packed = get("qweight")
-        if packed is None:
-            return None
-        numbers, scales = _nibbles(packed, 0, bits).float(), _need(get("scales"), "scales").float()
-        zeros = _nibbles(_need(get("qzeros"), "qzeros"), 1, bits) + more
-        which = get("g_idx")
-        if which is None:
-            which = _spread(torch.arange(len(scales)), shape[1], 0)
-        return Matrix(((numbers - zeros.float()[which.long()]) * scales[which.long()]).T.contiguous())
-
-    return Scheme("GPTQ", reads)
+    packing, group = Packing(bits, offsets=not given.get("sym", True)), _group_of(given)
+    # Groups of a whole row, or ones that were fixed beforehand, are in order even so.
+    mixed = bool(given.get("desc_act")) and not given.get("static_groups") and group > 0
+    less = 1 if form == "gptq" else 0  # the first format stores zeros less one
+    return Scheme("GPTQ", partial(read_gptq, packing=packing, less=less), packing=None if mixed else packing,
+                  mixed=mixed)
 
 
 def _fp8(given: Mapping[str, Any]) -> Scheme:
@@ -194,7 +159,7 @@ def _floats(get: Get, shape: tuple[int, int], block: list[int] | None) -> Matrix
     scale = get("weight_scale") if scale is None else scale
     if scale is None:
         return None
-    data, scale = _need(get("weight"), "weight").float(), scale.float()
+    data, scale = need(get("weight"), "weight").float(), scale.float()
     if scale.numel() == 1:
         return Matrix(data * scale.reshape(()))
     if scale.numel() == shape[0]:
@@ -228,25 +193,12 @@ def _compressed(given: Mapping[str, Any]) -> Scheme:
     if strategy not in ("tensor", "channel", "group"):
         raise _unsupported(f"{what}, by {strategy}")
     assert bits is not None
-    reads = _packed(bits) if form == "pack-quantized" else _rows_of_int8
-    return Scheme("compressed-tensors", reads, form == "int-quantized")
-
-
-def _packed(bits: int) -> Callable[[Get, tuple[int, int]], Matrix | None]:
-    def reads(get: Get, shape: tuple[int, int]) -> Matrix | None:
-        packed = get("weight_packed")
-        if packed is None:
-            return None
-        get("weight_shape")
-        get("weight_zero_point")  # of symmetric weights: zeros
-        scale, groups = _need(get("weight_scale"), "weight_scale").float(), get("weight_g_idx")
-        numbers = (_nibbles(packed, 1, bits)[:, : shape[1]] - 2 ** (bits - 1)).float()
-        if groups is not None and (groups >= 0).all():
-            return Matrix(numbers * scale[:, groups.long()])
-        return Matrix(numbers * _spread(scale.reshape(-1, scale.shape[-1]) if scale.dim() else scale.view(1, 1),
-                                        shape[1], 1))
-
-    return reads
+    if form == "int-quantized":
+        return Scheme("compressed-tensors", _rows_of_int8, int8_rows=True)
+    packing = Packing(bits, False, "weight_packed", "weight_scale", "", 1)
+    mixed = strategy == "group" and weights.get("actorder") in (True, "group", "dynamic")
+    return Scheme("compressed-tensors", partial(read_packed, packing=packing), packing=None if mixed else packing,
+                  mixed=mixed)
 
 
 def _rows_of_int8(get: Get, shape: tuple[int, int]) -> Matrix | None:
@@ -254,7 +206,7 @@ def _rows_of_int8(get: Get, shape: tuple[int, int]) -> Matrix | None:
     if scale is None:
         return None
     get("weight_zero_point")
-    data = _need(get("weight"), "weight")
+    data = need(get("weight"), "weight")
     if data.dtype != torch.int8:
         raise ValueError(f"the weight has type {data.dtype}")
     if scale.numel() not in (1, shape[0]):
@@ -264,7 +216,7 @@ def _rows_of_int8(get: Get, shape: tuple[int, int]) -> Matrix | None:
 
 def _bitsandbytes(given: Mapping[str, Any]) -> Scheme:
     if given.get("load_in_8bit"):
-        return Scheme("bitsandbytes", _scaled_by_127, True)
+        return Scheme("bitsandbytes", _scaled_by_127, int8_rows=True)
     kind = given.get("bnb_4bit_quant_type", "fp4")
     if not given.get("load_in_4bit") or kind not in ("nf4", "fp4"):
         raise _unsupported(f"bitsandbytes weights of the kind {kind}")
@@ -275,7 +227,7 @@ def _scaled_by_127(get: Get, shape: tuple[int, int]) -> Matrix | None:
     scale = get("SCB")
     if scale is None:
         return None
-    data = _need(get("weight"), "weight")
+    data = need(get("weight"), "weight")
     if data.dtype != torch.int8 or scale.numel() != shape[0]:
         raise ValueError(f"{data.dtype} with {scale.numel()} scales")
     return Matrix(data, scale.float().reshape(-1) / 127)
@@ -287,14 +239,14 @@ def _four_bit_floats(get: Get, shape: tuple[int, int], kind: str) -> Matrix | No
     if state is None:
         return None
     about = json.loads(bytes(state.to(torch.uint8).tolist()))
-    table, scale = _need(get("weight.quant_map"), "quant_map").float(), _need(get("weight.absmax"), "absmax")
+    table, scale = need(get("weight.quant_map"), "quant_map").float(), need(get("weight.absmax"), "absmax")
     nested = get("weight.nested_absmax")
     if nested is not None:
-        codes = _need(get("weight.nested_quant_map"), "nested_quant_map").float()
+        codes = need(get("weight.nested_quant_map"), "nested_quant_map").float()
         size = int(about["nested_blocksize"])
         blocks = nested.float().repeat_interleave(size)[: scale.numel()]
         scale = codes[scale.long()] * blocks + float(about["nested_offset"])
-    packed = _need(get("weight"), "weight").flatten()
+    packed = need(get("weight"), "weight").flatten()
     numbers = torch.stack((packed >> 4, packed & 15), 1).flatten()
     if packed.dtype != torch.uint8 or numbers.numel() != shape[0] * shape[1] or table.numel() != 16:
         raise ValueError(f"{packed.numel()} bytes of {packed.dtype} for {list(shape)}")

@@ -108,11 +108,18 @@ class Checkpoint:
 
     def optional(self, name: str) -> Tensor | None:
         """A tensor of any shape and type; None where there is none. Raises DamagedWeightsError."""
+        header = self.header(name)
+        return None if header is None else self._read(name, header[0])
+
+    def header(self, name: str) -> tuple[tuple[int, ...], str] | None:
+        """A tensor's shape, and its type as the file names it; None where there is none. Reads no numbers."""
         if name not in self._where:
             return None
         source = self._open[self._where[name]]
-        shape = source[name].shape if isinstance(source, dict) else source.get_slice(name).get_shape()
-        return self._read(name, tuple(shape))
+        if isinstance(source, dict):
+            return tuple(source[name].shape), str(source[name].dtype)
+        about = source.get_slice(name)
+        return tuple(about.get_shape()), about.get_dtype()
 
     def ignore(self, name: str) -> None:
         """``finish`` shall not mind this tensor."""

@@ -1,0 +1,40 @@
+"""What a checkpoint's weights take that stay in groups of few bits: from the forms of its matrices alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..kernels import grouped_bytes
+
+Form = tuple[int, int, bool]  # bits of the steps in memory, weights of a group, whether there are offsets
+# Matrices of one product, as the decoder joins them.
+_PRODUCTS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",),
+             ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",))
+UNPACKED = 2.0  # bytes of a weight
+
+
+def kept_bytes(find: Callable[[str], tuple[int, Form | None] | None]) -> tuple[float, float]:
+    """Bytes of a layers' weight, and of one of the head's, where what has a form is kept in it: those that are one
+    product take one form together (see ``kernels.join_grouped``), and what has none takes two bytes.
+
+    find: given a matrix's name, how many weights it has and their form; None where there is no such matrix."""
+    taken = weights = 0.0
+    layer = 0
+    while find(f"model.layers.{layer}.{_PRODUCTS[0][0]}") is not None:
+        for names in _PRODUCTS:
+            found = [part for name in names if (part := find(f"model.layers.{layer}.{name}")) is not None]
+            count = sum(part[0] for part in found)
+            weights += count
+            taken += count * _joined([part[1] for part in found])
+        layer += 1
+    head = find("lm_head") or find("model.embed_tokens")
+    return taken / max(1.0, weights), _joined([head[1]]) if head else UNPACKED
+
+
+def _joined(given: Sequence[Form | None]) -> float:
+    forms = [form for form in given if form is not None]
+    if not forms or len(forms) < len(given):
+        return UNPACKED
+    offsets = {form[2] for form in forms}
+    bits = max(form[0] for form in forms)
+    return grouped_bytes(8 if len(offsets) > 1 else bits, min(form[1] for form in forms), any(offsets))
