@@ -72,6 +72,8 @@ def need(found: Tensor | None, what: str) -> Tensor:
 
 
 def read_awq(get: Get, shape: tuple[int, int], packing: Packing) -> Read:
+    """A product [out, in] = shape, by its tensors; None: it is not quantised. This and the next two raise KeyError
+    where a tensor is missing, ValueError or RuntimeError where it is not what the method writes."""
     packed = get("qweight")
     if packed is None:
         return None
