@@ -51,11 +51,12 @@ def browser_of(playwright: Playwright) -> Browser:
 
 
 def save(page: Any, path: Path) -> None:
-    """The window as a small PNG; what still moves is let come to rest first."""
+    """The window as a small picture, PNG or WebP by the name; what still moves is let come to rest first."""
     page.mouse.move(0, 0)
     page.wait_for_timeout(700)
     picture = Image.open(io.BytesIO(page.screenshot(animations="disabled", caret="hide"))).convert("RGB")
-    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
+    few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+    few.save(path, optimize=True, lossless=True, quality=100, method=6)
 
 
 def look_at_quotation(page: Any) -> None:
@@ -70,7 +71,7 @@ def tour(page: Any, url: str, folder: Path) -> None:
     """Every step once, in light; then the same pages in dark."""
     page.goto(url)
     page.wait_for_selector("#transcript .tf-welcome [data-action=open]")
-    save(page, folder / "start-light.png")
+    save(page, folder / "start-light.webp")
     page.click("#transcript [data-action=open]")
     page.wait_for_selector("#head .tf-dot-ok")
     for number, question in enumerate(QUESTIONS, start=1):
@@ -79,7 +80,7 @@ def tour(page: Any, url: str, folder: Path) -> None:
         page.wait_for_selector(f"#transcript .tf-answer >> nth={number - 1}")
         page.wait_for_selector("#stop", state="hidden")
     look_at_quotation(page)
-    save(page, folder / "chat-light.png")
+    save(page, folder / "chat-light.webp")
     page.get_by_role("tab", name="Race", exact=True).click()
     page.fill("#race-question textarea", QUESTIONS[1])
     page.click("#race-start")
@@ -87,19 +88,19 @@ def tour(page: Any, url: str, folder: Path) -> None:
     page.reload()  # a kept race is shown at its end, not replayed
     page.get_by_role("tab", name="Race", exact=True).click()
     page.wait_for_selector("#race-board .tf-verdict")
-    save(page, folder / "race-light.png")
+    save(page, folder / "race-light.webp")
     page.get_by_role("tab", name="Models", exact=True).click()
     if page.locator("#models-look").is_visible():  # the scripted engine has no models
         page.click("#models-look")
         page.wait_for_selector(".tf-model")
-    save(page, folder / "models-light.png")
+    save(page, folder / "models-light.webp")
     page.goto(f"{url}?__theme=dark")
     page.wait_for_selector("#transcript .tf-answer")
     look_at_quotation(page)
-    save(page, folder / "chat-dark.png")
+    save(page, folder / "chat-dark.webp")
     page.get_by_role("tab", name="Race", exact=True).click()
     page.wait_for_selector("#race-board .tf-verdict")
-    save(page, folder / "race-dark.png")
+    save(page, folder / "race-dark.webp")
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ def test_every_file_named_exists() -> None:
     """Folders of the tree are named where they will be; files where they are."""
     for page, text in PAGES.items():
         for name in named(text):
-            if re.fullmatch(r"[\w./-]+/[\w.-]+\.(py|md|png)", name):
+            if re.fullmatch(r"[\w./-]+/[\w.-]+\.(py|md|png|webp)", name):
                 assert (ROOT / name).exists() or (ROOT / page).parent.joinpath(name).exists(), f"{page}: {name}"
 
 
