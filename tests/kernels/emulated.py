@@ -96,9 +96,10 @@ class Emulated:
 
 def _point_linear(call: _Call, block: int, start: int, own: Any) -> None:
     filled = -(-own.outputs // native.PANEL) * native.PANEL
-    scales = 4 * (filled * (own.inputs // 2 // own.group) if own.group else own.outputs)
+    groups = own.inputs // 2 // own.group if own.group else 0
+    scales = 4 * (filled * (groups >> own.shift) if own.group else own.outputs)
     call.point(block, start, own, weight=filled * own.inputs * (own.bits or 16) // 8, scale=scales,
-               bias=own.outputs * 4, offset=scales)
+               bias=own.outputs * 4, offset=scales, subscale=filled * groups, suboffset=filled * groups)
 
 
 class _Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,16 +12,22 @@ from model.tiny import VOCAB, tiny_llama
 from triforce_core.kernels import REFERENCE, Grouped, grouped_bytes, join_grouped, native, to_groups
 from triforce_core.kernels.quantized import dequantize, quantize
 from triforce_core.kv_cache.full import FullCache
+from triforce_core.model.groups import Form, _joined
 
 needs_library = pytest.mark.usefixtures("level")
 BF16 = torch.bfloat16
 
 
-def drawn(bits: int, outputs: int, inputs: int, group: int, offsets: bool, g: torch.Generator) -> Grouped:
+def drawn(bits: int, outputs: int, inputs: int, group: int, offsets: bool, g: torch.Generator,
+          super_block: int = 1) -> Grouped:
     low, high = (-128 + outputs % 2, 128) if bits == 8 else (0, 16) if offsets else (-8, 8)
-    shape = outputs, inputs // group
-    return Grouped(bits, torch.randint(low, high, (outputs, inputs), generator=g, dtype=torch.int8),
-                   torch.rand(shape, generator=g) / 20, torch.randn(shape, generator=g) if offsets else None)
+    shape = outputs, inputs // group // super_block
+    weight = Grouped(bits, torch.randint(low, high, (outputs, inputs), generator=g, dtype=torch.int8),
+                     torch.rand(shape, generator=g) / 20, torch.randn(shape, generator=g) if offsets else None)
+    if super_block == 1:
+        return weight
+    subscales = torch.randint(-128, 128, (2, outputs, inputs // group), generator=g, dtype=torch.int8)
+    return replace(weight, scale=weight.scale / 64, subscale=subscales[0], suboffset=subscales[1] if offsets else None)
 
 
 @needs_library
@@ -45,14 +52,29 @@ def test_products_of_any_shape(seed: int) -> None:
 
 
 @needs_library
+@pytest.mark.parametrize("offsets", [False, True])
+@pytest.mark.parametrize(("bits", "group", "super_block"),
+                         [(4, 32, 8), (8, 32, 8), (8, 16, 16), (4, 64, 2), (8, 16, 32)])
+def test_scales_in_few_bits_are_what_they_stand_for(bits: int, group: int, super_block: int, offsets: bool) -> None:
+    """To the last bit."""
+    g = torch.Generator().manual_seed(0)
+    weight, x = drawn(bits, 70, 1536, group, offsets, g, super_block), torch.randn(200, 1536, generator=g).to(BF16)
+    found, expected = (native.make_grouped(each, None, BF16) for each in (weight, weight.without_subscales()))
+    for n in (1, 2, 5, 6, 26, 32, 33, 64, 65, 200):
+        assert torch.equal(found(x[:n]), expected(x[:n])), n
+    assert torch.equal(weight.numbers(), weight.without_subscales().numbers())
+
+
+@needs_library
+@pytest.mark.parametrize("super_block", [1, 8])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_what_lies_in_memory(bits: int) -> None:
+def test_what_lies_in_memory(bits: int, super_block: int) -> None:
     for offsets in (False, True):
-        weight = drawn(bits, 128, 256, 32, offsets, torch.Generator().manual_seed(0))
+        weight = drawn(bits, 128, 256, 32, offsets, torch.Generator().manual_seed(0), super_block)
         linear = native.make_grouped(weight, None, BF16)
         assert isinstance(linear, native.NativeLinear)
         held = sum(part.nbytes for part in linear._held if part is not None)
-        assert held == 128 * 256 * grouped_bytes(bits, 32, offsets)
+        assert held == 128 * 256 * grouped_bytes(bits, 32, offsets, super_block)
 
 
 @pytest.mark.parametrize("group", [8, 24, 48])
@@ -64,11 +86,17 @@ def test_groups_without_a_form_are_multiplied_as_numbers(group: int) -> None:
 
 
 @pytest.mark.parametrize("kinds", [((4, 32, True), (8, 16, False)), ((4, 32, False), (4, 128, False)),
-                                   ((4, 32, True), (4, 32, False)), ((8, 64, False), (8, 32, True))], ids=str)
-def test_joined_without_loss(kinds: tuple[tuple[int, int, bool], ...]) -> None:
+                                   ((4, 32, True), (4, 32, False)), ((8, 64, False), (8, 32, True)),
+                                   ((4, 32, True, 8), (8, 16, False, 16)), ((4, 32, True, 8), (4, 32, True, 8)),
+                                   ((8, 32, False, 8), (8, 32, False))], ids=str)
+def test_joined_without_loss(kinds: tuple[tuple[int, int, bool, int], ...]) -> None:
     g = torch.Generator().manual_seed(0)
-    parts = [drawn(bits, 10, 256, group, offsets, g) for bits, group, offsets in kinds]
+    forms = [Form(*kind) for kind in kinds]
+    parts = [drawn(form.bits, 10, 256, form.group, form.offsets, g, form.super_block) for form in forms]
     joined = join_grouped(parts)
+    scales = (joined.scale, joined.offset, joined.subscale, joined.suboffset)
+    size = sum(part.nbytes for part in scales if part is not None)
+    assert size / joined.steps.numel() + joined.bits / 8 == _joined(forms)
     assert torch.equal(joined.numbers(), torch.cat([part.numbers() for part in parts]))
     low, high = int(joined.steps.min()), int(joined.steps.max())
     assert joined.bits == 8 or (0 <= low and high < 16 if joined.offset is not None else -8 <= low and high < 8)

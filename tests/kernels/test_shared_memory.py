@@ -68,21 +68,26 @@ def test_products_with_weights_as_they_are(arch: int, rows: int, stages: int) ->
     assert 0 < used <= MOST[arch]
 
 
-# Bits, inputs that share a scale (0: all), whether there are offsets: as this app rounds, then as checkpoints do.
-FORMS = [(8, 0, False), (4, 128, False), (4, 32, False), (4, 32, True), (4, 64, True), (4, 128, True), (8, 16, False),
-         (8, 32, False), (8, 32, True), (8, 128, True)]
+# Bits, inputs that share a scale (0: all), whether there are offsets, groups of a super-block (1: there are no
+# subscales): as this app rounds, then as checkpoints do.
+FORMS = [(8, 0, False, 1), (4, 128, False, 1), (4, 32, False, 1), (4, 32, True, 1), (4, 32, True, 8), (4, 64, True, 1),
+         (4, 128, True, 1), (8, 16, False, 16), (8, 16, True, 16), (8, 32, False, 1), (8, 32, True, 8),
+         (8, 128, True, 1)]
 
 
 @pytest.mark.parametrize("arch", MOST)
-@pytest.mark.parametrize(("bits", "share", "offsets"), FORMS)
+@pytest.mark.parametrize(("bits", "share", "offsets", "above"), FORMS)
 @pytest.mark.parametrize("rows", [16, 32])
-def test_products_with_weights_in_few_bits(arch: int, bits: int, share: int, offsets: bool, rows: int) -> None:
+def test_products_with_weights_in_few_bits(arch: int, bits: int, share: int, offsets: bool, above: int,
+                                           rows: int) -> None:
+    absent = [name for name, there in (("offsets", offsets), ("subscales", above > 1),
+                                       ("suboffsets", offsets and above > 1)) if not there]
     for outputs in (4096, 65_536):
         plan = triton_linear.Plan.choose(outputs, bits, 132)
         constants = {"END": "plain", "SUMS": 1, "PAIRED": False, "ROWS": rows, "BLOCK": plan.outputs, "BITS": bits,
-                     "SHARE": share, "PARTS": 4, "STAGES": plan.stages if rows == 16 else 3, "squares": None,
-                     **dict.fromkeys(triton_linear._ENDS), **({} if offsets else {"offsets": None})}
-        pointers = (f"x:bf16 weights:{'i8' if bits == 8 else 'u8'} scales:fp32 out:bf16 partial:fp32 tickets:i32"
-                    + " offsets:fp32" * offsets)
+                     "SHARE": share, "ABOVE": above, "PARTS": 4, "STAGES": plan.stages if rows == 16 else 3,
+                     **dict.fromkeys(("squares", *triton_linear._ENDS, *absent))}
+        pointers = (f"x:bf16 weights:{'i8' if bits == 8 else 'u8'} scales:fp32 offsets:fp32 subscales:i8 suboffsets:i8 "
+                    "out:bf16 partial:fp32 tickets:i32")
         used = shared_bytes(triton_linear._product, pointers, constants, arch, plan.warps, "eps")
         assert 0 < used <= MOST[arch]

@@ -23,8 +23,8 @@ def test_repacked_without_loss(kind: str) -> None:
     values = np.random.default_rng(0).standard_normal((6, 512)).astype(np.float32)
     for raw in (in_kind(values, kind), _any_bytes(kind)):
         weight, expected = read_groups(raw, kind), dequantise(raw, kind)
-        bits, group, offsets = FORMS[kind]
-        assert (weight.bits, weight.group, weight.offset is not None) == (bits, group, offsets)
+        bits, _, offsets, _ = FORMS[kind]
+        assert (weight.bits, weight.group, weight.offset is not None, weight.super_block) == FORMS[kind]
         assert torch.equal(weight.numbers(), expected)
         low, high = int(weight.steps.min()), int(weight.steps.max())
         assert bits == 8 or (low >= 0 and high < 16 if offsets else low >= -8 and high < 8)

@@ -26,8 +26,8 @@ _LONGEST_HEAD = 1024  # head_dim
 
 
 class LinearStruct(Structure):
-    _fields_ = [(name, c_void_p) for name in ("weight", "scale", "bias", "offset")] + [
-        (name, c_int64) for name in ("outputs", "inputs", "group", "bits", "bounded")]
+    _fields_ = [(name, c_void_p) for name in ("weight", "scale", "bias", "offset", "subscale", "suboffset")] + [
+        (name, c_int64) for name in ("outputs", "inputs", "group", "bits", "bounded", "shift")]
 
 
 class LayerStruct(Structure):
@@ -71,16 +71,16 @@ class GatheringStruct(Structure):
 class NativeLinear:
     """A ``Linear`` over weights in panels: [outputs / 64, inputs / 2, 64, 2], int8 with scales or bfloat16."""
 
-    _held: tuple[Tensor | None, ...]  # weight, scale, bias, offset: what the struct points to
+    _held: tuple[Tensor | None, ...]  # weight, scale, bias, offset, subscale, suboffset: what the struct points to
 
     def __init__(self, library: ctypes.CDLL, data: Tensor, scale: Tensor | None, bias: Tensor | None) -> None:
         self.library = library
         self.outputs, self.inputs = data.shape
         self._held = (panels(data if scale is not None else data.to(torch.bfloat16)),
                       None if scale is None else scale.float().contiguous(),
-                      None if bias is None else bias.float().contiguous(), None)
+                      None if bias is None else bias.float().contiguous(), None, None, None)
         self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs, 0, 0 if scale is None else 8,
-                                   scale is not None and bounded(data))
+                                   scale is not None and bounded(data), 0)
 
     @classmethod
     def of_groups(cls, library: ctypes.CDLL, weight: Grouped, bias: Tensor | None) -> NativeLinear:
@@ -90,9 +90,9 @@ class NativeLinear:
         own.outputs, own.inputs = weight.steps.shape
         own._held = (panels(weight.steps) if weight.bits == 8 else panels_of_4(weight),
                      _group_panels(weight.scale), None if bias is None else bias.float().contiguous(),
-                     None if weight.offset is None else _group_panels(weight.offset))
+                     *map(_group_panels, (weight.offset, weight.subscale, weight.suboffset)))
         own.struct = LinearStruct(*map(address, own._held), own.outputs, own.inputs, weight.group // 2, weight.bits,
-                                  weight.bits == 8 and bounded(weight.steps))
+                                  weight.bits == 8 and bounded(weight.steps), weight.super_block.bit_length() - 1)
         return own
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -123,10 +123,12 @@ def panels_of_4(weight: Grouped) -> Tensor:
     return by_four[:, :, 0] | by_four[:, :, 1] << 4 | by_four[:, :, 2] << 8 | by_four[:, :, 3] << 12
 
 
-def _group_panels(values: Tensor) -> Tensor:
-    """fp32 [out, groups] -> [panels, groups, PANEL]."""
+def _group_panels(values: Tensor | None) -> Tensor | None:
+    """[out, groups] -> [panels, groups, PANEL]."""
+    if values is None:
+        return None
     outputs, groups = values.shape
-    filled = torch.zeros(-(-outputs // PANEL) * PANEL, groups)
+    filled = torch.zeros(-(-outputs // PANEL) * PANEL, groups, dtype=values.dtype)
     filled[:outputs] = values
     return filled.view(-1, PANEL, groups).transpose(1, 2).contiguous()
 
@@ -141,6 +143,8 @@ def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype, pair:
     library = compiled().library if dtype == torch.bfloat16 and takes(weight.group, weight.steps.shape[1]) else None
     if library is None:
         return make_linear(weight.numbers().to(dtype), None, bias, dtype)
+    if weight.group * weight.super_block not in GROUPS:  # unpacked together, too
+        weight = weight.without_subscales()
     return NativeLinear.of_groups(library, weight, bias)
 
 

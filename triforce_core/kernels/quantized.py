@@ -38,26 +38,51 @@ class Grouped:
     """A weight [out, in] as a checkpoint in few bits has it: steps * scale + offset, for each group of inputs.
 
     bits: 8, steps from -128 to 127; or 4: from 0 to 15 with offsets, from -8 to 7 without. steps: int8 [out, in], not
-    packed; scale, offset: fp32 [out, in / group]."""
+    packed; scale, offset: fp32 [out, in / group]. With subscales and, where there are offsets, suboffsets, int8
+    [out, in / group], scale and offset are those of super-blocks of several groups, and a group's are the products
+    (GGUF's K-quants)."""
 
     bits: int
     steps: Tensor
     scale: Tensor
     offset: Tensor | None = None
+    subscale: Tensor | None = None
+    suboffset: Tensor | None = None
 
     @property
     def group(self) -> int:
-        return self.steps.shape[1] // self.scale.shape[1]
+        return self.steps.shape[1] // (self.scale if self.subscale is None else self.subscale).shape[1]
+
+    @property
+    def super_block(self) -> int:
+        """Groups of one."""
+        return 1 if self.subscale is None else self.subscale.shape[1] // self.scale.shape[1]
 
     def numbers(self) -> Tensor:
         """The weight, fp32 [out, in]."""
-        grouped = self.steps.float().view(*self.scale.shape, -1) * self.scale[..., None]
-        return (grouped if self.offset is None else grouped + self.offset[..., None]).view(self.steps.shape)
+        own = self.without_subscales()
+        grouped = own.steps.float().view(*own.scale.shape, -1) * own.scale[..., None]
+        return (grouped if own.offset is None else grouped + own.offset[..., None]).view(own.steps.shape)
+
+    def without_subscales(self) -> Grouped:
+        """The same, each group with its own scale and offset."""
+        if self.subscale is None:
+            return self
+
+        def product(of_blocks: Tensor | None, of_groups: Tensor | None) -> Tensor | None:
+            if of_blocks is None or of_groups is None:
+                return None
+            return of_blocks.repeat_interleave(self.super_block, 1) * of_groups
+
+        scale = product(self.scale, self.subscale)
+        assert scale is not None
+        return Grouped(self.bits, self.steps, scale, product(self.offset, self.suboffset))
 
     def in_order(self, order: Callable[[Tensor], Tensor]) -> Grouped:
         """With its outputs in another order, or some of them; or elsewhere."""
+        scales = (self.offset, self.subscale, self.suboffset)
         return Grouped(self.bits, order(self.steps), order(self.scale),
-                       None if self.offset is None else order(self.offset))
+                       *(None if part is None else order(part) for part in scales))
 
     @property
     def data(self) -> Tensor:
@@ -67,9 +92,10 @@ class Grouped:
         return _in_halves((self.steps if self.offset is not None else self.steps + 8).to(torch.uint8))
 
 
-def grouped_bytes(bits: int, group: int, offset: bool) -> float:
-    """Of a weight, in our kernels for CPUs."""
-    return bits / 8 + (8 if offset else 4) / group
+def grouped_bytes(bits: int, group: int, offset: bool, super_block: int = 1) -> float:
+    """Of a weight. super_block: groups of one; 1: there are no subscales."""
+    scales = 2 if offset else 1
+    return bits / 8 + scales * (4 / group if super_block == 1 else 1 / group + 4 / (group * super_block))
 
 
 def join_grouped(parts: Sequence[Grouped]) -> Grouped:
@@ -80,13 +106,29 @@ def join_grouped(parts: Sequence[Grouped]) -> Grouped:
     offsets = any(part.offset is not None for part in parts)
     if bits == 4 and offsets and any(part.offset is None for part in parts):
         bits = 8  # steps from 0 and from -8 are not of one kind
+    if len({part.super_block * part.group for part in parts}) > 1 or any(part.subscale is None for part in parts):
+        parts = [part.without_subscales() for part in parts]
+    with_subscales = parts[0].subscale is not None
 
-    def spread(part: Grouped, values: Tensor | None) -> Tensor:
-        return (torch.zeros_like(part.scale) if values is None else values).repeat_interleave(part.group // group, 1)
+    def joined(of: Callable[[Grouped], Tensor | None], like: Callable[[Grouped], Tensor], spreads: bool) -> Tensor:
+        found = [(part, of(part)) for part in parts]
+        every = [torch.zeros_like(like(part)) if values is None else values for part, values in found]
+        if spreads:
+            every = [values.repeat_interleave(part.group // group, 1)
+                     for part, values in zip(parts, every, strict=True)]
+        return torch.cat(every)
 
-    return Grouped(bits, torch.cat([part.steps for part in parts]),
-                   torch.cat([spread(part, part.scale) for part in parts]),
-                   torch.cat([spread(part, part.offset) for part in parts]) if offsets else None)
+    def scale(part: Grouped) -> Tensor:
+        return part.scale
+
+    def subscale(part: Grouped) -> Tensor:
+        assert part.subscale is not None
+        return part.subscale
+
+    return Grouped(bits, torch.cat([part.steps for part in parts]), joined(scale, scale, not with_subscales),
+                   joined(lambda part: part.offset, scale, not with_subscales) if offsets else None,
+                   joined(subscale, subscale, True) if with_subscales else None,
+                   joined(lambda part: part.suboffset, subscale, True) if with_subscales and offsets else None)
 
 
 def to_groups(weight: Tensor) -> Grouped:

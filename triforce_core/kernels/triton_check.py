@@ -10,8 +10,8 @@ import torch
 from .quantized import GROUP, Grouped
 from .triton_linear import ALIKE_ROWS, QuantizedLinear
 
-# Bits, inputs of a group, whether there are offsets: Q4_0, Q4_K, AWQ, Q6_K, Q5_K.
-_FORMS = ((4, 32, False), (4, 32, True), (4, GROUP, True), (8, 16, False), (8, 32, True))
+# Bits, inputs of a group, whether there are offsets, groups of a super-block: Q4_0, Q4_K, AWQ, Q6_K, Q5_K.
+_FORMS = ((4, 32, False, 1), (4, 32, True, 8), (4, GROUP, True, 1), (8, 16, False, 16), (8, 32, True, 8))
 _OUTPUTS, _INPUTS = 128, 4 * GROUP
 
 
@@ -21,17 +21,24 @@ def wrong(device: torch.device) -> str:
     kernels are compiled for it, which takes seconds."""
     g = torch.Generator().manual_seed(0)
     with torch.inference_mode():
-        for bits, group, offsets in _FORMS:
+        for bits, group, offsets, super_block in _FORMS:
             low, high = (0, 16) if offsets and bits == 4 else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-            parts = torch.rand(2, _OUTPUTS, _INPUTS // group, generator=g) + 0.5
+            groups = _INPUTS // group
+            parts = torch.rand(2, _OUTPUTS, groups // super_block, generator=g) + 0.5
+            subs = torch.randint(1, 64, (2, _OUTPUTS, groups), generator=g, dtype=torch.int8)
             weight = Grouped(bits, torch.randint(low, high, (_OUTPUTS, _INPUTS), generator=g, dtype=torch.int8),
-                             parts[0] / high, parts[1] if offsets else None)
+                             parts[0] / high, parts[1] if offsets else None, subs[0] if super_block > 1 else None,
+                             subs[1] if offsets and super_block > 1 else None)
             x = torch.randn(ALIKE_ROWS, _INPUTS, generator=g).bfloat16()
-            exact = x.double() @ weight.numbers().double().T
+            exact = weight.numbers().double()
             linear = QuantizedLinear(weight.in_order(lambda part: part.to(device)), None)
             found = linear(x.to(device))
-            near = float((found.double().cpu() - exact).norm() / exact.norm()) < 5e-3  # of results in bfloat16
-            if not (near and torch.equal(linear.unpacked().cpu(), weight.numbers().bfloat16())
+            if not (_near(found, x.double() @ exact.T) and _near(linear.unpacked(), exact)
                     and torch.equal(linear(x[:1].to(device)), found[:1])):
                 return f"{bits} bits in groups of {group}" + (" with offsets" if offsets else "")
     return ""
+
+
+def _near(found: torch.Tensor, exact: torch.Tensor) -> bool:
+    """As near as bfloat16 is."""
+    return float((found.double().cpu() - exact).norm() / exact.norm()) < 5e-3

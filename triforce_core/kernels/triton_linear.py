@@ -79,32 +79,36 @@ class QuantizedLinear:
     def __init__(self, weight: Rounded | Grouped, bias: Tensor | None, pair: int = 0, plan: Plan | None = None) -> None:
         """weight [out, in], see ``fits`` and ``fits_groups``, on the device. pair: of each 2 * pair outputs, i and
         i + pair are used together."""
-        data, scale, offset = weight.data, weight.scale, None
+        data, scale = weight.data, weight.scale
+        more: tuple[Tensor | None, ...] = (None, None, None)
         if isinstance(weight, Rounded):
-            self._bits, self._share = quantized.KINDS[weight.kind], GROUP if weight.kind == "int4" else 0
+            self._bits, self._above = quantized.KINDS[weight.kind], 1
+            self._share = GROUP if weight.kind == "int4" else 0
         else:
-            self._bits, self._share = weight.bits, min(weight.group, GROUP)
+            self._bits, self._share, self._above = weight.bits, min(weight.group, GROUP), weight.super_block
             runs = weight.group // self._share
             scale = scale.repeat_interleave(runs, 1)
-            offset = None if weight.offset is None else weight.offset.repeat_interleave(runs, 1)
+            more = tuple(None if each is None else each.repeat_interleave(runs, 1)
+                         for each in (weight.offset, weight.subscale, weight.suboffset))
         self.outputs, self.inputs = data.shape[0], data.shape[1] * 8 // self._bits
         self.bias, self._pair = bias, pair
         self._plan = plan or Plan.choose(self.outputs, self._bits, multiprocessors(data.device))
         if pair:
             order = torch.arange(self.outputs, device=data.device).view(-1, 2, pair).transpose(1, 2).flatten()
             data, scale = data[order], scale[order]
-            offset = None if offset is None else offset[order]
+            more = tuple(None if each is None else each[order] for each in more)
         groups, block = self.inputs // GROUP, self._plan.outputs
         self._data = data.view(self.outputs // block, block, groups, -1).transpose(1, 2).contiguous()
         self._scale = self._by_group(scale) if self._share else scale
-        self._offset = None if offset is None else self._by_group(offset)
+        self._offset, self._subscale, self._suboffset = map(self._by_group, more)
         self._parts = self._plan.parts(self.outputs, groups, data.device)
         self._tickets = torch.zeros(self.outputs // block, dtype=torch.int32, device=data.device)
 
-    def _by_group(self, values: Tensor) -> Tensor:
-        """fp32 [out, groups that share them] -> [blocks, groups, BLOCK]"""
-        block = self._plan.outputs
-        return values.view(-1, block, self.inputs // self._share).transpose(1, 2).contiguous()
+    def _by_group(self, values: Tensor | None) -> Tensor | None:
+        """[out, groups that share them] -> [blocks, groups, BLOCK]"""
+        if values is None:
+            return None
+        return values.view(-1, self._plan.outputs, values.shape[1]).transpose(1, 2).contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
         n = x.shape[0]
@@ -118,8 +122,9 @@ class QuantizedLinear:
         """The weight that the bytes stand for, rounded once more: bf16 [out, in]."""
         block, groups = self._plan.outputs, self.inputs // GROUP
         out = torch.empty(self.outputs, self.inputs, dtype=torch.bfloat16, device=self._data.device)
-        _unpack[(self.outputs // block, groups)](self._data, self._scale, self._offset, out, groups, self._pair,
-                                                 BLOCK=block, BITS=self._bits, SHARE=self._share,
+        _unpack[(self.outputs // block, groups)](self._data, self._scale, self._offset, self._subscale,
+                                                 self._suboffset, out, groups, self._pair, BLOCK=block,
+                                                 BITS=self._bits, SHARE=self._share, ABOVE=self._above,
                                                  PAIRED=self._pair > 0, num_warps=8)
         return out
 
@@ -163,11 +168,11 @@ class QuantizedLinear:
         sums = 0 if squares is None else squares.shape[1]
         ends: dict[str, Tensor | int | None] = dict.fromkeys(_ENDS) | {"capacity": 0, "kv_heads": 0} | also
         _product[(self.outputs // plan.outputs, parts)](
-            x, self._data, self._scale, self._offset, out, partial, self._tickets, n, self.outputs, groups, self._pair,
-            squares, sums, norm.eps if norm else 0.0, **ends, END=end, SUMS=triton.next_power_of_2(sums),
-            PAIRED=self._pair > 0, ROWS=max(16, triton.next_power_of_2(n)), BLOCK=plan.outputs, BITS=self._bits,
-            SHARE=self._share, PARTS=parts, STAGES=plan.stages if n <= 16 else 3, **early(x.device),
-            num_warps=plan.warps)
+            x, self._data, self._scale, self._offset, self._subscale, self._suboffset, out, partial, self._tickets, n,
+            self.outputs, groups, self._pair, squares, sums, norm.eps if norm else 0.0, **ends, END=end,
+            SUMS=triton.next_power_of_2(sums), PAIRED=self._pair > 0, ROWS=max(16, triton.next_power_of_2(n)),
+            BLOCK=plan.outputs, BITS=self._bits, SHARE=self._share, ABOVE=self._above, PARTS=parts,
+            STAGES=plan.stages if n <= 16 else 3, **early(x.device), num_warps=plan.warps)
         return out
 
 
@@ -229,8 +234,8 @@ def _in_order(outs, pair):
 
 
 @triton.jit
-def _unpack(weights, scales, offsets, out, groups, pair, BLOCK: tl.constexpr, BITS: tl.constexpr, SHARE: tl.constexpr,
-            PAIRED: tl.constexpr):
+def _unpack(weights, scales, offsets, subscales, suboffsets, out, groups, pair, BLOCK: tl.constexpr, BITS: tl.constexpr,
+            SHARE: tl.constexpr, ABOVE: tl.constexpr, PAIRED: tl.constexpr):
     """One group of BLOCK outputs; see QuantizedLinear for the order of weights, scales."""
     BYTES: tl.constexpr = 64 if BITS == 4 else 128
     block, group = tl.program_id(0), tl.program_id(1)
@@ -246,24 +251,38 @@ def _unpack(weights, scales, offsets, out, groups, pair, BLOCK: tl.constexpr, BI
         first = (block * groups + group) * (128 // SHARE)
         if BITS == 4:
             LESS: tl.constexpr = 8 if offsets is None else 0
-            tl.store(out, _number((some & 15).to(tl.float32) - LESS, scales, offsets, first, at, column, SHARE, BLOCK))
-            tl.store(out + 64, _number((some >> 4).to(tl.float32) - LESS, scales, offsets, first, at + 64, column,
-                                       SHARE, BLOCK))
+            low, high = (some & 15).to(tl.float32) - LESS, (some >> 4).to(tl.float32) - LESS
+            tl.store(out, _number(low, scales, offsets, subscales, suboffsets, first, at, column, SHARE, ABOVE, BLOCK))
+            tl.store(out + 64, _number(high, scales, offsets, subscales, suboffsets, first, at + 64, column, SHARE,
+                                       ABOVE, BLOCK))
         else:
-            tl.store(out, _number(some.to(tl.float32), scales, offsets, first, at, column, SHARE, BLOCK))
+            tl.store(out, _number(some.to(tl.float32), scales, offsets, subscales, suboffsets, first, at, column, SHARE,
+                                  ABOVE, BLOCK))
 
 
 @triton.jit
-def _number(steps, scales, offsets, first, at, column, SHARE: tl.constexpr, BLOCK: tl.constexpr):
+def _number(steps, scales, offsets, subscales, suboffsets, first, at, column, SHARE: tl.constexpr, ABOVE: tl.constexpr,
+            BLOCK: tl.constexpr):
     """Of steps [BLOCK, inputs], where input ``at`` of a run of 128 has scale and offset number ``at // SHARE``."""
     if SHARE == 128:
-        place = (first * BLOCK + column)[:, None]
+        group, outputs = first, column[:, None]
     else:
-        place = (first + at // SHARE)[None, :] * BLOCK + column[:, None]
-    steps *= tl.load(scales + place)
+        group, outputs = (first + at // SHARE)[None, :], column[:, None]
+    steps *= _of_group(scales, subscales, group, outputs, ABOVE, BLOCK)
     if offsets is not None:
-        steps += tl.load(offsets + place)
+        steps += _of_group(offsets, suboffsets, group, outputs, ABOVE, BLOCK)
     return steps
+
+
+@triton.jit
+def _of_group(values, subvalues, group, column, ABOVE: tl.constexpr, BLOCK: tl.constexpr):
+    """Scales or offsets of a block's outputs; with subscales, of super-blocks of ABOVE groups times the group's own."""
+    if subvalues is None:
+        found = tl.load(values + group * BLOCK + column)
+    else:
+        found = tl.load(values + group // ABOVE * BLOCK + column)
+        found *= tl.load(subvalues + group * BLOCK + column).to(tl.float32)
+    return found
 
 
 @triton.jit
@@ -285,23 +304,25 @@ def add_up(partial, ticket, to, real, size, ROWS: tl.constexpr, BLOCK: tl.conste
 
 
 @triton.jit
-def _scaled(acc, product, left, right, scales, offsets, which, column, BLOCK: tl.constexpr):
+def _scaled(acc, product, left, right, scales, offsets, subscales, suboffsets, which, column, ABOVE: tl.constexpr,
+            BLOCK: tl.constexpr):
     """acc [ROWS, BLOCK] and one group's product, scaled; where there are offsets, times the sum of the inputs."""
-    acc += product * tl.load(scales + which * BLOCK + column)[None, :]
+    acc += product * _of_group(scales, subscales, which, column, ABOVE, BLOCK)[None, :]
     if offsets is not None:
         ones = tl.full((left.shape[1], BLOCK), 1.0, tl.float32).to(tl.bfloat16)
         total = tl.dot(left, ones)
         if right is not None:
             total = tl.dot(right, ones, total)
-        acc += total * tl.load(offsets + which * BLOCK + column)[None, :]
+        acc += total * _of_group(offsets, suboffsets, which, column, ABOVE, BLOCK)[None, :]
     return acc
 
 
 @triton.jit(do_not_specialize=["rows", "capacity"])
-def _product(x, weights, scales, offsets, out, partial, tickets, rows, outputs, groups, pair, squares, sums, eps, cos,
-             sin, keys, cache, slots, hidden, weight, found, capacity, kv_heads, END: tl.constexpr, SUMS: tl.constexpr,
-             PAIRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, BITS: tl.constexpr, SHARE: tl.constexpr,
-             PARTS: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr):
+def _product(x, weights, scales, offsets, subscales, suboffsets, out, partial, tickets, rows, outputs, groups, pair,
+             squares, sums, eps, cos, sin, keys, cache, slots, hidden, weight, found, capacity, kv_heads,
+             END: tl.constexpr, SUMS: tl.constexpr, PAIRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+             BITS: tl.constexpr, SHARE: tl.constexpr, ABOVE: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
+             EARLY: tl.constexpr):
     """BLOCK outputs of x [n, in] over one part of the inputs; see QuantizedLinear for the order of weights, scales."""
     block, part = tl.program_id(0), tl.program_id(1)
     BYTES: tl.constexpr = 64 if BITS == 4 else 128  # of an output's group
@@ -326,16 +347,19 @@ def _product(x, weights, scales, offsets, out, partial, tickets, rows, outputs, 
                 if SHARE == 128:
                     product = tl.dot(left, low)
                     product = tl.dot(right, high, product)
-                    acc = _scaled(acc, product, left, right, scales, offsets, which, column, BLOCK)
+                    acc = _scaled(acc, product, left, right, scales, offsets, subscales, suboffsets, which, column,
+                                  ABOVE, BLOCK)
                 else:
-                    acc = _scaled(acc, tl.dot(left, low), left, None, scales, offsets, which, column, BLOCK)
-                    acc = _scaled(acc, tl.dot(right, high), right, None, scales, offsets, which + 64 // SHARE, column,
-                                  BLOCK)
+                    acc = _scaled(acc, tl.dot(left, low), left, None, scales, offsets, subscales, suboffsets, which,
+                                  column, ABOVE, BLOCK)
+                    acc = _scaled(acc, tl.dot(right, high), right, None, scales, offsets, subscales, suboffsets,
+                                  which + 64 // SHARE, column, ABOVE, BLOCK)
             else:
                 left = tl.load(x + step * 128 + piece * PIECE, mask=real, other=0.0)
                 if SHARE:
                     product = tl.dot(left, some.to(tl.bfloat16))
-                    acc = _scaled(acc, product, left, None, scales, offsets, which, column, BLOCK)
+                    acc = _scaled(acc, product, left, None, scales, offsets, subscales, suboffsets, which, column,
+                                  ABOVE, BLOCK)
                 else:
                     acc = tl.dot(left, some.to(tl.bfloat16), acc)
     lead(EARLY)

@@ -13,9 +13,10 @@ import torch
 from ..kernels import Grouped
 from .groups import Form
 
-FORMS: dict[str, Form] = {"Q8_0": (8, 32, False), "Q4_0": (4, 32, False), "Q4_1": (4, 32, True), "Q4_K": (4, 32, True),
-                          "Q5_K": (8, 32, True), "Q6_K": (8, 16, False)}
-_Parts = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # steps, scale, offset: [blocks, ...]
+FORMS = {"Q8_0": Form(8, 32, False), "Q4_0": Form(4, 32, False), "Q4_1": Form(4, 32, True),
+         "Q4_K": Form(4, 32, True, 8), "Q5_K": Form(8, 32, True, 8), "Q6_K": Form(8, 16, False, 16)}
+# Steps, scale, offset, subscale, suboffset, as in ``Grouped`` and as far as there are some: [blocks, ...]
+_Parts = tuple[np.ndarray, ...]
 
 
 def read_groups(raw: np.ndarray, kind: str) -> Grouped:
@@ -24,12 +25,11 @@ def read_groups(raw: np.ndarray, kind: str) -> Grouped:
 
     nbytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1]
     with np.errstate(all="ignore"):  # scales of hostile files
-        steps, scale, offset = _READERS[kind](raw.reshape(-1, nbytes))
-
-    def rows(part: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(part)).view(len(raw), -1)
-
-    return Grouped(FORMS[kind][0], rows(steps.astype(np.int8)), rows(scale), None if offset is None else rows(offset))
+        parts = _READERS[kind](raw.reshape(-1, nbytes))
+    form = FORMS[kind]
+    steps, scale, *more = (torch.from_numpy(np.ascontiguousarray(part)).view(len(raw), -1) for part in parts)
+    offset = more.pop(0) if form.offsets else None
+    return Grouped(form.bits, steps.to(torch.int8), scale, offset, *more)
 
 
 def _half(blocks: np.ndarray, at: int) -> np.ndarray:
@@ -44,24 +44,24 @@ def _nibbles(packed: np.ndarray, width: int) -> np.ndarray:
 
 
 def _q8_0(blocks: np.ndarray) -> _Parts:
-    return np.ascontiguousarray(blocks[:, 2:]).view(np.int8), _half(blocks, 0), None
+    return np.ascontiguousarray(blocks[:, 2:]).view(np.int8), _half(blocks, 0)
 
 
 def _q4_0(blocks: np.ndarray) -> _Parts:
-    return _nibbles(blocks[:, 2:], 16).astype(np.int8) - 8, _half(blocks, 0), None
+    return _nibbles(blocks[:, 2:], 16).astype(np.int8) - 8, _half(blocks, 0)
 
 
 def _q4_1(blocks: np.ndarray) -> _Parts:
     return _nibbles(blocks[:, 4:], 16), _half(blocks, 0), _half(blocks, 2)
 
 
-def _scales_of_k(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of Q4_K and Q5_K: eight scales and offsets of six bits each, times the block's."""
+def _scales_of_k(blocks: np.ndarray) -> _Parts:
+    """Of Q4_K and Q5_K: the block's two, and eight subscales and suboffsets of six bits each."""
     packed = blocks[:, 4:16].reshape(-1, 3, 4)
     low, high, rest = packed[:, 0], packed[:, 1], packed[:, 2]
-    scale = np.concatenate((low & 63, rest & 15 | low >> 2 & 48), 1)
-    least = np.concatenate((high & 63, rest >> 4 | high >> 2 & 48), 1)
-    return _half(blocks, 0) * scale.astype(np.float32), -(_half(blocks, 2) * least.astype(np.float32))
+    subscale = np.concatenate((low & 63, rest & 15 | low >> 2 & 48), 1)
+    suboffset = np.concatenate((high & 63, rest >> 4 | high >> 2 & 48), 1)
+    return _half(blocks, 0), -_half(blocks, 2), subscale.astype(np.int8), suboffset.astype(np.int8)
 
 
 def _q4_k(blocks: np.ndarray) -> _Parts:
@@ -77,7 +77,7 @@ def _q6_k(blocks: np.ndarray) -> _Parts:
     low = _nibbles(blocks[:, :128], 64)
     high = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8).reshape(1, 1, 4, 1) & 3
     steps = (low | high.reshape(len(blocks), -1) << 4).astype(np.int8) - 32
-    return steps, _half(blocks, 208) * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8).astype(np.float32), None
+    return steps, _half(blocks, 208), np.ascontiguousarray(blocks[:, 192:208]).view(np.int8)
 
 
 _READERS: dict[str, Callable[[np.ndarray], _Parts]] = {

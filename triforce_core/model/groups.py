@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ..kernels import grouped_bytes
 
-Form = tuple[int, int, bool]  # bits of the steps in memory, weights of a group, whether there are offsets
+
+class Form(NamedTuple):
+    """How a matrix in few bits lies in memory. bits: of its steps; group: weights that share a scale; super_block:
+    groups whose scales are multiples of one (1: they are not)."""
+
+    bits: int
+    group: int
+    offsets: bool
+    super_block: int = 1
+
+
 # Matrices of one product, as the decoder joins them.
 _PRODUCTS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",),
              ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",))
@@ -35,6 +46,8 @@ def _joined(given: Sequence[Form | None]) -> float:
     forms = [form for form in given if form is not None]
     if not forms or len(forms) < len(given):
         return UNPACKED
-    offsets = {form[2] for form in forms}
-    bits = max(form[0] for form in forms)
-    return grouped_bytes(8 if len(offsets) > 1 else bits, min(form[1] for form in forms), any(offsets))
+    offsets, group = {form.offsets for form in forms}, min(form.group for form in forms)
+    above = {form.group * form.super_block for form in forms}
+    same = len(above) == 1 and all(form.super_block > 1 for form in forms)
+    bits = 8 if len(offsets) > 1 else max(form.bits for form in forms)
+    return grouped_bytes(bits, group, any(offsets), max(above) // group if same else 1)

@@ -48,7 +48,7 @@ class Packing:
         if not groups or inputs % groups or (offset and "16" not in kind):
             return None
         group = _group_of_kernels(inputs // groups)
-        return (self.bits, group, offset) if group else None
+        return Form(self.bits, group, offset) if group else None
 
 
 def kept(weight: Grouped) -> Grouped | None:

@@ -4,7 +4,8 @@
    lowest bits, of inputs two apart.
 
    In groups along the inputs a weight is step * scale + offset. For few rows the steps are multiplied and each group's
-   sum is scaled; for many, where that would cost more, the weights are made of them, rounded to bfloat16. */
+   sum is scaled; for many, where that would cost more, the weights are made of them, rounded to bfloat16. Scales and
+   offsets may be in few bits themselves, as GGUF's K-quants have them: a subscale times the scale of a super-block. */
 
 #define PANEL 64
 #define DEPTH 128 /* pairs of inputs at a time: a panel of them is 32 KiB */
@@ -20,11 +21,46 @@ typedef struct {
     const void *weight;
     const float *scale, *bias; /* [outputs]; NULL: none. Scales: of int8 weights */
     const float *offset;
+    const int8_t *subscale, *suboffset; /* as scale and offset, for each group; NULL: these have one for each group */
     int64_t outputs, inputs;
     int64_t group, bits; /* group: pairs of inputs that share scale and offset, [outputs / 64, inputs / 2 / group, 64];
                             0: all. bits: 4, of which 8 is subtracted where there is no offset, or 8; 0: bfloat16 */
     int64_t bounded; /* no step of 8 bits is -128 */
+    int64_t shift; /* a super-block has 2^shift groups; without subscales: 0 */
 } Linear;
+
+/* Of one panel's groups, from the first one that is multiplied on. */
+typedef struct {
+    const float *scale, *offset;
+    const int8_t *subscale, *suboffset;
+    long shift;
+} Scales;
+
+static Scales scales_from(const Linear *l, long panel, long group) {
+    long groups = l->inputs / 2 / l->group, at = (panel * groups + group) * PANEL;
+    long above = (panel * (groups >> l->shift) + (group >> l->shift)) * PANEL;
+    return (Scales){l->scale + above, l->offset ? l->offset + above : NULL, l->subscale ? l->subscale + at : NULL,
+                    l->suboffset ? l->suboffset + at : NULL, l->shift};
+}
+
+INLINE floats floats_of_8(const int8_t *from) {
+#if defined(__AVX512F__)
+    return (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from));
+#else
+    return __builtin_convertvector(*(const octets_loose *)from, floats);
+#endif
+}
+
+/* Of group g's outputs from ``at`` on. */
+INLINE floats group_scale(const Scales *s, long g, long at) {
+    if (!s->subscale) return load(s->scale + g * PANEL + at);
+    return load(s->scale + (g >> s->shift) * PANEL + at) * floats_of_8(s->subscale + g * PANEL + at);
+}
+
+INLINE floats group_offset(const Scales *s, long g, long at) {
+    if (!s->suboffset) return load(s->offset + g * PANEL + at);
+    return load(s->offset + (g >> s->shift) * PANEL + at) * floats_of_8(s->suboffset + g * PANEL + at);
+}
 
 typedef struct {
     const Linear *linear;
@@ -95,46 +131,62 @@ static void unpack_4(const uint16_t *from, long pairs, all_halves table, pair *t
 }
 
 /* Steps, as they were unpacked, times their scales. */
-static void scale_steps(const float *scale, const float *offset, long group, long pairs, pair *all) {
-    for (long p = 0; p < pairs; p++)
+static void scale_steps(const Scales *by, long group, long pairs, pair *all) {
+    for (long g = 0; g < pairs / group; g++)
         for (long i = 0; i < PANEL; i += LANES) {
-            words both = *(const words_loose *)(all + p * PANEL + i);
-            floats by = load(scale + p / group * PANEL + i), low = (floats)(both << 16) * by;
-            floats high = (floats)(both & 0xffff0000u) * by;
-            if (offset) low += load(offset + p / group * PANEL + i), high += load(offset + p / group * PANEL + i);
-            *(words_loose *)(all + p * PANEL + i) = rounded(low) | (rounded(high) << 16);
+            floats scale = group_scale(by, g, i), offset = by->offset ? group_offset(by, g, i) : splat(0);
+            for (long p = g * group; p < (g + 1) * group; p++) {
+                words both = *(const words_loose *)(all + p * PANEL + i);
+                floats low = (floats)(both << 16) * scale, high = (floats)(both & 0xffff0000u) * scale;
+                if (by->offset) low += offset, high += offset;
+                *(words_loose *)(all + p * PANEL + i) = rounded(low) | (rounded(high) << 16);
+            }
         }
 }
 
-/* to += a group's sums, scaled. total: of x in it; where there are offsets. at: where their scales are. */
-INLINE void add_scaled(floats sums, const float *scale, const float *offset, long at, float total, float *to) {
-    sums = multiply_add(sums, load(scale + at), load(to));
-    store(to, offset ? multiply_add(load(offset + at), splat(total), sums) : sums);
-}
-
-/* c [R, PANEL] += the groups' sums, scaled. totals: of each row's x. */
-INLINE void grouped(const int R, long groups, long group, const pair *a, long lda, const pair *b, const float *scale,
-                    const float *offset, const float *totals, long ldt, float *c) {
-    for (long g = 0; g < groups; g++) {
-        float sums[ROWS * PANEL];
-        tile(R, PANEL, group, a + g * group, lda, b + g * group * PANEL, PANEL, sums, PANEL, 0, NULL, 0);
-        for (int r = 0; r < R; r++)
-            for (int at = 0; at < PANEL; at += LANES)
-                add_scaled(load(sums + r * PANEL + at), scale, offset, g * PANEL + at, offset ? totals[r * ldt + g] : 0,
-                           c + r * PANEL + at);
+/* to [R, PANEL], one vector of it, += a group's sums, scaled. totals: of each row's x in the group; where there are
+   offsets. at: where their scales are. */
+INLINE void add_scaled(const int R, const floats *sums, const Scales *by, long g, long at, const float *totals, long ldt,
+                       float *to) {
+    floats scale = group_scale(by, g, at), offset = by->offset ? group_offset(by, g, at) : splat(0);
+    for (int r = 0; r < R; r++) {
+        floats sum = multiply_add(sums[r], scale, load(to + r * PANEL));
+        store(to + r * PANEL, by->offset ? multiply_add(offset, splat(totals[r * ldt]), sum) : sum);
     }
 }
 
+/* c [R, PANEL] += the groups' sums, scaled. totals: of each row's x. */
+INLINE void grouped(const int R, long groups, long group, const pair *a, long lda, const pair *b, const Scales *by,
+                    const float *totals, long ldt, float *c) {
+    for (long g = 0; g < groups; g++) {
+        float sums[ROWS * PANEL];
+        tile(R, PANEL, group, a + g * group, lda, b + g * group * PANEL, PANEL, sums, PANEL, 0, NULL, 0);
+        for (int at = 0; at < PANEL; at += LANES) {
+            floats own[ROWS];
+            for (int r = 0; r < R; r++) own[r] = load(sums + r * PANEL + at);
+            add_scaled(R, own, by, g, at, totals ? totals + g : NULL, ldt, c + at);
+        }
+    }
+}
+
+/* One vector of a group's sums to c: scaled, or as they are. */
+INLINE void hand_over(const int R, const floats *sums, const Scales *by, long g, long at, const float *totals, long ldt,
+                      float *c) {
+    if (by) add_scaled(R, sums, by, g, at, totals ? totals + g : NULL, ldt, c + at);
+    else
+        for (int r = 0; r < R; r++) store(c + r * PANEL + at, sums[r]);
+}
+
 /* The same, the same bits, of steps as they are stored: for so few rows that unpacked ones would only be waited for.
-   scale NULL: their sums as they are. */
+   by NULL: their sums as they are. */
 INLINE void direct(const int R, const int bits, long groups, long group, const pair *a, long lda, const char *b,
-                   all_halves table, const float *scale, const float *offset, const float *totals, long ldt, float *c) {
+                   all_halves table, const Scales *by, const float *totals, long ldt, float *c) {
     const int deep = bits == 4 ? 4 : 1; /* pairs that are stored together */
     for (long g = 0; g < groups; g++)
         for (int at = 0; at < PANEL; at += STEP(R) * LANES) {
-            floats sums[ROWS][MOST];
+            floats sums[MOST][ROWS];
             for (int r = 0; r < R; r++)
-                for (int v = 0; v < STEP(R); v++) sums[r][v] = splat(0);
+                for (int v = 0; v < STEP(R); v++) sums[v][r] = splat(0);
             for (long p = g * group; p < (g + 1) * group; p += deep) {
                 for (int line = 0; line < (bits == 4 ? 4 : 2) && !at; line++)
                     fetch(b + p * PANEL * bits / 4 + FAR + 64 * line);
@@ -147,16 +199,11 @@ INLINE void direct(const int R, const int bits, long groups, long group, const p
                         words right = bits == 4 ? steps_of_4(packed[v] >> (4 * s), table)
                                                 : steps_of_8((const int8_t *)b + (p * PANEL + at + v * LANES) * 2);
                         for (int r = 0; r < R; r++)
-                            sums[r][v] = products(sums[r][v], right, a[r * lda + p + s] - (words){0});
+                            sums[v][r] = products(sums[v][r], right, a[r * lda + p + s] - (words){0});
                     }
             }
             for (int v = 0; v < STEP(R); v++)
-                for (int r = 0; r < R; r++) {
-                    float *to = c + r * PANEL + at + v * LANES;
-                    if (!scale) store(to, sums[r][v]);
-                    else add_scaled(sums[r][v], scale, offset, g * PANEL + at + v * LANES,
-                                    offset ? totals[r * ldt + g] : 0, to);
-                }
+                hand_over(R, sums[v], by, g, at + v * LANES, totals, ldt, c);
         }
 }
 
@@ -175,8 +222,8 @@ __attribute__((constructor)) static void fill_of_8(void) {
 
 /* ``direct`` for 8 bits of which none is -128, the same bits: steps become bfloat16 by two tables in registers, in seven
    instructions for 64 of them; conversions take ten and more, as many as the products of five rows. */
-INLINE void direct_8(const int R, long groups, long group, const pair *a, long lda, const char *b, const float *scale,
-                     const float *offset, const float *totals, long ldt, float *c) {
+INLINE void direct_8(const int R, long groups, long group, const pair *a, long lda, const char *b, const Scales *by,
+                     const float *totals, long ldt, float *c) {
     const __m512i lower0 = _mm512_loadu_si512(of_8[0]), lower1 = _mm512_loadu_si512(of_8[0] + 64);
     const __m512i upper0 = _mm512_loadu_si512(of_8[1]), upper1 = _mm512_loadu_si512(of_8[1] + 64);
     const __m512i order = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
@@ -200,38 +247,36 @@ INLINE void direct_8(const int R, long groups, long group, const pair *a, long l
                 }
             }
         }
-        for (int at = 0; at < PANEL; at += LANES)
-            for (int r = 0; r < R; r++) { /* four outputs of the even ones, four of the odd ones */
-                int v = at / LANES / 2 * 2;
-                __m512i here = _mm512_add_epi32(order, _mm512_set1_epi32(at / LANES % 2 * 8));
-                floats own = (floats)_mm512_permutex2var_ps((__m512)sums[r][v], here, (__m512)sums[r][v + 1]);
-                float *to = c + r * PANEL + at;
-                if (!scale) store(to, own);
-                else add_scaled(own, scale, offset, g * PANEL + at, offset ? totals[r * ldt + g] : 0, to);
-            }
+        for (int at = 0; at < PANEL; at += LANES) {
+            __m512i here = _mm512_add_epi32(order, _mm512_set1_epi32(at / LANES % 2 * 8));
+            int v = at / LANES / 2 * 2;
+            floats own[ROWS]; /* four outputs of the even ones, four of the odd ones */
+            for (int r = 0; r < R; r++)
+                own[r] = (floats)_mm512_permutex2var_ps((__m512)sums[r][v], here, (__m512)sums[r][v + 1]);
+            hand_over(R, own, by, g, at, totals, ldt, c);
+        }
     }
 }
 #else
 #define TABLED(R) 0
-#define direct_8(R, groups, group, a, lda, b, scale, offset, totals, ldt, c)
+#define direct_8(R, groups, group, a, lda, b, by, totals, ldt, c)
 #endif
 
 static void direct_rows(const Product *call, long panel, all_halves table, float *sums) {
     const Linear *l = call->linear;
     long pairs = l->inputs / 2, group = l->group ? l->group : pairs, groups = pairs / group;
     const char *b = (const char *)l->weight + panel * pairs * PANEL * 2 * l->bits / 8;
-    const float *scale = l->group ? l->scale + panel * groups * PANEL : NULL;
-    const float *offset = l->offset ? l->offset + panel * groups * PANEL : NULL;
+    const Scales own = l->group ? scales_from(l, panel, 0) : (Scales){0}, *by = l->group ? &own : NULL;
 #define DIRECT(R)                                                                                                      \
-        if (l->bits == 4) direct(R, 4, groups, group, a, pairs, b, table, scale, offset, totals, groups, c);           \
-        else if (TABLED(R) && l->bounded) direct_8(R, groups, group, a, pairs, b, scale, offset, totals, groups, c);   \
-        else direct(R, 8, groups, group, a, pairs, b, table, scale, offset, totals, groups, c);                        \
+        if (l->bits == 4) direct(R, 4, groups, group, a, pairs, b, table, by, totals, groups, c);                      \
+        else if (TABLED(R) && l->bounded) direct_8(R, groups, group, a, pairs, b, by, totals, groups, c);              \
+        else direct(R, 8, groups, group, a, pairs, b, table, by, totals, groups, c);                                   \
         break;
     long tiles = (call->n + ROWS - 1) / ROWS;
     for (long tile = 0, row = 0; tile < tiles; tile++) {
         long rows = (call->n - row + tiles - tile - 1) / (tiles - tile);
         const pair *a = (const pair *)(call->x + row * l->inputs);
-        const float *totals = offset ? call->totals + row * groups : NULL;
+        const float *totals = l->offset ? call->totals + row * groups : NULL;
         float *c = sums + row * PANEL;
         switch (rows) {
         case 1: DIRECT(1)
@@ -246,15 +291,15 @@ static void direct_rows(const Product *call, long panel, all_halves table, float
 #undef DIRECT
 }
 
-static void grouped_rows(int rows, long groups, long group, const pair *a, long lda, const pair *b, const float *scale,
-                         const float *offset, const float *totals, long ldt, float *c) {
+static void grouped_rows(int rows, long groups, long group, const pair *a, long lda, const pair *b, const Scales *by,
+                         const float *totals, long ldt, float *c) {
     switch (rows) {
-    case 1: grouped(1, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
-    case 2: grouped(2, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
-    case 3: grouped(3, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
-    case 4: grouped(4, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
-    case 5: grouped(5, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
-    default: grouped(ROWS, groups, group, a, lda, b, scale, offset, totals, ldt, c); break;
+    case 1: grouped(1, groups, group, a, lda, b, by, totals, ldt, c); break;
+    case 2: grouped(2, groups, group, a, lda, b, by, totals, ldt, c); break;
+    case 3: grouped(3, groups, group, a, lda, b, by, totals, ldt, c); break;
+    case 4: grouped(4, groups, group, a, lda, b, by, totals, ldt, c); break;
+    case 5: grouped(5, groups, group, a, lda, b, by, totals, ldt, c); break;
+    default: grouped(ROWS, groups, group, a, lda, b, by, totals, ldt, c); break;
     }
 }
 
@@ -288,14 +333,14 @@ static void multiply(void *given, long item, int thread) {
         if (l->bits == 4) unpack_4((const uint16_t *)l->weight + (panel * pairs + k) * PANEL / 2, deep, table, unpacked);
         if (l->bits) weight = unpacked;
         if (l->group) {
-            long groups = pairs / l->group, at = (panel * groups + k / l->group) * PANEL;
-            const float *scale = l->scale + at, *offset = l->offset ? l->offset + at : NULL;
-            if (call->n > FEW) scale_steps(scale, offset, l->group, deep, unpacked);
+            long groups = pairs / l->group;
+            const Scales by = scales_from(l, panel, k / l->group); /* DEPTH is whole super-blocks */
+            if (call->n > FEW) scale_steps(&by, l->group, deep, unpacked);
             else {
                 for (long r = 0; r < rows; r += ROWS)
                     grouped_rows(rows - r < ROWS ? (int)(rows - r) : ROWS, deep / l->group, l->group,
-                                 (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, scale, offset,
-                                 offset ? call->totals + (row + r) * groups + k / l->group : NULL, groups,
+                                 (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, &by,
+                                 by.offset ? call->totals + (row + r) * groups + k / l->group : NULL, groups,
                                  sums + r * PANEL);
                 continue;
             }
