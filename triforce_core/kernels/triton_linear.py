@@ -79,36 +79,27 @@ class QuantizedLinear:
     def __init__(self, weight: Rounded | Grouped, bias: Tensor | None, pair: int = 0, plan: Plan | None = None) -> None:
         """weight [out, in], see ``fits`` and ``fits_groups``, on the device. pair: of each 2 * pair outputs, i and
         i + pair are used together."""
-        data, scale = weight.data, weight.scale
-        more: tuple[Tensor | None, ...] = (None, None, None)
+        data, scales = weight.data, [weight.scale, None, None, None]
         if isinstance(weight, Rounded):
-            self._bits, self._above = quantized.KINDS[weight.kind], 1
-            self._share = GROUP if weight.kind == "int4" else 0
+            bits, share, above = quantized.KINDS[weight.kind], GROUP if weight.kind == "int4" else 0, 1
         else:
-            self._bits, self._share, self._above = weight.bits, min(weight.group, GROUP), weight.super_block
-            runs = weight.group // self._share
-            scale = scale.repeat_interleave(runs, 1)
-            more = tuple(None if each is None else each.repeat_interleave(runs, 1)
-                         for each in (weight.offset, weight.subscale, weight.suboffset))
-        self.outputs, self.inputs = data.shape[0], data.shape[1] * 8 // self._bits
-        self.bias, self._pair = bias, pair
-        self._plan = plan or Plan.choose(self.outputs, self._bits, multiprocessors(data.device))
+            bits, share, above = weight.bits, min(weight.group, GROUP), weight.super_block
+            scales = [None if each is None else each.repeat_interleave(weight.group // share, 1)
+                      for each in (weight.scale, weight.offset, weight.subscale, weight.suboffset)]
+        self.outputs, self.inputs = data.shape[0], data.shape[1] * 8 // bits
+        self.bias, self._pair, self._form = bias, pair, {"BITS": bits, "SHARE": share, "ABOVE": above}
+        self._plan = plan or Plan.choose(self.outputs, bits, multiprocessors(data.device))
         if pair:
             order = torch.arange(self.outputs, device=data.device).view(-1, 2, pair).transpose(1, 2).flatten()
-            data, scale = data[order], scale[order]
-            more = tuple(None if each is None else each[order] for each in more)
+            data, scales = data[order], [None if each is None else each[order] for each in scales]
         groups, block = self.inputs // GROUP, self._plan.outputs
         self._data = data.view(self.outputs // block, block, groups, -1).transpose(1, 2).contiguous()
-        self._scale = self._by_group(scale) if self._share else scale
-        self._offset, self._subscale, self._suboffset = map(self._by_group, more)
+        # Scales, offsets, subscales, suboffsets: [out], or [blocks, groups that share them, BLOCK].
+        self._scales = scales if not share else [
+            None if each is None else each.view(-1, block, each.shape[1]).transpose(1, 2).contiguous()
+            for each in scales]
         self._parts = self._plan.parts(self.outputs, groups, data.device)
         self._tickets = torch.zeros(self.outputs // block, dtype=torch.int32, device=data.device)
-
-    def _by_group(self, values: Tensor | None) -> Tensor | None:
-        """[out, groups that share them] -> [blocks, groups, BLOCK]"""
-        if values is None:
-            return None
-        return values.view(-1, self._plan.outputs, values.shape[1]).transpose(1, 2).contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
         n = x.shape[0]
@@ -122,10 +113,8 @@ class QuantizedLinear:
         """The weight that the bytes stand for, rounded once more: bf16 [out, in]."""
         block, groups = self._plan.outputs, self.inputs // GROUP
         out = torch.empty(self.outputs, self.inputs, dtype=torch.bfloat16, device=self._data.device)
-        _unpack[(self.outputs // block, groups)](self._data, self._scale, self._offset, self._subscale,
-                                                 self._suboffset, out, groups, self._pair, BLOCK=block,
-                                                 BITS=self._bits, SHARE=self._share, ABOVE=self._above,
-                                                 PAIRED=self._pair > 0, num_warps=8)
+        _unpack[(self.outputs // block, groups)](self._data, *self._scales, out, groups, self._pair, BLOCK=block,
+                                                 **self._form, PAIRED=self._pair > 0, num_warps=8)
         return out
 
     def normed(self, x: PreNorm) -> Tensor:
@@ -168,11 +157,10 @@ class QuantizedLinear:
         sums = 0 if squares is None else squares.shape[1]
         ends: dict[str, Tensor | int | None] = dict.fromkeys(_ENDS) | {"capacity": 0, "kv_heads": 0} | also
         _product[(self.outputs // plan.outputs, parts)](
-            x, self._data, self._scale, self._offset, self._subscale, self._suboffset, out, partial, self._tickets, n,
-            self.outputs, groups, self._pair, squares, sums, norm.eps if norm else 0.0, **ends, END=end,
-            SUMS=triton.next_power_of_2(sums), PAIRED=self._pair > 0, ROWS=max(16, triton.next_power_of_2(n)),
-            BLOCK=plan.outputs, BITS=self._bits, SHARE=self._share, ABOVE=self._above, PARTS=parts,
-            STAGES=plan.stages if n <= 16 else 3, **early(x.device), num_warps=plan.warps)
+            x, self._data, *self._scales, out, partial, self._tickets, n, self.outputs, groups, self._pair, squares,
+            sums, norm.eps if norm else 0.0, **ends, END=end, SUMS=triton.next_power_of_2(sums),
+            PAIRED=self._pair > 0, ROWS=max(16, triton.next_power_of_2(n)), BLOCK=plan.outputs, **self._form,
+            PARTS=parts, STAGES=plan.stages if n <= 16 else 3, **early(x.device), num_warps=plan.warps)
         return out
 
 
