@@ -12,6 +12,7 @@ from model.kept_in_groups import BF16, check_model, needs_library, plain_folder
 
 from triforce_core.device.shard import ALONE
 from triforce_core.engine import loading
+from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.kernels import REFERENCE, Grouped
 from triforce_core.model import checkpoint, load_model, stored_form
 from triforce_core.model.gguf_groups import FORMS, read_groups
@@ -36,7 +37,9 @@ def _any_bytes(kind: str) -> np.ndarray:
 
     width, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
     blocks = np.random.default_rng(1).integers(0, 256, (6, 512 // width, nbytes), dtype=np.uint8)
-    for at in {"Q6_K": (208,), "Q8_0": (0,), "Q4_0": (0,)}.get(kind, (0, 2)):
+    places = {"Q6_K": (208,), "Q2_K": (80, 82), "Q3_K": (108,),
+              **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2))}
+    for at in places.get(kind, (0,)):
         blocks[:, :, at : at + 2] = np.frombuffer(np.float16(0.013).tobytes(), np.uint8)
     return blocks.reshape(6, -1)
 
@@ -46,12 +49,17 @@ def file_of(folder: Path, kind: str) -> Path:
 
 
 @needs_library
-@pytest.mark.parametrize("kind", [*FORMS, "Q5_0"])
+@pytest.mark.parametrize("kind", [*FORMS, "F16"])
 def test_a_model_kept_in_few_bits(kind: str, tmp_path: Path) -> None:
     place = file_of(tmp_path, kind)
     check_model(place, kind in FORMS)
-    told = stored_form(place).words("bfloat16", True, True)
-    assert told == (f"{kind}, kept in few bits" if kind in FORMS else f"{kind}, unpacked to bfloat16")
+    told = stored_form(place)
+    assert told.words("bfloat16", True, True) == (f"{kind}, kept in few bits" if kind in FORMS else "")
+    assert told.words("float32", False) == (f"{kind}, unpacked to float32" if kind in FORMS else "")
+
+
+def test_every_type_in_few_bits_has_a_form() -> None:
+    assert {kind.name for kind in BY_NUMBER.values() if kind.weights > 1} == set(FORMS)
 
 
 @needs_library

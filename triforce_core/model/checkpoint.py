@@ -28,7 +28,7 @@ class Stored:
     plain numbers already.
 
     groups: bytes of a layers' weight and of the head's where weights in groups are kept so; None: there
-    are none, or they are int8 by rows. ungrouped: types or matrices of few_bits that have no such form."""
+    are none, or they are int8 by rows. ungrouped: matrices of few_bits that have no such form."""
 
     int8: bool = False
     few_bits: str = ""
@@ -73,9 +73,7 @@ def stored_form(place: Path) -> Stored:
     file = open_gguf(place)
     kinds = [kind for kind in file.kinds if kind not in ("F32", "F16", "BF16")]
     int8 = bool(file.metadata.get(INT8_KEY))
-    groups = None if int8 or not any(kind in FORMS for kind in kinds) else kept_bytes(partial(_gguf_form, file))
-    rest = ", ".join(kind for kind in kinds if kind not in FORMS)
-    return Stored(int8, ", ".join(kinds), groups=groups, ungrouped=rest)
+    return Stored(int8, ", ".join(kinds), groups=None if int8 or not kinds else kept_bytes(partial(_gguf_form, file)))
 
 
 def _gguf_form(file: GGUFFile, name: str) -> tuple[int, Form | None] | None:
