@@ -23,8 +23,8 @@ from ..kernels import Grouped
 from .hf_groups import Get, Packing, Read, kept, need, read_awq, read_gptq, read_packed
 from .weights import Checkpoint, Matrix, Part
 
-_ALLOWED = ("AWQ (gemm) and GPTQ in 4 bits, FP8, compressed-tensors (int8, symmetric 4 bits, FP8), bitsandbytes (int8, "
-            "nf4, fp4), or weights that are not quantised")
+_ALLOWED = ("AWQ (gemm) in 4 bits, GPTQ in 4 and 8, FP8, compressed-tensors (int8, symmetric 4 and 8 bits, FP8), "
+            "bitsandbytes (int8, nf4, fp4), or weights that are not quantised")
 _BESIDE = ("input_scale", "weight_format", "input_zero_point", "g_idx", "output_scale", "k_scale", "v_scale",
            "input_scale_ub")  # tensors of a product that its weight does not depend on
 
