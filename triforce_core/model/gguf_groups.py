@@ -14,7 +14,7 @@ from ..kernels import Grouped
 from .groups import Form
 
 FORMS = {"Q8_0": Form(8, 32, False), "Q4_0": Form(4, 32, False), "Q4_1": Form(4, 32, True),
-         "Q4_K": Form(4, 32, True, 8), "Q5_K": Form(8, 32, True, 8), "Q6_K": Form(8, 16, False, 16)}
+         "Q4_K": Form(4, 32, True, 8), "Q5_K": Form(5, 32, True, 8), "Q6_K": Form(6, 16, False, 16)}
 # Steps, scale, offset, subscale, suboffset, as in ``Grouped`` and as far as there are some: [blocks, ...]
 _Parts = tuple[np.ndarray, ...]
 
