@@ -2,8 +2,8 @@
    inputs: [outputs / 64, inputs / 2, 64, 2]; int8 ones become bfloat16, which holds them exactly, a few at a time. Those
    of four bits lie by eight inputs, [outputs / 64, inputs / 8, 64, 2] of uint16: each holds four numbers, the first in its
    lowest bits, of inputs two apart. Of five or six bits the lowest four lie so, and behind each eight inputs what is
-   above them, n = 1 or 2 bits of a number: [16 n, 2] of uint16, each the bits of four numbers as before for output j, then
-   for output j + 16 n, and so on.
+   above them, n = 1 or 2 bits of a number: [16 n, 2] of uint16, each the bits of four numbers as before for output j,
+   then for output j + 16 n, and so on.
 
    In groups along the inputs a weight is step * scale + offset. For few rows the steps are multiplied and each group's
    sum is scaled; for many, where that would cost more, the weights are made of them, rounded to bfloat16. Scales and
@@ -73,17 +73,44 @@ typedef struct {
     const float *totals; /* of x in each group: [n, inputs / 2 / group]; where there are offsets */
 } Product;
 
-/* 2 * LANES of them, exactly */
-INLINE words steps_of_8(const int8_t *from) {
+/* 2 * LANES numbers that bfloat16 holds exactly. Where products would take pairs apart, they are not put together. */
+#if PAIRS || defined(__AVX512BW__)
+typedef words Steps;
+
+INLINE words pairs_of(Steps steps) { return steps; }
+
+INLINE floats step_products(floats sums, Steps steps, words left) { return products(sums, steps, left); }
+#else
+typedef struct {
+    floats first, second;
+} Steps;
+
+INLINE words pairs_of(Steps steps) { return ((words)steps.first >> 16) | (words)steps.second; }
+
+/* The same bits as ``products``. */
+INLINE floats step_products(floats sums, Steps steps, words left) {
+    sums = multiply_add(steps.first, (floats)(left << 16), sums);
+    return multiply_add(steps.second, (floats)(left & 0xffff0000u), sums);
+}
+#endif
+
+INLINE Steps steps_of(floats first, floats second) {
+#if PAIRS || defined(__AVX512BW__)
+    return ((words)first >> 16) | (words)second; /* the lower half of such a float is zero */
+#else
+    return (Steps){first, second};
+#endif
+}
+
+INLINE Steps steps_of_8(const int8_t *from) {
 #if defined(__AVX512BF16__)
     floats low = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from));
     floats high = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)(from + LANES)));
-    return (words)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+    return (Steps)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
 #else
     ints both = (ints)load_halves((const uint16_t *)from);
-    words low = (words) __builtin_convertvector((both << 24) >> 24, floats);
-    words high = (words) __builtin_convertvector((both << 16) >> 24, floats);
-    return (low >> 16) | high; /* seven bits and a sign: the lower half of a float is zero */
+    return steps_of(__builtin_convertvector((both << 24) >> 24, floats),
+                    __builtin_convertvector((both << 16) >> 24, floats));
 #endif
 }
 
@@ -105,22 +132,7 @@ static Table table_of(const Linear *l) {
     return table;
 }
 
-/* The lowest bits of each half of a lane */
-INLINE words steps_of_few(words at, const int bits, const Table *table) {
-#if defined(__AVX512BW__)
-    if (bits == 6) return (words)_mm512_permutex2var_epi16((__m512i)table->first, (__m512i)at, (__m512i)table->second);
-    return (words)_mm512_permutexvar_epi16((__m512i)at, (__m512i)table->first);
-#else
-    uint32_t first = (uint32_t)table->first[0] << 16, most = (1 << bits) - 1; /* first: less what is subtracted */
-    float zero;
-    memcpy(&zero, &first, 4);
-    floats low = __builtin_convertvector((ints)(at & most), floats) + zero;
-    floats high = __builtin_convertvector((ints)((at >> 16) & most), floats) + zero;
-    return ((words)low >> 16) | (words)high;
-#endif
-}
-
-/* Outputs from ``at`` on of eight inputs, which begin at b: their lowest four bits, and those above, the first at bit 4. */
+/* Outputs from ``at`` on of eight inputs, which begin at b: their lowest four bits, and those above, from bit 4 on. */
 INLINE words lowest_of(const char *b, long at) { return *(const words_loose *)(b + 4 * at); }
 
 INLINE words highest_of(const char *b, const int bits, long at) {
@@ -132,23 +144,31 @@ INLINE words highest_of(const char *b, const int bits, long at) {
 }
 
 /* Inputs 2 s and 2 s + 1 of the eight */
-INLINE words steps_at(words low, words high, const int s, const int bits, const Table *table) {
+INLINE Steps steps_at(words low, words high, const int s, const int bits, const Table *table) {
     low >>= 4 * s;
-    if (bits == 4) return steps_of_few(low, bits, table);
     high >>= (bits - 4) * s;
-#if defined(__AVX512F__) /* in one instruction, where compilers make two */
-    low = (words)_mm512_ternarylogic_epi32(_mm512_set1_epi32(0x000f000f), (__m512i)low, (__m512i)high, 0xCA);
+#if defined(__AVX512BW__)
+    const __m512i lowest = _mm512_set1_epi32(0x000f000f), first = (__m512i)table->first;
+    if (bits == 4) return (Steps)_mm512_permutexvar_epi16((__m512i)low, first);
+    __m512i at = _mm512_ternarylogic_epi32(lowest, (__m512i)low, (__m512i)high, 0xCA); /* low where lowest, else high */
+    if (bits == 5) return (Steps)_mm512_permutexvar_epi16(at, first);
+    return (Steps)_mm512_permutex2var_epi16(first, at, (__m512i)table->second);
 #else
-    low = (low & 0x000f000fu) | (high & 0xfff0fff0u);
+    words at = low & 0x000f000fu;
+    if (bits > 4) at |= high & (bits == 5 ? 0x00100010u : 0x00300030u);
+    uint32_t first = (uint32_t)table->first[0] << 16;
+    float zero; /* less than nothing by what is subtracted */
+    memcpy(&zero, &first, 4);
+    zero -= 128; /* behind whose bits they are put */
+    return steps_of((floats)((at << 16) | 0x43000000u) + zero, (floats)((at & 0xffff0000u) | 0x43000000u) + zero);
 #endif
-    return steps_of_few(low, bits, table);
 }
 
 static void unpack_8(const int8_t *from, long pairs, pair *to) {
     for (long p = 0; p < pairs * PANEL; p += 2 * LANES) {
         fetch_far(from + 2 * p);
-        *(words_loose *)(to + p) = steps_of_8(from + 2 * p);
-        *(words_loose *)(to + p + LANES) = steps_of_8(from + 2 * p + 2 * LANES);
+        *(words_loose *)(to + p) = pairs_of(steps_of_8(from + 2 * p));
+        *(words_loose *)(to + p + LANES) = pairs_of(steps_of_8(from + 2 * p + 2 * LANES));
     }
 }
 
@@ -159,7 +179,7 @@ INLINE void unpack_few(const char *from, long pairs, const int bits, const Table
         for (long i = 0; i < PANEL; i += LANES) {
             words low = lowest_of(from, i), high = highest_of(from, bits, i);
             for (int s = 0; s < 4; s++)
-                *(words_loose *)(to + (p + s) * PANEL + i) = steps_at(low, high, s, bits, table);
+                *(words_loose *)(to + (p + s) * PANEL + i) = pairs_of(steps_at(low, high, s, bits, table));
         }
     }
 }
@@ -241,10 +261,10 @@ INLINE void direct(const int R, const int bits, long groups, long group, const p
                     }
                 for (int s = 0; s < deep; s++)
                     for (int v = 0; v < STEP(R); v++) {
-                        words right = bits == 8 ? steps_of_8((const int8_t *)from + (at + v * LANES) * 2)
+                        Steps right = bits == 8 ? steps_of_8((const int8_t *)from + (at + v * LANES) * 2)
                                                 : steps_at(low[v], high[v], s, bits, table);
                         for (int r = 0; r < R; r++)
-                            sums[v][r] = products(sums[v][r], right, a[r * lda + p + s] - (words){0});
+                            sums[v][r] = step_products(sums[v][r], right, a[r * lda + p + s] - (words){0});
                     }
             }
             for (int v = 0; v < STEP(R); v++)
