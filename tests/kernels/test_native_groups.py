@@ -20,7 +20,8 @@ BF16 = torch.bfloat16
 
 def drawn(bits: int, outputs: int, inputs: int, group: int, offsets: bool, g: torch.Generator,
           super_block: int = 1) -> Grouped:
-    low, high = (-128 + outputs % 2, 128) if bits == 8 else (0, 16) if offsets else (-8, 8)
+    low = -128 + outputs % 2 if bits == 8 else 0 if bits < 6 and offsets else -(2 ** (bits - 1))
+    high = 2 ** (bits if low == 0 else bits - 1)
     shape = outputs, inputs // group // super_block
     weight = Grouped(bits, torch.randint(low, high, (outputs, inputs), generator=g, dtype=torch.int8),
                      torch.rand(shape, generator=g) / 20, torch.randn(shape, generator=g) if offsets else None)
@@ -36,8 +37,8 @@ def test_products_of_any_shape(seed: int) -> None:
     """Few rows: the same bits in any company; many: the product with the weights in bfloat16."""
     chance, g = random.Random(seed), torch.Generator().manual_seed(seed)
     group = chance.choice((16, 32, 64, 128, 256))
-    weight = drawn(chance.choice((4, 8)), chance.choice((1, 64, 70, 200)), group * chance.choice((1, 2, 3, 9)), group,
-                   seed % 2 == 0, g)
+    weight = drawn((4, 6, 5, 8)[seed // 2 % 4], chance.choice((1, 64, 70, 200)), group * chance.choice((1, 2, 3, 9)),
+                   group, seed % 2 == 0, g)
     inputs = weight.steps.shape[1]
     bias = torch.randn(len(weight.steps), generator=g) if chance.random() < 0.3 else None
     linear, x = native.make_grouped(weight, bias, BF16), torch.randn(200, inputs, generator=g).to(BF16)
@@ -54,7 +55,7 @@ def test_products_of_any_shape(seed: int) -> None:
 @needs_library
 @pytest.mark.parametrize("offsets", [False, True])
 @pytest.mark.parametrize(("bits", "group", "super_block"),
-                         [(4, 32, 8), (8, 32, 8), (8, 16, 16), (4, 64, 2), (8, 16, 32)])
+                         [(4, 32, 8), (5, 32, 8), (8, 32, 8), (6, 16, 16), (4, 64, 2), (8, 16, 32)])
 def test_scales_in_few_bits_are_what_they_stand_for(bits: int, group: int, super_block: int, offsets: bool) -> None:
     """To the last bit."""
     g = torch.Generator().manual_seed(0)
@@ -66,8 +67,22 @@ def test_scales_in_few_bits_are_what_they_stand_for(bits: int, group: int, super
 
 
 @needs_library
+@pytest.mark.parametrize("offsets", [False, True])
+@pytest.mark.parametrize("group", [16, 64])
+@pytest.mark.parametrize("bits", [4, 5, 6])
+def test_steps_are_the_same_in_fewer_bits(bits: int, group: int, offsets: bool) -> None:
+    """To the last bit, alone and in passes that unpack them."""
+    g = torch.Generator().manual_seed(0)
+    weight, x = drawn(bits, 70, 768, group, offsets, g), torch.randn(200, 768, generator=g).to(BF16)
+    weight.steps[:, : 2**bits] = torch.arange(2**bits) + weight.least  # each that there can be
+    found, expected = (native.make_grouped(each, None, BF16) for each in (weight, replace(weight, bits=8)))
+    for n in (1, 2, 3, 4, 5, 6, 26, 33, 65, 200):
+        assert torch.equal(found(x[:n]), expected(x[:n])), n
+
+
+@needs_library
 @pytest.mark.parametrize("super_block", [1, 8])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [4, 5, 6, 8])
 def test_what_lies_in_memory(bits: int, super_block: int) -> None:
     for offsets in (False, True):
         weight = drawn(bits, 128, 256, 32, offsets, torch.Generator().manual_seed(0), super_block)
@@ -88,7 +103,9 @@ def test_groups_without_a_form_are_multiplied_as_numbers(group: int) -> None:
 @pytest.mark.parametrize("kinds", [((4, 32, True), (8, 16, False)), ((4, 32, False), (4, 128, False)),
                                    ((4, 32, True), (4, 32, False)), ((8, 64, False), (8, 32, True)),
                                    ((4, 32, True, 8), (8, 16, False, 16)), ((4, 32, True, 8), (4, 32, True, 8)),
-                                   ((8, 32, False, 8), (8, 32, False))], ids=str)
+                                   ((8, 32, False, 8), (8, 32, False)), ((4, 32, True, 8), (6, 16, False, 16)),
+                                   ((4, 32, True, 8), (5, 32, True, 8)), ((5, 32, True, 8), (6, 16, False, 16)),
+                                   ((4, 32, False), (6, 16, False, 16)), ((5, 32, True), (8, 32, False))], ids=str)
 def test_joined_without_loss(kinds: tuple[tuple[int, int, bool, int], ...]) -> None:
     g = torch.Generator().manual_seed(0)
     forms = [Form(*kind) for kind in kinds]
@@ -98,8 +115,12 @@ def test_joined_without_loss(kinds: tuple[tuple[int, int, bool, int], ...]) -> N
     size = sum(part.nbytes for part in scales if part is not None)
     assert size / joined.steps.numel() + joined.bits / 8 == _joined(forms)
     assert torch.equal(joined.numbers(), torch.cat([part.numbers() for part in parts]))
-    low, high = int(joined.steps.min()), int(joined.steps.max())
-    assert joined.bits == 8 or (0 <= low and high < 16 if joined.offset is not None else -8 <= low and high < 8)
+    assert joined.bits == (8 if any(form.bits == 8 for form in forms) else
+                           6 if len({form.offsets for form in forms}) > 1 else max(form.bits for form in forms))
+    assert int(joined.steps.min()) >= joined.least and int(joined.steps.max()) < joined.least + 2**joined.bits
+    wide = joined.in_bytes()
+    assert size / joined.steps.numel() + wide.bits / 8 == _joined(forms, in_bytes=True)
+    assert torch.equal(wide.numbers(), joined.numbers())
 
 
 def test_rounded_to_four_bits_as_everywhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,9 @@ def test_repacked_without_loss(kind: str) -> None:
     values = np.random.default_rng(0).standard_normal((6, 512)).astype(np.float32)
     for raw in (in_kind(values, kind), _any_bytes(kind)):
         weight, expected = read_groups(raw, kind), dequantise(raw, kind)
-        bits, _, offsets, _ = FORMS[kind]
         assert (weight.bits, weight.group, weight.offset is not None, weight.super_block) == FORMS[kind]
         assert torch.equal(weight.numbers(), expected)
-        low, high = int(weight.steps.min()), int(weight.steps.max())
-        assert bits == 8 or (low >= 0 and high < 16 if offsets else low >= -8 and high < 8)
+        assert int(weight.steps.min()) >= weight.least and int(weight.steps.max()) < weight.least + 2**weight.bits
 
 
 def _any_bytes(kind: str) -> np.ndarray:
@@ -86,6 +85,18 @@ def test_what_a_gpu_would_keep(settings: dict[str, int], layers: bool, head: boo
     assert not loading._weights(place, torch.float16, torch.device("cuda"), ALONE).few_bits
 
 
+@pytest.mark.parametrize(("kind", "bits", "scales"), [("Q4_K", 4, 0.09375), ("Q5_K", 8, 0.09375),
+                                                      ("Q6_K", 8, 0.078125)])
+def test_a_gpu_multiplies_whole_bytes(kind: str, bits: int, scales: float, tmp_path: Path,
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a CPU has five or six bits; and that is counted."""
+    place = file_of(tmp_path, kind)
+    monkeypatch.setattr(checkpoint, "keeps_groups", lambda device, dtype: True)
+    on_cpu, on_gpu = (loading._weights(place, BF16, torch.device(name), ALONE) for name in ("cpu", "cuda"))
+    assert on_gpu.few_bits == bits / 8 + scales
+    assert on_cpu.few_bits == FORMS[kind].bits / 8 + scales
+
+
 def test_a_gpu_that_computes_wrongly_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = file_of(tmp_path, "Q4_K")
     monkeypatch.setattr(checkpoint, "keeps_groups", lambda device, dtype: False)
@@ -105,5 +116,5 @@ def test_steps_as_a_gpu_stores_them(offsets: bool) -> None:
     low, high = ((half.to(torch.int8) - (0 if offsets else 8)).view(6, 2, 64) for half in (data & 15, data >> 4))
     assert torch.equal(torch.cat((low, high), 2).view(6, 256), steps)
     eight = Grouped(8, steps, scale)
-    assert eight.data is steps
+    assert eight.data is steps and replace(eight, bits=6).in_bytes().data is steps
     assert REFERENCE.make_grouped(eight, None, torch.float32, 3)(torch.eye(256)).shape == (256, 6)

@@ -150,11 +150,11 @@ def test_act_order_is_unpacked(tmp_path: Path) -> None:
 
 @needs_library
 def test_an_odd_zero_point_costs_memory_alone(tmp_path: Path) -> None:
-    """Of a symmetric file: the product has steps of eight bits then, and the same numbers."""
+    """Of a symmetric file: the product has steps of six bits then, and the same numbers."""
     place = folder_of(tmp_path, "gptq-sym")
     change(place, "model.layers.0.self_attn.k_proj.qzeros", lambda zeros: zeros ^ 1)
     kept, whole = load_model(place, dtype=BF16), load_model(place)
-    assert kept.layers[0].qkv.struct.bits == 8 and kept.layers[1].qkv.struct.bits == 4  # type: ignore[attr-defined]
+    assert kept.layers[0].qkv.struct.bits == 6 and kept.layers[1].qkv.struct.bits == 4  # type: ignore[attr-defined]
     x = torch.randn(3, 256, generator=torch.Generator().manual_seed(0)).to(BF16)
     found, expected = kept.layers[0].qkv(x), whole.layers[0].qkv(x.float())
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)

@@ -246,8 +246,9 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
     if stored.int8_rows:
         weights = replace(weights, few_bits=int8, few_bits_head=dtype.itemsize)
     if rounding == "same":
-        if stored.groups is not None and shard.world == 1 and in_groups(folder, config, device, dtype):
-            layers, head = stored.groups
+        kept = stored.groups_on_gpu if device.type == "cuda" else stored.groups
+        if kept is not None and shard.world == 1 and in_groups(folder, config, device, dtype):
+            layers, head = kept
             if device.type == "cuda" and not in_blocks(config.vocab_size, config.hidden_size):
                 head = dtype.itemsize
             return replace(weights, few_bits=layers, few_bits_head=head)

@@ -88,7 +88,7 @@ class NativeLinear:
         own = cls.__new__(cls)
         own.library = library
         own.outputs, own.inputs = weight.steps.shape
-        own._held = (panels(weight.steps) if weight.bits == 8 else panels_of_4(weight),
+        own._held = (panels(weight.steps) if weight.bits == 8 else panels_of_few(weight),
                      _group_panels(weight.scale), None if bias is None else bias.float().contiguous(),
                      *map(_group_panels, (weight.offset, weight.subscale, weight.suboffset)))
         own.struct = LinearStruct(*map(address, own._held), own.outputs, own.inputs, weight.group // 2, weight.bits,
@@ -116,11 +116,26 @@ def panels(data: Tensor) -> Tensor:
     return filled.view(-1, PANEL, inputs // 2, 2).transpose(1, 2).contiguous()
 
 
-def panels_of_4(weight: Grouped) -> Tensor:
-    """Steps [out, in] -> int16 [panels, in / 8, PANEL, 2]: four numbers of inputs two apart, the first lowest."""
-    filled = panels(weight.steps if weight.offset is not None else weight.steps + 8).to(torch.int16)
-    by_four = filled.view(len(filled), -1, 4, PANEL, 2)
-    return by_four[:, :, 0] | by_four[:, :, 1] << 4 | by_four[:, :, 2] << 8 | by_four[:, :, 3] << 12
+def panels_of_few(weight: Grouped) -> Tensor:
+    """Steps [out, in] of four to six bits -> uint8 [panels, in / 8, PANEL bits]: of each eight inputs the lowest
+    four bits of their numbers, then what is above; see ``native/linear.h``."""
+    filled, above = panels(weight.steps - weight.least).view(torch.uint8), weight.bits - 4
+    numbers = filled.view(len(filled), -1, 4, PANEL, 2).unbind(2)  # of inputs two apart
+    low = _in_bytes([number & 15 for number in numbers], 4)
+    if not above:
+        return low
+    high = numbers[0] >> 4
+    for at, number in enumerate(numbers[1:], 1):
+        high |= number >> 4 << at * above
+    return torch.cat((low, _in_bytes(list(high.chunk(4 // above, 2)), 4 * above)), 2)
+
+
+def _in_bytes(parts: list[Tensor], bits: int) -> Tensor:
+    """Numbers in two bytes, those of the first part lowest: 16 / bits parts uint8 [panels, in / 8, N, 2] ->
+    [panels, in / 8, 4 N]."""
+    if bits == 4:
+        parts = [low | high << 4 for low, high in zip(parts[::2], parts[1::2], strict=True)]
+    return torch.stack(parts, -1).flatten(2)
 
 
 def _group_panels(values: Tensor | None) -> Tensor | None:

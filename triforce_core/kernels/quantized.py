@@ -10,7 +10,7 @@ For a tier whose tokens are verified: rounding costs acceptance, never exactness
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,10 +37,10 @@ class Rounded:
 class Grouped:
     """A weight [out, in] as a checkpoint in few bits has it: steps * scale + offset, for each group of inputs.
 
-    bits: 8, steps from -128 to 127; or 4: from 0 to 15 with offsets, from -8 to 7 without. steps: int8 [out, in], not
-    packed; scale, offset: fp32 [out, in / group]. With subscales and, where there are offsets, suboffsets, int8
-    [out, in / group], scale and offset are those of super-blocks of several groups, and a group's are the products
-    (GGUF's K-quants)."""
+    bits: 8, steps from -128 to 127; 6: from -32 to 31; 5 or 4: from 0 to 31 or 15 with offsets, from -16 or -8 to 15 or
+    7 without. A GPU multiplies 5 and 6 as 8, see ``in_bytes``. steps: int8 [out, in], not packed; scale, offset: fp32
+    [out, in / group]. With subscales and, where there are offsets, suboffsets, int8 [out, in / group], scale and offset
+    are those of super-blocks of several groups, and a group's are the products (GGUF's K-quants)."""
 
     bits: int
     steps: Tensor
@@ -52,6 +52,11 @@ class Grouped:
     @property
     def group(self) -> int:
         return self.steps.shape[1] // (self.scale if self.subscale is None else self.subscale).shape[1]
+
+    @property
+    def least(self) -> int:
+        """Of all steps there can be."""
+        return 0 if self.bits < 6 and self.offset is not None else -(2 ** (self.bits - 1))
 
     @property
     def super_block(self) -> int:
@@ -86,10 +91,14 @@ class Grouped:
 
     @property
     def data(self) -> Tensor:
-        """Steps as ``Rounded`` has them; those of four bits each as 0 to 15, in whole GROUPs."""
+        """Steps, of eight or four bits, as ``Rounded`` has them; of four each as 0 to 15, in whole GROUPs."""
         if self.bits == 8:
             return self.steps
-        return _in_halves((self.steps if self.offset is not None else self.steps + 8).to(torch.uint8))
+        return _in_halves((self.steps - self.least).to(torch.uint8))
+
+    def in_bytes(self) -> Grouped:
+        """The same where there are kernels for eight and four bits alone."""
+        return self if self.bits == 4 else replace(self, bits=8)
 
 
 def grouped_bytes(bits: int, group: int, offset: bool, super_block: int = 1) -> float:
@@ -99,13 +108,13 @@ def grouped_bytes(bits: int, group: int, offset: bool, super_block: int = 1) -> 
 
 
 def join_grouped(parts: Sequence[Grouped]) -> Grouped:
-    """Their outputs one after another, without loss: in the smallest groups of any, with eight bits if one has."""
+    """Their outputs one after another, without loss: in the smallest groups of any and as few bits as hold all."""
     if len(parts) == 1:
         return parts[0]
     group, bits = min(part.group for part in parts), max(part.bits for part in parts)
     offsets = any(part.offset is not None for part in parts)
-    if bits == 4 and offsets and any(part.offset is None for part in parts):
-        bits = 8  # steps from 0 and from -8 are not of one kind
+    if offsets and any(part.offset is None for part in parts):
+        bits = max(6, bits)  # steps from 0 and from -8 are not of one kind
     if len({part.super_block * part.group for part in parts}) > 1 or any(part.subscale is None for part in parts):
         parts = [part.without_subscales() for part in parts]
     with_subscales = parts[0].subscale is not None

@@ -77,7 +77,7 @@ def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype, pair:
     if dtype == torch.bfloat16 and fits_groups(weight):
         if weight.group > GROUP:
             weight = weight.without_subscales()
-        return QuantizedLinear(weight, None if bias is None else bias.to(dtype), pair)
+        return QuantizedLinear(weight.in_bytes(), None if bias is None else bias.to(dtype), pair)
     return make_linear(weight.numbers(), None, bias, dtype)
 
 

@@ -27,13 +27,14 @@ class Stored:
     few_bits: the name of another layout ("Q4_K, Q6_K"), whose weights become the decoder's number type; "" if they are
     plain numbers already.
 
-    groups: bytes of a layers' weight and of the head's where weights in groups are kept so; None: there
-    are none, or they are int8 by rows. ungrouped: matrices of few_bits that have no such form."""
+    groups: bytes of a layers' weight and of the head's where weights in groups are kept so, groups_on_gpu: there; None:
+    there are none, or they are int8 by rows. ungrouped: matrices of few_bits that have no such form."""
 
     int8: bool = False
     few_bits: str = ""
     int8_rows: bool = False
     groups: tuple[float, float] | None = None
+    groups_on_gpu: tuple[float, float] | None = None
     ungrouped: str = ""
 
     def words(self, dtype: str, keeps_int8: bool, keeps_groups: bool = False) -> str:
@@ -73,7 +74,10 @@ def stored_form(place: Path) -> Stored:
     file = open_gguf(place)
     kinds = [kind for kind in file.kinds if kind not in ("F32", "F16", "BF16")]
     int8 = bool(file.metadata.get(INT8_KEY))
-    return Stored(int8, ", ".join(kinds), groups=None if int8 or not kinds else kept_bytes(partial(_gguf_form, file)))
+    if int8 or not kinds:
+        return Stored(int8, ", ".join(kinds))
+    find = partial(_gguf_form, file)
+    return Stored(int8, ", ".join(kinds), groups=kept_bytes(find), groups_on_gpu=kept_bytes(find, in_bytes=True))
 
 
 def _gguf_form(file: GGUFFile, name: str) -> tuple[int, Form | None] | None:
@@ -101,10 +105,11 @@ def _stored_in_folder(place: Path) -> Stored:
         packed.append(packing.form(lambda suffix: folder.header(f"{name}.{suffix}"), shape[1]))
         return prod(shape), packed[-1]
 
-    groups = kept_bytes(find)
+    groups, groups_on_gpu = kept_bytes(find), kept_bytes(find, in_bytes=True)
     if not any(packed):
         return Stored(False, scheme.name)
-    return Stored(False, scheme.name, groups=groups, ungrouped="" if all(packed) else "some matrices")
+    return Stored(False, scheme.name, groups=groups, groups_on_gpu=groups_on_gpu,
+                  ungrouped="" if all(packed) else "some matrices")
 
 
 def _matrix_shape(c: ModelConfig, name: str) -> tuple[int, int] | None:

@@ -15,9 +15,9 @@ from ..kernels import Grouped
 from .groups import Form
 
 FORMS = {"Q8_0": Form(8, 32, False), "Q4_0": Form(4, 32, False), "Q4_1": Form(4, 32, True),
-         "Q5_0": Form(8, 32, False), "Q5_1": Form(8, 32, True), "Q2_K": Form(4, 16, True, 16),
-         "Q3_K": Form(4, 16, False, 16), "Q4_K": Form(4, 32, True, 8), "Q5_K": Form(8, 32, True, 8),
-         "Q6_K": Form(8, 16, False, 16), "IQ4_NL": Form(8, 32, False), "IQ4_XS": Form(8, 32, False, 8)}
+         "Q5_0": Form(5, 32, False), "Q5_1": Form(5, 32, True), "Q2_K": Form(4, 16, True, 16),
+         "Q3_K": Form(4, 16, False, 16), "Q4_K": Form(4, 32, True, 8), "Q5_K": Form(5, 32, True, 8),
+         "Q6_K": Form(6, 16, False, 16), "IQ4_NL": Form(8, 32, False), "IQ4_XS": Form(8, 32, False, 8)}
 _IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 # Steps, scale, offset, subscale, suboffset, as in ``Grouped`` and as far as there are some: [blocks, ...]
 _Parts = tuple[np.ndarray, ...]

@@ -24,11 +24,12 @@ _PRODUCTS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("sel
 UNPACKED = 2.0  # bytes of a weight
 
 
-def kept_bytes(find: Callable[[str], tuple[int, Form | None] | None]) -> tuple[float, float]:
+def kept_bytes(find: Callable[[str], tuple[int, Form | None] | None], *, in_bytes: bool = False) -> tuple[float, float]:
     """Bytes of a layers' weight, and of one of the head's, where what has a form is kept in it: those that are one
     product take one form together (see ``kernels.join_grouped``), and what has none takes two bytes.
 
-    find: given a matrix's name, how many weights it has and their form; None where there is no such matrix."""
+    find: given a matrix's name, how many weights it has and their form; None where there is no such matrix.
+    in_bytes: as on a GPU, see ``Grouped.in_bytes``."""
     taken = weights = 0.0
     layer = 0
     while find(f"model.layers.{layer}.{_PRODUCTS[0][0]}") is not None:
@@ -36,18 +37,20 @@ def kept_bytes(find: Callable[[str], tuple[int, Form | None] | None]) -> tuple[f
             found = [part for name in names if (part := find(f"model.layers.{layer}.{name}")) is not None]
             count = sum(part[0] for part in found)
             weights += count
-            taken += count * _joined([part[1] for part in found])
+            taken += count * _joined([part[1] for part in found], in_bytes)
         layer += 1
     head = find("lm_head") or find("model.embed_tokens")
-    return taken / max(1.0, weights), _joined([head[1]]) if head else UNPACKED
+    return taken / max(1.0, weights), _joined([head[1]], in_bytes) if head else UNPACKED
 
 
-def _joined(given: Sequence[Form | None]) -> float:
+def _joined(given: Sequence[Form | None], in_bytes: bool = False) -> float:
     forms = [form for form in given if form is not None]
     if not forms or len(forms) < len(given):
         return UNPACKED
     offsets, group = {form.offsets for form in forms}, min(form.group for form in forms)
     above = {form.group * form.super_block for form in forms}
     same = len(above) == 1 and all(form.super_block > 1 for form in forms)
-    bits = 8 if len(offsets) > 1 else max(form.bits for form in forms)
+    bits = max(*(form.bits for form in forms), 6 if len(offsets) > 1 else 0)
+    if in_bytes and bits > 4:
+        bits = 8
     return grouped_bytes(bits, group, any(offsets), max(above) // group if same else 1)

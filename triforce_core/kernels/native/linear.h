@@ -1,7 +1,9 @@
 /* Products with a model's matrices, and what stands between them. Weights lie in panels of 64 outputs, in pairs along the
    inputs: [outputs / 64, inputs / 2, 64, 2]; int8 ones become bfloat16, which holds them exactly, a few at a time. Those
    of four bits lie by eight inputs, [outputs / 64, inputs / 8, 64, 2] of uint16: each holds four numbers, the first in its
-   lowest bits, of inputs two apart.
+   lowest bits, of inputs two apart. Of five or six bits the lowest four lie so, and behind each eight inputs what is
+   above them, n = 1 or 2 bits of a number: [16 n, 2] of uint16, each the bits of four numbers as before for output j,
+   then for output j + 16 n, and so on.
 
    In groups along the inputs a weight is step * scale + offset. For few rows the steps are multiplied and each group's
    sum is scaled; for many, where that would cost more, the weights are made of them, rounded to bfloat16. Scales and
@@ -24,7 +26,7 @@ typedef struct {
     const int8_t *subscale, *suboffset; /* as scale and offset, for each group; NULL: these have one for each group */
     int64_t outputs, inputs;
     int64_t group, bits; /* group: pairs of inputs that share scale and offset, [outputs / 64, inputs / 2 / group, 64];
-                            0: all. bits: 4, of which 8 is subtracted where there is no offset, or 8; 0: bfloat16 */
+                            0: all. bits: 4, 5, 6 (less what ``table_of`` says) or 8; 0: bfloat16 */
     int64_t bounded; /* no step of 8 bits is -128 */
     int64_t shift; /* a super-block has 2^shift groups; without subscales: 0 */
 } Linear;
@@ -71,63 +73,124 @@ typedef struct {
     const float *totals; /* of x in each group: [n, inputs / 2 / group]; where there are offsets */
 } Product;
 
-/* 2 * LANES of them, exactly */
-INLINE words steps_of_8(const int8_t *from) {
-#if defined(__AVX512BF16__)
-    floats low = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from));
-    floats high = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)(from + LANES)));
-    return (words)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+/* 2 * LANES numbers that bfloat16 holds exactly. Where products would take pairs apart, they are not put together. */
+#if PAIRS || defined(__AVX512BW__)
+typedef words Steps;
+
+INLINE words pairs_of(Steps steps) { return steps; }
+
+INLINE floats step_products(floats sums, Steps steps, words left) { return products(sums, steps, left); }
 #else
-    ints both = (ints)load_halves((const uint16_t *)from);
-    words low = (words) __builtin_convertvector((both << 24) >> 24, floats);
-    words high = (words) __builtin_convertvector((both << 16) >> 24, floats);
-    return (low >> 16) | high; /* seven bits and a sign: the lower half of a float is zero */
+typedef struct {
+    floats first, second;
+} Steps;
+
+INLINE words pairs_of(Steps steps) { return ((words)steps.first >> 16) | (words)steps.second; }
+
+/* The same bits as ``products``. */
+INLINE floats step_products(floats sums, Steps steps, words left) {
+    sums = multiply_add(steps.first, (floats)(left << 16), sums);
+    return multiply_add(steps.second, (floats)(left & 0xffff0000u), sums);
+}
+#endif
+
+INLINE Steps steps_of(floats first, floats second) {
+#if PAIRS || defined(__AVX512BW__)
+    return ((words)first >> 16) | (words)second; /* the lower half of such a float is zero */
+#else
+    return (Steps){first, second};
 #endif
 }
 
-/* The sixteen numbers of four bits as bfloat16, twice: more bits than four are not looked at then. zero: is subtracted */
-static all_halves table_of(float zero) {
-    all_halves table;
-    for (int i = 0; i < 2 * LANES; i++) {
-        float number = (float)(i % 16) - zero;
+INLINE Steps steps_of_8(const int8_t *from) {
+#if defined(__AVX512BF16__)
+    floats low = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from));
+    floats high = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)(from + LANES)));
+    return (Steps)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+#else
+    ints both = (ints)load_halves((const uint16_t *)from);
+    return steps_of(__builtin_convertvector((both << 24) >> 24, floats),
+                    __builtin_convertvector((both << 16) >> 24, floats));
+#endif
+}
+
+/* The numbers of four, five or six bits as bfloat16, in one order again and again: more bits are not looked at then. */
+typedef struct {
+    all_halves first, second;
+} Table;
+
+static Table table_of(const Linear *l) {
+    long zero = l->bits == 6 ? 32 : l->offset ? 0 : 1 << l->bits >> 1;
+    Table table;
+    for (int i = 0; i < 4 * LANES; i++) {
+        float number = (float)((i & ((1 << l->bits) - 1)) - zero);
         uint32_t bits;
         memcpy(&bits, &number, 4);
-        table[i] = (uint16_t)(bits >> 16);
+        if (i < 2 * LANES) table.first[i] = (uint16_t)(bits >> 16);
+        else table.second[i - 2 * LANES] = (uint16_t)(bits >> 16);
     }
     return table;
 }
 
-/* The lowest four bits of each half of a lane */
-INLINE words steps_of_4(words at, all_halves table) {
+/* Outputs from ``at`` on of eight inputs, which begin at b: their lowest four bits, and those above, from bit 4 on. */
+INLINE words lowest_of(const char *b, long at) { return *(const words_loose *)(b + 4 * at); }
+
+INLINE words highest_of(const char *b, const int bits, long at) {
+    const int above = bits - 4, width = 16 * above;
+    if (!above) return (words){0};
+    words all = *(const words_loose *)(b + 4 * PANEL + at % width * 4);
+    long first = at / width * 4 * above;
+    return first ? all >> (first - 4) : all << 4; /* what else comes to these places is not looked at */
+}
+
+/* Inputs 2 s and 2 s + 1 of the eight */
+INLINE Steps steps_at(words low, words high, const int s, const int bits, const Table *table) {
+    low >>= 4 * s;
+    high >>= (bits - 4) * s;
 #if defined(__AVX512BW__)
-    return (words)_mm512_permutexvar_epi16((__m512i)at, (__m512i)table);
+    const __m512i lowest = _mm512_set1_epi32(0x000f000f), first = (__m512i)table->first;
+    if (bits == 4) return (Steps)_mm512_permutexvar_epi16((__m512i)low, first);
+    __m512i at = _mm512_ternarylogic_epi32(lowest, (__m512i)low, (__m512i)high, 0xCA); /* low where lowest, else high */
+    if (bits == 5) return (Steps)_mm512_permutexvar_epi16(at, first);
+    return (Steps)_mm512_permutex2var_epi16(first, at, (__m512i)table->second);
 #else
-    uint32_t bits = (uint32_t)table[0] << 16; /* less than nothing by what is subtracted */
-    float zero;
-    memcpy(&zero, &bits, 4);
-    floats low = __builtin_convertvector((ints)(at & 15), floats) + zero;
-    floats high = __builtin_convertvector((ints)((at >> 16) & 15), floats) + zero;
-    return ((words)low >> 16) | (words)high;
+    words at = low & 0x000f000fu;
+    if (bits > 4) at |= high & (bits == 5 ? 0x00100010u : 0x00300030u);
+    uint32_t first = (uint32_t)table->first[0] << 16;
+    float zero; /* less than nothing by what is subtracted */
+    memcpy(&zero, &first, 4);
+    zero -= 128; /* behind whose bits they are put */
+    return steps_of((floats)((at << 16) | 0x43000000u) + zero, (floats)((at & 0xffff0000u) | 0x43000000u) + zero);
 #endif
 }
 
 static void unpack_8(const int8_t *from, long pairs, pair *to) {
     for (long p = 0; p < pairs * PANEL; p += 2 * LANES) {
         fetch_far(from + 2 * p);
-        *(words_loose *)(to + p) = steps_of_8(from + 2 * p);
-        *(words_loose *)(to + p + LANES) = steps_of_8(from + 2 * p + 2 * LANES);
+        *(words_loose *)(to + p) = pairs_of(steps_of_8(from + 2 * p));
+        *(words_loose *)(to + p + LANES) = pairs_of(steps_of_8(from + 2 * p + 2 * LANES));
     }
 }
 
 /* Four pairs of inputs at a time */
-static void unpack_4(const uint16_t *from, long pairs, all_halves table, pair *to) {
-    for (long p = 0; p < pairs; p += 4)
+INLINE void unpack_few(const char *from, long pairs, const int bits, const Table *table, pair *to) {
+    for (long p = 0; p < pairs; p += 4, from += bits * PANEL) {
+        for (int line = 0; line < bits; line++) fetch_far(from + 64 * line);
         for (long i = 0; i < PANEL; i += LANES) {
-            const uint16_t *at = from + p / 4 * 2 * PANEL + 2 * i;
-            words packed = *(const words_loose *)at;
-            fetch_far(at);
-            for (int s = 0; s < 4; s++) *(words_loose *)(to + (p + s) * PANEL + i) = steps_of_4(packed >> (4 * s), table);
+            words low = lowest_of(from, i), high = highest_of(from, bits, i);
+            for (int s = 0; s < 4; s++)
+                *(words_loose *)(to + (p + s) * PANEL + i) = pairs_of(steps_at(low, high, s, bits, table));
         }
+    }
+}
+
+static void unpack(const Linear *l, const char *from, long pairs, const Table *table, pair *to) {
+    switch (l->bits) {
+    case 4: unpack_few(from, pairs, 4, table, to); break;
+    case 5: unpack_few(from, pairs, 5, table, to); break;
+    case 6: unpack_few(from, pairs, 6, table, to); break;
+    default: unpack_8((const int8_t *)from, pairs, to); break;
+    }
 }
 
 /* Steps, as they were unpacked, times their scales. */
@@ -180,26 +243,28 @@ INLINE void hand_over(const int R, const floats *sums, const Scales *by, long g,
 /* The same, the same bits, of steps as they are stored: for so few rows that unpacked ones would only be waited for.
    by NULL: their sums as they are. */
 INLINE void direct(const int R, const int bits, long groups, long group, const pair *a, long lda, const char *b,
-                   all_halves table, const Scales *by, const float *totals, long ldt, float *c) {
-    const int deep = bits == 4 ? 4 : 1; /* pairs that are stored together */
+                   const Table *table, const Scales *by, const float *totals, long ldt, float *c) {
+    const int deep = bits == 8 ? 1 : 4; /* pairs that are stored together */
     for (long g = 0; g < groups; g++)
         for (int at = 0; at < PANEL; at += STEP(R) * LANES) {
             floats sums[MOST][ROWS];
             for (int r = 0; r < R; r++)
                 for (int v = 0; v < STEP(R); v++) sums[v][r] = splat(0);
             for (long p = g * group; p < (g + 1) * group; p += deep) {
-                for (int line = 0; line < (bits == 4 ? 4 : 2) && !at; line++)
-                    fetch(b + p * PANEL * bits / 4 + FAR + 64 * line);
-                words packed[MOST];
-                if (bits == 4)
-                    for (int v = 0; v < STEP(R); v++)
-                        packed[v] = *(const words_loose *)(b + p * PANEL + 4 * (at + v * LANES));
+                const char *from = b + p * PANEL * bits / 4;
+                for (int line = 0; line < deep * bits / 4 && !at; line++) fetch(from + FAR + 64 * line);
+                words low[MOST], high[MOST];
+                if (bits != 8)
+                    for (int v = 0; v < STEP(R); v++) {
+                        low[v] = lowest_of(from, at + v * LANES);
+                        high[v] = highest_of(from, bits, at + v * LANES);
+                    }
                 for (int s = 0; s < deep; s++)
                     for (int v = 0; v < STEP(R); v++) {
-                        words right = bits == 4 ? steps_of_4(packed[v] >> (4 * s), table)
-                                                : steps_of_8((const int8_t *)b + (p * PANEL + at + v * LANES) * 2);
+                        Steps right = bits == 8 ? steps_of_8((const int8_t *)from + (at + v * LANES) * 2)
+                                                : steps_at(low[v], high[v], s, bits, table);
                         for (int r = 0; r < R; r++)
-                            sums[v][r] = products(sums[v][r], right, a[r * lda + p + s] - (words){0});
+                            sums[v][r] = step_products(sums[v][r], right, a[r * lda + p + s] - (words){0});
                     }
             }
             for (int v = 0; v < STEP(R); v++)
@@ -262,13 +327,15 @@ INLINE void direct_8(const int R, long groups, long group, const pair *a, long l
 #define direct_8(R, groups, group, a, lda, b, by, totals, ldt, c)
 #endif
 
-static void direct_rows(const Product *call, long panel, all_halves table, float *sums) {
+static void direct_rows(const Product *call, long panel, const Table *table, float *sums) {
     const Linear *l = call->linear;
     long pairs = l->inputs / 2, group = l->group ? l->group : pairs, groups = pairs / group;
     const char *b = (const char *)l->weight + panel * pairs * PANEL * 2 * l->bits / 8;
     const Scales own = l->group ? scales_from(l, panel, 0) : (Scales){0}, *by = l->group ? &own : NULL;
 #define DIRECT(R)                                                                                                      \
         if (l->bits == 4) direct(R, 4, groups, group, a, pairs, b, table, by, totals, groups, c);                      \
+        else if (l->bits == 5) direct(R, 5, groups, group, a, pairs, b, table, by, totals, groups, c);                 \
+        else if (l->bits == 6) direct(R, 6, groups, group, a, pairs, b, table, by, totals, groups, c);                 \
         else if (TABLED(R) && l->bounded) direct_8(R, groups, group, a, pairs, b, by, totals, groups, c);              \
         else direct(R, 8, groups, group, a, pairs, b, table, by, totals, groups, c);                                   \
         break;
@@ -323,15 +390,16 @@ static void multiply(void *given, long item, int thread) {
     pair *unpacked = (pair *)room[thread].at;
     float *sums = (float *)(unpacked + DEPTH * PANEL);
     if (l->group && call->n <= FEW) memset(sums, 0, rows * PANEL * 4);
-    all_halves table = table_of(l->offset ? 0 : 8);
+    Table table = table_of(l);
     int straight = l->bits && call->n <= DIRECT_ROWS;
-    if (straight) direct_rows(call, panel, table, sums);
+    if (straight) direct_rows(call, panel, &table, sums);
     for (long k = 0; k < pairs && !straight; k += DEPTH) {
         long deep = pairs - k < DEPTH ? pairs - k : DEPTH;
         const pair *weight = (const pair *)l->weight + (panel * pairs + k) * PANEL;
-        if (l->bits == 8) unpack_8((const int8_t *)l->weight + (panel * pairs + k) * PANEL * 2, deep, unpacked);
-        if (l->bits == 4) unpack_4((const uint16_t *)l->weight + (panel * pairs + k) * PANEL / 2, deep, table, unpacked);
-        if (l->bits) weight = unpacked;
+        if (l->bits) {
+            unpack(l, (const char *)l->weight + (panel * pairs + k) * PANEL * l->bits / 4, deep, &table, unpacked);
+            weight = unpacked;
+        }
         if (l->group) {
             long groups = pairs / l->group;
             const Scales by = scales_from(l, panel, k / l->group); /* DEPTH is whole super-blocks */
