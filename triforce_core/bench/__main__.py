@@ -277,16 +277,13 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
     import torch
 
     from ..engine.loading import BUILTIN_FOLDER
-    from ..model import find_model, read_config, stored_form
+    from ..model import find_model, read_config
     from .grow import grown_config
-    from .roofline import Traffic, rounded_weights
+    from .roofline import Traffic
 
     dtype, folder = getattr(torch, model.dtype), _folder(config)
     on_gpu = _on_gpu(config, model)
     loaded, memories = read_config(folder), config.gpus if on_gpu else 1
-    # The CPU's bf16 products of few rows read int8 weights as they are stored; every other form is made when loading.
-    as_stored = not on_gpu and dtype == torch.bfloat16 and not shape and stored_form(folder).int8
-    weights: float = 1 if as_stored else dtype.itemsize
     if shape:
         loaded = grown_config(loaded, SHAPES[shape], model.max_context)
     draft = None
@@ -296,9 +293,7 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
         if shape:
             small = grown_config(small, SHAPES[DRAFT])
         draft = Traffic(small, dtype.itemsize, small.kv_bytes_per_token(dtype.itemsize))
-    if config.weights != "same":
-        weights = rounded_weights(loaded, config.weights) / loaded.matrix_weights
-    return Traffic(loaded, weights, model.kv_bytes_per_token, memories, draft)
+    return Traffic(loaded, model.pass_bytes / loaded.matrix_weights, model.kv_bytes_per_token, memories, draft)
 
 
 def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:

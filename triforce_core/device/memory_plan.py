@@ -90,7 +90,8 @@ class Weights:
 
     def read_by_pass(self) -> int:
         """Of a pass of one row: all but the embedding table, unless it is the head too."""
-        head, plain = self.shape.vocab_size * self.shape.hidden_size, self.dtype_bytes
+        head = self.shape.vocab_size * self.shape.hidden_size
+        plain = 1 if self.int8 and (self.in_panels or self.keeps_int8) else self.dtype_bytes
         return int(self.matrices * (self.few_bits or plain) + head * (self.few_bits_head or plain))
 
     @property
