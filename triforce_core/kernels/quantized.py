@@ -111,33 +111,30 @@ def join_grouped(parts: Sequence[Grouped]) -> Grouped:
     """Their outputs one after another, without loss: in the smallest groups of any and as few bits as hold all."""
     if len(parts) == 1:
         return parts[0]
-    group, bits = min(part.group for part in parts), max(part.bits for part in parts)
-    offsets = any(part.offset is not None for part in parts)
-    if offsets and any(part.offset is None for part in parts):
+    bits = max(part.bits for part in parts)
+    if len({part.offset is None for part in parts}) > 1:
         bits = max(6, bits)  # steps from 0 and from -8 are not of one kind
-    if len({part.super_block * part.group for part in parts}) > 1 or any(part.subscale is None for part in parts):
+    if any(part.subscale is None for part in parts) or len({part.super_block * part.group for part in parts}) > 1:
         parts = [part.without_subscales() for part in parts]
-    with_subscales = parts[0].subscale is not None
+    group = min(part.group for part in parts)
+    of_groups = [part.group // group for part in parts]  # groups that one of its groups becomes
+    of_blocks = of_groups if parts[0].subscale is None else [1] * len(parts)
+    scales, subscales = [part.scale for part in parts], [part.subscale for part in parts]
+    return Grouped(bits, torch.cat([part.steps for part in parts]), torch.cat(_repeated(scales, of_blocks)),
+                   _in_turn([part.offset for part in parts], scales, of_blocks), _in_turn(subscales, [], of_groups),
+                   _in_turn([part.suboffset for part in parts], subscales, of_groups))
 
-    def joined(of: Callable[[Grouped], Tensor | None], like: Callable[[Grouped], Tensor], spreads: bool) -> Tensor:
-        found = [(part, of(part)) for part in parts]
-        every = [torch.zeros_like(like(part)) if values is None else values for part, values in found]
-        if spreads:
-            every = [values.repeat_interleave(part.group // group, 1)
-                     for part, values in zip(parts, every, strict=True)]
-        return torch.cat(every)
 
-    def scale(part: Grouped) -> Tensor:
-        return part.scale
+def _in_turn(values: Sequence[Tensor | None], like: Sequence[Tensor | None], times: Sequence[int]) -> Tensor | None:
+    """One after another; zeros where there are none, as many as in ``like``. None: there are none at all."""
+    if all(each is None for each in values):
+        return None
+    found = [torch.zeros_like(like[at]) if each is None else each for at, each in enumerate(values)]  # type: ignore
+    return torch.cat(_repeated(found, times))
 
-    def subscale(part: Grouped) -> Tensor:
-        assert part.subscale is not None
-        return part.subscale
 
-    return Grouped(bits, torch.cat([part.steps for part in parts]), joined(scale, scale, not with_subscales),
-                   joined(lambda part: part.offset, scale, not with_subscales) if offsets else None,
-                   joined(subscale, subscale, True) if with_subscales else None,
-                   joined(lambda part: part.suboffset, subscale, True) if with_subscales and offsets else None)
+def _repeated(values: Sequence[Tensor], times: Sequence[int]) -> list[Tensor]:
+    return [each.repeat_interleave(number, 1) for each, number in zip(values, times, strict=True)]
 
 
 def to_groups(weight: Tensor) -> Grouped:
