@@ -247,7 +247,7 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
         weights = replace(weights, few_bits=int8, few_bits_head=dtype.itemsize)
     if rounding == "same":
         kept = stored.groups_on_gpu if device.type == "cuda" else stored.groups
-        if kept is not None and shard.world == 1 and in_groups(folder, config, device, dtype):
+        if kept is not None and shard.world == 1 and in_groups(stored, config, device, dtype):
             layers, head = kept
             if device.type == "cuda" and not in_blocks(config.vocab_size, config.hidden_size):
                 head = dtype.itemsize
@@ -264,7 +264,7 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
 def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str) -> str:
     """What is loaded, where it is not what was published; "" where it is."""
     form, rounds = stored_form(folder), rounding != "same"
-    kept = not rounds and in_groups(folder, read_config(folder), device, dtype)
+    kept = not rounds and in_groups(form, read_config(folder), device, dtype)
     told = [form.words(str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16, kept)]
     if device.type == "cuda" and form.groups is not None and not rounds and not kept:
         told.append(groups_missing(device))

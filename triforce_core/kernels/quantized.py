@@ -83,6 +83,19 @@ class Grouped:
         assert scale is not None
         return Grouped(self.bits, self.steps, scale, product(self.offset, self.suboffset))
 
+    def in_groups_of(self, size: int) -> Grouped:
+        """The same, each group cut into smaller ones. size: inputs of one, which divides the group's."""
+        times = self.group // size
+
+        def spread(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values.repeat_interleave(times, 1)
+
+        if times == 1:
+            return self
+        if self.subscale is not None:  # super-blocks stay as they are
+            return replace(self, subscale=spread(self.subscale), suboffset=spread(self.suboffset))
+        return replace(self, scale=self.scale.repeat_interleave(times, 1), offset=spread(self.offset))
+
     def in_order(self, order: Callable[[Tensor], Tensor]) -> Grouped:
         """With its outputs in another order, or some of them; or elsewhere."""
         scales = (self.offset, self.subscale, self.suboffset)
@@ -117,24 +130,19 @@ def join_grouped(parts: Sequence[Grouped]) -> Grouped:
     if any(part.subscale is None for part in parts) or len({part.super_block * part.group for part in parts}) > 1:
         parts = [part.without_subscales() for part in parts]
     group = min(part.group for part in parts)
-    of_groups = [part.group // group for part in parts]  # groups that one of its groups becomes
-    of_blocks = of_groups if parts[0].subscale is None else [1] * len(parts)
+    parts = [part.in_groups_of(group) for part in parts]
     scales, subscales = [part.scale for part in parts], [part.subscale for part in parts]
-    return Grouped(bits, torch.cat([part.steps for part in parts]), torch.cat(_repeated(scales, of_blocks)),
-                   _in_turn([part.offset for part in parts], scales, of_blocks), _in_turn(subscales, [], of_groups),
-                   _in_turn([part.suboffset for part in parts], subscales, of_groups))
+    return Grouped(bits, torch.cat([part.steps for part in parts]), torch.cat(scales),
+                   _in_turn([part.offset for part in parts], scales), _in_turn(subscales, []),
+                   _in_turn([part.suboffset for part in parts], subscales))
 
 
-def _in_turn(values: Sequence[Tensor | None], like: Sequence[Tensor | None], times: Sequence[int]) -> Tensor | None:
+def _in_turn(values: Sequence[Tensor | None], like: Sequence[Tensor | None]) -> Tensor | None:
     """One after another; zeros where there are none, as many as in ``like``. None: there are none at all."""
     if all(each is None for each in values):
         return None
-    found = [torch.zeros_like(like[at]) if each is None else each for at, each in enumerate(values)]  # type: ignore
-    return torch.cat(_repeated(found, times))
-
-
-def _repeated(values: Sequence[Tensor], times: Sequence[int]) -> list[Tensor]:
-    return [each.repeat_interleave(number, 1) for each, number in zip(values, times, strict=True)]
+    return torch.cat([torch.zeros_like(like[at]) if each is None else each  # type: ignore[arg-type]
+                      for at, each in enumerate(values)])
 
 
 def to_groups(weight: Tensor) -> Grouped:

@@ -20,7 +20,7 @@ import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
 from . import reference
-from .quantized import GROUP, Grouped
+from .quantized import Grouped
 from .reference import Dense, Linear
 from .triton_attention import MAX_ROWS
 from .triton_launch import early, lead, multiprocessors, wait
@@ -75,8 +75,6 @@ def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: 
 def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype, pair: int = 0) -> Linear:
     """See reference.make_grouped: as it is stored where there is a form for that, else of its numbers."""
     if dtype == torch.bfloat16 and fits_groups(weight):
-        if weight.group > GROUP:
-            weight = weight.without_subscales()
         return QuantizedLinear(weight.in_bytes(), None if bias is None else bias.to(dtype), pair)
     return make_linear(weight.numbers(), None, bias, dtype)
 

@@ -83,9 +83,9 @@ class QuantizedLinear:
         if isinstance(weight, Rounded):
             bits, share, above = quantized.KINDS[weight.kind], GROUP if weight.kind == "int4" else 0, 1
         else:
-            bits, share, above = weight.bits, min(weight.group, GROUP), weight.super_block
-            scales = [None if each is None else each.repeat_interleave(weight.group // share, 1)
-                      for each in (weight.scale, weight.offset, weight.subscale, weight.suboffset)]
+            weight = weight.in_groups_of(min(weight.group, GROUP))
+            bits, share, above = weight.bits, weight.group, weight.super_block
+            scales = [weight.scale, weight.offset, weight.subscale, weight.suboffset]
         self.outputs, self.inputs = data.shape[0], data.shape[1] * 8 // bits
         self.bias, self._pair, self._form = bias, pair, {"BITS": bits, "SHARE": share, "ABOVE": above}
         self._plan = plan or Plan.choose(self.outputs, bits, multiprocessors(data.device))

@@ -26,6 +26,7 @@ def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu"
     ModelError, UnsupportedModelError, DamagedWeightsError, ConfigError (a model that cannot be split so)."""
     place = find_model(folder_or_repo, allow_download=allow_download)
     config = read_config(place)
-    kept = rounding == "same" and shard.world == 1 and in_groups(place, config, torch.device(device), dtype)
+    as_stored = rounding == "same" and shard.world == 1
+    kept = as_stored and in_groups(stored_form(place), config, torch.device(device), dtype)
     return Llama(config, open_weights(place, config, dtype, keeps_groups=kept), device=device, dtype=dtype, shard=shard,
                  rounding=rounding)

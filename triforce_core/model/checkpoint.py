@@ -125,10 +125,10 @@ def _layer_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
             "up_proj": (f, d), "down_proj": (d, f)}
 
 
-def in_groups(place: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a checkpoint's weights stay in groups of few bits on this device. Raises what ``read_config`` raises."""
+def in_groups(stored: Stored, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a checkpoint's weights stay in groups of few bits on this device."""
     fits = device.type == "cpu" or all(in_blocks(*shape) for shape in _layer_shapes(config).values())
-    return fits and stored_form(place).groups is not None and keeps_groups(device, dtype)
+    return stored.groups is not None and fits and keeps_groups(device, dtype)
 
 
 def weight_files(place: Path) -> list[Path]:

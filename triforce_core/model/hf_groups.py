@@ -54,11 +54,7 @@ class Packing:
 def kept(weight: Grouped) -> Grouped | None:
     """The weight in groups that our kernels have; None: no such size divides its own."""
     group = _group_of_kernels(weight.group)
-    if group in (0, weight.group):
-        return weight if group else None
-    times = weight.group // group
-    return Grouped(weight.bits, weight.steps, weight.scale.repeat_interleave(times, 1),
-                   None if weight.offset is None else weight.offset.repeat_interleave(times, 1))
+    return weight.in_groups_of(group) if group else None
 
 
 def _group_of_kernels(group: int) -> int:
