@@ -77,17 +77,15 @@ FORMS = [(8, 0, False, 1), (4, 128, False, 1), (4, 32, False, 1), (4, 32, True, 
 
 @pytest.mark.parametrize("arch", MOST)
 @pytest.mark.parametrize(("bits", "share", "offsets", "above"), FORMS)
-@pytest.mark.parametrize("rows", [16, 32])
-def test_products_with_weights_in_few_bits(arch: int, bits: int, share: int, offsets: bool, above: int,
-                                           rows: int) -> None:
-    absent = [name for name, there in (("offsets", offsets), ("subscales", above > 1),
-                                       ("suboffsets", offsets and above > 1)) if not there]
-    for outputs in (4096, 65_536):
-        plan = triton_linear.Plan.choose(outputs, bits, 132)
-        constants = {"END": "plain", "SUMS": 1, "PAIRED": False, "ROWS": rows, "BLOCK": plan.outputs, "BITS": bits,
-                     "SHARE": share, "ABOVE": above, "PARTS": 4, "STAGES": plan.stages if rows == 16 else 3,
+@pytest.mark.parametrize(("tiles", "stages"), [(2, triton_linear.STAGES), (4, triton_linear.WIDE_STAGES)])
+def test_products_with_weights_in_few_bits(arch: int, bits: int, share: int, offsets: bool, above: int, tiles: int,
+                                           stages: int) -> None:
+    absent = [name for name, there in (("offsets", offsets), ("subs", above > 1)) if not there]
+    for outputs in (4096, 4032):
+        constants = {"END": "plain", "SUMS": 1, "PAIRED": False, "TILES": tiles, "BITS": bits, "SHARE": share,
+                     "BLOCK": triton_linear.block_of(outputs), "ABOVE": above, "PARTS": 4, "STAGES": stages,
                      **dict.fromkeys(("squares", *triton_linear._ENDS, *absent))}
-        pointers = (f"x:bf16 weights:{'i8' if bits == 8 else 'u8'} scales:fp32 offsets:fp32 subscales:i8 suboffsets:i8 "
-                    "out:bf16 partial:fp32 tickets:i32")
-        used = shared_bytes(triton_linear._product, pointers, constants, arch, plan.warps, "eps")
+        pointers = (f"x:bf16 weights:{'i8' if bits == 8 else 'u8'} scales:fp32 offsets:fp32 subs:i32 out:bf16 "
+                    "partial:fp32 tickets:i32")
+        used = shared_bytes(triton_linear._product, pointers, constants, arch, triton_linear.WARPS, "eps")
         assert 0 < used <= MOST[arch]

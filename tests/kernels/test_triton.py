@@ -413,6 +413,7 @@ def test_products_with_what_is_around_them(form: str, heads: int, group: int, di
 
 def test_the_check_of_this_card_passes() -> None:
     assert groups_missing(torch.device("cuda")) == ""
+    assert choose_kernels(torch.device("cuda")).quantized_types == (torch.bfloat16,)
 
 
 def test_groups_that_fit_no_blocks_are_unpacked() -> None:

@@ -91,7 +91,7 @@ def choose_kernels(device: torch.device) -> Kernels:
         return Kernels("triton", gpu.rms_norm, triton_ops.add_rms_norm, triton_ops.rotate, triton_ops.swiglu,
                        triton_dense.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
                        triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
-                       triton_linear.quantize_linear, (torch.bfloat16,) if _multiplies_bfloat16(device) else (),
+                       triton_linear.quantize_linear, (torch.bfloat16,) if _rounds(device) else (),
                        triton_ops.look_ahead,
                        probs=triton_probs.probs, pick=triton_probs.pick, reject=triton_probs.reject,
                        probs_width=triton_probs.MOST, confidence=triton_probs.confidence,
@@ -143,10 +143,17 @@ def groups_missing(device: torch.device) -> str:
         return "" if compiled().library is not None else f"kernels: {compiled().told}"
     if device.type != "cuda" or find_spec("triton") is None or not _multiplies_bfloat16(device):
         return "no Triton for this GPU"
+    from .triton_check import wrong_groups
+
+    mistake = wrong_groups(device)
+    return f"the kernels for few bits failed their check on this GPU: {mistake}" if mistake else ""
+
+
+def _rounds(device: torch.device) -> bool:
+    """Whether a GPU multiplies weights that this app rounded."""
     from .triton_check import wrong
 
-    mistake = wrong(device)
-    return f"the kernels for few bits failed their check on this GPU: {mistake}" if mistake else ""
+    return _multiplies_bfloat16(device) and not wrong(device)
 
 
 def _multiplies_bfloat16(device: torch.device) -> bool:

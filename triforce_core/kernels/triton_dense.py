@@ -24,7 +24,7 @@ from .quantized import Grouped
 from .reference import Dense, Linear
 from .triton_attention import MAX_ROWS
 from .triton_launch import early, lead, multiprocessors, wait
-from .triton_linear import QuantizedLinear, add_up, fits_groups, hand_in
+from .triton_linear import QuantizedLinear, add_up, fits_groups, is_last
 
 _BLOCK, _STEP = 64, 128  # outputs of a program, inputs that it takes at once
 _FILLED = 1.4  # programs per multiprocessor that are enough
@@ -100,8 +100,9 @@ def _product(x, weight, bias, out, partial, tickets, rows, outputs, inputs, PART
     lead(EARLY)
     to = row[:, None] * outputs + outs[None, :]
     if PARTS > 1:
-        if hand_in(acc, partial, tickets + block, part, to, real, rows * outputs, PARTS):
-            acc = add_up(partial, tickets + block, to, real, rows * outputs, ROWS, BLOCK, PARTS)
+        tl.store(partial + part * rows * outputs + to, acc, mask=real)
+        if is_last(tickets + block, PARTS):
+            acc = add_up(partial, to, real, rows * outputs, PARTS)
             _write(acc, bias, out, to, outs, real)
     else:
         _write(acc, bias, out, to, outs, real)

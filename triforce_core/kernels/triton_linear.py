@@ -2,25 +2,31 @@
 
 At 1 to 64 rows a product costs what reading its weights costs. A program takes BLOCK outputs and one of S parts of the
 inputs; its weights lie in one piece. Whoever of the S parts is done last adds them up, in fixed order: results do not
-depend on who that was. The bytes are those of ``quantized``; they become bf16 in registers, exactly, sums are fp32, and
-scales are applied to sums. Whoever adds up also does what comes next to the sums (see ``fused``); for that, outputs
-used in pairs lie side by side. A row's result does not depend on the other rows of its pass: more than ALIKE_ROWS are
-taken in parts, each of which reads the weights again.
+depend on who that was. Whoever adds up also does what comes next to the sums (see ``fused``); for that, outputs used in
+pairs lie side by side.
 
-A checkpoint's own groups (``Grouped``; GGUF, AWQ, GPTQ) are multiplied as they are: each group's sum has its scale, and
-an offset is multiplied with the sum of the group's inputs, a product with ones.
+Weights are the first operand of the tensor cores' products, rows of x, eight at a time, the second. So few rows waste
+little, and a row gets the same bits in a pass of any width; more than ALIKE_ROWS are taken in parts, each of which
+reads the weights again. The bytes are those of ``quantized``, in the order in which a thread multiplies them
+(``_in_fragments``): they become bf16 in the registers from which they are multiplied. Sums are fp32; scales are applied
+to sums. Four bits n become 128 + n, in one instruction for two; what that is too large by, and a checkpoint's own
+offsets (``Grouped``; GGUF, AWQ, GPTQ), are multiplied with the sum of the group's inputs, a product with ones.
 
-Measured on an H200, torch 2.11, the four products of a llama2-7b layer and the small kernels between them, 4 rows:
-int4 61 us, int8 74 us, cuBLAS bf16 121 us; torch's _weight_int4pack_mm 94 us, _scaled_mm (fp8 by rows) 125 us,
-_weight_int8pack_mm 3 ms. The six launches of a layer with its attention over a retrieved part, int8, 3 rows: 91 us;
-with a launch for each norm, rotation and gate 100 us; fetching the first weights into the L2 early 92 to 101 us.
+Measured on an H200, torch 2.11, 26 November 2026, the four products of a llama3-8b layer one after another, us for 1,
+16 and 32 rows: int4 50, 62, 86 (27 by the copy's bandwidth), Q4_K 65, 85, 114 (31), int8 67, 77, 124 (51), Q6_K 84,
+124, 167 (55). With rows as the first operand, 16 at a time: int4 60, 67, 86; Q4_K 250, 268, 322. Each of the four
+launches takes some 5 us beyond its bytes. Fetching a program's first weights before the kernel before it ends: 53 us
+for 50.
 
-Letters: n rows, S parts. Inputs go by runs of GROUP; those that share a scale may be fewer.
+Letters: n rows, S parts. A unit: 64 bytes of an output, 128 inputs in four bits, 64 in eight.
 """
+
+# mypy: disable-error-code="assignment"
+# Tuples grow in kernels, by one tensor for each eight rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -35,70 +41,46 @@ from .reference import Dense, Linear
 from .triton_launch import ASM, early, lead, multiprocessors, wait
 
 _ENDS = ("cos", "sin", "keys", "cache", "slots", "hidden", "weight", "found")  # tensors that some ends have
-_MOST_PARTS = 8  # of the inputs: who adds them up holds all at once
-MAX_ROWS = 64  # at once; wider passes are limited by arithmetic: the weights are unpacked for them
-ALIKE_ROWS = 32  # of a tile; Hopper multiplies a wider one by other instructions, which add up in another order
 _BY_ROW = ("cos", "sin", "slots", "hidden", "found")  # of _ENDS
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How a product of one shape runs. outputs: per program; stages: groups on their way (fewer at more rows, whose
-    part of x lies beside them); programs: per multiprocessor, at most: all are at work at once, so that they share the
-    memory evenly."""
-
-    outputs: int
-    stages: int
-    warps: int
-    programs: int
-
-    @classmethod
-    def choose(cls, outputs: int, bits: int, processors: int) -> Plan:
-        """As measured on an H200."""
-        if bits == 4:
-            return cls(128 if outputs % 128 == 0 else 64, 5, 4, 4)
-        # Six stages leave no room for a fourth program: one of the next kernel would crowd in where it finds some.
-        return cls(64, 6 if outputs // 64 <= 3 * processors else 5, 4, 3)
-
-    def parts(self, outputs: int, groups: int, device: torch.device) -> int:
-        """As many as give every multiprocessor the same number of programs, or nearly."""
-        blocks, processors = outputs // self.outputs, multiprocessors(device)
-
-        def even(parts: int) -> float:
-            programs = blocks * parts
-            return round(programs / (triton.cdiv(programs, processors) * processors), 2)
-
-        most = max(1, min(_MOST_PARTS, groups // 2, self.programs * processors // blocks))
-        return max(range(1, most + 1), key=lambda parts: (even(parts), parts))
+MAX_ROWS = 64  # at once; wider passes are limited by arithmetic: the weights are unpacked for them
+ALIKE_ROWS = 32  # that a program takes: their sums are held in registers
+# As measured on an H200: units on their way to a program, fewer at more rows, whose part of x lies beside them, and
+# programs per multiprocessor, at most: all are at work at once, so that they share the memory evenly.
+STAGES, WIDE_STAGES, WARPS = 5, 3, 4
+_PROGRAMS = 3
+_MOST_PARTS = 8  # of the inputs: who adds them up holds all at once
+_UNIT = 64  # bytes of an output: with four bits 128 inputs, with eight 64
 
 
 class QuantizedLinear:
     """A ``FusedLinear`` with a weight in few bits in the order in which programs read it. Not for two streams at
     once."""
 
-    def __init__(self, weight: Rounded | Grouped, bias: Tensor | None, pair: int = 0, plan: Plan | None = None) -> None:
+    def __init__(self, weight: Rounded | Grouped, bias: Tensor | None, pair: int = 0) -> None:
         """weight [out, in], see ``fits`` and ``fits_groups``, on the device. pair: of each 2 * pair outputs, i and
         i + pair are used together."""
-        data, scales = weight.data, [weight.scale, None, None, None]
+        data, scales, subs = weight.data, [weight.scale, None], []
         if isinstance(weight, Rounded):
             bits, share, above = quantized.KINDS[weight.kind], GROUP if weight.kind == "int4" else 0, 1
         else:
-            weight = weight.in_groups_of(min(weight.group, GROUP))
+            most = GROUP if weight.subscale is None else _UNIT * 8 // weight.bits
+            weight = weight.in_groups_of(min(weight.group, most))
             bits, share, above = weight.bits, weight.group, weight.super_block
-            scales = [weight.scale, weight.offset, weight.subscale, weight.suboffset]
+            scales = [weight.scale, weight.offset]
+            subs = [each for each in (weight.subscale, weight.suboffset) if each is not None]
         self.outputs, self.inputs = data.shape[0], data.shape[1] * 8 // bits
         self.bias, self._pair, self._form = bias, pair, {"BITS": bits, "SHARE": share, "ABOVE": above}
-        self._plan = plan or Plan.choose(self.outputs, bits, multiprocessors(data.device))
+        self._block = block = block_of(self.outputs)
         if pair:
             order = torch.arange(self.outputs, device=data.device).view(-1, 2, pair).transpose(1, 2).flatten()
             data, scales = data[order], [None if each is None else each[order] for each in scales]
-        groups, block = self.inputs // GROUP, self._plan.outputs
-        self._data = data.view(self.outputs // block, block, groups, -1).transpose(1, 2).contiguous()
-        # Scales, offsets, subscales, suboffsets: [out], or [blocks, groups that share them, BLOCK].
-        self._scales = scales if not share else [
-            None if each is None else each.view(-1, block, each.shape[1]).transpose(1, 2).contiguous()
-            for each in scales]
-        self._parts = self._plan.parts(self.outputs, groups, data.device)
+            subs = [each[order] for each in subs]
+        self._data = _in_fragments(data, block)
+        # Scales, offsets: [out], or [blocks, groups or super-blocks, BLOCK]. Subscales and suboffsets: by fours in a
+        # word, those of a unit together, [blocks, units * words, BLOCK].
+        self._scales = [each if each is None or not share else _in_columns(each, block) for each in scales]
+        self._scales.append(_in_words(subs, _UNIT * 8 // bits // share, block) if subs else None)
+        self._parts = _parts(self.outputs // block, self.inputs // GROUP, multiprocessors(data.device))
         self._tickets = torch.zeros(self.outputs // block, dtype=torch.int32, device=data.device)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -111,10 +93,11 @@ class QuantizedLinear:
 
     def unpacked(self) -> Tensor:
         """The weight that the bytes stand for, rounded once more: bf16 [out, in]."""
-        block, groups = self._plan.outputs, self.inputs // GROUP
         out = torch.empty(self.outputs, self.inputs, dtype=torch.bfloat16, device=self._data.device)
-        _unpack[(self.outputs // block, groups)](self._data, *self._scales, out, groups, self._pair, BLOCK=block,
-                                                 **self._form, PAIRED=self._pair > 0, num_warps=8)
+        units = self._form["BITS"] * self.inputs // (_UNIT * 8)
+        _unpack[(self.outputs // self._block, units)](
+            self._data, *self._scales, out, units, self._pair, BLOCK=self._block, **self._form, PAIRED=self._pair > 0,
+            num_warps=WARPS)
         return out
 
     def normed(self, x: PreNorm) -> Tensor:
@@ -137,12 +120,12 @@ class QuantizedLinear:
 
     def added(self, x: Tensor, hidden: Tensor, weight: Tensor, eps: float) -> PreNorm:
         """See FusedLinear."""
-        squares = hidden.new_empty((len(x), self.outputs // self._plan.outputs))
+        squares = hidden.new_empty((len(x), self.outputs // self._block))
         out = self._launch("add", x, x.new_empty((len(x), self.outputs)), hidden=hidden, weight=weight, found=squares)
         return PreNorm(out, squares, eps)
 
     def _launch(self, end: str, x: Tensor, out: Tensor, norm: PreNorm | None = None, **also: Tensor | int) -> Tensor:
-        n, plan, parts, groups = x.shape[0], self._plan, self._parts, self.inputs // GROUP
+        n, parts, groups = x.shape[0], self._parts, self.inputs // GROUP
         if n > ALIKE_ROWS:
             for start in range(0, n, ALIKE_ROWS):
                 some = slice(start, start + ALIKE_ROWS)
@@ -152,15 +135,17 @@ class QuantizedLinear:
                     for name, one in also.items()})
             return out
         assert n <= MAX_ROWS and x.dtype == torch.bfloat16 and x.is_contiguous() and x.shape[1] == self.inputs
-        partial = x.new_empty((parts, n, self.outputs), dtype=torch.float32) if parts > 1 else None
+        partial = None
+        if parts > 1 or end == "add":
+            partial = x.new_empty((parts, n, self.outputs), dtype=torch.float32)
         squares = None if norm is None else norm.squares
         sums = 0 if squares is None else squares.shape[1]
         ends: dict[str, Tensor | int | None] = dict.fromkeys(_ENDS) | {"capacity": 0, "kv_heads": 0} | also
-        _product[(self.outputs // plan.outputs, parts)](
+        _product[(self.outputs // self._block, parts)](
             x, self._data, *self._scales, out, partial, self._tickets, n, self.outputs, groups, self._pair, squares,
             sums, norm.eps if norm else 0.0, **ends, END=end, SUMS=triton.next_power_of_2(sums),
-            PAIRED=self._pair > 0, ROWS=max(16, triton.next_power_of_2(n)), BLOCK=plan.outputs, **self._form,
-            PARTS=parts, STAGES=plan.stages if n <= 16 else 3, **early(x.device), num_warps=plan.warps)
+            PAIRED=self._pair > 0, TILES=triton.cdiv(n, 8), BLOCK=self._block, **self._form,
+            PARTS=parts, STAGES=STAGES if n <= 16 else WIDE_STAGES, **early(x.device), num_warps=WARPS)
         return out
 
 
@@ -171,7 +156,8 @@ def fits(weight: Tensor, kind: str) -> bool:
 
 def fits_groups(weight: Grouped) -> bool:
     """Whether they take a checkpoint's own groups."""
-    return in_blocks(*weight.steps.shape) and weight.group in GROUPS
+    return (in_blocks(*weight.steps.shape) and weight.group in GROUPS
+            and (weight.subscale is None or weight.group * weight.super_block % GROUP == 0))
 
 
 def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:
@@ -181,38 +167,82 @@ def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:
     return QuantizedLinear(quantized.quantize(linear.weight, kind), linear.bias, pair)
 
 
-_NIBBLES = """{
-        .reg .b32 a, b, c, d, one, off;
-        mov.b32 one, 0x3F803F80;
-        mov.b32 off, OFF;
-        prmt.b32 a, $4, 0, 0x4140;
-        prmt.b32 b, $4, 0, 0x4342;
-        shr.u32 c, a, 4;
-        shr.u32 d, b, 4;
-        lop3.b32 a, a, 0x000F000F, 0x43004300, 0xEA;
-        lop3.b32 b, b, 0x000F000F, 0x43004300, 0xEA;
-        lop3.b32 c, c, 0x000F000F, 0x43004300, 0xEA;
-        lop3.b32 d, d, 0x000F000F, 0x43004300, 0xEA;
-        fma.rn.bf16x2 $0, a, one, off;
-        fma.rn.bf16x2 $1, b, one, off;
-        fma.rn.bf16x2 $2, c, one, off;
-        fma.rn.bf16x2 $3, d, one, off;
-        }"""
-_LESS_8 = tl.constexpr(_NIBBLES.replace("OFF", "0xC308C308"))
-_LESS_0 = tl.constexpr(_NIBBLES.replace("OFF", "0xC300C300"))
+def block_of(outputs: int) -> int:
+    """Outputs of a program."""
+    return 128 if outputs % 128 == 0 else 64
+
+
+def _parts(blocks: int, groups: int, processors: int) -> int:
+    """Of the inputs: as many as give every multiprocessor the same number of programs, or nearly."""
+
+    def even(parts: int) -> float:
+        programs = blocks * parts
+        return round(programs / (triton.cdiv(programs, processors) * processors), 2)
+
+    most = max(1, min(_MOST_PARTS, groups // 2, _PROGRAMS * processors // blocks))
+    return max(range(1, most + 1), key=lambda parts: (even(parts), parts))
+
+
+def _in_columns(values: Tensor, block: int) -> Tensor:
+    """[out, any] -> [blocks, any, BLOCK]"""
+    return values.view(-1, block, values.shape[1]).transpose(1, 2).contiguous()
+
+
+def _in_words(subs: Sequence[Tensor], count: int, block: int) -> Tensor:
+    """One or two of int8 [out, groups], ``count`` of each in a unit, as int32 [blocks, units * words, BLOCK]."""
+    by_unit = torch.cat([each.view(len(each), -1, count) for each in subs], 2)
+    return _in_columns(F.pad(by_unit, (0, -by_unit.shape[2] % 4)).flatten(1).contiguous().view(torch.int32), block)
+
+
+def _in_fragments(data: Tensor, block: int) -> Tensor:
+    """data bytes [out, in], as ``quantized`` has them -> [blocks, units of 64 bytes an output, BLOCK, 64], in the order
+    in which ``_in_rows`` finds each thread's: of an output a quarter of the bytes, those that it multiplies."""
+    units = data.view(len(data) // block, block // 64, 4, 2, 8, -1, 4, 2, 4, 2)
+    return units.permute(0, 5, 1, 3, 2, 4, 8, 6, 7, 9).reshape(len(data) // block, -1, block, 64)
 
 
 @triton.jit
-def _nibbles(packed, LESS: tl.constexpr):
-    """Bytes -> (low half, high half) - LESS (8 or 0) as bf16: 128 + n has n in its last bits, minus 136 is exact."""
-    if ASM:
+def _nibbles(packed):
+    """Bytes -> 128 + low half, 128 + high half, as bf16: there a half is in the last bits."""
+    if ASM:  # called impure, so that compilers do not order x as they would for bytes, in fours
         low, high = tl.inline_asm_elementwise(
-            _LESS_8 if LESS == 8 else _LESS_0, "=r,=r,=r,=r,r", [packed], dtype=(tl.bfloat16, tl.bfloat16),
-            is_pure=True, pack=4)
+            """{
+            .reg .b32 a, b, c, d;
+            prmt.b32 a, $4, 0, 0x4140;
+            prmt.b32 b, $4, 0, 0x4342;
+            shr.u32 c, a, 4;
+            shr.u32 d, b, 4;
+            lop3.b32 $0, a, 0x000F000F, 0x43004300, 0xEA;
+            lop3.b32 $1, b, 0x000F000F, 0x43004300, 0xEA;
+            lop3.b32 $2, c, 0x000F000F, 0x43004300, 0xEA;
+            lop3.b32 $3, d, 0x000F000F, 0x43004300, 0xEA;
+            }""", "=&r,=&r,=&r,=&r,r", [packed], dtype=(tl.bfloat16, tl.bfloat16), is_pure=False, pack=4)
     else:
-        low = ((packed & 15).to(tl.float32) - LESS).to(tl.bfloat16)
-        high = ((packed >> 4).to(tl.float32) - LESS).to(tl.bfloat16)
+        low, high = (packed & 15).to(tl.float32) + 128.0, (packed >> 4).to(tl.float32) + 128.0
+        low, high = low.to(tl.bfloat16), high.to(tl.bfloat16)
     return low, high
+
+
+@triton.jit
+def _bytes(steps):
+    """int8 -> bf16: 128 + the low seven bits, less 128 or (of negative numbers) 256."""
+    if ASM:  # as above
+        numbers = tl.inline_asm_elementwise(
+            """{
+            .reg .b32 a, b, c, d, one;
+            mov.b32 one, 0x3F803F80;
+            prmt.b32 a, $2, 0, 0x4140;
+            prmt.b32 b, $2, 0, 0x4342;
+            lop3.b32 c, a, 0x007F007F, 0x43004300, 0xEA;
+            lop3.b32 d, b, 0x007F007F, 0x43004300, 0xEA;
+            lop3.b32 a, a, 0x00800080, 0xC300C300, 0xEA;
+            lop3.b32 b, b, 0x00800080, 0xC300C300, 0xEA;
+            fma.rn.bf16x2 $0, c, one, a;
+            fma.rn.bf16x2 $1, d, one, b;
+            }""", "=&r,=&r,r", [steps], dtype=tl.bfloat16, is_pure=False, pack=4)
+    else:
+        numbers = steps.to(tl.bfloat16)
+    return numbers
 
 
 @triton.jit
@@ -222,175 +252,296 @@ def _in_order(outs, pair):
 
 
 @triton.jit
-def _unpack(weights, scales, offsets, subscales, suboffsets, out, groups, pair, BLOCK: tl.constexpr, BITS: tl.constexpr,
+def _unpack(weights, scales, offsets, subs, out, units, pair, BLOCK: tl.constexpr, BITS: tl.constexpr,
             SHARE: tl.constexpr, ABOVE: tl.constexpr, PAIRED: tl.constexpr):
-    """One group of BLOCK outputs; see QuantizedLinear for the order of weights, scales."""
-    BYTES: tl.constexpr = 64 if BITS == 4 else 128
-    block, group = tl.program_id(0), tl.program_id(1)
-    column, at = tl.arange(0, BLOCK), tl.arange(0, BYTES)
-    weights += (block.to(tl.int64) * groups + group) * BLOCK * BYTES
-    some = tl.load(weights + column[:, None] * BYTES + at[None, :])
+    """One unit of BLOCK outputs; see QuantizedLinear for the order of weights, scales."""
+    HELD: tl.constexpr = 512 // BITS  # inputs of a unit
+    block, unit = tl.program_id(0), tl.program_id(1)
+    column, at = tl.arange(0, BLOCK), tl.arange(0, 64)
+    weights += (block.to(tl.int64) * units + unit) * BLOCK * 64
+    some = _in_rows(tl.load(weights + column[:, None] * 64 + at[None, :]), BLOCK)
     outs = block * BLOCK + column
     to = _in_order(outs, pair) if PAIRED else outs
-    out += to.to(tl.int64)[:, None] * groups * 128 + group * 128 + at[None, :]
-    if SHARE == 0:
+    out += to.to(tl.int64)[:, None] * units * HELD + unit * HELD + at[None, :]
+    first = (block * units + unit) * HELD
+    if BITS == 4:
+        less: tl.constexpr = 8 if offsets is None else 0
+        low, high = (some & 15).to(tl.float32) - less, (some >> 4).to(tl.float32) - less
+        tl.store(out, _number(low, scales, offsets, subs, first, column, HELD, SHARE, ABOVE, BLOCK))
+        tl.store(out + 64, _number(high, scales, offsets, subs, first + 64, column, HELD, SHARE, ABOVE, BLOCK))
+    elif SHARE == 0:
         tl.store(out, some.to(tl.float32) * tl.load(scales + outs)[:, None])
     else:
-        first = (block * groups + group) * (128 // SHARE)
-        if BITS == 4:
-            LESS: tl.constexpr = 8 if offsets is None else 0
-            low, high = (some & 15).to(tl.float32) - LESS, (some >> 4).to(tl.float32) - LESS
-            tl.store(out, _number(low, scales, offsets, subscales, suboffsets, first, at, column, SHARE, ABOVE, BLOCK))
-            tl.store(out + 64, _number(high, scales, offsets, subscales, suboffsets, first, at + 64, column, SHARE,
-                                       ABOVE, BLOCK))
-        else:
-            tl.store(out, _number(some.to(tl.float32), scales, offsets, subscales, suboffsets, first, at, column, SHARE,
-                                  ABOVE, BLOCK))
+        tl.store(out, _number(some.to(tl.float32), scales, offsets, subs, first, column, HELD, SHARE, ABOVE, BLOCK))
 
 
 @triton.jit
-def _number(steps, scales, offsets, subscales, suboffsets, first, at, column, SHARE: tl.constexpr, ABOVE: tl.constexpr,
+def _number(steps, scales, offsets, subs, first, column, HELD: tl.constexpr, SHARE: tl.constexpr, ABOVE: tl.constexpr,
             BLOCK: tl.constexpr):
-    """Of steps [BLOCK, inputs], where input ``at`` of a run of 128 has scale and offset number ``at // SHARE``."""
-    if SHARE == 128:
-        group, outputs = first, column[:, None]
-    else:
-        group, outputs = (first + at // SHARE)[None, :], column[:, None]
-    steps *= _of_group(scales, subscales, group, outputs, ABOVE, BLOCK)
+    """Of steps [BLOCK, 64], whose inputs are those from ``first`` on, counted over all blocks."""
+    RUNS: tl.constexpr = 64 // SHARE if SHARE < 64 else 1
+    group = first // SHARE + tl.arange(0, RUNS)
+    at = (group // ABOVE * BLOCK)[None, :] + column[:, None]
+    scale = tl.load(scales + at)
+    if subs is not None:
+        scale *= _subs_of(subs, group, 0, column, HELD // SHARE, offsets is not None, BLOCK)
+    numbers = tl.reshape(steps, (BLOCK, RUNS, 64 // RUNS)) * scale[:, :, None]
     if offsets is not None:
-        steps += _of_group(offsets, suboffsets, group, outputs, ABOVE, BLOCK)
-    return steps
+        offset = tl.load(offsets + at)
+        if subs is not None:
+            offset *= _subs_of(subs, group, HELD // SHARE, column, HELD // SHARE, True, BLOCK)
+        numbers += offset[:, :, None]
+    return tl.reshape(numbers, (BLOCK, 64))
 
 
 @triton.jit
-def _of_group(values, subvalues, group, column, ABOVE: tl.constexpr, BLOCK: tl.constexpr):
-    """Scales or offsets of a block's outputs; with subscales, of super-blocks of ABOVE groups times the group's own."""
-    if subvalues is None:
-        found = tl.load(values + group * BLOCK + column)
-    else:
-        found = tl.load(values + group // ABOVE * BLOCK + column)
-        found *= tl.load(subvalues + group * BLOCK + column).to(tl.float32)
-    return found
+def _subs_of(subs, group, BEHIND: tl.constexpr, column, GROUPS: tl.constexpr, BOTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Subscales of groups, or what is BEHIND them, as fp32 [BLOCK, groups]; see ``_words``."""
+    count: tl.constexpr = (GROUPS * (2 if BOTH else 1) + 3) // 4
+    which = group % GROUPS + BEHIND
+    at = (group // GROUPS * count + which // 4)[None, :] * BLOCK + column[:, None]
+    return (tl.load(subs + at) << (24 - which % 4 * 8)[None, :] >> 24).to(tl.float32)
 
 
 @triton.jit
-def hand_in(acc, partial, ticket, part, to, real, size, PARTS: tl.constexpr):
-    """Store one part's sums; whether all PARTS of them, ``size`` numbers each, are there now."""
-    tl.store(partial + part * size + to, acc, mask=real)
-    tl.debug_barrier()  # all threads' parts are written before one thread says so
-    return tl.atomic_add(ticket, 1, sem="acq_rel") == PARTS - 1
+def _words(subs, unit, column, GROUPS: tl.constexpr, BOTH: tl.constexpr, BLOCK: tl.constexpr):
+    """A unit's subscales and, if BOTH, suboffsets behind them: int8, by fours in words [BLOCK]."""
+    words = ()
+    if subs is not None:
+        count: tl.constexpr = (GROUPS * (2 if BOTH else 1) + 3) // 4
+        for word in tl.static_range(count):
+            words += (tl.load(subs + (unit * count + word) * BLOCK + column),)
+    return words
 
 
 @triton.jit
-def add_up(partial, ticket, to, real, size, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr):
-    """All parts' sums [ROWS, BLOCK], in fixed order; the ticket is as new."""
-    acc = tl.zeros((ROWS, BLOCK), tl.float32)
+def _sub(words, AT: tl.constexpr):
+    """One of the int8 in words, as fp32."""
+    return (words[AT // 4] << (24 - AT % 4 * 8) >> 24).to(tl.float32)
+
+
+@triton.jit
+def _of_group(scales, offsets, words, unit, WHICH: tl.constexpr, column, HELD: tl.constexpr, SHARE: tl.constexpr,
+              ABOVE: tl.constexpr, BLOCK: tl.constexpr):
+    """Scale and offset (0: none) of a unit's group, [BLOCK, 1]: its own, or a super-block's times its own."""
+    # A unit lies within one super-block, whose scale is loaded once.
+    at = (unit * HELD // SHARE + WHICH if len(words) == 0 else unit * HELD // (SHARE * ABOVE)) * BLOCK + column
+    scale, offset = tl.load(scales + at)[:, None], 0.0
+    if offsets is not None:
+        offset = tl.load(offsets + at)[:, None]
+    if len(words) > 0:
+        scale *= _sub(words, WHICH)[:, None]
+        if offsets is not None:
+            offset *= _sub(words, HELD // SHARE + WHICH)[:, None]
+    return scale, offset
+
+
+@triton.jit
+def is_last(ticket, PARTS: tl.constexpr):
+    """Whether all PARTS programs have stored their sums; then the ticket is as new."""
+    tl.debug_barrier()  # all threads' sums are written before one thread says so
+    last = tl.atomic_add(ticket, 1, sem="acq_rel") == PARTS - 1
+    if last:
+        tl.store(ticket, 0)
+    return last
+
+
+@triton.jit
+def add_up(partial, to, real, size, PARTS: tl.constexpr):
+    """All parts' sums, in fixed order."""
+    acc = tl.zeros(to.shape, tl.float32)
     for other in tl.static_range(PARTS):
         acc += tl.load(partial + other * size + to, mask=real, other=0.0, cache_modifier=".cg")
-    tl.store(ticket, 0)
     return acc
 
 
 @triton.jit
-def _scaled(acc, product, left, right, scales, offsets, subscales, suboffsets, which, column, ABOVE: tl.constexpr,
-            BLOCK: tl.constexpr):
-    """acc [ROWS, BLOCK] and one group's product, scaled; where there are offsets, times the sum of the inputs."""
-    acc += product * _of_group(scales, subscales, which, column, ABOVE, BLOCK)[None, :]
-    if offsets is not None:
-        ones = tl.full((left.shape[1], BLOCK), 1.0, tl.float32).to(tl.bfloat16)
-        total = tl.dot(left, ones)
-        if right is not None:
-            total = tl.dot(right, ones, total)
-        acc += total * _of_group(offsets, suboffsets, which, column, ABOVE, BLOCK)[None, :]
-    return acc
+def _in_rows(unit, BLOCK: tl.constexpr):
+    """A unit's numbers as they lie -> [outputs, inputs], see ``_in_fragments``; none moves to another thread."""
+    unit = tl.reshape(unit, (BLOCK // 64, 2, 4, 8, 4, 4, 2, 2))
+    return tl.reshape(tl.permute(unit, (0, 2, 1, 3, 5, 6, 4, 7)), (BLOCK, 64))
+
+
+@triton.jit
+def _halves(numbers):
+    """[outputs, inputs] -> of the first half of the inputs, of the second."""
+    both = tl.reshape(numbers, (numbers.shape[0], 2, numbers.shape[1] // 2))
+    return tl.split(tl.permute(both, (0, 2, 1)))
+
+
+@triton.jit
+def _rows(x, rows, inputs, INPUTS: tl.constexpr, FROM: tl.constexpr, TO: tl.constexpr, TILES: tl.constexpr):
+    """TILES times eight rows of x, INPUTS of each from where x points, zeros but FROM to TO: [INPUTS, 8]."""
+    tiles = ()
+    at = tl.arange(0, INPUTS)
+    for tile in tl.static_range(TILES):
+        row = tile * 8 + tl.arange(0, 8)
+        real = row[:, None] < rows
+        if FROM > 0 or TO < INPUTS:
+            real = real & ((at >= FROM) & (at < TO))[None, :]
+        tiles += (tl.trans(tl.load(x + row[:, None] * inputs + at[None, :], mask=real, other=0.0)),)
+    return tiles
+
+
+@triton.jit
+def _run(accs, numbers, x, scale, offset, MORE: tl.constexpr, LESS: tl.constexpr):
+    """accs, each [BLOCK, 8 rows], and numbers [BLOCK, inputs], one or two of them, times x: inputs that share a scale.
+    MORE: whether there is an offset; LESS: what the numbers are too large by."""
+    new = ()
+    if LESS:
+        offset -= LESS * scale
+    for tile in tl.static_range(len(accs)):
+        product = tl.dot(numbers[0], x[0][tile])
+        if len(numbers) > 1:
+            product = tl.dot(numbers[1], x[1][tile], product)
+        acc = accs[tile] + product * scale
+        if MORE or LESS:
+            ones = tl.full(numbers[0].shape, 1.0, tl.float32).to(tl.bfloat16)
+            total = tl.dot(ones, x[0][tile])
+            if len(numbers) > 1:
+                total = tl.dot(ones, x[1][tile], total)
+            acc += total * offset
+        new += (acc,)
+    return new
+
+
+@triton.jit
+def _runs(accs, numbers, x, rows, inputs, scales, offsets, words, unit, WHICH: tl.constexpr, column, LESS: tl.constexpr,
+          HELD: tl.constexpr, SHARE: tl.constexpr, ABOVE: tl.constexpr, BLOCK: tl.constexpr):
+    """As ``_run``: numbers from a unit's group WHICH on, in runs that share a scale; x from where it points. Groups
+    of 16 are multiplied by twos, each with zeros for the other's inputs."""
+    WIDE: tl.constexpr = numbers.shape[1]
+    if WIDE > SHARE and WIDE > 32:
+        left, right = _halves(numbers)
+        accs = _runs(accs, left, x, rows, inputs, scales, offsets, words, unit, WHICH, column, LESS, HELD, SHARE, ABOVE,
+                     BLOCK)
+        accs = _runs(accs, right, x + WIDE // 2, rows, inputs, scales, offsets, words, unit, WHICH + WIDE // 2 // SHARE,
+                     column, LESS, HELD, SHARE, ABOVE, BLOCK)
+    else:
+        LONG: tl.constexpr = WIDE if WIDE < SHARE else SHARE
+        for run in tl.static_range(WIDE // LONG):
+            some = _rows(x, rows, inputs, WIDE, run * LONG, run * LONG + LONG, len(accs))
+            scale, offset = _of_group(scales, offsets, words, unit, WHICH + run, column, HELD, SHARE, ABOVE, BLOCK)
+            accs = _run(accs, (numbers,), (some,), scale, offset, offsets is not None, LESS)
+    return accs
 
 
 @triton.jit(do_not_specialize=["rows", "capacity"])
-def _product(x, weights, scales, offsets, subscales, suboffsets, out, partial, tickets, rows, outputs, groups, pair,
+def _product(x, weights, scales, offsets, subs, out, partial, tickets, rows, outputs, groups, pair,
              squares, sums, eps, cos, sin, keys, cache, slots, hidden, weight, found, capacity, kv_heads,
-             END: tl.constexpr, SUMS: tl.constexpr, PAIRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+             END: tl.constexpr, SUMS: tl.constexpr, PAIRED: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr,
              BITS: tl.constexpr, SHARE: tl.constexpr, ABOVE: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
              EARLY: tl.constexpr):
     """BLOCK outputs of x [n, in] over one part of the inputs; see QuantizedLinear for the order of weights, scales."""
     block, part = tl.program_id(0), tl.program_id(1)
-    BYTES: tl.constexpr = 64 if BITS == 4 else 128  # of an output's group
-    first, stop = part * groups // PARTS, (part + 1) * groups // PARTS
-    weights += (block.to(tl.int64) * groups + first) * BLOCK * BYTES
+    UNITS: tl.constexpr = BITS // 4  # of a group
+    HELD: tl.constexpr = 512 // BITS  # inputs of a unit
+    LESS: tl.constexpr = 136 if offsets is None else 128
+    first, stop = part * groups // PARTS * UNITS, (part + 1) * groups // PARTS * UNITS
+    column, at = tl.arange(0, BLOCK), tl.arange(0, 64)
+    weights += (block.to(tl.int64) * groups * UNITS + first) * (BLOCK * 64) + column[:, None] * 64 + at[None, :]
     wait(EARLY)
-    row, column = tl.arange(0, ROWS), tl.arange(0, BLOCK)
-    PIECE: tl.constexpr = SHARE if SHARE > 0 and SHARE < BYTES else BYTES  # of an output that are multiplied at once
-    at = tl.arange(0, PIECE)
-    tile = at[:, None] + column[None, :] * BYTES
-    real = row[:, None] < rows
-    x += row[:, None] * (groups * 128) + first * 128 + at[None, :]
-    acc = tl.zeros((ROWS, BLOCK), tl.float32)
-    for step in tl.range(0, stop - first, num_stages=STAGES):
-        for piece in tl.static_range(BYTES // PIECE):
-            some = tl.load(weights + step * (BLOCK * BYTES) + piece * PIECE + tile)
-            which = (block * groups + first + step) * (128 // SHARE if SHARE else 1) + piece
-            if BITS == 4:
-                low, high = _nibbles(some, 8 if offsets is None else 0)
-                left = tl.load(x + step * 128 + piece * PIECE, mask=real, other=0.0)
-                right = tl.load(x + step * 128 + 64 + piece * PIECE, mask=real, other=0.0)
-                if SHARE == 128:
-                    product = tl.dot(left, low)
-                    product = tl.dot(right, high, product)
-                    acc = _scaled(acc, product, left, right, scales, offsets, subscales, suboffsets, which, column,
-                                  ABOVE, BLOCK)
-                else:
-                    acc = _scaled(acc, tl.dot(left, low), left, None, scales, offsets, subscales, suboffsets, which,
-                                  column, ABOVE, BLOCK)
-                    acc = _scaled(acc, tl.dot(right, high), right, None, scales, offsets, subscales, suboffsets,
-                                  which + 64 // SHARE, column, ABOVE, BLOCK)
+    inputs = groups * 128
+    accs = ()
+    for _ in tl.static_range(TILES):
+        accs += (tl.zeros((BLOCK, 8), tl.float32),)
+    for unit in tl.range(first, stop, num_stages=STAGES):
+        here = block * groups * UNITS + unit
+        words = _words(subs, here, column, HELD // SHARE if SHARE else 0, offsets is not None, BLOCK)
+        data = tl.load(weights + (unit - first) * (BLOCK * 64))
+        at_x = x + unit * HELD
+        if SHARE == 0:
+            new, numbers, tiles = (), _in_rows(_bytes(data), BLOCK), _rows(at_x, rows, inputs, 64, 0, 64, TILES)
+            for tile in tl.static_range(TILES):
+                new += (tl.dot(numbers, tiles[tile], accs[tile]),)
+            accs = new
+        elif BITS == 8:
+            accs = _runs(accs, _in_rows(_bytes(data), BLOCK), at_x, rows, inputs, scales, offsets, words, here, 0,
+                         column, 0, HELD, SHARE, ABOVE, BLOCK)
+        else:
+            low, high = _nibbles(data)
+            low, high = _in_rows(low, BLOCK), _in_rows(high, BLOCK)
+            if SHARE == 128:
+                left = _rows(at_x, rows, inputs, 64, 0, 64, TILES)
+                right = _rows(at_x + 64, rows, inputs, 64, 0, 64, TILES)
+                scale, offset = _of_group(scales, offsets, words, here, 0, column, HELD, SHARE, ABOVE, BLOCK)
+                accs = _run(accs, (low, high), (left, right), scale, offset, offsets is not None, LESS)
             else:
-                left = tl.load(x + step * 128 + piece * PIECE, mask=real, other=0.0)
-                if SHARE:
-                    product = tl.dot(left, some.to(tl.bfloat16))
-                    acc = _scaled(acc, product, left, None, scales, offsets, subscales, suboffsets, which, column,
-                                  ABOVE, BLOCK)
-                else:
-                    acc = tl.dot(left, some.to(tl.bfloat16), acc)
+                accs = _runs(accs, low, at_x, rows, inputs, scales, offsets, words, here, 0, column, LESS, HELD, SHARE,
+                             ABOVE, BLOCK)
+                accs = _runs(accs, high, at_x + 64, rows, inputs, scales, offsets, words, here, 64 // SHARE, column,
+                             LESS, HELD, SHARE, ABOVE, BLOCK)
     lead(EARLY)
     outs = block * BLOCK + column
     if SHARE == 0:
-        acc *= tl.load(scales + outs)[None, :]
-    if PARTS > 1:
-        to = row[:, None] * outputs + outs[None, :]
-        if hand_in(acc, partial, tickets + block, part, to, real, rows * outputs, PARTS):
-            acc = add_up(partial, tickets + block, to, real, rows * outputs, ROWS, BLOCK, PARTS)
-            _finish(acc, out, block, row, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache,
-                    slots, hidden, weight, found, capacity, kv_heads, END, SUMS, PAIRED, ROWS, BLOCK)
+        scale = tl.load(scales + outs)[:, None]
+        new = ()
+        for tile in tl.static_range(TILES):
+            new += (accs[tile] * scale,)
+        accs = new
+    if PARTS > 1 or END == "add":  # there rows' squares are added up, in the order of what comes from memory
+        size = rows * outputs
+        for tile in tl.static_range(TILES):
+            row = tile * 8 + tl.arange(0, 8)
+            tl.store(partial + part * size + outs[:, None] + row[None, :] * outputs, accs[tile],
+                     mask=row[None, :] < rows)
+        if is_last(tickets + block, PARTS):
+            accs = _added_up(partial, outs, rows, outputs, PARTS, TILES)
+            _finish(accs, out, block, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache, slots,
+                    hidden, weight, found, capacity, kv_heads, END, SUMS, PAIRED, BLOCK)
     else:
-        _finish(acc, out, block, row, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache,
-                slots, hidden, weight, found, capacity, kv_heads, END, SUMS, PAIRED, ROWS, BLOCK)
+        _finish(accs, out, block, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache, slots, hidden,
+                weight, found, capacity, kv_heads, END, SUMS, PAIRED, BLOCK)
 
 
 @triton.jit
-def _finish(acc, out, block, row, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache, slots, hidden,
+def _added_up(partial, outs, rows, outputs, PARTS: tl.constexpr, TILES: tl.constexpr):
+    """All parts' sums of each eight rows: [BLOCK, 8]."""
+    accs = ()
+    for tile in tl.static_range(TILES):
+        row = tile * 8 + tl.arange(0, 8)
+        accs += (add_up(partial, outs[:, None] + row[None, :] * outputs, row[None, :] < rows, rows * outputs, PARTS),)
+    return accs
+
+
+@triton.jit
+def _finish(accs, out, block, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache, slots, hidden,
             weight, found, capacity, kv_heads, END: tl.constexpr, SUMS: tl.constexpr, PAIRED: tl.constexpr,
-            ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """What is done to whole sums [ROWS, BLOCK]; see FusedLinear."""
-    real = row[:, None] < rows
+            BLOCK: tl.constexpr):
+    """Each eight rows' sums."""
+    for tile in tl.static_range(len(accs)):
+        _finish_rows(accs[tile], out, block, tile * 8 + tl.arange(0, 8), rows, outputs, groups, pair, squares, sums,
+                     eps, cos, sin, keys, cache, slots, hidden, weight, found, capacity, kv_heads, END, SUMS, PAIRED,
+                     BLOCK)
+
+
+@triton.jit
+def _finish_rows(acc, out, block, row, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache, slots,
+                 hidden, weight, found, capacity, kv_heads, END: tl.constexpr, SUMS: tl.constexpr, PAIRED: tl.constexpr,
+                 BLOCK: tl.constexpr):
+    """What is done to whole sums [BLOCK, 8 rows]; see FusedLinear."""
+    real = row[None, :] < rows
     if squares is not None:
         every = tl.arange(0, SUMS)
-        some = tl.load(squares + row[:, None] * sums + every[None, :], mask=real & (every < sums)[None, :], other=0.0)
-        acc *= (1.0 / tl.sqrt_rn(tl.sum(some, 1) / (groups * 128) + eps))[:, None]
+        some = tl.load(squares + row[:, None] * sums + every[None, :],
+                       mask=(row[:, None] < rows) & (every < sums)[None, :], other=0.0)
+        acc *= (1.0 / tl.sqrt_rn(tl.sum(some, 1) / (groups * 128) + eps))[None, :]
     outs = block * BLOCK + tl.arange(0, BLOCK)
     if END == "plain":
         if PAIRED:
             outs = _in_order(outs, pair)
-        tl.store(out + row[:, None] * outputs + outs[None, :], acc, mask=real)
+        tl.store(out + row[None, :] * outputs + outs[:, None], acc, mask=real)
     elif END == "add":
-        at = row[:, None] * outputs + outs[None, :]
+        at = row[None, :] * outputs + outs[:, None]
         acc += tl.load(hidden + at, mask=real, other=0.0)
         tl.store(hidden + at, acc, mask=real)
-        tl.store(out + at, acc * tl.load(weight + outs)[None, :], mask=real)
-        tl.store(found + row[:, None] * (outputs // BLOCK) + block, tl.sum(acc * acc, 1)[:, None], mask=real)
+        tl.store(out + at, acc * tl.load(weight + outs)[:, None], mask=real)
+        tl.store(found + row * (outputs // BLOCK) + block, tl.sum(acc * acc, 0), mask=row < rows)
     else:
-        one, other = tl.split(tl.reshape(acc, (ROWS, BLOCK // 2, 2)))
+        one, other = tl.split(tl.permute(tl.reshape(acc, (BLOCK // 2, 2, acc.shape[1])), (0, 2, 1)))
         both = block * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
         if END == "gate":
-            tl.store(out + row[:, None] * pair + both[None, :], one * tl.sigmoid(one) * other, mask=real)
+            tl.store(out + row[None, :] * pair + both[:, None], one * tl.sigmoid(one) * other, mask=real)
         else:
             _rotate(one, other, both // pair, both % pair, out, row, rows, outputs // (2 * pair), pair, cos, sin, keys,
                     cache, slots, capacity, kv_heads)
@@ -400,23 +551,23 @@ def _finish(acc, out, block, row, rows, outputs, groups, pair, squares, sums, ep
 def _rotate(one, other, head, dim, queries, row, rows, num_heads, half, cos, sin, keys, values, slots, capacity,
             kv_heads):
     """Both halves of pieces of heads -> rotated queries; rotated keys, and values as they are, at their slots."""
-    real = row[:, None] < rows
+    real = row[None, :] < rows
     of_queries = num_heads - 2 * kv_heads
     key, value = head - of_queries, head - of_queries - kv_heads
-    turned = real & (value < 0)[None, :]
-    at = row[:, None] * 2 * half + dim[None, :]
+    turned = real & (value < 0)[:, None]
+    at = row[None, :] * 2 * half + dim[:, None]
     near, far = tl.load(cos + at, mask=turned, other=1.0), tl.load(cos + at + half, mask=turned, other=1.0)
     left = one * near + other * tl.load(sin + at, mask=turned, other=0.0)
     right = other * far + one * tl.load(sin + at + half, mask=turned, other=0.0)
-    asks = real & (key < 0)[None, :]
-    to = queries + (row[:, None] * of_queries + head[None, :]) * 2 * half + dim[None, :]
+    asks = real & (key < 0)[:, None]
+    to = queries + (row[None, :] * of_queries + head[:, None]) * 2 * half + dim[:, None]
     tl.store(to, left, mask=asks)
     tl.store(to + half, right, mask=asks)
-    slot = tl.load(slots + row, mask=row < rows, other=0)[:, None]
-    is_key, is_value = real & ((key >= 0) & (value < 0))[None, :], real & (value >= 0)[None, :]
-    there = keys + (key.to(tl.int64)[None, :] * capacity + slot) * 2 * half + dim[None, :]
+    slot = tl.load(slots + row, mask=row < rows, other=0)[None, :]
+    is_key, is_value = real & ((key >= 0) & (value < 0))[:, None], real & (value >= 0)[:, None]
+    there = keys + (key.to(tl.int64)[:, None] * capacity + slot) * 2 * half + dim[:, None]
     tl.store(there, left, mask=is_key)
     tl.store(there + half, right, mask=is_key)
-    there = values + (value.to(tl.int64)[None, :] * capacity + slot) * 2 * half + dim[None, :]
+    there = values + (value.to(tl.int64)[:, None] * capacity + slot) * 2 * half + dim[:, None]
     tl.store(there, left, mask=is_value)
     tl.store(there + half, right, mask=is_value)
