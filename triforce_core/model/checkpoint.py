@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from pathlib import Path
 
 import torch
 
-from ..gguf import GGUFFile, open_gguf
+from ..gguf import open_gguf
 from ..kernels import in_blocks, keeps_groups
 from . import config as folder_config
 from .config import ModelConfig
@@ -28,7 +28,7 @@ class Stored:
     plain numbers already.
 
     groups: bytes of a layers' weight and of the head's where weights in groups are kept so, groups_on_gpu: there; None:
-    there are none, or they are int8 by rows. ungrouped: matrices of few_bits that have no such form."""
+    there are none, or they are int8 by rows. ungrouped: matrices that have no such form, in words."""
 
     int8: bool = False
     few_bits: str = ""
@@ -43,7 +43,7 @@ class Stored:
         if not self.few_bits:
             return ""
         if keeps_groups and self.groups is not None:
-            rest = f", but {self.ungrouped} unpacked to {dtype}" if self.ungrouped else ""
+            rest = f", but {self.ungrouped} in {dtype}" if self.ungrouped else ""
             return f"{self.few_bits}, kept in few bits{rest}"
         kept = keeps_int8 and (self.int8 or self.int8_rows)
         return f"{self.few_bits}, kept as int8" if kept else f"{self.few_bits}, unpacked to {dtype}"
@@ -76,13 +76,22 @@ def stored_form(place: Path) -> Stored:
     int8 = bool(file.metadata.get(INT8_KEY))
     if int8 or not kinds:
         return Stored(int8, ", ".join(kinds))
-    find = partial(_gguf_form, file)
-    return Stored(int8, ", ".join(kinds), groups=kept_bytes(find), groups_on_gpu=kept_bytes(find, in_bytes=True))
+    packed: list[Form | None] = []
+
+    def find(name: str) -> tuple[int, Form | None] | None:
+        found = file.tensors.get(stored_name(f"{name}.weight"))
+        if found is None:
+            return None
+        packed.append(FORMS.get(found.kind.name))
+        return prod(found.shape), packed[-1]
+
+    groups, groups_on_gpu = kept_bytes(find), kept_bytes(find, in_bytes=True)
+    return Stored(int8, ", ".join(kinds), groups=groups, groups_on_gpu=groups_on_gpu, ungrouped=_ungrouped(packed))
 
 
-def _gguf_form(file: GGUFFile, name: str) -> tuple[int, Form | None] | None:
-    found = file.tensors.get(stored_name(f"{name}.weight"))
-    return None if found is None else (prod(found.shape), FORMS.get(found.kind.name))
+def _ungrouped(packed: Sequence[Form | None]) -> str:
+    """What has no form, in words."""
+    return "" if all(packed) else "some matrices"
 
 
 def _stored_in_folder(place: Path) -> Stored:
@@ -109,7 +118,7 @@ def _stored_in_folder(place: Path) -> Stored:
     if not any(packed):
         return Stored(False, scheme.name)
     return Stored(False, scheme.name, groups=groups, groups_on_gpu=groups_on_gpu,
-                  ungrouped="" if all(packed) else "some matrices")
+                  ungrouped=_ungrouped(packed))
 
 
 def _matrix_shape(c: ModelConfig, name: str) -> tuple[int, int] | None:
