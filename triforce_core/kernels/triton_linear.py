@@ -426,6 +426,37 @@ def _runs(accs, numbers, x, rows, inputs, scales, offsets, words, unit, WHICH: t
     return accs
 
 
+@triton.jit
+def _unit(accs, weights, x, rows, inputs, scales, offsets, subs, unit, column, TILES: tl.constexpr, BITS: tl.constexpr,
+          SHARE: tl.constexpr, ABOVE: tl.constexpr, BLOCK: tl.constexpr):
+    """accs and a unit's numbers times x, both from where they point. SHARE 0: without the scale."""
+    HELD: tl.constexpr = 512 // BITS  # inputs of a unit
+    LESS: tl.constexpr = 136 if offsets is None else 128
+    words = _words(subs, unit, column, HELD // SHARE if SHARE else 0, offsets is not None, BLOCK)
+    data = tl.load(weights)
+    if SHARE == 0:
+        new, numbers, tiles = (), _in_rows(_bytes(data), BLOCK), _rows(x, rows, inputs, 64, 0, 64, TILES)
+        for tile in tl.static_range(TILES):
+            new += (tl.dot(numbers, tiles[tile], accs[tile]),)
+        accs = new
+    elif BITS == 8:
+        accs = _runs(accs, _in_rows(_bytes(data), BLOCK), x, rows, inputs, scales, offsets, words, unit, 0, column, 0,
+                     HELD, SHARE, ABOVE, BLOCK)
+    else:
+        low, high = _nibbles(data)
+        low, high = _in_rows(low, BLOCK), _in_rows(high, BLOCK)
+        if SHARE == 128:
+            left, right = _rows(x, rows, inputs, 64, 0, 64, TILES), _rows(x + 64, rows, inputs, 64, 0, 64, TILES)
+            scale, offset = _of_group(scales, offsets, words, unit, 0, column, HELD, SHARE, ABOVE, BLOCK)
+            accs = _run(accs, (low, high), (left, right), scale, offset, offsets is not None, LESS)
+        else:
+            accs = _runs(accs, low, x, rows, inputs, scales, offsets, words, unit, 0, column, LESS, HELD, SHARE, ABOVE,
+                         BLOCK)
+            accs = _runs(accs, high, x + 64, rows, inputs, scales, offsets, words, unit, 64 // SHARE, column, LESS,
+                         HELD, SHARE, ABOVE, BLOCK)
+    return accs
+
+
 @triton.jit(do_not_specialize=["rows", "capacity"])
 def _product(x, weights, scales, offsets, subs, out, partial, tickets, rows, outputs, groups, pair,
              squares, sums, eps, cos, sin, keys, cache, slots, hidden, weight, found, capacity, kv_heads,
@@ -435,8 +466,6 @@ def _product(x, weights, scales, offsets, subs, out, partial, tickets, rows, out
     """BLOCK outputs of x [n, in] over one part of the inputs; see QuantizedLinear for the order of weights, scales."""
     block, part = tl.program_id(0), tl.program_id(1)
     UNITS: tl.constexpr = BITS // 4  # of a group
-    HELD: tl.constexpr = 512 // BITS  # inputs of a unit
-    LESS: tl.constexpr = 136 if offsets is None else 128
     first, stop = part * groups // PARTS * UNITS, (part + 1) * groups // PARTS * UNITS
     column, at = tl.arange(0, BLOCK), tl.arange(0, 64)
     weights += (block.to(tl.int64) * groups * UNITS + first) * (BLOCK * 64) + column[:, None] * 64 + at[None, :]
@@ -446,31 +475,8 @@ def _product(x, weights, scales, offsets, subs, out, partial, tickets, rows, out
     for _ in tl.static_range(TILES):
         accs += (tl.zeros((BLOCK, 8), tl.float32),)
     for unit in tl.range(first, stop, num_stages=STAGES):
-        here = block * groups * UNITS + unit
-        words = _words(subs, here, column, HELD // SHARE if SHARE else 0, offsets is not None, BLOCK)
-        data = tl.load(weights + (unit - first) * (BLOCK * 64))
-        at_x = x + unit * HELD
-        if SHARE == 0:
-            new, numbers, tiles = (), _in_rows(_bytes(data), BLOCK), _rows(at_x, rows, inputs, 64, 0, 64, TILES)
-            for tile in tl.static_range(TILES):
-                new += (tl.dot(numbers, tiles[tile], accs[tile]),)
-            accs = new
-        elif BITS == 8:
-            accs = _runs(accs, _in_rows(_bytes(data), BLOCK), at_x, rows, inputs, scales, offsets, words, here, 0,
-                         column, 0, HELD, SHARE, ABOVE, BLOCK)
-        else:
-            low, high = _nibbles(data)
-            low, high = _in_rows(low, BLOCK), _in_rows(high, BLOCK)
-            if SHARE == 128:
-                left = _rows(at_x, rows, inputs, 64, 0, 64, TILES)
-                right = _rows(at_x + 64, rows, inputs, 64, 0, 64, TILES)
-                scale, offset = _of_group(scales, offsets, words, here, 0, column, HELD, SHARE, ABOVE, BLOCK)
-                accs = _run(accs, (low, high), (left, right), scale, offset, offsets is not None, LESS)
-            else:
-                accs = _runs(accs, low, at_x, rows, inputs, scales, offsets, words, here, 0, column, LESS, HELD, SHARE,
-                             ABOVE, BLOCK)
-                accs = _runs(accs, high, at_x + 64, rows, inputs, scales, offsets, words, here, 64 // SHARE, column,
-                             LESS, HELD, SHARE, ABOVE, BLOCK)
+        accs = _unit(accs, weights + (unit - first) * (BLOCK * 64), x + unit * (512 // BITS), rows, inputs, scales,
+                     offsets, subs, block * groups * UNITS + unit, column, TILES, BITS, SHARE, ABOVE, BLOCK)
     lead(EARLY)
     outs = block * BLOCK + column
     if SHARE == 0:
