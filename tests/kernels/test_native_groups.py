@@ -9,7 +9,7 @@ import pytest
 import torch
 from model.tiny import VOCAB, tiny_llama
 
-from triforce_core.kernels import REFERENCE, Grouped, grouped_bytes, join_grouped, native, to_groups
+from triforce_core.kernels import LEVELS, REFERENCE, Grouped, grouped_bytes, join_grouped, native, to_groups
 from triforce_core.kernels.quantized import dequantize, quantize
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model.groups import Form, _joined
@@ -82,6 +82,25 @@ def test_steps_are_the_same_in_fewer_bits(bits: int, group: int, offsets: bool) 
 
 @needs_library
 @pytest.mark.parametrize("super_block", [1, 8])
+@pytest.mark.parametrize("group", [16, 32, 64])
+def test_uneven_steps_are_the_same_in_four_bits(group: int, super_block: int) -> None:
+    """To the last bit, alone and in passes that unpack them."""
+    g = torch.Generator().manual_seed(0)
+    even, x = drawn(4, 70, 1536, group, False, g, super_block), torch.randn(200, 1536, generator=g).to(BF16)
+    even.steps[:, :16] = torch.arange(16) - 8  # each that there can be
+    weight = replace(even, steps=torch.tensor(LEVELS, dtype=torch.int8)[even.steps.int() + 8], uneven=True)
+    assert torch.equal(weight.numbered, even.numbered)
+    found, expected = (native.make_grouped(each, None, BF16) for each in (weight, weight.in_bytes()))
+    for n in (1, 2, 3, 4, 5, 6, 26, 32, 33, 64, 65, 200):
+        assert torch.equal(found(x[:n]), expected(x[:n])), n
+    joined = join_grouped([weight, weight.in_order(lambda part: part.flip(0)), even])
+    assert joined.bits == 8 and not joined.uneven and torch.equal(joined.numbers()[:70], weight.numbers())
+    alike = join_grouped([weight, weight])
+    assert alike.bits == 4 and alike.uneven and torch.equal(alike.numbers()[70:], weight.numbers())
+
+
+@needs_library
+@pytest.mark.parametrize("super_block", [1, 8])
 @pytest.mark.parametrize("bits", [4, 5, 6, 8])
 def test_what_lies_in_memory(bits: int, super_block: int) -> None:
     for offsets in (False, True):
@@ -105,19 +124,24 @@ def test_groups_without_a_form_are_multiplied_as_numbers(group: int) -> None:
                                    ((4, 32, True, 8), (8, 16, False, 16)), ((4, 32, True, 8), (4, 32, True, 8)),
                                    ((8, 32, False, 8), (8, 32, False)), ((4, 32, True, 8), (6, 16, False, 16)),
                                    ((4, 32, True, 8), (5, 32, True, 8)), ((5, 32, True, 8), (6, 16, False, 16)),
-                                   ((4, 32, False), (6, 16, False, 16)), ((5, 32, True), (8, 32, False))], ids=str)
+                                   ((4, 32, False), (6, 16, False, 16)), ((5, 32, True), (8, 32, False)),
+                                   ((4, 32, False, 8, True), (4, 32, False, 8, True)),
+                                   ((4, 32, False, 8, True), (5, 32, True, 8))], ids=str)
 def test_joined_without_loss(kinds: tuple[tuple[int, int, bool, int], ...]) -> None:
     g = torch.Generator().manual_seed(0)
     forms = [Form(*kind) for kind in kinds]
     parts = [drawn(form.bits, 10, 256, form.group, form.offsets, g, form.super_block) for form in forms]
+    levels = torch.tensor(LEVELS, dtype=torch.int8)
+    parts = [replace(part, steps=levels[part.numbered.int()], uneven=True) if form.uneven else part
+             for form, part in zip(forms, parts, strict=True)]
     joined = join_grouped(parts)
     scales = (joined.scale, joined.offset, joined.subscale, joined.suboffset)
     size = sum(part.nbytes for part in scales if part is not None)
     assert size / joined.steps.numel() + joined.bits / 8 == _joined(forms)
     assert torch.equal(joined.numbers(), torch.cat([part.numbers() for part in parts]))
-    assert joined.bits == (8 if any(form.bits == 8 for form in forms) else
+    assert joined.bits == (8 if any(form.bits == 8 for form in forms) or len({form.uneven for form in forms}) > 1 else
                            6 if len({form.offsets for form in forms}) > 1 else max(form.bits for form in forms))
-    assert int(joined.steps.min()) >= joined.least and int(joined.steps.max()) < joined.least + 2**joined.bits
+    assert joined.bits == 8 or (int(joined.numbered.min()) >= 0 and int(joined.numbered.max()) < 2**joined.bits)
     wide = joined.in_bytes()
     assert size / joined.steps.numel() + wide.bits / 8 == _joined(forms, in_bytes=True)
     assert torch.equal(wide.numbers(), joined.numbers())

@@ -25,9 +25,11 @@ def test_repacked_without_loss(kind: str) -> None:
     values = np.random.default_rng(0).standard_normal((6, 512)).astype(np.float32)
     for raw in (in_kind(values, kind), _any_bytes(kind)):
         weight, expected = read_groups(raw, kind), dequantise(raw, kind)
-        assert (weight.bits, weight.group, weight.offset is not None, weight.super_block) == FORMS[kind]
+        form = (weight.bits, weight.group, weight.offset is not None, weight.super_block, weight.uneven)
+        assert form == FORMS[kind]
         assert torch.equal(weight.numbers(), expected)
-        assert int(weight.steps.min()) >= weight.least and int(weight.steps.max()) < weight.least + 2**weight.bits
+        if weight.bits < 8:
+            assert int(weight.numbered.min()) >= 0 and int(weight.numbered.max()) < 2**weight.bits
 
 
 def _any_bytes(kind: str) -> np.ndarray:
@@ -92,7 +94,8 @@ def test_what_a_gpu_would_keep(settings: dict[str, int], layers: bool, head: boo
 
 
 @pytest.mark.parametrize(("kind", "bits", "scales"), [("Q4_K", 4, 0.09375), ("Q5_K", 8, 0.09375),
-                                                      ("Q6_K", 8, 0.078125)])
+                                                      ("Q6_K", 8, 0.078125), ("IQ4_NL", 8, 0.125),
+                                                      ("IQ4_XS", 8, 0.046875)])
 def test_a_gpu_multiplies_whole_bytes(kind: str, bits: int, scales: float, tmp_path: Path,
                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a CPU has five or six bits; and that is counted."""

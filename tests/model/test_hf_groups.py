@@ -17,6 +17,7 @@ from tests.model import quantised_folders
 from tests.model.quantised_folders import write_form
 from triforce_core.kernels import Grouped
 from triforce_core.model import load_model, open_weights, read_config, stored_form
+from triforce_core.model.groups import Form
 from triforce_core.model.hf_groups import Packing, kept, read_awq, read_gptq
 from triforce_core.model.weights import Matrix
 
@@ -92,7 +93,7 @@ def test_groups_become_those_of_the_kernels(group: int, taken: int) -> None:
     assert (found.group if found else 0) == taken
     assert found is None or torch.equal(found.numbers(), weight.numbers())
     header = {"scales": ((2, 4), "F16"), "qzeros": ((2, 1), "I32")}.get
-    assert Packing(4, True).form(header, 2 * group) == ((4, taken, True, 1) if taken else None)
+    assert Packing(4, True).form(header, 2 * group) == (Form(4, taken, True) if taken else None)
 
 
 def folder_of(folder: Path, form: str, **settings: Any) -> Path:

@@ -27,7 +27,7 @@ _LONGEST_HEAD = 1024  # head_dim
 
 class LinearStruct(Structure):
     _fields_ = [(name, c_void_p) for name in ("weight", "scale", "bias", "offset", "subscale", "suboffset")] + [
-        (name, c_int64) for name in ("outputs", "inputs", "group", "bits", "bounded", "shift")]
+        (name, c_int64) for name in ("outputs", "inputs", "group", "bits", "bounded", "shift", "uneven")]
 
 
 class LayerStruct(Structure):
@@ -80,7 +80,7 @@ class NativeLinear:
                       None if scale is None else scale.float().contiguous(),
                       None if bias is None else bias.float().contiguous(), None, None, None)
         self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs, 0, 0 if scale is None else 8,
-                                   scale is not None and bounded(data), 0)
+                                   scale is not None and bounded(data), 0, False)
 
     @classmethod
     def of_groups(cls, library: ctypes.CDLL, weight: Grouped, bias: Tensor | None) -> NativeLinear:
@@ -92,7 +92,8 @@ class NativeLinear:
                      _group_panels(weight.scale), None if bias is None else bias.float().contiguous(),
                      *map(_group_panels, (weight.offset, weight.subscale, weight.suboffset)))
         own.struct = LinearStruct(*map(address, own._held), own.outputs, own.inputs, weight.group // 2, weight.bits,
-                                  weight.bits == 8 and bounded(weight.steps), weight.super_block.bit_length() - 1)
+                                  weight.bits == 8 and bounded(weight.steps), weight.super_block.bit_length() - 1,
+                                  weight.uneven)
         return own
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -119,7 +120,7 @@ def panels(data: Tensor) -> Tensor:
 def panels_of_few(weight: Grouped) -> Tensor:
     """Steps [out, in] of four to six bits -> uint8 [panels, in / 8, PANEL bits]: of each eight inputs the lowest
     four bits of their numbers, then what is above; see ``native/linear.h``."""
-    filled, above = panels(weight.steps - weight.least).view(torch.uint8), weight.bits - 4
+    filled, above = panels(weight.numbered).view(torch.uint8), weight.bits - 4
     numbers = filled.view(len(filled), -1, 4, PANEL, 2).unbind(2)  # of inputs two apart
     low = _in_bytes([number & 15 for number in numbers], 4)
     if not above:

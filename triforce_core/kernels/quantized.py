@@ -21,6 +21,7 @@ GROUP = 128
 GROUPS = (16, 32, 64, 128, 256)  # inputs of a checkpoint's own groups that have kernels
 _BLOCK = 64  # outputs of the smallest block that a GPU's program takes
 _TOGETHER = 4096  # outputs rounded at a time: what lies between is several times their size
+LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)  # of uneven steps, as IQ4 has them
 _SHRINK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)  # of a group's range: cutting off its extreme may leave less error in all
 
 
@@ -38,9 +39,10 @@ class Grouped:
     """A weight [out, in] as a checkpoint in few bits has it: steps * scale + offset, for each group of inputs.
 
     bits: 8, steps from -128 to 127; 6: from -32 to 31; 5 or 4: from 0 to 31 or 15 with offsets, from -16 or -8 to 15 or
-    7 without. A GPU multiplies 5 and 6 as 8, see ``in_bytes``. steps: int8 [out, in], not packed; scale, offset: fp32
-    [out, in / group]. With subscales and, where there are offsets, suboffsets, int8 [out, in / group], scale and offset
-    are those of super-blocks of several groups, and a group's are the products (GGUF's K-quants)."""
+    7 without. uneven: steps are of LEVELS, in 4 bits the number of one. A GPU multiplies 5, 6 and uneven ones as 8, see
+    ``in_bytes``. steps: int8 [out, in], not packed; scale, offset: fp32 [out, in / group]. With subscales and, where
+    there are offsets, suboffsets, int8 [out, in / group], scale and offset are those of super-blocks of several groups,
+    and a group's are the products (GGUF's K-quants)."""
 
     bits: int
     steps: Tensor
@@ -48,6 +50,7 @@ class Grouped:
     offset: Tensor | None = None
     subscale: Tensor | None = None
     suboffset: Tensor | None = None
+    uneven: bool = False
 
     @property
     def group(self) -> int:
@@ -56,6 +59,8 @@ class Grouped:
     @property
     def least(self) -> int:
         """Of all steps there can be."""
+        if self.uneven:
+            return LEVELS[0]
         return 0 if self.bits < 6 and self.offset is not None else -(2 ** (self.bits - 1))
 
     @property
@@ -81,7 +86,7 @@ class Grouped:
 
         scale = product(self.scale, self.subscale)
         assert scale is not None
-        return Grouped(self.bits, self.steps, scale, product(self.offset, self.suboffset))
+        return Grouped(self.bits, self.steps, scale, product(self.offset, self.suboffset), uneven=self.uneven)
 
     def in_groups_of(self, size: int) -> Grouped:
         """The same, each group cut into smaller ones. size: inputs of one, which divides the group's."""
@@ -98,20 +103,31 @@ class Grouped:
 
     def in_order(self, order: Callable[[Tensor], Tensor]) -> Grouped:
         """With its outputs in another order, or some of them; or elsewhere."""
-        scales = (self.offset, self.subscale, self.suboffset)
-        return Grouped(self.bits, order(self.steps), order(self.scale),
-                       *(None if part is None else order(part) for part in scales))
+
+        def ordered(part: Tensor | None) -> Tensor | None:
+            return None if part is None else order(part)
+
+        return replace(self, steps=order(self.steps), scale=order(self.scale), offset=ordered(self.offset),
+                       subscale=ordered(self.subscale), suboffset=ordered(self.suboffset))
 
     @property
     def data(self) -> Tensor:
         """Steps, of eight or four bits, as ``Rounded`` has them; of four each as 0 to 15, in whole GROUPs."""
         if self.bits == 8:
             return self.steps
-        return _in_halves((self.steps - self.least).to(torch.uint8))
+        return _in_halves(self.numbered.to(torch.uint8))
 
     def in_bytes(self) -> Grouped:
         """The same where there are kernels for eight and four bits alone."""
-        return self if self.bits == 4 else replace(self, bits=8)
+        return self if self.bits == 4 and not self.uneven else replace(self, bits=8, uneven=False)
+
+    @property
+    def numbered(self) -> Tensor:
+        """Steps of less than 8 bits from 0 on, int8 [out, in]."""
+        if not self.uneven:
+            return self.steps - self.least
+        levels = torch.tensor(LEVELS, dtype=torch.int8, device=self.steps.device)
+        return torch.bucketize(self.steps, levels, out_int32=True).to(torch.int8)
 
 
 def grouped_bytes(bits: int, group: int, offset: bool, super_block: int = 1) -> float:
@@ -124,7 +140,9 @@ def join_grouped(parts: Sequence[Grouped]) -> Grouped:
     """Their outputs one after another, without loss: in the smallest groups of any and as few bits as hold all."""
     if len(parts) == 1:
         return parts[0]
-    bits = max(part.bits for part in parts)
+    bits, uneven = max(part.bits for part in parts), {part.uneven for part in parts}
+    if len(uneven) > 1:
+        bits = 8
     if len({part.offset is None for part in parts}) > 1:
         bits = max(6, bits)  # steps from 0 and from -8 are not of one kind
     if any(part.subscale is None for part in parts) or len({part.super_block * part.group for part in parts}) > 1:
@@ -134,7 +152,7 @@ def join_grouped(parts: Sequence[Grouped]) -> Grouped:
     scales, subscales = [part.scale for part in parts], [part.subscale for part in parts]
     return Grouped(bits, torch.cat([part.steps for part in parts]), torch.cat(scales),
                    _in_turn([part.offset for part in parts], scales), _in_turn(subscales, []),
-                   _in_turn([part.suboffset for part in parts], subscales))
+                   _in_turn([part.suboffset for part in parts], subscales), uneven == {True})
 
 
 def _in_turn(values: Sequence[Tensor | None], like: Sequence[Tensor | None]) -> Tensor | None:

@@ -1,7 +1,6 @@
 """GGUF's blocks as weights in groups, step * scale + offset, without loss: what our kernels multiply as it is.
 
-Steps that are not evenly spaced (IQ4) have integers of eight bits of their own. Layouts as in the format's own
-description (ggml-common.h).
+Layouts as in the format's own description (ggml-common.h).
 """
 
 from __future__ import annotations
@@ -11,14 +10,15 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ..kernels import Grouped
+from ..kernels import LEVELS, Grouped
 from .groups import Form
 
 FORMS = {"Q8_0": Form(8, 32, False), "Q4_0": Form(4, 32, False), "Q4_1": Form(4, 32, True),
          "Q5_0": Form(5, 32, False), "Q5_1": Form(5, 32, True), "Q2_K": Form(4, 16, True, 16),
          "Q3_K": Form(4, 16, False, 16), "Q4_K": Form(4, 32, True, 8), "Q5_K": Form(5, 32, True, 8),
-         "Q6_K": Form(6, 16, False, 16), "IQ4_NL": Form(8, 32, False), "IQ4_XS": Form(8, 32, False, 8)}
-_IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+         "Q6_K": Form(6, 16, False, 16), "IQ4_NL": Form(4, 32, False, 1, True),
+         "IQ4_XS": Form(4, 32, False, 8, True)}
+_IQ4 = np.array(LEVELS, np.int8)
 # Steps, scale, offset, subscale, suboffset, as in ``Grouped`` and as far as there are some: [blocks, ...]
 _Parts = tuple[np.ndarray, ...]
 
@@ -33,7 +33,8 @@ def read_groups(raw: np.ndarray, kind: str) -> Grouped:
     form = FORMS[kind]
     steps, scale, *more = (torch.from_numpy(np.ascontiguousarray(part)).view(len(raw), -1) for part in parts)
     offset = more.pop(0) if form.offsets else None
-    return Grouped(form.bits, steps.to(torch.int8), scale, offset, *more)
+    subscale, suboffset = (*more, None, None)[:2]
+    return Grouped(form.bits, steps.to(torch.int8), scale, offset, subscale, suboffset, form.uneven)
 
 
 def _half(blocks: np.ndarray, at: int) -> np.ndarray:

@@ -10,12 +10,13 @@ from ..kernels import grouped_bytes
 
 class Form(NamedTuple):
     """How a matrix in few bits lies in memory. bits: of its steps; group: weights that share a scale; super_block:
-    groups whose scales are multiples of one (1: they are not)."""
+    groups whose scales are multiples of one (1: they are not); uneven: see ``Grouped``."""
 
     bits: int
     group: int
     offsets: bool
     super_block: int = 1
+    uneven: bool = False
 
 
 # Matrices of one product, as the decoder joins them.
@@ -50,7 +51,7 @@ def _joined(given: Sequence[Form | None], in_bytes: bool = False) -> float:
     offsets, group = {form.offsets for form in forms}, min(form.group for form in forms)
     above = {form.group * form.super_block for form in forms}
     same = len(above) == 1 and all(form.super_block > 1 for form in forms)
-    bits = max(*(form.bits for form in forms), 6 if len(offsets) > 1 else 0)
-    if in_bytes and bits > 4:
+    bits, uneven = max(*(form.bits for form in forms), 6 if len(offsets) > 1 else 0), {form.uneven for form in forms}
+    if len(uneven) > 1 or (in_bytes and (bits > 4 or True in uneven)):
         bits = 8
     return grouped_bytes(bits, group, any(offsets), max(above) // group if same else 1)

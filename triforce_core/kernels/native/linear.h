@@ -29,7 +29,10 @@ typedef struct {
                             0: all. bits: 4, 5, 6 (less what ``table_of`` says) or 8; 0: bfloat16 */
     int64_t bounded; /* no step of 8 bits is -128 */
     int64_t shift; /* a super-block has 2^shift groups; without subscales: 0 */
+    int64_t uneven; /* four bits are the number of one of ``levels`` */
 } Linear;
+
+static const int8_t levels[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}; /* IQ4 */
 
 /* Of one panel's groups, from the first one that is multiplied on. */
 typedef struct {
@@ -117,15 +120,18 @@ INLINE Steps steps_of_8(const int8_t *from) {
 /* The numbers of four, five or six bits as bfloat16, in one order again and again: more bits are not looked at then. */
 typedef struct {
     all_halves first, second;
+    uint8_t lower[16], upper[16]; /* bytes of uneven ones */
+    int uneven;
 } Table;
 
 static Table table_of(const Linear *l) {
     long zero = l->bits == 6 ? 32 : l->offset ? 0 : 1 << l->bits >> 1;
-    Table table;
+    Table table = {.uneven = l->uneven != 0};
     for (int i = 0; i < 4 * LANES; i++) {
-        float number = (float)((i & ((1 << l->bits) - 1)) - zero);
+        float number = l->uneven ? levels[i & 15] : (float)((i & ((1 << l->bits) - 1)) - zero);
         uint32_t bits;
         memcpy(&bits, &number, 4);
+        table.lower[i & 15] = (uint8_t)(bits >> 16), table.upper[i & 15] = (uint8_t)(bits >> 24);
         if (i < 2 * LANES) table.first[i] = (uint16_t)(bits >> 16);
         else table.second[i - 2 * LANES] = (uint16_t)(bits >> 16);
     }
@@ -143,6 +149,28 @@ INLINE words highest_of(const char *b, const int bits, long at) {
     return first ? all >> (first - 4) : all << 4; /* what else comes to these places is not looked at */
 }
 
+#if !defined(__AVX512BW__)
+/* Of each lane's two numbers the levels: two bfloat16. */
+INLINE words uneven_at(words at, const Table *table) {
+#if defined(__AVX2__) && LANES == 8
+    __m256i lower = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table->lower));
+    __m256i upper = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table->upper));
+    words low = (words)_mm256_shuffle_epi8(lower, (__m256i)at), high = (words)_mm256_shuffle_epi8(upper, (__m256i)at);
+#elif defined(__aarch64__)
+    words low = (words)vqtbl1q_u8(vld1q_u8(table->lower), (uint8x16_t)at);
+    words high = (words)vqtbl1q_u8(vld1q_u8(table->upper), (uint8x16_t)at);
+#else
+    words low, high;
+    for (int i = 0; i < LANES; i++) {
+        uint32_t first = at[i] & 15, second = at[i] >> 16;
+        low[i] = table->lower[first] | (uint32_t)table->lower[second] << 16;
+        high[i] = table->upper[first] | (uint32_t)table->upper[second] << 16;
+    }
+#endif
+    return (low & 0x00ff00ffu) | (high & 0x00ff00ffu) << 8;
+}
+#endif
+
 /* Inputs 2 s and 2 s + 1 of the eight */
 INLINE Steps steps_at(words low, words high, const int s, const int bits, const Table *table) {
     low >>= 4 * s;
@@ -156,6 +184,10 @@ INLINE Steps steps_at(words low, words high, const int s, const int bits, const 
 #else
     words at = low & 0x000f000fu;
     if (bits > 4) at |= high & (bits == 5 ? 0x00100010u : 0x00300030u);
+    if (bits == 4 && table->uneven) {
+        words both = uneven_at(at, table);
+        return steps_of((floats)(both << 16), (floats)(both & 0xffff0000u));
+    }
     uint32_t first = (uint32_t)table->first[0] << 16;
     float zero; /* less than nothing by what is subtracted */
     memcpy(&zero, &first, 4);
