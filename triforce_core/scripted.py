@@ -191,7 +191,6 @@ class ScriptedEngine:
         text = f"{text}\n\nIt was told: {system}" if system else text
         words = _WORD.findall(text)[: sampling.max_new_tokens]
         triforce = speculation.engine == "triforce"
-        rate = script.triforce_tokens_per_second if triforce else script.plain_tokens_per_second
         if rng.random() < script.fault_odds:
             script.fault = rng.choice(("crash", "memory"))
         rounds: list[RoundEvent] = []
@@ -204,6 +203,7 @@ class ScriptedEngine:
         reason: FinishReason = "length" if len(_WORD.findall(text)) > len(words) else "stop"
         while len(written) < len(words):
             accepted = _accepted(rng, script.acceptance, len(words) - len(written) - 1) if triforce else 0
+            rate = script.triforce_tokens_per_second if triforce else script.plain_tokens_per_second
             if self._cancel.wait((accepted + 1) / rate):
                 reason = "cancelled"
                 break
