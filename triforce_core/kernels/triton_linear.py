@@ -39,6 +39,7 @@ from .fused import PreNorm
 from .quantized import GROUP, GROUPS, Grouped, Rounded, in_blocks
 from .reference import Dense, Linear
 from .triton_launch import ASM, early, lead, multiprocessors, wait
+from .triton_rows import APART
 
 _ENDS = ("cos", "sin", "keys", "cache", "slots", "hidden", "weight", "found")  # tensors that some ends have
 _BY_ROW = ("cos", "sin", "slots", "hidden", "found")  # of _ENDS
@@ -223,23 +224,19 @@ def _nibbles(packed):
     return low, high
 
 
-@triton.jit
-def _bytes(steps):
-    """int8 -> bf16: 128 + the low seven bits, less 128 or (of negative numbers) 256."""
-    if ASM:  # as above
-        numbers = tl.inline_asm_elementwise(
-            """{
+_BYTES = tl.constexpr(f"""{{
             .reg .b32 a, b, c, d, one;
-            mov.b32 one, 0x3F803F80;
-            prmt.b32 a, $2, 0, 0x4140;
-            prmt.b32 b, $2, 0, 0x4342;
-            lop3.b32 c, a, 0x007F007F, 0x43004300, 0xEA;
-            lop3.b32 d, b, 0x007F007F, 0x43004300, 0xEA;
-            lop3.b32 a, a, 0x00800080, 0xC300C300, 0xEA;
-            lop3.b32 b, b, 0x00800080, 0xC300C300, 0xEA;
+            mov.b32 one, 0x3F803F80;{APART}
             fma.rn.bf16x2 $0, c, one, a;
             fma.rn.bf16x2 $1, d, one, b;
-            }""", "=&r,=&r,r", [steps], dtype=tl.bfloat16, is_pure=False, pack=4)
+            }}""")
+
+
+@triton.jit
+def _bytes(steps):
+    """int8 -> bf16."""
+    if ASM:  # as above
+        numbers = tl.inline_asm_elementwise(_BYTES, "=&r,=&r,r", [steps], dtype=tl.bfloat16, is_pure=False, pack=4)
     else:
         numbers = steps.to(tl.bfloat16)
     return numbers

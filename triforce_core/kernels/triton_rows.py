@@ -76,27 +76,32 @@ def load_tile(at, place, real, DIM: tl.constexpr, WIDTH: tl.constexpr, MASKED: t
     return found
 
 
-@triton.jit
-def _times(steps, scale):
-    """int8 times bfloat16, rounded once; by assembly without conversions, which a GPU makes slowly: 128 + the low seven
-    bits, and that less 128 or (of negative numbers) 256, are exact in bfloat16."""
-    if ASM:
-        numbers = tl.inline_asm_elementwise(
-            """{
-            .reg .b32 a, b, c, d, one, none;
-            mov.b32 one, 0x3F803F80;
-            mov.b32 none, 0x80008000;
+# Of four bytes, $2: in c, d 128 + the low seven bits of each, in a, b what is to be added: -128 or (of negative
+# numbers) -256. All are exact in bfloat16, and so are the sums.
+APART = """
             prmt.b32 a, $2, 0, 0x4140;
             prmt.b32 b, $2, 0, 0x4342;
             lop3.b32 c, a, 0x007F007F, 0x43004300, 0xEA;
             lop3.b32 d, b, 0x007F007F, 0x43004300, 0xEA;
             lop3.b32 a, a, 0x00800080, 0xC300C300, 0xEA;
-            lop3.b32 b, b, 0x00800080, 0xC300C300, 0xEA;
+            lop3.b32 b, b, 0x00800080, 0xC300C300, 0xEA;"""
+_TIMES = tl.constexpr(f"""{{
+            .reg .b32 a, b, c, d, one, none;
+            mov.b32 one, 0x3F803F80;
+            mov.b32 none, 0x80008000;{APART}
             fma.rn.bf16x2 c, c, one, a;
             fma.rn.bf16x2 d, d, one, b;
             fma.rn.bf16x2 $0, c, $3, none;
             fma.rn.bf16x2 $1, d, $4, none;
-            }""", "=&r,=&r,r,r,r", [steps, scale], dtype=tl.bfloat16, is_pure=True, pack=4)
+            }}""")
+
+
+@triton.jit
+def _times(steps, scale):
+    """int8 times bfloat16, rounded once; by assembly without conversions, which a GPU makes slowly."""
+    if ASM:
+        numbers = tl.inline_asm_elementwise(_TIMES, "=&r,=&r,r,r,r", [steps, scale], dtype=tl.bfloat16, is_pure=True,
+                                            pack=4)
     else:  # a product of 7 bits and 8 is exact in fp32
         numbers = (steps.to(tl.float32) * scale.to(tl.float32)).to(tl.bfloat16)
     return numbers
