@@ -58,9 +58,7 @@ class Grouped:
 
     @property
     def least(self) -> int:
-        """Of all steps there can be."""
-        if self.uneven:
-            return LEVELS[0]
+        """Of all steps there can be that are not uneven."""
         return 0 if self.bits < 6 and self.offset is not None else -(2 ** (self.bits - 1))
 
     @property
