@@ -11,12 +11,22 @@ pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from triforce_core.kernels import KV_BITS, row_bytes, triton_attention, triton_dense, triton_indexed, triton_linear
+from triforce_core.kernels import (
+    KV_BITS,
+    row_bytes,
+    triton_attention,
+    triton_dense,
+    triton_indexed,
+    triton_linear,
+    triton_narrow,
+    triton_parts,
+)
 
 # Bytes a program may have (CUDA C++ Programming Guide, technical specifications by compute capability):
 # A100; RTX 3090; RTX 4090; H100 and H200.
 MOST = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 ROWS = {"bf16": 128, **{kind: row_bytes(128, bits) for kind, bits in KV_BITS.items()}}  # numbers, or bytes of a row
+ATTENDED = "queries:bf16 keys:{0} values:{0} mixed:fp32 spans:fp32 sums:fp16 maxima:fp32 length:i32"
 SHARED = {"DIM": 128, "ON_DEVICE": True, "TREE": False, "GROUP": 4}
 
 
@@ -36,13 +46,22 @@ def shared_bytes(kernel, pointers: str, constants: dict, arch: int, warps: int, 
 @pytest.mark.parametrize("arch", MOST)
 @pytest.mark.parametrize("kind", ROWS)
 def test_attention_over_everything(arch: int, kind: str) -> None:
-    tiles = triton_attention.Tiles.choose(torch.bfloat16)
+    kept = "bf16" if kind == "bf16" else "i8"
+    tiles = triton_parts.Tiles.choose(torch.bfloat16 if kind == "bf16" else torch.int8)
     constants = {**SHARED, "ROWS": tiles.rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "WATCH": True,
                  "GRANULE": 8, "STEP": 1, "PRECISION": "tf32", "mask": None, "WIDTH": ROWS[kind]}
-    kept = "bf16" if kind == "bf16" else "i8"
-    used = shared_bytes(triton_attention._attend, f"queries:bf16 keys:{kept} values:{kept} mixed:fp32 spans:fp32 "
-                        "sums:fp16 maxima:fp32 length:i32", constants, arch, tiles.warps, "scale")
+    used = shared_bytes(triton_attention._attend, ATTENDED.format(kept), constants, arch, tiles.warps, "scale")
     assert 0 < used <= MOST[arch]
+
+
+@pytest.mark.parametrize("rows", [16, 32])
+def test_attention_of_few_rows_over_bytes(rows: int) -> None:
+    """As many programs as shall share a multiprocessor fit into one."""
+    tiles = triton_parts.Tiles.choose(torch.int8)
+    constants = {**SHARED, "ROWS": rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "WATCH": True, "GRANULE": 8,
+                 "STEP": 1, "mask": None, "WIDTH": ROWS["int8"]}
+    used = shared_bytes(triton_narrow.attend, ATTENDED.format("i8"), constants, 90, tiles.warps, "scale")
+    assert 0 < used <= MOST[90] // tiles.programs
 
 
 @pytest.mark.parametrize("arch", MOST)

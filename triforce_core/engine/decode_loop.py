@@ -75,7 +75,7 @@ class DecodeLoop:
 
     def _invariant_limit(self) -> int:
         """Drafted tokens up to which a verification rounds as plain decoding would, where that is known."""
-        rows = self._target.batch_invariant_rows(self._full.length)
+        rows = self._target.batch_invariant_rows(self._full.cache)
         return sys.maxsize if rows is None else rows - (len(self.context) - self._full.length)
 
 

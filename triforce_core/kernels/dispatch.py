@@ -62,7 +62,7 @@ class Kernels:
     # chosen chunks, attends keys and values in rows of bytes as they are; others attend what ``unpack_rows`` makes
     attends_rows: Callable[..., bool] = lambda dtype, rows=1, masked=False, indexed=False: False
     unpack_rows: Callable[[Tensor, Tensor], None] = kv_rows.unpack_rows
-    # (cached tokens, KV heads, type, device) -> rows that a pass behind them computes as passes of one row do
+    # (cached tokens, KV heads, type of keys, device) -> rows that a pass behind them computes as passes of one row do
     batch_invariant_rows: Callable[[int, int, torch.dtype, torch.device], int] | None = None
 
 

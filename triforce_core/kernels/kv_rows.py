@@ -1,9 +1,9 @@
 """Keys and values in 8 or 4 bits: how a head's vector of one token becomes a row of bytes, and what it stands for.
 
 A row is D steps, then one bfloat16 scale for each GROUP of them (the last group may be shorter). It stands for bfloat16
-numbers: step times scale, rounded. So attention over rows is, to the last bit, attention over a bfloat16 cache that
-holds those numbers: kernels may unpack rows block by block, as ``native`` and ``triton_rows`` do, or all at once. (Of
-ours in Triton that is true of 8 bits on a GPU's Hopper generation; elsewhere products may sum in another order.)
+numbers: step times scale, rounded. So attention over rows is attention over a bfloat16 cache that holds those numbers,
+on CPUs to the last bit: kernels may unpack rows block by block, as ``native`` and ``triton_rows`` do, or all at once.
+(Ours in Triton cut a cache of rows into other parts, and sum in another order.)
 
 - 8 bits: steps from -127 to 127, one byte each, scales above zero.
 - 4 bits: steps from -8 to 7, stored as 0 to 15, two to a byte, the first in the low half; D is even. A group's extreme

@@ -7,9 +7,9 @@ row = token * G + member): a key read from memory serves every row (flash-decodi
 FlashAttention-2's decode path, arXiv 2307.08691). Parts carry their log-sum-exp and are merged by a second kernel.
 
 A row of a chain gets the same bits in a pass of any width, so that a verification rounds as plain decoding does: rows
-are computed in tiles of one kind, S depends on no width, and where parts begin depends on the length at which the first
-row would be alone. That moves once in about 2,048 tokens, as equal parts must grow: ``batch_invariant_rows`` says
-when. (With a mask, a tree's, compilers sum in another order: the last bit may differ.)
+are computed in tiles of one kind (or in ``triton_narrow``'s, with the same bits), S depends on no width, and where
+parts begin depends on the length at which the first row would be alone: see ``triton_parts``. ``batch_invariant_rows``
+says when that moves. (With a mask, a tree's, compilers sum in another order: the last bit may differ.)
 
 Attention mass per chunk needs probabilities, which are known only once all parts are: the first kernel leaves sums of
 exp(score - running maximum) per granule (a power of two of slots) and row, about a hundredth of the bytes of the keys
@@ -21,7 +21,7 @@ each replay. Scores and sums are fp32, exponents of two; probabilities are round
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.attention.bias  # here, for sdpa: the first wide pass shall not wait for it
@@ -29,8 +29,10 @@ import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
-from . import sdpa
-from .triton_launch import early, follow, multiprocessors, wait
+from . import sdpa, triton_narrow
+from .kv_rows import to_rows
+from .triton_launch import early, follow, wait
+from .triton_parts import Tiles, added_in_pairs, part_of
 from .triton_rows import load_tile, number_type
 
 # Tokens of a pass; wider passes are prefill, where torch's own kernel is limited by arithmetic instead. But for trees:
@@ -38,26 +40,6 @@ from .triton_rows import load_tile, number_type
 # comes through a link. Blocks of rows run side by side and share what each other reads.
 MAX_ROWS = 64
 HEAD_DIMS = (32, 64, 128)
-_GROWTH = 2048  # tokens after which parts begin elsewhere, at least
-_LONG = tl.constexpr(32)  # steps of a part from which on it grows by whole ones: then the last is 3 % shorter at most
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """How one program reads: slots at a time, stages in flight, warps; and programs per multiprocessor."""
-
-    slots: int
-    stages: int
-    warps: int
-    programs: int
-    rows: int  # query rows per program; more rows read the keys again
-
-    @classmethod
-    def choose(cls, dtype: torch.dtype) -> Tiles:
-        """The same for passes of any width: see above."""
-        if dtype == torch.float32:  # exact products on the scalar units: for comparison, not for speed
-            return cls(32, 2, 8, 2, 16)
-        return cls(64, 3, 4, 2, 64)  # on an H200 64 rows take 2 % longer than one, and one as long as in a tile of 16
 
 
 def attention(
@@ -65,25 +47,35 @@ def attention(
     mass_rows: int = 0, chunk_size: int = 1,
 ) -> tuple[Tensor, Tensor | None]:
     """See reference.attention; the result has the type of keys. They may be rows of bytes too (see ``kv_rows``): the
-    result is bfloat16 then, as from a cache of the numbers they stand for, for the passes of ``attends_rows``.
+    result is bfloat16 then, for the passes of ``attends_rows``.
 
     length may be an int32 tensor [1] on the device; then mass covers all C // chunk_size chunks, zero where there is
     none yet. Passes of more than 64 rows without a mask, and shapes these kernels are not made for, go to torch's own
     attention."""
     n, num_heads, dim = queries.shape
-    heads, capacity, width = keys.shape
+    heads, _, width = keys.shape
     prefill = n > MAX_ROWS and staged_mask is None
     if prefill or dim not in HEAD_DIMS or not (keys.is_contiguous() and values.is_contiguous()):
         assert isinstance(length, int) and width == dim, "lengths on the device, and rows of bytes: up to 64 rows"
         return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
+    few = triton_narrow.rows_of(n * num_heads // heads, dim, width, keys.device) if staged_mask is None else 0
+    if few and not _narrow_is_right(heads, num_heads // heads, keys.device):
+        few = 0
+    return _attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size, few)
+
+
+def _attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tensor, staged_mask: Tensor | None,
+               mass_rows: int, chunk_size: int, few: int) -> tuple[Tensor, Tensor | None]:
+    """few: rows of a program of ``triton_narrow``; 0: not by that."""
+    n, num_heads, dim = queries.shape
+    heads, capacity, width = keys.shape
     group = num_heads // heads
     rows = n * group
     tiles = Tiles.choose(keys.dtype)
     on_device = isinstance(length, Tensor)
     reach = capacity if isinstance(length, Tensor) else length
     blocks = triton.cdiv(reach, tiles.slots)
-    row_tiles = triton.cdiv(rows, tiles.rows)
-    splits = _splits(tiles, keys.device, heads)
+    splits = tiles.splits(keys.device, heads)
     queries = queries if queries.stride(2) == 1 and queries.stride(1) == dim else queries.contiguous()
     mask = None if staged_mask is None else staged_mask.to(keys.device).contiguous().view(torch.int8)
     mass_rows = min(n, mass_rows)
@@ -98,28 +90,58 @@ def attention(
         sums = new((heads, blocks, watched, tiles.slots // granule), dtype=small)
         maxima = new((heads, blocks, watched), dtype=torch.float32)
         totals = new((heads, watched), dtype=torch.float32)
-    _attend[(row_tiles, heads, splits)](
+    kernel, options = (triton_narrow.attend, triton_narrow.options(few)) if few else (
+        _attend, {"PRECISION": "ieee" if keys.dtype == torch.float32 else "tf32"})
+    kernel[(triton.cdiv(rows, few or tiles.rows), heads, splits)](
         queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, blocks, queries.stride(0),
         dim**-0.5 * 1.4426950408889634, n, n if mask is None else mask.shape[1], watched,
-        GROUP=group, DIM=dim, ROWS=tiles.rows, SLOTS=tiles.slots, STAGES=tiles.stages, WATCH=watched > 0,
-        GRANULE=granule, WIDTH=width, STEP=_step(tiles, splits), ON_DEVICE=on_device, TREE=mask is not None,
-        PRECISION="ieee" if keys.dtype == torch.float32 else "tf32", **early(keys.device), num_warps=tiles.warps,
-    )
+        GROUP=group, DIM=dim, ROWS=few or tiles.rows, SLOTS=tiles.slots, STAGES=tiles.stages, WATCH=watched > 0,
+        GRANULE=granule, WIDTH=width, STEP=tiles.step(splits), ON_DEVICE=on_device, TREE=mask is not None,
+        **options, **early(keys.device), num_warps=tiles.warps)
     out = new((n, num_heads * dim), dtype=number_type(keys, dim))
     _merge[(rows, heads)](mixed, spans, out, totals, splits, watched, GROUP=group, DIM=dim, WATCH=watched > 0,
                           PARTS=triton.next_power_of_2(splits), **early(keys.device), num_warps=4)
     if sums is None or maxima is None or totals is None:
         return out, None
     chunks = (capacity if on_device else reach - n) // chunk_size
+    return out, _chunk_mass(sums, maxima, totals, length, n, chunks, chunk_size, granule)
+
+
+@lru_cache(maxsize=64)
+def _narrow_is_right(heads: int, group: int, device: torch.device) -> bool:
+    """Whether ``triton_narrow`` gives the bits of the kernel for more rows here: another card, or another release of
+    Triton, might add up otherwise. Once a process, with the kernels that answers need."""
+    g = torch.Generator().manual_seed(0)
+    dim, capacity, chunk = 128, 1024, 8
+    keys, values = (to_rows(torch.randn(heads, capacity, dim, generator=g), 8).to(device) for _ in range(2))
+    length = torch.tensor([capacity - 37], dtype=torch.int32, device=device)
+    for n in {1, triton_narrow.MOST // group}:
+        queries = torch.randn(n, heads * group, dim, generator=g).bfloat16().to(device)
+        few = triton_narrow.rows_of(n * group, dim, keys.shape[2], device)
+        for mass_rows in (0, n):
+            (found, mass), (expected, other) = (
+                _attention(queries, keys, values, length, None, mass_rows, chunk, rows) for rows in (few, 0))
+            if not torch.equal(found, expected):
+                return False
+            if mass is not None and other is not None and not torch.allclose(mass, other, rtol=1e-2, atol=1e-4):
+                return False
+    return True
+
+
+def _chunk_mass(sums: Tensor, maxima: Tensor, totals: Tensor, length: int | Tensor, n: int, chunks: int,
+                chunk_size: int, granule: int) -> Tensor:
+    """Mass [H, chunks] from what the first kernel has left of a pass of n tokens."""
+    heads, blocks, watched, granules = sums.shape
     per_chunk = chunk_size // granule
-    mass = new((heads, chunks * per_chunk), dtype=torch.float32)
+    mass = totals.new_empty((heads, chunks * per_chunk))
     if chunks:
-        together = max(1, 32 * granule // tiles.slots)
+        together = max(1, 32 // granules)
         _mass[(triton.cdiv(blocks, together), heads)](
-            sums, maxima, totals, mass, length, n, blocks, chunks * per_chunk, per_chunk, watched, SLOTS=tiles.slots,
-            GRANULE=granule, BLOCKS=together, ROWS=min(32, max(8, triton.next_power_of_2(watched))),
-            ON_DEVICE=on_device, **early(keys.device), num_warps=4)
-    return out, mass if per_chunk == 1 else mass.view(heads, chunks, per_chunk).sum(-1)
+            sums, maxima, totals, mass, length, n, blocks, chunks * per_chunk, per_chunk, watched,
+            SLOTS=granules * granule, GRANULE=granule, BLOCKS=together,
+            ROWS=min(32, max(8, triton.next_power_of_2(watched))), ON_DEVICE=isinstance(length, Tensor),
+            **early(sums.device), num_warps=4)
+    return mass if per_chunk == 1 else mass.view(heads, chunks, per_chunk).sum(-1)
 
 
 def attends_rows(dtype: torch.dtype, rows: int = 1, masked: bool = False, indexed: bool = False) -> bool:
@@ -130,24 +152,7 @@ def attends_rows(dtype: torch.dtype, rows: int = 1, masked: bool = False, indexe
 def batch_invariant_rows(length: int, heads: int, dtype: torch.dtype, device: torch.device) -> int:
     """Tokens behind ``length`` cached ones whose rows are the same bits in one pass as in passes of their own."""
     tiles = Tiles.choose(dtype)
-    parts = _splits(tiles, device, heads)
-    step = _step(tiles, parts)
-    size = triton.cdiv(triton.cdiv(length + 1, tiles.slots), parts)
-    if size >= _LONG.value * step:
-        size = triton.cdiv(size, step) * step
-    return min(MAX_ROWS, size * parts * tiles.slots - length)
-
-
-def _splits(tiles: Tiles, device: torch.device, columns: int) -> int:
-    """Parts per head: enough programs to fill the device once."""
-    fill = max(1, tiles.programs * multiprocessors(device) // columns)
-    even = triton.next_power_of_2(fill + 1) // 2
-    return even if even >= 0.9 * fill else fill
-
-
-def _step(tiles: Tiles, parts: int) -> int:
-    """Blocks by which long parts grow, all at once."""
-    return max(1, _GROWTH // (parts * tiles.slots))
+    return min(MAX_ROWS, tiles.alike(length, tiles.splits(device, heads)))
 
 
 @triton.jit(do_not_specialize=["length", "capacity", "num_blocks", "tokens", "tail_size", "watched"])
@@ -156,7 +161,8 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
             SLOTS: tl.constexpr, STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr, WIDTH: tl.constexpr,
             STEP: tl.constexpr, ON_DEVICE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr,
             EARLY: tl.constexpr):
-    """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G]."""
+    """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G].
+    Rows in 8 bits: with the same bits as ``triton_narrow`` (tensor cores add 16 products up at once)."""
     wait(EARLY)
     head, part = tl.program_id(1), tl.program_id(2)
     filled = tl.load(length) if ON_DEVICE else length
@@ -165,21 +171,17 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
     count = tokens * GROUP
     token = rows // GROUP
     at = token * query_stride + (head * GROUP + rows % GROUP) * DIM
-    query = tl.load(queries + at[:, None] + dims[None, :], mask=rows[:, None] < count, other=0.0)
+    PAIRED: tl.constexpr = WIDTH > DIM
+    asked = dims // 4 % 4 * (DIM // 4) + dims // 16 * 4 + dims % 4 if PAIRED else dims
+    query = tl.load(queries + at[:, None] + asked[None, :], mask=rows[:, None] < count, other=0.0)
     query = query.to(keys.dtype.element_ty if WIDTH == DIM else tl.bfloat16)
     keys += head.to(tl.int64) * capacity * WIDTH
     values += head.to(tl.int64) * capacity * WIDTH
 
-    blocks = tl.cdiv(filled, SLOTS)
-    parts = tl.num_programs(2)
+    first, plain, stop = part_of(filled, tail_size, SLOTS, STEP)
     tail = filled - tail_size  # the first slot that not all rows may see
-    size = tl.cdiv(tl.cdiv(tl.maximum(tail + 1, 1), SLOTS), parts)
-    size = tl.where(size >= _LONG * STEP, tl.cdiv(size, STEP) * STEP, size)
-    first = tl.minimum(part * size, blocks)
-    stop = tl.where(part == parts - 1, blocks, tl.minimum(first + size, blocks))
-    plain = tl.maximum(first, tl.minimum(stop, tail // SLOTS))  # blocks that all rows see whole
     top = tl.full((ROWS,), float("-inf"), tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
+    total = tl.zeros((ROWS, SLOTS) if PAIRED else (ROWS,), tl.float32)
     acc = tl.zeros((ROWS, DIM), tl.float32)
     for block in tl.range(first, plain, num_stages=STAGES):
         top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
@@ -189,6 +191,8 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
         top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
                                  token, head, num_blocks, scale, tail_size, watched, count, DIM, SLOTS, WATCH,
                                  GRANULE, WIDTH, True, TREE, PRECISION)
+    if PAIRED:
+        total = added_in_pairs(total)
     seen = total > 0.0  # a row may see nothing of a part
     to = (part * tl.num_programs(1) + head) * count + rows
     span = tl.fma(top, scale, tl.log2(tl.where(seen, total, 1.0)))
@@ -205,7 +209,9 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
     """SLOTS slots folded into the running (top, total, acc). EDGE: staged or unfilled slots are among them."""
     slots = block * SLOTS + tl.arange(0, SLOTS)
     key = load_tile(keys, slots, slots < filled, DIM, WIDTH, EDGE)
-    # Scaled last: a product that is added to at once is rounded once or twice, as compilers please.
+    PAIRED: tl.constexpr = WIDTH > DIM
+    if PAIRED:
+        key = tl.reshape(tl.permute(tl.reshape(key, (SLOTS, 4, DIM // 16, 4)), (0, 2, 1, 3)), (SLOTS, DIM))
     scores = tl.dot(query, tl.trans(key), input_precision=PRECISION)
     if EDGE:
         staged = slots - tail
@@ -218,7 +224,8 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
             scores = tl.where(staged[None, :] <= token[:, None], scores, float("-inf"))
     highest = tl.maximum(top, tl.max(scores, 1))
     base = tl.where(highest == float("-inf"), 0.0, highest) if EDGE else highest
-    probs = tl.exp2((scores - base[:, None]) * scale)
+    shift = base * scale
+    probs = tl.exp2(tl.fma(scores, scale, -shift[:, None]))
     fade = tl.exp2((top - base) * scale)
     if WATCH:
         row = rows - (count - watched)
@@ -227,10 +234,11 @@ def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, fill
         found = tl.sum(tl.reshape(probs, (probs.shape[0], parts, GRANULE)), 2)
         to = (head * num_blocks + block) * watched + row
         tl.store(sums + to[:, None] * parts + tl.arange(0, parts)[None, :], found, mask=inside_watch[:, None])
-        tl.store(maxima + to, base * scale, mask=inside_watch)
+        tl.store(maxima + to, shift, mask=inside_watch)
     value = load_tile(values, slots, slots < filled, DIM, WIDTH, EDGE)
     acc = tl.dot(probs.to(value.dtype), value, acc * fade[:, None], input_precision=PRECISION)
-    return highest, tl.fma(total, fade, tl.sum(probs, 1)), acc
+    total = tl.fma(total, fade[:, None], probs) if PAIRED else tl.fma(total, fade, tl.sum(probs, 1))
+    return highest, total, acc
 
 
 @triton.jit(do_not_specialize=["parts", "watched"])

@@ -14,8 +14,9 @@ import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
 from . import reference
-from .triton_attention import HEAD_DIMS, MAX_ROWS, Tiles, _merge, _splits
+from .triton_attention import HEAD_DIMS, MAX_ROWS, _merge
 from .triton_launch import early, lead, wait
+from .triton_parts import Tiles
 from .triton_rows import load_tile, number_type
 
 
@@ -43,7 +44,7 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tenso
     tile_rows = min(tiles.rows, max(16, triton.next_power_of_2(rows)))
     row_tiles = triton.cdiv(rows, tile_rows)
     most = triton.next_power_of_2(triton.cdiv(chunks.shape[1] * chunk_size, tiles.slots))  # no part below a tile
-    splits = min(_splits(tiles, keys.device, heads * row_tiles), most)
+    splits = min(tiles.splits(keys.device, heads * row_tiles), most)
     queries = queries if queries.stride(2) == 1 and queries.stride(1) == dim else queries.contiguous()
     mask = None if staged_mask is None else staged_mask.to(keys.device).contiguous().view(torch.int8)
     mixed = keys.new_empty((splits, heads, rows, dim), dtype=torch.float32)

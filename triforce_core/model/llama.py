@@ -300,11 +300,11 @@ class Llama:
         """Whether attending chosen chunks where they lie is faster than copying them together."""
         return self.runs_on_device and self.kernels.indexed_attention is not None
 
-    def batch_invariant_rows(self, length: int) -> int | None:
-        """Tokens behind ``length`` cached ones of which one pass computes what passes of one token each would, to the
-        last bit: at least one; None: not known."""
+    def batch_invariant_rows(self, cache: StagingCache) -> int | None:
+        """Tokens behind those in ``cache`` of which one pass computes what passes of one token each would, to the last
+        bit: at least one; None: not known."""
         own, c = self.kernels.batch_invariant_rows, self.config
-        return None if own is None else own(length, c.num_kv_heads, self.dtype, self.device)
+        return None if own is None else own(cache.length, c.num_kv_heads, cache.layers[0].keys.dtype, self.device)
 
     @torch.inference_mode()
     def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor:
