@@ -11,6 +11,7 @@ import pytest
 import torch
 from engine.tiny import document, write_model
 
+from tests.model.quantised_folders import write_form
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.drafters.graph_buffers import GraphBuffers
 from triforce_core.drafters.graph_runner import GraphRunner
@@ -230,7 +231,7 @@ def test_a_copy_computes_what_its_specification_does(folders, kind):
     assert kind == "int8" or 2 * off[0] < off[2]
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4", "Q8_0", "Q4_0", "Q4_K", "Q6_K"])
+@pytest.mark.parametrize("kind", ["int8", "int4", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "bnb-int8"])
 def test_weights_in_few_bits_give_a_row_the_same_bits_in_every_pass(folders, tmp_path, kind):
     """One row or many, observed or not, captured or not: plain decoding and a verification then agree."""
     if kind in WEIGHT_KINDS:
@@ -240,7 +241,12 @@ def test_weights_in_few_bits_give_a_row_the_same_bits_in_every_pass(folders, tmp
         from gguf_files import write_gguf
 
         whole = write_model(tmp_path / "whole", layers=3, heads=8, seed=1)
-        model = load_model(write_gguf(whole, tmp_path / "model.gguf", kind), device="cuda", dtype=torch.bfloat16)
+        if kind == "bnb-int8":
+            place = tmp_path / "few"
+            write_form(whole, kind, place, tmp_path / "plain")
+        else:
+            place = write_gguf(whole, tmp_path / "model.gguf", kind)
+        model = load_model(place, device="cuda", dtype=torch.bfloat16)
         assert model.in_groups
     assert model._fused is not None
     ids = torch.randint(3, 8192, (364,), generator=torch.Generator().manual_seed(0)).cuda()

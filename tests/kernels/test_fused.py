@@ -27,6 +27,10 @@ def fused_dense(linear: Dense, kind: str, pair: int = 0) -> Linear:
     return rounded if rounded is linear else FusedDense(rounded.weight, rounded.bias)
 
 
+def but_the_head(linear: Dense, kind: str, pair: int = 0) -> Linear:
+    return fused_dense(linear, kind) if len(linear.weight) != VOCAB else REFERENCE.quantize_linear(linear, kind)
+
+
 def test_a_norm_in_two_halves_is_a_norm() -> None:
     hidden, norm = torch.randn(3, 256), torch.rand(256)
     before, after = FusedDense(torch.randn(256, 128)), FusedDense(torch.randn(64, 256))
@@ -54,12 +58,15 @@ def staged(model: Llama, rows: int, kind: Callable[..., FullCache] = FullCache) 
     return logits, cache.layers[-1].keys[:, 20:23].clone()
 
 
+@pytest.mark.parametrize("rounds", [fused_dense, but_the_head])
 @pytest.mark.parametrize("shape", [{}, {"num_key_value_heads": 2}, {"tie_word_embeddings": False}], ids=str)
-def test_a_copy_computes_the_same_fused(shape: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_computes_the_same_fused(shape: dict[str, int], rounds: Callable[..., Linear],
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     shape = {"hidden_size": 128, "intermediate_size": 256, **shape}
     kernels = replace(LIKE_A_GPU, device_lengths=(32,))
     usual = tiny_llama(kernels=kernels, **shape).quantized("int8")
-    fused = tiny_llama(kernels=replace(kernels, quantize_linear=fused_dense), **shape).quantized("int8")
+    fused = tiny_llama(kernels=replace(kernels, quantize_linear=rounds), **shape).quantized("int8")
+    assert isinstance(fused._head, FusedDense) == (rounds is fused_dense)
     assert usual._fused is None and fused._fused is not None
     calls, rotated = [], FusedDense.rotated
     monkeypatch.setattr(FusedDense, "rotated", lambda *given: (calls.append(given), rotated(*given))[1])

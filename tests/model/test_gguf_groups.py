@@ -88,7 +88,7 @@ def test_what_a_gpu_would_keep(settings: dict[str, int], layers: bool, head: boo
     counted = loading._weights(place, BF16, torch.device("cuda"), ALONE)
     assert counted.few_bits == (0.625 if layers else 0)
     assert counted.few_bits_head == (0.625 if head else 2 if layers else 0)
-    told = loading._weight_words(place, BF16, torch.device("cuda"), "same")
+    told = loading._weight_words(place, BF16, torch.device("cuda"), "same", ALONE)
     assert told == ("Q4_0, kept in few bits" if layers else "Q4_0, unpacked to bfloat16")
     assert not loading._weights(place, torch.float16, torch.device("cuda"), ALONE).few_bits
 
@@ -111,7 +111,7 @@ def test_a_gpu_that_computes_wrongly_is_told_of(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(checkpoint, "keeps_groups", lambda device, dtype: False)
     monkeypatch.setattr(loading, "groups_missing", lambda device: "they failed their check")
     assert not loading._weights(place, BF16, torch.device("cuda"), ALONE).few_bits
-    told = loading._weight_words(place, BF16, torch.device("cuda"), "same")
+    told = loading._weight_words(place, BF16, torch.device("cuda"), "same", ALONE)
     assert told == "Q4_K, unpacked to bfloat16; they failed their check"
 
 

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from tests.model import quantised_folders
 from tests.model.quantised_folders import write_form
+from triforce_core.device.shard import ALONE, Shard
+from triforce_core.engine import loading
 from triforce_core.kernels import Grouped
-from triforce_core.model import load_model, open_weights, read_config, stored_form
+from triforce_core.model import checkpoint, in_groups, load_model, open_weights, read_config, stored_form
 from triforce_core.model.groups import Form
 from triforce_core.model.hf_groups import Packing, kept, read_awq, read_gptq
 from triforce_core.model.weights import Matrix
@@ -206,3 +208,30 @@ def test_other_settings_unpack_it(tmp_path: Path) -> None:
     assert not load_model(place, dtype=torch.float32).in_groups
     assert not load_model(place, dtype=BF16, rounding="int8").in_groups
     assert stored_form(place).words("float32", False, False) == "AWQ, unpacked to float32"
+
+
+@pytest.mark.parametrize(("form", "method"), [("compressed-int8", "compressed-tensors"), ("bnb-int8", "bitsandbytes")])
+def test_a_gpu_keeps_int8_rows(form: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As groups that are as long as rows; several share their layers out, and unpack them. No GPU need be there."""
+    place, at, gpu = tmp_path / "few", "model.layers.0.mlp.up_proj.weight", torch.device("cuda")
+    write_form(plain_folder(tmp_path / "whole"), form, place, tmp_path / "plain")
+    monkeypatch.setattr(checkpoint, "keeps_groups", lambda device, dtype: dtype == BF16)
+    monkeypatch.setattr(loading, "groups_missing", lambda device: "")
+    config, meant = read_config(place), load_file(str(tmp_path / "plain" / "model.safetensors"))[at]
+    assert in_groups(stored_form(place), config, gpu, BF16)
+    found = open_weights(place, config, BF16, keeps_groups=True).grouped(at, (512, 256))
+    assert found is not None and (found.bits, found.group) == (8, 256)
+    torch.testing.assert_close(found.numbers(), meant, atol=1e-7, rtol=1e-6)
+    counted = loading._weights(place, BF16, gpu, ALONE)
+    assert counted.few_bits == pytest.approx(1, abs=4 / 256) and counted.few_bits_head == 2
+    assert loading._weights(place, BF16, gpu, Shard(0, 2)).few_bits == 2
+    told = {shard: loading._weight_words(place, BF16, gpu, "same", shard) for shard in (ALONE, Shard(0, 2))}
+    assert list(told.values()) == [f"{method}, kept as int8", f"{method}, unpacked to bfloat16"]
+
+
+def test_a_cpu_has_int8_rows_in_its_own_layout(tmp_path: Path) -> None:
+    place = tmp_path / "few"
+    write_form(plain_folder(tmp_path / "whole"), "bnb-int8", place, tmp_path / "plain")
+    assert not load_model(place, dtype=BF16).in_groups
+    told = loading._weight_words(place, BF16, torch.device("cpu"), "same", ALONE)
+    assert told == "bitsandbytes, kept as int8"

@@ -152,7 +152,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         kv_bytes_per_token=plan.kv_per_token * shard.world, plan=plan,
         pass_bytes=replace(target, shape=read_config(folder)).read_by_pass(),  # of all ranks
         instructions=not tokenizer.prompt_settings,
-        weights=_weight_words(folder, dtype, device, config.weights))
+        weights=_weight_words(folder, dtype, device, config.weights, shard))
     return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info, config.weights)
 
 
@@ -261,12 +261,12 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
     return replace(weights, few_bits=bytes_per_weight(rounding), few_bits_head=bytes_per_weight(HEAD_KIND))
 
 
-def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str) -> str:
+def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str, shard: Shard) -> str:
     """What is loaded, where it is not what was published; "" where it is."""
     form, rounds = stored_form(folder), rounding != "same"
-    kept = not rounds and in_groups(form, read_config(folder), device, dtype)
+    kept = not rounds and shard.world == 1 and in_groups(form, read_config(folder), device, dtype)
     told = [form.words(str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16, kept)]
-    if device.type == "cuda" and form.groups is not None and not rounds and not kept:
+    if device.type == "cuda" and form.groups_on_gpu is not None and not rounds and not kept:
         told.append(groups_missing(device))
     if rounds:
         told.append(f"{rounding} by this app: not the published weights")

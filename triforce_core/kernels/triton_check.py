@@ -11,9 +11,10 @@ from torch import Tensor
 from .quantized import GROUP, KINDS, Grouped, Rounded, dequantize, quantize
 from .triton_linear import QuantizedLinear
 
-# Bits, inputs of a group, whether there are offsets, groups of a super-block: Q4_0, Q4_K, AWQ, Q6_K, Q5_K.
-_FORMS = ((4, 32, False, 1), (4, 32, True, 8), (4, GROUP, True, 1), (8, 16, False, 16), (8, 32, True, 8))
 _OUTPUTS, _INPUTS = 128, 4 * GROUP
+# Bits, inputs of a group, whether there are offsets, groups of a super-block: Q4_0, Q4_K, AWQ, Q6_K, Q5_K, int8 rows.
+_FORMS = ((4, 32, False, 1), (4, 32, True, 8), (4, GROUP, True, 1), (8, 16, False, 16), (8, 32, True, 8),
+          (8, _INPUTS, False, 1))
 _ROWS = 9  # two tiles
 
 

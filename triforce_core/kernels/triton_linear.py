@@ -63,6 +63,8 @@ class QuantizedLinear:
         data, scales, subs = weight.data, [weight.scale, None], []
         if isinstance(weight, Rounded):
             bits, share, above = quantized.KINDS[weight.kind], GROUP if weight.kind == "int4" else 0, 1
+        elif _has_a_scale_per_row(weight):
+            bits, share, above, scales = 8, 0, 1, [weight.scale[:, 0].contiguous(), None]
         else:
             most = GROUP if weight.subscale is None else _UNIT * 8 // weight.bits
             weight = weight.in_groups_of(min(weight.group, most))
@@ -157,8 +159,13 @@ def fits(weight: Tensor, kind: str) -> bool:
 
 def fits_groups(weight: Grouped) -> bool:
     """Whether they take a checkpoint's own groups."""
-    return (in_blocks(*weight.steps.shape) and weight.group in GROUPS
-            and (weight.subscale is None or weight.group * weight.super_block % GROUP == 0))
+    return in_blocks(*weight.steps.shape) and (_has_a_scale_per_row(weight) or (
+        weight.group in GROUPS and (weight.subscale is None or weight.group * weight.super_block % GROUP == 0)))
+
+
+def _has_a_scale_per_row(weight: Grouped) -> bool:
+    """As ``Rounded`` in int8 has."""
+    return weight.bits == 8 and weight.group == weight.steps.shape[1] and weight.offset is weight.subscale is None
 
 
 def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:

@@ -28,7 +28,7 @@ class Stored:
     plain numbers already.
 
     groups: bytes of a layers' weight and of the head's where weights in groups are kept so, groups_on_gpu: there; None:
-    there are none, or they are int8 by rows. ungrouped: matrices that have no such form, in words."""
+    there are none. (int8 by rows: on a GPU they are groups.) ungrouped: matrices that have no such form, in words."""
 
     int8: bool = False
     few_bits: str = ""
@@ -45,7 +45,7 @@ class Stored:
         if keeps_groups and self.groups is not None:
             rest = f", but {self.ungrouped} in {dtype}" if self.ungrouped else ""
             return f"{self.few_bits}, kept in few bits{rest}"
-        kept = keeps_int8 and (self.int8 or self.int8_rows)
+        kept = (keeps_int8 and (self.int8 or self.int8_rows)) or (keeps_groups and self.int8_rows)
         return f"{self.few_bits}, kept as int8" if kept else f"{self.few_bits}, unpacked to {dtype}"
 
 
@@ -99,10 +99,11 @@ def _stored_in_folder(place: Path) -> Stored:
     scheme = read_scheme(raw)
     if scheme is None:
         return Stored(stored_as_int8(place))
-    if scheme.packing is None:
-        return Stored(stored_as_int8(place), scheme.name + (" with act-order" if scheme.mixed else ""),
-                      scheme.int8_rows)
     folder, config, packing = Checkpoint(place), folder_config.parse_config(raw), scheme.packing
+    if packing is None:
+        name = scheme.name + (" with act-order" if scheme.mixed else "")
+        rows = _rows_on_gpu(folder, config) if scheme.int8_rows else None
+        return Stored(stored_as_int8(place), name, scheme.int8_rows, groups_on_gpu=rows)
     packed: list[Form | None] = []
 
     def find(name: str) -> tuple[int, Form | None] | None:
@@ -121,6 +122,17 @@ def _stored_in_folder(place: Path) -> Stored:
                   ungrouped=_ungrouped(packed))
 
 
+def _rows_on_gpu(folder: Checkpoint, config: ModelConfig) -> tuple[float, float]:
+    """Bytes of a layers' weight and of the head's where int8 rows stay so."""
+    def find(name: str) -> tuple[int, Form | None] | None:
+        shape, found = _matrix_shape(config, name), folder.header(f"{name}.weight")
+        if shape is None or found is None:
+            return None
+        return prod(shape), Form(8, shape[1], False) if found[1] == "I8" else None
+
+    return kept_bytes(find)
+
+
 def _matrix_shape(c: ModelConfig, name: str) -> tuple[int, int] | None:
     """Of a matrix by its name in a folder; None: the decoder has none of that name."""
     if name == "lm_head" and c.tied_embeddings:
@@ -136,8 +148,10 @@ def _layer_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
 
 def in_groups(stored: Stored, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether a checkpoint's weights stay in groups of few bits on this device."""
-    fits = device.type == "cpu" or all(in_blocks(*shape) for shape in _layer_shapes(config).values())
-    return stored.groups is not None and fits and keeps_groups(device, dtype)
+    if device.type == "cpu":
+        return stored.groups is not None and keeps_groups(device, dtype)
+    fits = all(in_blocks(*shape) for shape in _layer_shapes(config).values())
+    return stored.groups_on_gpu is not None and fits and keeps_groups(device, dtype)
 
 
 def weight_files(place: Path) -> list[Path]:

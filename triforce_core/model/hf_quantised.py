@@ -1,9 +1,10 @@
 """Checkpoint folders whose config.json has a ``quantization_config``: AWQ, GPTQ, FP8, compressed-tensors, bitsandbytes.
 
 Each method stands for exact numbers. AWQ's, GPTQ's and compressed-tensors' packed integers stay in few bits where there
-are kernels for them (``hf_groups``); int8 with one scale for each row is our own layout, and stays int8. All others are
-computed in fp32 and become the decoder's number type. Activations that a method would round, too, are not. Which
-matrices a folder has in few bits is seen from its tensors, not from its lists of modules.
+are kernels for them (``hf_groups``); int8 with one scale for each row stays int8, on CPUs as our own layout, on GPUs as
+groups as long as rows. All others are computed in fp32 and become the decoder's number type. Activations that a method
+would round, too, are not. Which matrices a folder has in few bits is seen from its tensors, not from its lists of
+modules.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class QuantisedCheckpoint:
         """dtype: of matrices that are not kept as they are stored. keeps_groups: the kernels have products with weights
         in groups."""
         self._folder, self._scheme, self._dtype = folder, scheme, dtype
-        self._keeps_groups = keeps_groups and scheme.packing is not None
+        self._keeps_groups = keeps_groups and (scheme.packing is not None or scheme.int8_rows)
 
     def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         return self._folder.tensor(name, shape, part)
@@ -89,7 +90,9 @@ class QuantisedCheckpoint:
     def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
         """Raises DamagedWeightsError."""
         found = self._read(name, shape) if self._keeps_groups else None
-        return kept(found) if isinstance(found, Grouped) else None
+        if isinstance(found, Matrix):
+            return None if found.scale is None else Grouped(8, found.data, found.scale[:, None])
+        return None if found is None else kept(found)
 
     def _read(self, name: str, shape: tuple[int, int]) -> Read:
         """None: this one is not quantised. Raises DamagedWeightsError."""

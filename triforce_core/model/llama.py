@@ -140,14 +140,14 @@ class Llama:
         if self.config.qkv_bias or self.config.qk_norm or (self.shard.world > 1 and self.shard.splits_layers):
             return None
         after = [*(layer.input_norm for layer in self.layers[1:]), self._final_norm]
-        found = []
+        found: list[_FusedLayer] = []
         for index, (layer, norm) in enumerate(zip(self.layers, after, strict=True)):
             qkv, output, gate_up, down = layer.qkv, layer.output, layer.gate_up, layer.down
             if not (isinstance(qkv, FusedLinear) and isinstance(output, FusedLinear)
                     and isinstance(gate_up, FusedLinear) and isinstance(down, FusedLinear)):
                 return None
             found.append(_FusedLayer(index, qkv, output, layer.post_norm, gate_up, down, norm))
-        return found if isinstance(self._head, FusedLinear) else None
+        return found
 
     def with_layers(self, kept: Sequence[int]) -> Llama:
         """This model with some of its layers only, ascending; weights are shared. For drafting: another function."""
@@ -360,8 +360,11 @@ class Llama:
                 observer.see(layer.index, q, mass)
             x = layer.output.added(attended, hidden, layer.post_norm, eps)
             x = layer.down.added(layer.gate_up.gated(x), hidden, layer.after, eps)
-        assert isinstance(self._head, FusedLinear)
-        return self.shard.gather(self._head.normed(x), self.config.vocab_size)
+        if isinstance(self._head, FusedLinear):
+            logits = self._head.normed(x)
+        else:  # checkpoints in few bits often leave it whole
+            logits = self._head(self._norm(hidden, None, self._final_norm)).float()
+        return self.shard.gather(logits, self.config.vocab_size)
 
     def _norm(self, hidden: Tensor, addend: Tensor | None, weight: Tensor) -> Tensor:
         return self.kernels.add_rms_norm(hidden, addend, weight, self.config.rms_norm_eps, self.dtype)
