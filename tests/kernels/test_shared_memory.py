@@ -47,17 +47,20 @@ def shared_bytes(kernel, pointers: str, constants: dict, arch: int, warps: int, 
 @pytest.mark.parametrize("kind", ROWS)
 def test_attention_over_everything(arch: int, kind: str) -> None:
     kept = "bf16" if kind == "bf16" else "i8"
-    tiles = triton_parts.Tiles.choose(torch.bfloat16 if kind == "bf16" else torch.int8)
+    tiles = triton_parts.Tiles.choose(torch.bfloat16 if kind == "bf16" else torch.int8, torch.device("cpu"))
     constants = {**SHARED, "ROWS": tiles.rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "WATCH": True,
-                 "GRANULE": 8, "STEP": 1, "PRECISION": "tf32", "mask": None, "WIDTH": ROWS[kind]}
+                 "GRANULE": 8, "STEP": 1, "PRECISION": "tf32", "PAIRED": kind == "int8" and arch == 90, "mask": None,
+                 "WIDTH": ROWS[kind]}
     used = shared_bytes(triton_attention._attend, ATTENDED.format(kept), constants, arch, tiles.warps, "scale")
     assert 0 < used <= MOST[arch]
 
 
 @pytest.mark.parametrize("rows", [16, 32])
-def test_attention_of_few_rows_over_bytes(rows: int) -> None:
+def test_attention_of_few_rows_over_bytes(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many programs as shall share a multiprocessor fit into one."""
-    tiles = triton_parts.Tiles.choose(torch.int8)
+    monkeypatch.setattr(triton_parts, "is_hopper", lambda device: True)
+    tiles = triton_parts.Tiles.choose(torch.int8, torch.device("cpu"))
+    assert tiles.programs == 4
     constants = {**SHARED, "ROWS": rows, "SLOTS": tiles.slots, "STAGES": tiles.stages, "WATCH": True, "GRANULE": 8,
                  "STEP": 1, "mask": None, "WIDTH": ROWS["int8"]}
     used = shared_bytes(triton_narrow.attend, ATTENDED.format("i8"), constants, 90, tiles.warps, "scale")

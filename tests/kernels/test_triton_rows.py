@@ -167,6 +167,5 @@ def test_few_rows_take_a_kernel_of_their_own(heads: int, group: int) -> None:
 
     device = torch.device("cuda")
     assert triton_attention._narrow_is_right(heads, group, device)
-    assert triton_narrow.rows_of(group, 128, row_bytes(128, 8), device) in (16, 32)
-    assert not triton_narrow.rows_of(33, 128, row_bytes(128, 8), device)
-    assert not triton_narrow.rows_of(group, 128, row_bytes(128, 4), device)
+    assert triton_narrow.takes(128, row_bytes(128, 8), device) and triton_narrow.rows_of(group) in (16, 32)
+    assert not triton_narrow.takes(128, row_bytes(128, 4), device) and not triton_narrow.rows_of(33)

@@ -58,8 +58,10 @@ def attention(
     if prefill or dim not in HEAD_DIMS or not (keys.is_contiguous() and values.is_contiguous()):
         assert isinstance(length, int) and width == dim, "lengths on the device, and rows of bytes: up to 64 rows"
         return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
-    few = triton_narrow.rows_of(n * num_heads // heads, dim, width, keys.device) if staged_mask is None else 0
-    if few and not _narrow_is_right(heads, num_heads // heads, keys.device):
+    group, few = num_heads // heads, 0
+    if staged_mask is None and triton_narrow.takes(dim, width, keys.device):
+        few = triton_narrow.rows_of(n * group)
+    if few and not _narrow_is_right(heads, group, keys.device):
         few = 0
     return _attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size, few)
 
@@ -71,7 +73,7 @@ def _attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tens
     heads, capacity, width = keys.shape
     group = num_heads // heads
     rows = n * group
-    tiles = Tiles.choose(keys.dtype)
+    tiles = Tiles.choose(keys.dtype, keys.device)
     on_device = isinstance(length, Tensor)
     reach = capacity if isinstance(length, Tensor) else length
     blocks = triton.cdiv(reach, tiles.slots)
@@ -91,7 +93,8 @@ def _attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tens
         maxima = new((heads, blocks, watched), dtype=torch.float32)
         totals = new((heads, watched), dtype=torch.float32)
     kernel, options = (triton_narrow.attend, triton_narrow.options(few)) if few else (
-        _attend, {"PRECISION": "ieee" if keys.dtype == torch.float32 else "tf32"})
+        _attend, {"PRECISION": "ieee" if keys.dtype == torch.float32 else "tf32",
+                  "PAIRED": triton_narrow.takes(dim, width, keys.device)})
     kernel[(triton.cdiv(rows, few or tiles.rows), heads, splits)](
         queries, keys, values, mask, mixed, spans, sums, maxima, length, capacity, blocks, queries.stride(0),
         dim**-0.5 * 1.4426950408889634, n, n if mask is None else mask.shape[1], watched,
@@ -115,9 +118,9 @@ def _narrow_is_right(heads: int, group: int, device: torch.device) -> bool:
     dim, capacity, chunk = 128, 1024, 8
     keys, values = (to_rows(torch.randn(heads, capacity, dim, generator=g), 8).to(device) for _ in range(2))
     length = torch.tensor([capacity - 37], dtype=torch.int32, device=device)
-    for n in {1, triton_narrow.MOST // group}:
+    for n in {1, max(1, triton_narrow.MOST // group)}:
         queries = torch.randn(n, heads * group, dim, generator=g).bfloat16().to(device)
-        few = triton_narrow.rows_of(n * group, dim, keys.shape[2], device)
+        few = triton_narrow.rows_of(n * group)
         for mass_rows in (0, n):
             (found, mass), (expected, other) = (
                 _attention(queries, keys, values, length, None, mass_rows, chunk, rows) for rows in (few, 0))
@@ -151,7 +154,7 @@ def attends_rows(dtype: torch.dtype, rows: int = 1, masked: bool = False, indexe
 
 def batch_invariant_rows(length: int, heads: int, dtype: torch.dtype, device: torch.device) -> int:
     """Tokens behind ``length`` cached ones whose rows are the same bits in one pass as in passes of their own."""
-    tiles = Tiles.choose(dtype)
+    tiles = Tiles.choose(dtype, device)
     return min(MAX_ROWS, tiles.alike(length, tiles.splits(device, heads)))
 
 
@@ -160,9 +163,9 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
             scale, tokens, tail_size, watched, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr,
             SLOTS: tl.constexpr, STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr, WIDTH: tl.constexpr,
             STEP: tl.constexpr, ON_DEVICE: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr,
-            EARLY: tl.constexpr):
+            PAIRED: tl.constexpr, EARLY: tl.constexpr):
     """One row tile, one KV head, one part of the slots -> mixed [S, H, n G, D], spans (log2-sum-exp2) [S, H, n G].
-    Rows in 8 bits: with the same bits as ``triton_narrow`` (tensor cores add 16 products up at once)."""
+    PAIRED: with the same bits as ``triton_narrow`` (tensor cores add 16 products up at once)."""
     wait(EARLY)
     head, part = tl.program_id(1), tl.program_id(2)
     filled = tl.load(length) if ON_DEVICE else length
@@ -171,7 +174,6 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
     count = tokens * GROUP
     token = rows // GROUP
     at = token * query_stride + (head * GROUP + rows % GROUP) * DIM
-    PAIRED: tl.constexpr = WIDTH > DIM
     asked = dims // 4 % 4 * (DIM // 4) + dims // 16 * 4 + dims % 4 if PAIRED else dims
     query = tl.load(queries + at[:, None] + asked[None, :], mask=rows[:, None] < count, other=0.0)
     query = query.to(keys.dtype.element_ty if WIDTH == DIM else tl.bfloat16)
@@ -186,11 +188,11 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
     for block in tl.range(first, plain, num_stages=STAGES):
         top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
                                  token, head, num_blocks, scale, tail_size, watched, count, DIM, SLOTS, WATCH,
-                                 GRANULE, WIDTH, False, TREE, PRECISION)
+                                 GRANULE, WIDTH, False, TREE, PRECISION, PAIRED)
     for block in tl.range(plain, stop, num_stages=1):
         top, total, acc = _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows,
                                  token, head, num_blocks, scale, tail_size, watched, count, DIM, SLOTS, WATCH,
-                                 GRANULE, WIDTH, True, TREE, PRECISION)
+                                 GRANULE, WIDTH, True, TREE, PRECISION, PAIRED)
     if PAIRED:
         total = added_in_pairs(total)
     seen = total > 0.0  # a row may see nothing of a part
@@ -205,11 +207,10 @@ def _attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, cap
 def _block(block, query, top, total, acc, keys, values, mask, sums, maxima, filled, tail, rows, token, head, num_blocks,
            scale, tail_size, watched, count, DIM: tl.constexpr, SLOTS: tl.constexpr, WATCH: tl.constexpr,
            GRANULE: tl.constexpr, WIDTH: tl.constexpr, EDGE: tl.constexpr, TREE: tl.constexpr,
-           PRECISION: tl.constexpr):
+           PRECISION: tl.constexpr, PAIRED: tl.constexpr):
     """SLOTS slots folded into the running (top, total, acc). EDGE: staged or unfilled slots are among them."""
     slots = block * SLOTS + tl.arange(0, SLOTS)
     key = load_tile(keys, slots, slots < filled, DIM, WIDTH, EDGE)
-    PAIRED: tl.constexpr = WIDTH > DIM
     if PAIRED:
         key = tl.reshape(tl.permute(tl.reshape(key, (SLOTS, 4, DIM // 16, 4)), (0, 2, 1, 3)), (SLOTS, DIM))
     scores = tl.dot(query, tl.trans(key), input_precision=PRECISION)

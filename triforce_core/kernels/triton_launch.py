@@ -30,6 +30,11 @@ def early(device: torch.device) -> dict[str, bool]:
 
 
 @lru_cache(maxsize=16)
+def is_hopper(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == 9
+
+
+@lru_cache(maxsize=16)
 def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 8
 

@@ -23,14 +23,13 @@ docs/measurements.md: 1 row of 8 KV heads with 4 query heads each 92 (103), 8 ro
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
 import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 
-from .triton_launch import wait
+from .triton_launch import is_hopper, wait
 from .triton_parts import added_in_pairs, part_of
 from .triton_rows import APART
 
@@ -38,22 +37,20 @@ _LEAST, MOST = 16, 32  # query rows of a program; with 64 it has no registers le
 _DIM = 128  # features of a head, for which threads hold what they multiply
 
 
-def rows_of(rows: int, dim: int, width: int, device: torch.device) -> int:
+def takes(dim: int, width: int, device: torch.device) -> bool:
+    """Whether it is for such rows of bytes here, if there are few."""
+    return dim == _DIM and width > dim and is_hopper(device)
+
+
+def rows_of(rows: int) -> int:
     """Query rows of a program for n * G rows of a chain (with a tree's mask, Triton 3.6 sums mass up wrongly here); 0:
-    not for this kernel."""
-    if rows > MOST or dim != _DIM or width <= dim or not _on_hopper(device):
-        return 0
-    return max(_LEAST, triton.next_power_of_2(rows))
+    they are too many."""
+    return max(_LEAST, triton.next_power_of_2(rows)) if rows <= MOST else 0
 
 
 def options(rows: int) -> dict[str, Any]:
     """Of a launch: four programs of the fewest rows share a multiprocessor."""
     return {"maxnreg": 128} if rows == _LEAST else {}
-
-
-@lru_cache(maxsize=16)
-def _on_hopper(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == 9
 
 
 @triton.jit(do_not_specialize=["length", "capacity", "num_blocks", "tokens", "tail_size", "watched"])

@@ -13,7 +13,7 @@ import torch
 import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 
-from .triton_launch import multiprocessors
+from .triton_launch import is_hopper, multiprocessors
 
 _GROWTH = 2048  # tokens after which parts begin elsewhere, at least
 _LONG = tl.constexpr(32)  # steps of a part from which on it grows by whole ones: then the last is 3 % shorter at most
@@ -30,11 +30,11 @@ class Tiles:
     rows: int  # query rows per program; more rows read the keys again
 
     @classmethod
-    def choose(cls, dtype: torch.dtype) -> Tiles:
+    def choose(cls, dtype: torch.dtype, device: torch.device) -> Tiles:
         """For keys of a type, the same for passes of any width: see above."""
         if dtype == torch.float32:  # exact products on the scalar units: for comparison, not for speed
             return cls(32, 2, 8, 2, 16)
-        if dtype == torch.int8:  # rows of bytes: few rows leave room for four programs, see ``triton_narrow``
+        if dtype == torch.int8 and is_hopper(device):  # four programs of few rows fit: see ``triton_narrow``
             return cls(64, 3, 4, 4, 64)
         return cls(64, 3, 4, 2, 64)  # on an H200 64 rows take 2 % longer than one, and one as long as in a tile of 16
 
