@@ -195,7 +195,7 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
     chosen = choose(config, shard)
     try:
         target, draft = yield from _read_models(chosen, shard)
-        return_freed()  # what files were unpacked in: a third of a 1B model in four bits
+        return_freed()  # what files were unpacked in: a quarter of a gigabyte for a 1B model
         info = chosen.measured()
     except Exception as error:
         if not ran_out(error):
