@@ -43,8 +43,9 @@ def takes(dim: int, width: int, device: torch.device) -> bool:
 
 
 def rows_of(rows: int) -> int:
-    """Query rows of a program for n * G rows of a chain (with a tree's mask, Triton 3.6 sums mass up wrongly here); 0:
-    they are too many."""
+    """Query rows of a program for n * G rows of a chain; 0: they are too many. (Trees go without: for a pass with a
+    mask Triton 3.6 chooses a layout in which mass is summed over lanes that are no neighbours, and takes neighbours.)
+    """
     return max(_LEAST, triton.next_power_of_2(rows)) if rows <= MOST else 0
 
 
