@@ -3,7 +3,7 @@
 A row is D steps, then one bfloat16 scale for each GROUP of them (the last group may be shorter). It stands for bfloat16
 numbers: step times scale, rounded. So attention over rows is attention over a bfloat16 cache that holds those numbers,
 on CPUs to the last bit: kernels may unpack rows block by block, as ``native`` and ``triton_rows`` do, or all at once.
-(Ours in Triton cut a cache of rows into other parts, and sum in another order.)
+(Ours in Triton sum in another order: on Hopper over other parts of the cache, elsewhere within products.)
 
 - 8 bits: steps from -127 to 127, one byte each, scales above zero.
 - 4 bits: steps from -8 to 7, stored as 0 to 15, two to a byte, the first in the low half; D is even. A group's extreme

@@ -31,7 +31,7 @@ import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 
 from .triton_launch import is_hopper, wait
 from .triton_parts import added_in_pairs, part_of
-from .triton_rows import APART
+from .triton_rows import TIMES
 
 _LEAST, MOST = 16, 32  # query rows of a program; with 64 it has no registers left
 _DIM = 128  # features of a head, for which threads hold what they multiply
@@ -150,8 +150,9 @@ def _keys(at, start, filled, SLOTS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.c
     slot = start + _slot(SLOTS)
     scale = _scales(at, slot, filled, DIM, WIDTH, MASKED)
     scale |= scale << 16
-    first, second = tl.inline_asm_elementwise(_ALONG, "=&r,=&r,r,r",
-                                              [tl.reshape(words, (SLOTS, DIM // 32, 8)), scale[:, :, None]],
+    scale = scale[:, :, None]
+    first, second = tl.inline_asm_elementwise(TIMES, "=&r,=&r,r,r,r",
+                                              [tl.reshape(words, (SLOTS, DIM // 32, 8)), scale, scale],
                                               dtype=(tl.int32, tl.int32), is_pure=True, pack=1)
     both = tl.reshape(tl.join(_pair(first), _pair(second)), (SLOTS, 4, DIM // 16, 2, 2))  # t, s, lo, hi
     return tl.reshape(tl.permute(both, (0, 2, 4, 1, 3)), (SLOTS, DIM))
@@ -201,20 +202,8 @@ def _pair(both):
     return tl.join(low, (both >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True))
 
 
-# Four steps of one slot, $2, times a scale that stands in both halves of $3.
-_ALONG = tl.constexpr(f"""{{
-            .reg .b32 a, b, c, d, one, none;
-            mov.b32 one, 0x3F803F80;
-            mov.b32 none, 0x80008000;{APART}
-            fma.rn.bf16x2 c, c, one, a;
-            fma.rn.bf16x2 d, d, one, b;
-            fma.rn.bf16x2 $0, c, $3, none;
-            fma.rn.bf16x2 $1, d, $3, none;
-            }}""")
-
-
 def _across() -> str:
-    """Four steps of one slot, $4, and of the next, $5, times their scales, the halves of $6: as ``APART``, but bytes
+    """Four steps of one slot, $4, and of the next, $5, times their scales, the halves of $6: as ``TIMES``, but bytes
     of two words become a pair."""
     lines = ["{", ".reg .b32 a, b, one, none;", "mov.b32 one, 0x3F803F80;", "mov.b32 none, 0x80008000;"]
     for byte in range(4):

@@ -85,7 +85,8 @@ APART = """
             lop3.b32 d, b, 0x007F007F, 0x43004300, 0xEA;
             lop3.b32 a, a, 0x00800080, 0xC300C300, 0xEA;
             lop3.b32 b, b, 0x00800080, 0xC300C300, 0xEA;"""
-_TIMES = tl.constexpr(f"""{{
+# Those four times their scales: the first two's in $3, the others' in $4.
+TIMES = tl.constexpr(f"""{{
             .reg .b32 a, b, c, d, one, none;
             mov.b32 one, 0x3F803F80;
             mov.b32 none, 0x80008000;{APART}
@@ -100,7 +101,7 @@ _TIMES = tl.constexpr(f"""{{
 def _times(steps, scale):
     """int8 times bfloat16, rounded once; by assembly without conversions, which a GPU makes slowly."""
     if ASM:
-        numbers = tl.inline_asm_elementwise(_TIMES, "=&r,=&r,r,r,r", [steps, scale], dtype=tl.bfloat16, is_pure=True,
+        numbers = tl.inline_asm_elementwise(TIMES, "=&r,=&r,r,r,r", [steps, scale], dtype=tl.bfloat16, is_pure=True,
                                             pack=4)
     else:  # a product of 7 bits and 8 is exact in fp32
         numbers = (steps.to(tl.float32) * scale.to(tl.float32)).to(tl.bfloat16)
