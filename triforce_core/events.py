@@ -36,7 +36,7 @@ class MemoryPlan:
 
     kv: of the whole context, wherever it lies. kv_kind: "same" as products, "int8" or "int4". resident_layers: of the
     full cache on the device (all, unless mode is "offload"). host: keys and values in host memory. longest_*: tokens
-    that fit that way, at most the model's own; None without a GPU."""
+    that fit that way, at most the model's own; None without a GPU. budget: tokens that ``retrieval`` is for."""
 
     mode: Mode
     why: str
@@ -60,6 +60,7 @@ class MemoryPlan:
     longest_on_chip: int | None = None
     longest_offloaded: int | None = None
     kv_kind: str = "same"
+    budget: int = 0
 
     @property
     def resident_kv(self) -> int:

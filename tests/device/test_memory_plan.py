@@ -98,6 +98,33 @@ def test_retrieval_in_place_needs_no_copy_on_chip() -> None:
     assert copied.retrieval == (4096 + 64) * GIB // 2048
 
 
+def test_beside_a_streamed_cache_an_eighth_is_retrieved_where_it_fits() -> None:
+    """For its memory fewer layers stay on the GPU, none of what fitted is refused, and shorter contexts keep 4,096."""
+    target = replace(LLAMA_2_7B, few_bits=0.53, few_bits_head=1.0)
+    wish = replace(PAPER, target=target, in_place=True, streamed_budget=8)
+    limited = replace(H200, limit=24 * GIB)
+    usual = make_plan(replace(wish, streamed_budget=0), limited, CONTEXT, ["offload"])
+    larger = make_plan(wish, limited, CONTEXT, ["offload"])
+    most = 15 * 1024  # an eighth, in whole thousands
+    assert (usual.budget, larger.budget) == (4096, most)
+    assert larger.retrieval == (most + 64) * GIB // 2048
+    assert 0 < usual.resident_layers - larger.resident_layers <= 4
+    assert larger.fits and larger.host + larger.resident_kv == larger.kv
+    assert make_plan(wish, limited, 24_576, ["offload"]).budget == 4096
+    assert make_plan(wish, H200, CONTEXT, ["on-chip"]).budget == 4096
+    assert make_plan(wish, H200, CONTEXT, ["offload"]).resident_layers == 32  # nothing streams
+    bare = larger.need - larger.resident_kv
+    part = make_plan(wish, Room(H200.host_free, device_free=bare - 2 * GIB), CONTEXT, ["offload"])
+    assert 4096 < part.budget < most and part.budget % 1024 == part.resident_layers == 0
+    assert part.need <= part.have < part.need + 1024 * GIB // 2048
+    for device, host, budget in ((usual.need - usual.resident_kv, H200.host_free, 4096),
+                                 (24 * GIB, larger.host * 16 // 15 + 15, most),
+                                 (24 * GIB, larger.host * 16 // 15 - GIB, 4096)):
+        tight = make_plan(wish, Room(host, device_free=device), CONTEXT, ["offload"])
+        assert tight.budget == budget and tight.fits, (device, host)
+    assert larger.longest == usual.longest
+
+
 def test_two_ranks_hold_half_of_the_heads_each() -> None:
     shape = replace(LLAMA_3_8B.shape, num_heads=16, num_kv_heads=4, intermediate_size=7168)
     half = make_plan(replace(GQA, target=Weights(shape, ranks=2)), H200, CONTEXT, ["on-chip"])

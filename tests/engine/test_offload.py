@@ -184,6 +184,25 @@ def test_drafts_are_longer_where_a_full_pass_streams():
     assert on_a_gpu(offloaded=True, gamma2=5).lengths.gamma2 == 5
 
 
+def test_the_budget_is_the_memory_plans_where_a_full_pass_streams():
+    streams = Situation(124_928, True, True, offloaded=True, budget=15 * 1024)
+    assert plan(SpeculationConfig(), streams).budget == 15 * 1024
+    assert plan(SpeculationConfig(budget=2048), streams).budget == 2048
+    assert plan(SpeculationConfig(), replace(streams, budget=0)).budget == 4096
+    # Where the cache lies on the GPU, more costs every inner step and is right hardly more often.
+    assert plan(SpeculationConfig(), replace(streams, offloaded=False)).budget == 4096
+
+
+def test_an_offloaded_document_is_asked_with_the_planned_budget(offloaded):
+    planned = offloaded._plan.budget
+    assert planned == offloaded._session._plan(SpeculationConfig(), 4000).budget > 0
+    offloaded._session._budget = planned + 1024
+    try:
+        assert offloaded._session._plan(SpeculationConfig(), 4000).budget == planned + 1024
+    finally:
+        offloaded._session._budget = planned
+
+
 def test_no_copy_of_the_weights_beside_a_cache_that_does_not_fit():
     copies = ("int8", "int4")
     assert on_a_gpu(offloaded=False, copies=copies).retrieval_weights != "same"

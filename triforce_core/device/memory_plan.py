@@ -20,6 +20,7 @@ _VERIFIED_ROWS = 64  # rows of logits that a round may ask for
 _LOGIT_COPIES = 4  # fp32 forms of a row of logits while a distribution is made of it
 _CPU_SCORES = 1 << 26  # attention scores that the CPU's kernel keeps in its scratch memory (kernels/cpu.py)
 _PARTS = 7  # of a context that a GPU's wide pass attends one by one, at most (kernels/wide_attention.py)
+_BUDGET_STEP = 1024  # tokens: what was measured with a budget serves as long as it is the same
 _LEAST_RESERVE = 512 * 2**20
 
 
@@ -112,7 +113,9 @@ class Wish:
     """What shall run. Sizes in tokens.
 
     max_context: what the model can. budget: of the retrieval cache (0: none); slack: its room for new tokens; in_place:
-    on the GPU it is attended where it lies, and takes no memory of its own while the whole cache is there.
+    on the GPU it is attended where it lies, and takes no memory of its own while the whole cache is there;
+    streamed_budget: beside layers that stream through, one in so many tokens of the context where that is more, as far
+    as it fits (0: never).
     draft_slots: of the draft model's streaming cache; draft_reads: it keeps the whole context too, where that
     fits beside a cache on the device. chunk_size: of the attention mass that chooses chunks.
     copy_bytes_per_weight: of the quantised copy for the retrieval tier (0: none); left out where it does not fit.
@@ -130,6 +133,7 @@ class Wish:
     budget: int = 0
     slack: int = 64
     in_place: bool = False
+    streamed_budget: int = 0
     draft_slots: int = 0
     draft_reads: bool = False
     prefill_chunk: int = 512
@@ -207,7 +211,7 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode, kind: str) -> Mem
         draft_cache=draft.kv_per_token * wish.draft_slots if draft else 0,
         workspace=workspace(wish, context, mode, kind), streams=0, reserve=_reserve(have, 32 if mode != "cpu" else 16),
         num_layers=layers, resident_layers=layers, have=have, host=0,
-        host_have=room.host_free - _reserve(room.host_free, 16), longest=0)
+        host_have=room.host_free - _reserve(room.host_free, 16), longest=0, budget=wish.budget)
     if mode == "offload":
         free = wish.most_resident is None or wish.most_resident >= layers
         return plan if plan.fits and free else _offload(plan, wish, layer_kv)
@@ -235,13 +239,25 @@ def _where_roomy(larger: MemoryPlan, plan: MemoryPlan) -> MemoryPlan:
 
 
 def _offload(plan: MemoryPlan, wish: Wish, layer_kv: int) -> MemoryPlan:
-    """As many layers on the device as fit beside the buffers that the others stream through."""
+    """As many layers on the device as fit beside the buffers that the others stream through, and beside the budget,
+    which is the larger one as far as that fits."""
     tokens = min(wish.stream_tokens or plan.context, plan.context)
     streams = wish.stream_buffers * (layer_kv // plan.context) * tokens + plan.kv_per_token * wish.stream_tail
     bare = replace(plan, resident_layers=0, streams=streams)
-    most = plan.num_layers - 1 if wish.most_resident is None else min(plan.num_layers - 1, wish.most_resident)
+    if wish.streamed_budget and wish.budget:
+        room = wish.budget + (bare.have - bare.need) // wish.target.kv_per_token
+        budget = max(wish.budget, min(plan.context // wish.streamed_budget, room) // _BUDGET_STEP * _BUDGET_STEP)
+        retrieval = wish.target.kv_per_token * (budget + wish.slack)
+        larger = _with_residents(replace(bare, retrieval=retrieval, budget=budget), wish, layer_kv)
+        if larger.fits:
+            return larger
+    return _with_residents(bare, wish, layer_kv)
+
+
+def _with_residents(bare: MemoryPlan, wish: Wish, layer_kv: int) -> MemoryPlan:
+    most = bare.num_layers - 1 if wish.most_resident is None else min(bare.num_layers - 1, wish.most_resident)
     resident = max(0, min(most, (bare.have - bare.need) // layer_kv))
-    return replace(bare, resident_layers=resident, host=layer_kv * (plan.num_layers - resident))
+    return replace(bare, resident_layers=resident, host=layer_kv * (bare.num_layers - resident))
 
 
 def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:

@@ -77,9 +77,9 @@ def runs_on_graphs(loaded: Loaded) -> bool:
 
 
 def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationConfig, context_tokens: int,
-             draft_prefill: DraftPrefill | None = None) -> Plan:
+             draft_prefill: DraftPrefill | None = None, budget: int = 0) -> Plan:
     """The plan for this model, machine, cache and context. draft_prefill: the small model's, if there is one by now.
-    Raises ConfigError."""
+    budget: of the memory plan. Raises ConfigError."""
     target, weights = loaded.target, wanted.retrieval_weights
     able = [kind for kind in WEIGHT_KINDS if target.can_quantize(kind)]
     if weights in WEIGHT_KINDS and weights not in able:
@@ -97,7 +97,7 @@ def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationC
     copies = tuple(kind for kind in able if kind in loaded.copies
                    or target.quantized_bytes(kind) + reads * room_to_read + _HEADROOM <= free)
     return plan(wanted, Situation(context_tokens, loaded.draft is not None, on_gpu, full.cache.streams, copies,
-                                  runs_on_graphs(loaded), room_to_read))
+                                  runs_on_graphs(loaded), room_to_read, budget))
 
 
 def build(loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: DocumentParts) -> Pipeline:

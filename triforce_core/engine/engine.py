@@ -197,7 +197,8 @@ class Engine:
                 return
             unsaved = yield from self._save(full, key, prefixes, read_seconds, document.title)
         self._read_seconds = read_seconds
-        self._session, self._plan = Session(loaded, builder, prompt, full, chunk, self._profile, self._left), plan
+        self._session = Session(loaded, builder, prompt, full, chunk, self._profile, self._left, plan.budget)
+        self._plan = plan
         yield from self._session.prefill_draft_model(self._cancelled)
         yield from self._session.prepare(self._settings, self._cancelled)
         self._usual = self._session.usual_shares(self._settings, self._cancelled)

@@ -15,7 +15,7 @@ from ..errors import ConfigError, NotEnoughMemoryError
 from ..events import MemoryPlan, Mode
 from ..kernels import KV_BITS, Kernels, bytes_per_weight, choose_kernels, compiled, native
 from ..kv_cache.offloaded import TAIL
-from .plan import COPY, Situation, plan, prefill_chunk
+from .plan import COPY, STREAMED_BUDGET, Situation, plan, prefill_chunk
 
 _TORCH_UNPACKING = 15  # bytes of a number, by way of fp32; of 4 bits, which are a byte each on the way
 _SLACK = 64  # slots that RetrievalCache and StreamingCache keep for new tokens (the latter twice)
@@ -93,7 +93,8 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
     kinds, offers = _cache_kinds(config, on_gpu, _no_rows(config, kernels, dtype, dim))
     in_place = kernels.indexed_attention is not None and dim in kernels.device_lengths
     return Wish(target, max_context, draft, budget=usual.budget if usual.middle_cache == "retrieval" else 0,
-                slack=_SLACK, in_place=in_place, draft_slots=usual.sinks + usual.window + 2 * _SLACK,
+                slack=_SLACK, in_place=in_place, streamed_budget=STREAMED_BUDGET,
+                draft_slots=usual.sinks + usual.window + 2 * _SLACK,
                 draft_reads=usual.draft_cache == "cross",
                 prefill_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=False),
                 streamed_chunk=prefill_chunk(config, group, on_gpu=on_gpu, streams=True),

@@ -54,10 +54,12 @@ class Session:
     """A document that has been read into ``full``. Holds no conversation: each question brings its history."""
 
     def __init__(self, loaded: Loaded, builder: PromptBuilder, prompt: DocumentPrompt, full: ModelOnCache[FullCache],
-                 prefill_chunk: int, profile: Profile | None = None, left: LeftConversations | None = None) -> None:
-        """profile: what passes cost on this machine; None: nothing is kept. left: conversations, of any document."""
+                 prefill_chunk: int, profile: Profile | None = None, left: LeftConversations | None = None,
+                 budget: int = 0) -> None:
+        """profile: what passes cost on this machine; None: nothing is kept. left: conversations, of any document.
+        budget: tokens that the memory plan has for a retrieval cache."""
         self.loaded, self.builder, self.prompt, self.full, self._profile = loaded, builder, prompt, full, profile
-        self._chunk = prefill_chunk
+        self._chunk, self._budget = prefill_chunk, budget
         self._document: list[int] = prompt.token_ids.tolist()
         self._shared = len(self._document) - builder.tail_length  # tokens that every context begins with
         self._read = self._document[: full.length]  # ids behind the cache, in order
@@ -216,7 +218,7 @@ class Session:
         return report.page_shares
 
     def _plan(self, speculation: SpeculationConfig, context_tokens: int) -> Plan:
-        return plan_for(self.loaded, self.full, speculation, context_tokens, self._parts.draft_prefill)
+        return plan_for(self.loaded, self.full, speculation, context_tokens, self._parts.draft_prefill, self._budget)
 
     def _check_room(self, context: list[int]) -> None:
         longest = self.loaded.info.max_context

@@ -97,7 +97,7 @@ def _measure(loaded: Loaded, profile: Profile, plan: MemoryPlan, chunk: int,
     vocabulary = loaded.target.config.vocab_size
     # Steps through the vocabulary that repeat nothing within what is read; the first ids are special.
     context = [16 + 7919 * i % (vocabulary - 16) for i in range(plan.context - ROOM)]
-    chosen = plan_for(loaded, full, SpeculationConfig(ngram="off"), len(context))
+    chosen = plan_for(loaded, full, SpeculationConfig(ngram="off"), len(context), budget=plan.budget)
     if chosen.engine == "autoregressive":  # nothing drafts here
         return
     _fill(full, context, chunk, cancelled)
