@@ -116,18 +116,31 @@ class DraftChoice:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a model runs here with its weights so and so many tokens. mode: "" where not. need: bytes."""
+    """Whether a model runs here with its weights so and so many tokens. mode: "" where not. need: bytes.
+    tokens_per_second: of plain decoding, modelled."""
 
     weights: str
     context: int
     mode: str = ""
     need: int = 0
     kv: str = "same"  # kind of keys and values, see MemoryPlan
+    tokens_per_second: float = 0.0
 
     @property
     def way(self) -> str:
         """The mode in words, with what is rounded for it."""
         return self.mode if self.kv == "same" else f"{self.mode}, keys and values in {self.kv}"
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it takes other settings than a model as it is, whose cache may be rounded by itself on a CPU."""
+        return self.weights != "same" or (self.kv != "same" and self.mode != "cpu")
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Those settings on a command line."""
+        weights = () if self.weights == "same" else ("--weights", self.weights)
+        return (*weights, "--kv", self.kv) if self.kv != "same" and self.mode != "cpu" else weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +149,8 @@ class ModelFound:
 
     model: what ``EngineConfig.model`` takes. info: its plan for the context that was asked for (or the longest that
     fits), with ``draft``; None where it cannot run, or not so: problem says why and what to change, longest how many
-    tokens of context would fit. fits: by weights ("same", "int8", "int4") and context, up to what the model can."""
+    tokens of context would fit. fits: by weights ("same", "int8", "int4": those that make it smaller) and context, up
+    to what the model can. best: of them, the way in which to load it here."""
 
     name: str
     model: str
@@ -151,6 +165,7 @@ class ModelFound:
     problem: str = ""
     longest: int = 0
     fits: tuple[Fit, ...] = ()
+    best: Fit | None = None
 
 
 @dataclass(frozen=True, slots=True)

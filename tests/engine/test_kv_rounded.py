@@ -14,10 +14,12 @@ from model.tiny import LIKE_A_GPU, tiny_config
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device import memory
 from triforce_core.device.memory_plan import Room, Weights, Wish, longest_plan, make_plan
+from triforce_core.device.shard import ALONE
 from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.engine import memory as planning
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.loading import choose, fitting
+from triforce_core.engine.loading import choose, fits, fitting
+from triforce_core.engine.memory import Planner
 from triforce_core.engine.placement import modes
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished
@@ -129,7 +131,8 @@ def test_int8_is_chosen_where_only_that_fits_and_told(folders, monkeypatch):
     assert info.kv_bytes_per_token == info.plan.kv_per_token == rounded.kv_per_token
     with pytest.raises(NotEnoughMemoryError, match="--kv int8"):
         choose(config(folders, kv="same", max_context=4096))
-    kinds = {(fit.weights, fit.context): fit.kv for fit in fitting(config(folders, kv="auto"), (512, 4096)) if fit.mode}
+    kinds = {(fit.weights, fit.context): fit.kv for fit in fitting(config(folders, kv="auto"), (512, 4096), 0)
+             if fit.mode}
     assert kinds[("same", 512)] == "same" and kinds[("same", 4096)] == "int8"
 
 
@@ -228,6 +231,23 @@ def test_llama3_8b_in_few_bits_holds_250_000_tokens_within_24_gib(monkeypatch):
     room = Room(2**40, 2**37, 24 * GIB)
     assert make_plan(gpu_wish(monkeypatch, weights=weights, kv="int8"), room, 250_000, ["on-chip"]).fits
     assert longest_plan(gpu_wish(monkeypatch, weights=weights), room, ["on-chip"]).context < 150_000
+
+
+def test_what_fits_a_gpu_is_told_with_rounded_keys_too_and_with_speeds(monkeypatch):
+    """Where a cache would stream or does not fit, and it need not, rounded."""
+    raw = tiny_config(vocab_size=128_256, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=32,
+                      num_attention_heads=32, num_key_value_heads=8, tie_word_embeddings=False,
+                      max_position_embeddings=262_144)
+    weights = Weights(parse_config(raw), few_bits=bytes_per_weight("int4"), few_bits_head=bytes_per_weight(HEAD_KIND))
+    planner = Planner(gpu_wish(monkeypatch, weights=weights), ("on-chip", "offload"), torch.device("cuda"), None, ALONE,
+                      "")
+    for host, modes_ in ((2**40, ["offload", "on-chip"]), (GIB, ["", "on-chip"])):
+        monkeypatch.setattr(planning, "read_room", lambda *_, host=host: Room(host, 24 * GIB))
+        short, *long = fits(planner, "int4", (8192, 200_000), 1e12)
+        assert (short.mode, short.kv, short.context) == ("on-chip", "same", 8192)
+        assert [(fit.mode, fit.kv) for fit in long] == list(zip(modes_, ("same", "int8"), strict=True))
+        assert short.tokens_per_second > long[1].tokens_per_second > 5 * long[0].tokens_per_second
+    assert not any(fit.tokens_per_second for fit in fits(planner, "int4", (8192,), 0))
 
 
 def test_the_flag():

@@ -20,8 +20,9 @@ from tokenizer_folders import hugging_face_folder
 from tests import forked
 from tests.gguf_files import write_gguf
 from triforce_core.config import EngineConfig
+from triforce_core.device.memory_plan import size
 from triforce_core.errors import ConfigError
-from triforce_core.events import CuratedModel, ModelFound
+from triforce_core.events import CuratedModel, Fit, ModelFound
 from triforce_core.models import hub as hub_module
 from triforce_core.models import survey
 from triforce_core.models.command import _words
@@ -74,6 +75,40 @@ def test_what_is_here_and_what_it_needs(shelf: Path) -> None:
     for name, words in (("cut", "model.safetensors is damaged or incomplete"), ("empty", "There is no tokenizer"),
                         ("mixture", "MixtralForCausalLM is not supported")):
         assert models[name].info is None and words in models[name].problem, name
+
+
+def test_each_way_has_a_speed_and_one_is_best(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "memory_rate", lambda device: 1e9)
+    large = found(shelf)["large"]
+    assert {fit.context for fit in large.fits} == {4096} and large.fits[0].weights == "same"
+    assert all(fit.tokens_per_second > 0 for fit in large.fits if fit.mode)
+    assert large.best == large.fits[0] and not large.best.rounds
+    told = "\n".join(_words(large))
+    assert f"4,096: cpu, {size(large.fits[0].need)}, at most about" in told and "best here" not in told
+
+    def unknown(device: torch.device) -> float:
+        raise ConfigError("The GPU has no memory free to measure with")
+
+    monkeypatch.setattr(survey, "memory_rate", unknown)
+    listed = Survey(EngineConfig(model_folders=(str(shelf),), mode="cpu")).check()
+    names = []
+    with pytest.raises(ConfigError, match="no memory free"):
+        for model in listed:
+            names.append(model.name)
+    assert "stranger" in names, "what is here is listed all the same"
+
+
+def test_the_best_way_rounds_least_where_it_is_usable() -> None:
+    slow = Fit("same", 131_072, "offload", 1, tokens_per_second=1.0)
+    fast = Fit("same", 8192, "on-chip", 1, tokens_per_second=60.0)
+    rounded = Fit("int4", 131_072, "on-chip", 1, "int8", 95.0)
+    assert survey.best_of([fast, slow, Fit("int8", 131_072), rounded]) == rounded
+    usable = replace(slow, tokens_per_second=20.0)
+    assert survey.best_of([fast, usable, rounded]) == usable
+    assert survey.best_of([slow, replace(rounded, tokens_per_second=2.0)]).weights == "int4"
+    assert survey.best_of([Fit("same", 8192)]) is None
+    assert rounded.flags == ("--weights", "int4", "--kv", "int8") and rounded.rounds
+    assert not Fit("same", 8192, "cpu", 1, "int8").rounds, "a CPU's cache is rounded by itself"
 
 
 def test_drafts_are_paired_with_reasons(shelf: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from ..device.capability import choose_threads, read_capability, thread_limit
 from ..device.memory import give_back, limit_device_memory, ran_out, return_freed
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
+from ..device.speed import modelled_rate
 from ..drafters.model import ModelOnCache
 from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, TokenizerMismatchError
 from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
@@ -156,8 +158,10 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info, config.weights)
 
 
-def fitting(config: EngineConfig, contexts: Sequence[int]) -> Iterator[Fit]:
-    """What would fit of a model with its weights as they are and rounded, at each context; by shapes, on one device.
+def fitting(config: EngineConfig, contexts: Sequence[int], rate: float) -> Iterator[Fit]:
+    """What would fit of a model with its weights as they are and, where that makes them smaller, rounded, at each
+    context; and where that does not fit or streams, with keys and values rounded too. By shapes, on one device. rate:
+    bytes per second that its memory moves; 0: no speed is told.
 
     Raises ModelError kinds, ConfigError."""
     device, why_there = place(config, ALONE)
@@ -169,12 +173,32 @@ def fitting(config: EngineConfig, contexts: Sequence[int]) -> Iterator[Fit]:
     for weights in ("same", *WEIGHT_KINDS):
         planner = _planner(replace(config, weights=weights, max_context="auto"), folder, draft, device,  # type: ignore[arg-type]
                            dtype, ALONE, why_there)
-        for context in contexts:
-            try:
-                plan = planner.plan(context)
-                yield Fit(weights, context, plan.mode, plan.need, plan.kv_kind)
-            except NotEnoughMemoryError:
-                yield Fit(weights, context)
+        if weights == "same":
+            whole = planner.wish.target.nbytes
+        elif planner.wish.target.nbytes >= whole:
+            continue
+        yield from fits(planner, weights, contexts, rate)
+
+
+def fits(planner: Planner, weights: str, contexts: Sequence[int], rate: float) -> Iterator[Fit]:
+    """See ``fitting``; weights: what the planner's are told as."""
+    for context in contexts:
+        fit = _fit(planner, weights, context, rate)
+        yield fit
+        if fit.mode in ("", "offload"):
+            here = replace(planner, modes=planner.modes[:1])
+            others = (_fit(replace(here, wish=replace(planner.wish, kv_kinds=(kind,))), weights, context, rate)
+                      for kind in planner.wish.kv_offers)
+            yield from islice((other for other in others if other.mode), 1)
+
+
+def _fit(planner: Planner, weights: str, context: int, rate: float) -> Fit:
+    try:
+        plan = planner.plan(context)
+    except NotEnoughMemoryError:
+        return Fit(weights, context)
+    speed = modelled_rate(planner.wish.target, plan, context, rate) if rate else 0.0
+    return Fit(weights, context, plan.mode, plan.need, plan.kv_kind, speed)
 
 
 def _planner(config: EngineConfig, folder: Path, draft_folder: Path | None, device: torch.device, dtype: torch.dtype,

@@ -26,10 +26,10 @@ _SMALL_LENGTHS = {"cpu": (1, 2, 3, 4, 6, 8, 12), "on-chip": (2, 3, 4, 6, 8), "of
 # Tokens of the draft model per pass of the intermediate verifier. Where rounds run as graphs one takes next to nothing.
 # To choose their number round by round brought no 1 % on recorded answers, with a CPU's costs or an H200's.
 _CHAIN, _CAPTURED_CHAIN = 2, 4
-# One in so many tokens of a context is retrieved where a full pass streams through a link and memory allows: more are
-# right of what they draft, and a full pass has one or two in ten layers less on the GPU. Measured on an H100 held to
-# 24 GiB, llama2-7b in int4, 124,334 tokens, temperature 0.6, three texts: 16,384 of them 17.5x, 20.4x and 29.9x, 4,096
-# of them 12.8x, 11.4x and 24.5x.
+# One in so many tokens of a context is retrieved where a full pass streams through a link and memory allows: then more
+# is right of what is drafted, and a full pass has up to a tenth of the layers less on the GPU. Of 1,480 tokens drafted
+# behind 123,000 at temperature 0.6, the same texts, 61 were refused with 4,096 retrieved, 48 with about 8,000, 39 with
+# 15,360 (docs/measurements.md).
 STREAMED_BUDGET = 8
 # Tokens that the small model has newest: in a streaming cache; and where it attends as many others that the target
 # attended. The built-in one was trained on parts of long texts for that (training/distil.py): in free answers over

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from .. import flags
 from ..config import EngineConfig
 from ..device.memory_plan import size
-from ..events import CuratedModel, LoadProgress, ModelFound, ModelOffer
+from ..events import CuratedModel, Fit, LoadProgress, ModelFound, ModelOffer
 
 _EPILOG = """\
 example:
@@ -116,12 +116,19 @@ def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
         if event.longest:
             yield f"  {event.longest:,} tokens of context would fit"
     for weights in dict.fromkeys(fit.weights for fit in event.fits):
-        told = "; ".join(f"{fit.context:,}: " + (f"{fit.way}, {size(fit.need)}" if fit.mode else "does not fit")
-                         for fit in event.fits if fit.weights == weights)
-        yield f"  weights {weights}: {told}"
+        yield f"  weights {weights}: {'; '.join(_fit(fit) for fit in event.fits if fit.weights == weights)}"
+    if event.best and event.best.rounds:
+        yield f"  best here: {' '.join(event.best.flags)}"
     for choice in event.drafts:
         mark = f"may draft: --draft-model {choice.model}" if not choice.why_not else f"may not draft: {choice.why_not}"
         yield f"  {choice.name} {mark}"
+
+
+def _fit(fit: Fit) -> str:
+    if not fit.mode:
+        return f"{fit.context:,}: does not fit"
+    speed = f", at most about {fit.tokens_per_second:.3g} tokens/s" if fit.tokens_per_second else ""
+    return f"{fit.context:,}: {fit.way}, {size(fit.need)}{speed}"
 
 
 def _suggestion(model: CuratedModel) -> Iterator[str]:

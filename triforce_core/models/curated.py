@@ -1,7 +1,6 @@
 """Published models that this program runs, from ``curated.json``, judged by their shapes before anything is fetched.
 
-Whether one fits is the memory planner's word. How fast it would write is modelled: plain decoding reads every matrix
-and every key and value once per token, and reaches ``_REACHED`` of what a copy within the memory moves.
+Whether one fits is the memory planner's word. How fast it would write is modelled (``device.speed``).
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ from ..device.capability import read_capability
 from ..device.memory import ran_out
 from ..device.memory_plan import LEAST_CONTEXT, Room, Weights, Wish, longest_plan, make_plan
 from ..device.shard import ALONE
+from ..device.speed import modelled_rate
 from ..engine.memory import Planner, limit_bytes, make_wish
 from ..engine.placement import modes, number_type, place
 from ..errors import ConfigError, NotEnoughMemoryError
-from ..events import ClassFit, CuratedModel, MemoryPlan, Mode
+from ..events import ClassFit, CuratedModel, Mode
 from ..model import ModelConfig
 from ..model.config import parse_config
 from .hub import cache_folder, free_bytes
@@ -32,9 +32,8 @@ from .hub import cache_folder, free_bytes
 FILE = Path(__file__).with_name("curated.json")
 PRECISIONS = ("bf16", "int8", "int4")
 RATE_TOKENS = 16_384  # of context, for which a speed is given
-_REACHED = 0.9  # two 7B and 8B shapes on an H200 reach 0.91 to 1.01 of its copy rate (docs/measurements.md)
-_LINK = 20e9  # bytes per second to a GPU from host memory, where nobody measured: PCIe 4.0 x16 in practice
-_USABLE_TOKENS, _USABLE_RATE, _RECOMMENDED = 8192, 4.0, 3  # what a recommended model offers at least, and how many are
+USABLE_RATE = 4.0  # tokens per second that a recommended model, or form of one, writes at least
+_USABLE_TOKENS, _RECOMMENDED = 8192, 3  # what a recommended model offers at least, and how many are
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +107,12 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
                  raw["drafter"] or "", downloads, parse_config(raw["config"]))
 
 
-def suggestions(config: EngineConfig, here: Collection[str]) -> Iterator[CuratedModel]:
-    """Every model of the list, those that are recommended for this machine first. here: repos that are on it.
-    Raises ConfigError: settings that no machine of this kind can have."""
+def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Iterator[CuratedModel]:
+    """Every model of the list, those that are recommended for this machine first. here: repos that are on it. rate: see
+    ``memory_rate``. Raises ConfigError: settings that no machine of this kind can have."""
     listed = curated_list()
     folder = cache_folder()
-    judge = _Judge(config)
+    judge = _Judge(config, rate)
     found = [replace(judge.model(entry), dated=listed.date, here=entry.repo in here, folder=str(folder),
                      disk_free=free_bytes(folder)) for entry in listed.entries]
     chosen = {model.repo for model in recommended(found)}
@@ -125,19 +124,19 @@ def recommended(found: Collection[CuratedModel]) -> list[CuratedModel]:
     """The largest that run here with a usable context and, as modelled, at a usable speed; at most three."""
     usable = [model for model in found if model.plan is not None and not model.drafts_only
               and model.plan.context >= min(_USABLE_TOKENS, model.max_context)
-              and model.tokens_per_second >= _USABLE_RATE]
+              and model.tokens_per_second >= USABLE_RATE]
     return sorted(usable, key=lambda model: -model.parameters)[:_RECOMMENDED]
 
 
 class _Judge:
     """Plans models for this machine as the engine would, and for the usual ones."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, rate: float) -> None:
         machine = read_capability()
         self._config = replace(config, max_context="auto", gpus=1)
         self._device, self._why = place(self._config, ALONE)
         self._dtype = number_type(self._config, self._device, machine)[0]
-        self._rate = _memory_rate(self._device)
+        self._rate = rate
 
     def model(self, entry: Entry) -> CuratedModel:
         drafter = curated_list().find(entry.drafter) if entry.drafter else None
@@ -181,18 +180,7 @@ def class_fit(entry: Entry, drafter: Entry | None, machine: Machine) -> ClassFit
     return ClassFit(machine.name, context, rate) if context >= LEAST_CONTEXT else ClassFit(machine.name, 0, 0.0)
 
 
-def modelled_rate(weights: Weights, plan: MemoryPlan, tokens: int, rate: float, link: float = _LINK) -> float:
-    """Tokens per second of plain decoding with ``tokens`` of context. rate, link: bytes per second of the memory that
-    the model lies in, and from host memory to the GPU."""
-    shape = weights.shape
-    head = shape.vocab_size * shape.hidden_size * weights.dtype_bytes
-    cached = weights.kv_per_token * tokens  # unrounded: a GPU takes as long for rows of int8
-    away = cached * (plan.num_layers - plan.resident_layers) // plan.num_layers
-    read = weights.matrices * weights.dtype_bytes + head + cached - away
-    return 1.0 / (read / (rate * _REACHED) + away / link)
-
-
-def _memory_rate(device: torch.device) -> float:
+def memory_rate(device: torch.device) -> float:
     """Bytes per second that the memory a model would lie in moves, measured now."""
     if device.type != "cuda":
         return host_copy_rate()

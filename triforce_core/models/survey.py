@@ -6,17 +6,19 @@ The plan is the engine's own (``engine.loading.choose``): made from shapes, befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..config import EngineConfig
+from ..device.shard import ALONE
 from ..engine.loading import choose, fitting
-from ..errors import ModelError, NotEnoughMemoryError, TriForceError
+from ..engine.placement import place
+from ..errors import ConfigError, ModelError, NotEnoughMemoryError, TriForceError
 from ..events import CuratedModel, DraftChoice, Fit, ModelFound, ModelInfo
 from ..model import ModelConfig, read_config, stored_form
 from ..tokenizer import Tokenizer
 from .catalogue import Place, builtin, places
-from .curated import suggestions
+from .curated import USABLE_RATE, memory_rate, suggestions
 
 _CONTEXTS = (8_192, 32_768, 131_072)  # tokens for which it is told what fits
 _SMALLER = 2  # a draft model has at most this part of its target's weights: else its passes cost what they save
@@ -41,27 +43,35 @@ class Survey:
         self.config = config
 
     def check(self) -> Iterator[ModelFound | CuratedModel]:
-        known = [_look(place) for place in places(self.config.model_folders)]
+        known = [_look(at) for at in places(self.config.model_folders)]
         drafters = [*known, _look(builtin("draft"))]
+        rate, trouble = 0.0, None
+        try:
+            rate = memory_rate(place(self.config, ALONE)[0])
+        except ConfigError as error:  # what is here can be listed without
+            trouble = error
         for one in known:
-            yield self._judge(one, drafters)
-        yield from suggestions(self.config, {one.place.name for one in known if one.shape is not None})
+            yield self._judge(one, drafters, rate)
+        if trouble is not None:
+            raise trouble
+        yield from suggestions(self.config, {one.place.name for one in known if one.shape is not None}, rate)
 
-    def _judge(self, one: _Known, drafters: list[_Known]) -> ModelFound:
-        place = one.place
-        found = ModelFound(place.name, place.model, place.source, place.nbytes, problem=one.problem)
+    def _judge(self, one: _Known, drafters: list[_Known], rate: float) -> ModelFound:
+        own = one.place
+        found = ModelFound(own.name, own.model, own.source, own.nbytes, problem=one.problem)
         if one.shape is None:
             return found
         choices = tuple(DraftChoice(other.place.name, other.place.model, other.shape.num_parameters,
                                     _why_not(one, other))
-                        for other in drafters if other.place.folder != place.folder and other.shape is not None)
+                        for other in drafters if other.place.folder != own.folder and other.shape is not None)
         fitting = [choice for choice in choices if not choice.why_not]
         # The built-in draft was trained for the built-in target; elsewhere the smallest costs least.
-        best = min(fitting, key=lambda choice: (choice.model != place.model, choice.parameters), default=None)
+        best = min(fitting, key=lambda choice: (choice.model != own.model, choice.parameters), default=None)
         draft = best.model if best else "none"
         found = replace(found, architecture=one.shape.architecture, parameters=one.shape.num_parameters,
                         max_context=one.shape.longest_context, drafts=choices, draft=draft)
-        found = replace(found, fits=self._fits(found))
+        found = replace(found, fits=self._fits(found, rate))
+        found = replace(found, best=best_of(found.fits))
         wanted = self.config.max_context
         context = wanted if wanted == "auto" else min(wanted, one.shape.longest_context)
         try:
@@ -76,11 +86,11 @@ class Survey:
         config = replace(self.config, model=found.model, draft_model=found.draft, max_context=context)  # type: ignore[arg-type]
         return choose(config, together=False).info
 
-    def _fits(self, found: ModelFound) -> tuple[Fit, ...]:
+    def _fits(self, found: ModelFound, rate: float) -> tuple[Fit, ...]:
         config = replace(self.config, model=found.model, draft_model=found.draft)
         contexts = [context for context in _CONTEXTS if context <= found.max_context] or [found.max_context]
         try:
-            return tuple(fitting(config, contexts))
+            return tuple(fitting(config, contexts, rate))
         except TriForceError:  # the plan will say what is wrong
             return ()
 
@@ -92,13 +102,22 @@ class Survey:
         return info.plan.longest if info.plan else 0
 
 
-def _look(place: Place) -> _Known:
+def best_of(fits: Sequence[Fit]) -> Fit | None:
+    """The way in which to load a model here: the one with the least rounding among those that take the longest context
+    at a usable speed; where none is usable, the fastest. None: nothing fits."""
+    reach = max((fit.context for fit in fits if fit.mode), default=0)
+    longest = [fit for fit in fits if fit.mode and fit.context == reach]
+    usable = [fit for fit in longest if fit.tokens_per_second >= USABLE_RATE]
+    return usable[0] if usable else max(longest, key=lambda fit: fit.tokens_per_second, default=None)
+
+
+def _look(at: Place) -> _Known:
     try:
-        shape, tokenizer = read_config(place.folder), Tokenizer(place.tokenizer)
-        stored_form(place.folder)  # opens the weights' table of contents: are they there, and whole?
+        shape, tokenizer = read_config(at.folder), Tokenizer(at.tokenizer)
+        stored_form(at.folder)  # opens the weights' table of contents: are they there, and whole?
     except ModelError as error:
-        return _Known(place, problem=str(error))
-    return _Known(place, shape, tokenizer)
+        return _Known(at, problem=str(error))
+    return _Known(at, shape, tokenizer)
 
 
 def _why_not(target: _Known, draft: _Known) -> str:

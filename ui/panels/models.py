@@ -49,16 +49,17 @@ def panels(services: Services) -> list[Panel]:
     models, queue = services.models, services.queue
 
     def draw(view: TabView) -> str:
-        return board(models, queue.config.model, queue.model, services.models_unused)
+        return board(models, queue.config.model, queue.model, services.models_unused, queue.state, queue.load_progress)
 
-    return [Panel("models_board", lambda view: (models.version, queue.config.model, queue.model, queue.state), draw,
-                  0.3)]
+    return [Panel("models_board", lambda view: (models.version, queue.config.model, queue.model, queue.state,
+                                                queue.load_progress), draw, 0.3)]
 
 
 def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]], Any]]:
     """What its buttons do."""
     return {
-        "use-model": lambda view, data: services.use_model(data.get("model", ""), data.get("draft", "auto")),
+        "use-model": lambda view, data: services.use_model(data.get("model", ""), data.get("draft", "auto"),
+                                                            data.get("weights", ""), data.get("kv", "")),
         "want-model": lambda view, data: services.models.want(data.get("repo")),
         "leave-model": lambda view, data: services.models.want(None),
         "fetch-model": lambda view, data: services.models.fetch(),
@@ -67,9 +68,9 @@ def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]],
 
 
 def wire(services: Services, form: ModelsForm, tab: gr.Tab) -> None:
-    """tab: once it is opened, the app looks by itself: that reads this machine and asks nobody."""
-    def first_look() -> None:
-        if not services.models_unused and not services.models.looked:
+    """tab: when it is opened, the app looks by itself: that reads this machine and asks nobody."""
+    def open_tab() -> None:
+        if not services.models_unused and services.models.stale:
             services.models.look()
 
     def look(folder: str) -> None:
@@ -79,7 +80,7 @@ def wire(services: Services, form: ModelsForm, tab: gr.Tab) -> None:
         if repo.strip():
             services.models.ask_hub(repo)
 
-    tab.select(first_look, None, None, queue=False, **PRIVATE)
+    tab.select(open_tab, None, None, queue=False, **PRIVATE)
     for event in (form.look.click, form.folder.submit):
         event(look, [form.folder], None, queue=False, **PRIVATE)
     for event in (form.ask.click, form.repo.submit):

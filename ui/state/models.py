@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 from triforce_core import (
@@ -23,9 +24,10 @@ from triforce_core import (
 )
 
 from ..words import models as model_words
-from .arguments import Arguments
+from .arguments import KV_KINDS, WEIGHTS, Arguments
 from .folders import write_private
 
+_FRESH = 30.0  # seconds: looking takes some, so that going to and fro does not start it again and again
 _MORE = 1.1  # times the size that a person agreed to: the hub has something else by now, and is asked about again
 LOOK, OFFER, FETCH = (f"triforce_core.models.{name}" for name in ("survey:Survey", "hub:Offer", "hub:Fetch"))
 
@@ -51,7 +53,7 @@ def send(config: EngineConfig, errand: str) -> Errand:
 class Models:
     """Public attributes are read by the page at any time; ``version`` grows whenever one changes. One errand at a time.
 
-    errand: "" or what runs: LOOK, OFFER or FETCH. looked: whether ``found`` was ever filled."""
+    errand: "" or what runs: LOOK, OFFER or FETCH."""
 
     def __init__(self, kept: Path, config: Callable[[], EngineConfig],
                  send: Callable[[EngineConfig, str], Errand] = send) -> None:
@@ -68,23 +70,34 @@ class Models:
         self._agreed = 0  # bytes
         self.offer: ModelOffer | None = None
         self.progress: LoadProgress | None = None
-        self.errand, self.problem, self.looked = "", "", False
+        self.errand, self.problem = "", ""
+        self._looked: float | None = None  # when ``found`` was filled last, by ``monotonic``
         self.refused = ""  # why what was asked last is not done
 
     # -- the choice
 
     def remembered(self, config: EngineConfig) -> EngineConfig:
-        """With the model that was chosen last; a kept file that cannot be read counts as none."""
+        """With the model that was chosen last, and its form if one was chosen with it and ``config`` asks for none; a
+        kept file that cannot be read counts as none."""
         try:
             kept = json.loads(self._kept.read_text(encoding="utf-8"))
             self.folder = str(kept.get("folder", ""))
-            return replace(config, model=str(kept["model"]), draft_model=str(kept["draft"]))
+            usual = (("weights", "same", WEIGHTS), ("kv", "auto", KV_KINDS))
+            forms = {name: kept[name] for name, unset, allowed in usual
+                     if kept.get(name) in allowed and getattr(config, name) == unset}
+            return replace(config, model=str(kept["model"]), draft_model=str(kept["draft"]), **forms)
         except (OSError, ValueError, KeyError, AttributeError):
             return config
 
-    def keep(self, model: str, draft: str) -> None:
-        """Raises NotEnoughDiskError, FolderError."""
-        write_private(self._kept, json.dumps({"model": model, "draft": draft, "folder": self.folder}))
+    def keep(self, model: str, draft: str, weights: str = "", kv: str = "") -> None:
+        """weights, kv: "" where none was chosen. Raises NotEnoughDiskError, FolderError."""
+        write_private(self._kept, json.dumps({"model": model, "draft": draft, "weights": weights, "kv": kv,
+                                              "folder": self.folder}))
+
+    @property
+    def stale(self) -> bool:
+        """Whether nobody has looked yet, or so long ago that files may have come since."""
+        return self._looked is None or monotonic() - self._looked > _FRESH
 
     # -- errands
 
@@ -175,7 +188,7 @@ class Models:
                 return
             self._running, self.errand, self.problem, self.progress, self.fetching = None, "", problem, None, ""
             if errand == LOOK and not problem:
-                self.found, self.listed, self.looked = tuple(found), tuple(listed), True
+                self.found, self.listed, self._looked = tuple(found), tuple(listed), monotonic()
             elif errand == FETCH and not problem:
                 self.offer = self.wanted = None
         self._changed()

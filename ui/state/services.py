@@ -56,7 +56,8 @@ class Services:
         self.finders = QuoteFinders()
         self.pages = PageImages()
         self.settings = settings_store.load(folders.settings)
-        self.models = Models(folders.model, lambda: self.queue.config)
+        self.models = Models(folders.model, lambda: dataclasses.replace(self.queue.config, **self._forms))
+        self._forms = {"weights": config.weights, "kv": config.kv}  # as the command line says
         if "model" not in fixed:
             config = self.models.remembered(config)
         self.views = TabViews()
@@ -345,13 +346,14 @@ class Services:
         self.queue.reconfigure(config)
         return restarts
 
-    def use_model(self, model: str, draft: str) -> None:
-        """Load another model: the engine restarts with it, after what it is doing; everything else stays.
-        Raises Refusal."""
+    def use_model(self, model: str, draft: str, weights: str = "", kv: str = "") -> None:
+        """Load another model: the engine restarts with it, after what it is doing; everything else stays. weights, kv:
+        how they are kept in memory; "": as the command line says. Raises Refusal."""
         if self.models_unused:
             raise Refusal(self.models_unused)
-        self.models.keep(model, draft)
-        self.queue.reconfigure(dataclasses.replace(self.queue.config, model=model, draft_model=draft))
+        self.models.keep(model, draft, weights, kv)
+        forms = self._forms | {name: form for name, form in (("weights", weights), ("kv", kv)) if form}
+        self.queue.reconfigure(dataclasses.replace(self.queue.config, model=model, draft_model=draft, **forms))
 
     def resolved_settings(self) -> Settings:
         if self._plain and self.settings.engine == "auto":

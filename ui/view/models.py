@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triforce_core import CuratedModel, DraftChoice, ModelFound, ModelInfo, ModelOffer
+from triforce_core import CuratedModel, DraftChoice, Fit, LoadProgress, ModelFound, ModelInfo, ModelOffer
 
 from ..state.models import FETCH, Models
 from ..words import models as model_words
@@ -17,7 +17,8 @@ from .transcript import button, card
 
 def name(found: ModelFound | DraftChoice) -> str:
     """The built-in models are named in words, others as they are called."""
-    return model_words.BUILTIN.get(found.name, found.name)
+    words = model_words.BUILTIN if isinstance(found, ModelFound) else model_words.BUILTIN_DRAFTS
+    return words.get(found.name, found.name)
 
 
 def weights(count: int) -> str:
@@ -39,17 +40,35 @@ def room(found: ModelFound) -> str:
 
 
 def fits(found: ModelFound, weights: str) -> str:
-    """With weights so, what each context needs."""
-    told = [model_words.FIT.format(tokens=fmt.count(fit.context), need=fmt.memory(fit.need), mode=fit.way) if fit.mode
-            else model_words.FITS_NOT.format(tokens=fmt.count(fit.context)) for fit in found.fits
-            if fit.weights == weights]
-    return f"{model_words.WEIGHTS[weights]}: {', '.join(told)}"
+    """With weights so, what each context needs, and how fast it would be."""
+    return f"{model_words.WEIGHTS[weights]}: {'; '.join(fit(one) for one in found.fits if one.weights == weights)}"
+
+
+def fit(one: Fit) -> str:
+    if not one.mode:
+        return model_words.FITS_NOT.format(tokens=fmt.count(one.context))
+    shape = model_words.FIT_FAST if one.tokens_per_second else model_words.FIT
+    return shape.format(tokens=fmt.count(one.context), need=fmt.memory(one.need), mode=one.way,
+                        rate=fmt.rate(one.tokens_per_second))
+
+
+def best_button(found: ModelFound) -> str:
+    """The way in which to load it here, where that is not as it is."""
+    best = found.best
+    if best is None or not best.rounds:
+        return ""
+    how = [model_words.BEST[best.weights]] if best.weights != "same" else []
+    if best.kv != "same":
+        how.append(model_words.BEST_KV.format(kv=best.kv))
+    how += [model_words.BEST_DRAFT.format(draft=name(choice)) for choice in found.drafts if choice.model == found.draft]
+    return button(model_words.LOAD_BEST.format(how=", ".join(how)), "use-model", css="tf-primary", model=found.model,
+                  draft=found.draft, weights=best.weights, kv=best.kv if best.mode != "cpu" else "")
 
 
 def load_buttons(found: ModelFound, loaded: bool) -> str:
-    """One for each way to draft; none where it does not run."""
+    """As recommended, then one for each way to draft; what does not run as it is may still run as recommended."""
     if found.info is None:
-        return ""
+        return best_button(found)
     again = model_words.LOADED if loaded else model_words.LOAD
     if found.source == "built-in":
         ways = [(again, "auto")]
@@ -57,27 +76,40 @@ def load_buttons(found: ModelFound, loaded: bool) -> str:
         fitting = [choice for choice in found.drafts if not choice.why_not]
         ways = [(model_words.LOAD_WITH.format(draft=name(choice)), choice.model) for choice in fitting]
         ways.append((model_words.LOAD_ALONE if fitting else again, "none"))
-    return "".join(button(label, "use-model", model=found.model, draft=draft) for label, draft in ways)
+    return best_button(found) + "".join(
+        button(label, "use-model", model=found.model, draft=draft) for label, draft in ways)
 
 
-def entry(found: ModelFound, loaded: bool) -> str:
-    """One model."""
+def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProgress | None = None) -> str:
+    """One model. loaded: whether the engine was told to load it; engine: how far it is (``EngineHolder.state``), load:
+    at what."""
     facts = [model_words.SOURCE[found.source], fmt.size(found.nbytes)]
     if found.parameters:
         facts += [weights(found.parameters), model_words.UP_TO.format(tokens=fmt.count(found.max_context))]
     if found.info and found.info.weights:
         facts.append(found.info.weights)
     rows = "".join(f"<li>{esc(fits(found, weights))}</li>" for weights in dict.fromkeys(f.weights for f in found.fits))
+    ways = (f"<details><summary>{esc(model_words.FITS_TITLE)}</summary><ul>{rows}</ul>"
+            f'<p class="tf-note">{esc(model_words.FITS_HELP)}</p></details>' if rows else "")
     refused = "".join(f"<li><b>{esc(name(choice))}</b> {esc(choice.why_not)}</li>"
                       for choice in found.drafts if choice.why_not)
     others = (f"<details><summary>{esc(model_words.NOT_DRAFTS)}</summary><ul>{refused}</ul></details>"
               if refused and found.info else "")
-    mark = f'<span class="tf-model-on">{esc(model_words.NOW)}</span>' if loaded else ""
+    marks = {"ready": model_words.NOW, "failed": model_words.STOPPED}
+    mark = f'<span class="tf-model-on">{esc(marks.get(engine, model_words.LOADING))}</span>' if loaded else ""
+    doing = loading(load) if loaded and engine == "starting" else ""
     about = f'<p class="tf-note">{esc(model_words.ABOUT_BUILTIN)}</p>' if found.source == "built-in" else ""
     return (f'<li class="tf-model{" tf-current" if loaded else ""}"><h3>{esc(name(found))} {mark}</h3>'
-            f'<p class="tf-model-facts" title="{esc(found.model)}">{esc(" · ".join(facts))}</p>{about}{room(found)}'
-            f"{f'<details><summary>{esc(model_words.FITS_TITLE)}</summary><ul>{rows}</ul></details>' if rows else ''}"
+            f'<p class="tf-model-facts" title="{esc(found.model)}">{esc(" · ".join(facts))}</p>'
+            f"{about}{doing}{room(found)}{ways}"
             f'<div class="tf-model-load">{load_buttons(found, loaded)}</div>{others}</li>')
+
+
+def loading(load: LoadProgress | None) -> str:
+    """What the engine is doing with it now."""
+    text = load.stage if load else model_words.LOADING
+    return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span></div>'
+            f'{charts.meter(load.fraction or 0.0 if load else 0.0, "tf-meter-big", text)}</div>')
 
 
 def offered(offer: ModelOffer) -> str:
@@ -195,9 +227,10 @@ def entries(found: Sequence[CuratedModel], models: Models) -> str:
     return f'<ul class="tf-models">{"".join(suggestion(model, models) for model in found)}</ul>'
 
 
-def board(models: Models, now: str, model: ModelInfo | None, unused: str = "") -> str:
-    """The list, and what is under way. now: the model that the engine was told to load; why it could not be is said
-    above the tabs. unused: as of ``build``."""
+def board(models: Models, now: str, model: ModelInfo | None, unused: str = "", engine: str = "ready",
+          load: LoadProgress | None = None) -> str:
+    """The list, and what is under way. now: the model that the engine was told to load, engine, load: see ``entry``;
+    why it could not be is said above the tabs. unused: as of ``build``."""
     if unused:
         said = model_words.ANSWERS_NOW.format(model=model.name) if model else ""
         return f'<p class="tf-note">{esc(said)}</p>' if said else ""
@@ -211,7 +244,8 @@ def board(models: Models, now: str, model: ModelInfo | None, unused: str = "") -
     elif models.offer and not models.errand:
         parts.append(offered(models.offer))
     if models.found:
-        parts.append(f'<ul class="tf-models">{"".join(entry(one, one.model == now) for one in models.found)}</ul>')
+        rows = "".join(entry(one, one.model == now, engine, load) for one in models.found)
+        parts.append(f'<ul class="tf-models">{rows}</ul>')
     elif model is not None and not models.errand:
         about = f" {model_words.ABOUT_BUILTIN}" if now == "builtin" else ""
         parts.append(f'<p class="tf-note">{esc(model_words.LOADED_NOW.format(model=model.name) + about)}</p>')

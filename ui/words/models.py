@@ -53,6 +53,7 @@ GET_TERMS = ("Its owners want their terms accepted first: do so on the hub's pag
 GET_FULL = "There is not enough room: {folder} has {free} free, and {size} are needed. Free some space first."
 GET_YES = "Yes, download {size}"
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
+BUILTIN_DRAFTS = BUILTIN | {"builtin": "the built-in pair"}
 ABOUT_BUILTIN = ("It finds the sentences that answer a question and quotes them, in English. It cannot count, "
                         "compare or say anything in its own words.")
 SOURCE = {"built-in": "comes with the app", "cache": "in the Hugging Face cache", "folder": "in a folder",
@@ -62,16 +63,25 @@ BILLIONS = "{count:.1f} billion weights"
 UP_TO = "up to {tokens} tokens"
 ROOM = ("With {tokens} tokens: weights {weights}, keys and values {kv}, drafts {drafts}; {need} in all, of {have} "
         "free ({mode}).")
-FITS_TITLE = "What fits here"
-WEIGHTS = {"same": "weights as they are", "int8": "rounded with --weights int8", "int4": "rounded with --weights int4"}
+FITS_TITLE = "What fits here, and how fast"
+FITS_HELP = ("Speeds are modelled, not measured: the most that the bandwidth of this memory, measured just now, "
+             "allows plain decoding at that length.")
+WEIGHTS = {"same": "Weights as they are", "int8": "Weights rounded to int8", "int4": "Weights rounded to int4"}
 FIT = "{tokens} tokens {need} ({mode})"
+FIT_FAST = FIT + ", about {rate} tokens/s"
 FITS_NOT = "{tokens} tokens do not fit"
 WOULD_FIT = "{tokens} tokens of context would fit."
 LOAD = "Load"
 LOAD_WITH = "Load with {draft} as draft model"
+LOAD_BEST = "Load as recommended here: {how}"
+BEST = {"int8": "weights in int8", "int4": "weights in int4"}
+BEST_KV = "keys and values in {kv}"
+BEST_DRAFT = "{draft} as draft model"
 LOAD_ALONE = "Load without a draft model"
 LOADED = "Load again"
 NOW = "loaded"
+LOADING = "loading"
+STOPPED = "not loaded"
 LOADED_NOW = "Loaded now: {model}."
 NOT_DRAFTS = "Models that cannot draft for it, and why"
 ELSEWHERE = {  # --engine -> why no model of this machine can be loaded

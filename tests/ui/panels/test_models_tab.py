@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from triforce_core import (
     CuratedModel,
     DraftChoice,
     EngineConfig,
+    Fit,
     LoadProgress,
     MemoryPlan,
     ModelFound,
@@ -109,7 +111,7 @@ def idle(models: Models) -> Callable[[], bool]:
 
 def test_nothing_is_sent_before_a_button_is_pressed(models: Models, errands: Errands) -> None:
     models.fetch()
-    assert errands.sent == [] and not models.looked
+    assert errands.sent == [] and models.stale
     models.look(" /m ")
     wait_for(idle(models))
     errand, config = errands.sent[-1]
@@ -134,7 +136,7 @@ def test_offer_then_fetch_then_a_new_look(models: Models, errands: Errands) -> N
     assert not models.errand and models.offer == THE_OFFER and errands.closed >= 1
     errands.hold.set()
     models.fetch()
-    wait_for(lambda: models.offer is None and models.looked and not models.errand)
+    wait_for(lambda: models.offer is None and not models.stale and not models.errand)
     assert [errand for errand, _ in errands.sent] == [OFFER, FETCH, FETCH, LOOK]
 
 
@@ -170,6 +172,60 @@ def test_each_model_says_what_it_takes_and_what_drafts() -> None:
     assert [model_words.LOADED in models_view.entry(alone, loaded=loaded) for loaded in (False, True)] == [False, True]
     builtin = models_view.entry(BUILTIN, loaded=True)
     assert model_words.NOW in builtin and model_words.ABOUT_BUILTIN in builtin and 'data-draft="auto"' in builtin
+
+
+def test_the_recommended_way_is_one_press() -> None:
+    """And each way says how fast it would be; where a model is as well as it is, no button more."""
+    ways = (Fit("same", 8192, "on-chip", 17 * GIB, tokens_per_second=61.4), Fit("same", 131_072),
+            Fit("int4", 8192, "on-chip", 6 * GIB, tokens_per_second=160.0),
+            Fit("int4", 131_072, "on-chip", 21 * GIB, "int8", 95.2))
+    html = models_view.entry(replace(BIG, fits=ways, best=ways[-1]), loaded=False)
+    assert "8,192 tokens 17.0 GiB (on-chip), about 61 tokens/s; 131,072 tokens do not fit" in html
+    assert "131,072 tokens 21.0 GiB (on-chip, keys and values in int8), about 95 tokens/s" in html
+    assert model_words.FITS_HELP in html
+    best = re.search(r"<button[^>]*tf-primary[^>]*>[^<]*", html)
+    assert best and 'data-weights="int4"' in best[0] and 'data-kv="int8"' in best[0] and '"/m/small"' in best[0]
+    assert "weights in int4, keys and values in int8, small as draft model" in best[0]
+    assert "tf-primary" not in models_view.entry(replace(BIG, fits=ways, best=ways[0]), loaded=False)
+    refused = models_view.entry(replace(HUGE, fits=ways, best=ways[-1]), loaded=False)
+    assert refused.count('data-action="use-model"') == 1, "what does not run as it is may still run as recommended"
+
+
+def test_a_model_is_called_loaded_once_it_is() -> None:
+    half = LoadProgress("Reading the weights", 0.5)
+    told = {state: models_view.entry(BIG, True, state, half) for state in ("starting", "ready", "failed")}
+    marks = {state: re.search(r'tf-model-on">([^<]*)', html) for state, html in told.items()}
+    assert {state: mark[1] for state, mark in marks.items() if mark} == {
+        "starting": model_words.LOADING, "ready": model_words.NOW, "failed": model_words.STOPPED}
+    assert ["Reading the weights" in html for html in told.values()] == [True, False, False]
+    assert "Reading the weights" not in models_view.entry(BIG, False, "starting", half)
+
+
+def test_the_form_that_was_chosen_is_remembered(services: Services) -> None:
+    """The command line's word counts more, and what is pressed next counts anew."""
+    services.use_model("/m/other", "none", "int4", "int8")
+    wait_for(lambda: services.queue.config.model == "/m/other" and services.queue.state == "ready")
+    assert (services.queue.config.weights, services.queue.config.kv) == ("int4", "int8")
+    models = Models(services.folders.model, EngineConfig)
+    kept = models.remembered(EngineConfig())
+    assert (kept.model, kept.weights, kept.kv) == ("/m/other", "int4", "int8")
+    given = models.remembered(EngineConfig(weights="int8"))
+    assert (given.weights, given.kv) == ("int8", "int8")
+    services.use_model("builtin", "auto")
+    wait_for(lambda: services.queue.config.model == "builtin" and services.queue.state == "ready")
+    assert (services.queue.config.weights, services.queue.config.kv) == ("same", "auto")
+    services.folders.model.write_text('{"model": "m", "draft": "none", "weights": "int3", "kv": 7}')
+    assert models.remembered(EngineConfig()) == EngineConfig(model="m", draft_model="none")
+
+
+def test_the_tab_looks_anew_after_a_while(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert models.stale
+    models.look()
+    wait_for(idle(models))
+    assert not models.stale
+    later = monotonic() + 31
+    monkeypatch.setattr("ui.state.models.monotonic", lambda: later)
+    assert models.stale, "files may have come since"
 
 
 def test_names_from_disk_are_not_live(models: Models) -> None:
@@ -344,7 +400,7 @@ def test_the_list_in_a_browser(tab, served) -> None:
     errands, models = Errands(), served.services.models
     errands.says |= {LOOK: [BUILTIN, LISTED, TOO_LARGE],
                      FETCH: [replace(THE_OFFER, nbytes=8_000_000_000), LoadProgress("Fetching model.safetensors", 0.2)]}
-    models._send, models.looked, models.listed = errands, False, ()
+    models._send, models._looked, models.listed = errands, None, ()
     tab.get_by_role("tab", name=model_words.TAB).click()
     tab.wait_for_selector(".tf-listed .tf-model:has-text('Some 4B')")
     get = ".tf-listed [data-action=want-model][data-repo='some/four']"
@@ -363,4 +419,4 @@ def test_the_list_in_a_browser(tab, served) -> None:
     assert tab.locator(".tf-listed .tf-meter-big").is_visible(), "the download goes on"
     errands.hold.set()
     wait_for(lambda: [errand for errand, _ in errands.sent] == [LOOK, FETCH, LOOK] and not models.errand)
-    models.refused, models.listed, models.looked = "", (), True
+    models.refused, models.listed, models._looked = "", (), monotonic()
