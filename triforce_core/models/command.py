@@ -127,7 +127,8 @@ def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
 def _fit(fit: Fit) -> str:
     if not fit.mode:
         return f"{fit.context:,}: does not fit"
-    speed = f", at most about {fit.tokens_per_second:.3g} tokens/s" if fit.tokens_per_second else ""
+    rate = fit.tokens_per_second
+    speed = f", at most about {rate:,.{0 if rate >= 10 else 1}f} tokens/s" if rate else ""
     return f"{fit.context:,}: {fit.way}, {size(fit.need)}{speed}"
 
 

@@ -107,7 +107,7 @@ def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProg
 
 def loading(load: LoadProgress | None) -> str:
     """What the engine is doing with it now."""
-    text = load.stage if load else model_words.LOADING
+    text = load.stage if load else model_words.STARTING
     return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span></div>'
             f'{charts.meter(load.fraction or 0.0 if load else 0.0, "tf-meter-big", text)}</div>')
 
