@@ -85,6 +85,7 @@ def serve(arguments: Arguments) -> int:
         print(cli_words.RUNNING.format(url=url), flush=True)
         if services.sends_to:
             print(page_words.SENDS_TO.format(url=services.sends_to), flush=True)
+        services.queue.not_loaded = _told_in_the_terminal
         for problem in services.start(arguments.files, SAMPLE):  # only now: the engine must not slow the page's start
             print(problem, file=sys.stderr)
         if not services.sends_to:  # nothing goes to a server unless somebody asks
@@ -151,6 +152,11 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     server.start()
     shown = f"[{host}]" if ":" in host else host
     return page, f"http://{shown}:{port}/"
+
+
+def _told_in_the_terminal(why: str) -> None:
+    """The page says it, too, but perhaps nobody looks at it."""
+    print(cli_words.NOT_LOADED.format(why=" ".join(why.split())), file=sys.stderr, flush=True)
 
 
 def _nobody(user: str, password: str) -> bool:

@@ -61,6 +61,7 @@ class EngineHolder:
         self.model: ModelInfo | None = None
         self.status: Any = None
         self.problem = ""
+        self.not_loaded: Callable[[str], None] = lambda why: None  # told why, once until it is something else
         self.opened: dict[str, DocumentOpened] = {}
         self.fits: dict[str, DocumentFit] = {}
         self.too_long: set[tuple[str, Ranges]] = set()
@@ -81,7 +82,7 @@ class EngineHolder:
         """A loaded engine, starting one if there is none."""
         if self._engine is not None and self.state == "ready":
             return self._engine
-        self.state, self.problem, self.load_progress = "starting", "", None
+        told, self.state, self.problem, self.load_progress = self.problem, "starting", "", None
         self._watchdog.began("load")
         try:
             engine = self._engine = self._engine or self._make_engine(self.config)
@@ -94,6 +95,8 @@ class EngineHolder:
                 self._changed()
         except TriForceError as error:
             self.state, self.problem = "failed", str(error)
+            if self.problem != told and not self._closing.is_set():
+                self.not_loaded(self.problem)
             raise
         self.state, self.config = "ready", dataclasses.replace(self.config, tune=False)  # once is enough
         self._changed()

@@ -39,6 +39,7 @@ FLAGS = {
     "check": "say what this machine can run and why, then exit (1 if nothing)",
 }
 RUNNING = "TriForce Chat is running at {url}\nStop with Ctrl+C."
+NOT_LOADED = "The model could not be loaded: {why}"
 STOPPING_APP = "Stopping. Documents and conversations are kept."
 PORT_BUSY = "Port {port} is in use"
 PORT_REMEDY = "Choose another with --port, or leave --port out to take the next free one."

@@ -123,6 +123,18 @@ def test_leaving_in_the_middle_of_an_answer_keeps_it(tmp_path: Path, number: int
     assert row[0].startswith("This is the scripted"), row
 
 
+def test_the_terminal_says_once_why_the_model_was_not_loaded(tmp_path: Path) -> None:
+    script = tmp_path / "nowhere.json"
+    with running(["app.py", "--engine", "scripted", "--model", str(script), "--no-browser", "--data-dir",
+                  str(tmp_path / "home")]) as (process, url, said):
+        wait_for(lambda: httpx.get(f"{url}healthz").json()["engine"] == "failed", WITHIN)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30.0) == 0
+        wait_for(lambda: "".join(said).endswith("leave it out.\n"))
+    (line,) = said
+    assert line.startswith(f"The model could not be loaded: The script {str(script)!r} cannot be read")
+
+
 def test_the_watch_sees_what_goes_outside(tmp_path: Path) -> None:
     """The test above would fail if there were a connection: this one makes one (to an address that is nobody's)."""
     (tmp_path / "sitecustomize.py").write_text(WATCH)

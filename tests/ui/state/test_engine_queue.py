@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from little_books import make_document, wait_for, write_book
 
-from triforce_core import Document, EngineScript, Page, SamplingParams, SpeculationConfig
+from triforce_core import (
+    DamagedWeightsError,
+    Document,
+    EngineScript,
+    Page,
+    SamplingParams,
+    ScriptedEngine,
+    SpeculationConfig,
+)
 from ui.state.jobs import Request, Selection
 from ui.state.runs import Run
 from ui.state.services import Services
@@ -51,3 +62,19 @@ def test_the_tally_counts_answers_and_holds_no_words(services: Services) -> None
     counters = services.queue.counters
     assert counters.answers == {"done": 1} and counters.tokens["generated"] == len(run.accumulator.token_ids)
     assert counters.tested["retrieval"] >= counters.accepted["retrieval"] > 0 and "secret" not in repr(vars(counters))
+
+
+def test_a_failure_to_load_is_told_once_however_often_it_is_tried(services: Services,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(engine: ScriptedEngine) -> Iterator[object]:
+        raise DamagedWeightsError("model.gguf is damaged")
+        yield
+
+    told: list[str] = []
+    services.queue.not_loaded = told.append
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptedEngine, "load", load)
+        services.queue.reconfigure(dataclasses.replace(services.queue.config, threads=1))
+        runs = [answer(services, make_document(2)) for _ in range(2)]
+    assert [run.error for run in runs] == ["model.gguf is damaged."] * 2 and told == ["model.gguf is damaged."]
+    assert answer(services, make_document(2)).state == "done" and len(told) == 1
