@@ -116,8 +116,8 @@ BYTES: dict[str, tuple[bytes, str]] = {
                            + entry() + b"x" * 512, "alignment"),
     "unprintable name": (head(tensors=1) + entry(b"\x1b[2J\n\xff", offset=8) + b"x" * 512, "?[2J?"),
     "no architecture": (head(tensors=1) + entry() + b"x" * 512, "architecture"),
-    "empty": (b"", "is a file"),
-    "another magic": (b"GGML" + b"\0" * 64, "is a file"),
+    "empty": (b"", "it has 0 bytes"),
+    "another magic": (b"GGML" + b"\0" * 64, "it does not begin with GGUF"),
 }
 
 

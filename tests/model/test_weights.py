@@ -144,7 +144,7 @@ def test_no_weights_and_no_folder(folder: Path, monkeypatch: pytest.MonkeyPatch)
     (folder / "model.safetensors").unlink()
     with pytest.raises(ModelNotFoundError, match="No weights"):
         load_model(folder)
-    with pytest.raises(ModelNotFoundError, match="is a file"):
+    with pytest.raises(ModelNotFoundError, match="is a file, and it does not begin with GGUF"):
         find_model(folder / "config.json")
     with pytest.raises(ModelNotFoundError, match="no folder"):
         find_model(folder / "nothing here")

@@ -19,16 +19,18 @@ _SMALL = ("*.json", "tokenizer.model", "*.txt", "*.jinja")
 
 
 def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> Path:
-    """The folder of a checkpoint, or its GGUF file. Raises ModelNotFoundError (nothing there, several GGUF files in one
-    folder, not in the cache, or the download failed)."""
+    """The folder of a checkpoint, or its GGUF file: one by its bytes or its name, so that reading it says what is
+    wrong. Raises ModelNotFoundError (nothing there, several GGUF files in one folder, not in the cache, or the download
+    failed)."""
     path = Path(folder_or_repo).expanduser()
     if path.is_dir():
         return _within(path)
-    if path.is_file() and is_gguf(path):
+    if path.is_file() and (path.suffix.lower() == ".gguf" or is_gguf(path)):
         return path
     repo = str(folder_or_repo)
     if path.exists():
-        raise ModelNotFoundError(f"{path} is a file", allowed="a folder with config.json and weights, or a GGUF file")
+        raise ModelNotFoundError(f"{path} is a file, and it does not begin with GGUF",
+                                 allowed="a folder with config.json and weights, or a GGUF file")
     if not is_repo_id(repo):
         raise ModelNotFoundError(f"There is no folder or file {path}",
                                  allowed="a folder, a GGUF file, or a Hugging Face repo id")
