@@ -8,7 +8,15 @@ import platform
 import shutil
 from collections.abc import Iterator
 
-from triforce_core import MachineInfo, MemoryPlan, ModelInfo, SnapshotStore, TriForceError
+from triforce_core import (
+    MachineInfo,
+    MemoryPlan,
+    ModelInfo,
+    NotEnoughDiskError,
+    NotEnoughMemoryError,
+    SnapshotStore,
+    TriForceError,
+)
 
 from ..state import folders
 from ..state.arguments import VERSION, Arguments, engine_config
@@ -44,7 +52,9 @@ def check(arguments: Arguments) -> int:
             for name, value in event.rows if isinstance(event, MachineInfo) else about(event):
                 print(f"{name:<10} {value}", flush=True)
     except TriForceError as error:
-        print(f"{check_words.ROW_ENGINE:<10} {check_words.CANNOT_RUN.format(why=error)}")
+        lacks = isinstance(error, NotEnoughMemoryError | NotEnoughDiskError)  # the machine; else it is not to blame
+        words = check_words.CANNOT_RUN if lacks else check_words.CANNOT_LOAD
+        print(f"{check_words.ROW_ENGINE:<10} {words.format(why=error)}")
         return 1
     return 0
 

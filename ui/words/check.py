@@ -4,6 +4,7 @@ from __future__ import annotations
 
 ROW_ENGINE = "Engine"
 CANNOT_RUN = "This machine cannot run it: {why}"
+CANNOT_LOAD = "It cannot be loaded: {why}"
 APP = "App"
 DISK = "Disk"
 FREE = "{free} free of {total}"

@@ -12,10 +12,19 @@ import torch
 from engine.tiny import write_model
 
 from tests.device.test_memory_plan import CONTEXT, GIB, H200, PAPER
-from triforce_core import READINGS, ModelInfo, SnapshotStore
+from triforce_core import (
+    READINGS,
+    ConfigError,
+    ModelInfo,
+    ModelNotFoundError,
+    NotEnoughMemoryError,
+    SnapshotStore,
+    TriForceError,
+)
 from triforce_core.device.memory_plan import Room, make_plan
 from triforce_core.kv_cache.snapshot import SnapshotKey
 from triforce_core.kv_cache.versions import BUILTIN_TARGETS
+from ui import parse
 from ui.server import preflight
 
 ROOT = Path(__file__).parents[3]
@@ -41,6 +50,22 @@ def test_all_on_the_gpu() -> None:
     shown = lines(make_plan(PAPER, H200, CONTEXT, ["on-chip"]))
     assert "weights 12.6 GiB" in shown and "keys and values 61.0 GiB (512 KiB per token)" in shown
     assert not any(line.startswith(("stream", "in host memory")) for line in shown)
+
+
+@pytest.mark.parametrize(("error", "words"), [
+    (NotEnoughMemoryError("It needs 9 GiB"), "This machine cannot run it: It needs 9 GiB."),
+    (ModelNotFoundError("There is no file x"), "It cannot be loaded: There is no file x."),
+    (ConfigError("gpus is 3"), "It cannot be loaded: gpus is 3."),
+])
+def test_the_machine_is_blamed_for_what_it_lacks_alone(error: TriForceError, words: str, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch,
+                                                       capsys: pytest.CaptureFixture[str]) -> None:
+    def look(arguments: object) -> list[ModelInfo]:
+        raise error
+
+    monkeypatch.setattr(preflight, "look", look)
+    assert preflight.check(parse(["--check", "--data-dir", str(tmp_path)])) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"Engine     {words}"
 
 
 @pytest.mark.slow
