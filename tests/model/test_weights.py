@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tests.model.tiny import VOCAB, tiny_config, tiny_tensors
 from triforce_core.errors import DamagedWeightsError, ModelError, ModelNotFoundError, UnsupportedModelError
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.model import Llama, find_model, load_model
+from triforce_core.model import Llama, Stored, find_model, load_model, stored_form
 from triforce_core.model.quantized import FORMAT, dequantize, quantize, save_quantized
 
 
@@ -118,9 +118,10 @@ def test_a_pickle_that_wants_to_run_code(folder: Path, zipped: bool) -> None:
     if zipped:
         torch.save({"model.norm.weight": Hostile()}, path)
     else:
-        path.write_bytes(pickle.dumps({"model.norm.weight": Hostile()}))
-    with pytest.raises(DamagedWeightsError, match="wants to run code"):
+        path.write_bytes(pickle.dumps({"model.norm.weight": Hostile()}, protocol=2) + bytes(50_000))
+    with pytest.raises(DamagedWeightsError, match=r"more than tensors.*safetensors or GGUF") as caught:
         load_model(folder)
+    assert "weights_only" not in str(caught.value) and "torch.load" not in str(caught.value)
 
 
 @pytest.mark.parametrize("left", [0, 3, 1000])
@@ -131,6 +132,24 @@ def test_half_written_bin(folder: Path, left: int) -> None:
     path.write_bytes(path.read_bytes()[:left])
     with pytest.raises(DamagedWeightsError, match=r"pytorch_model\.bin"):
         load_model(folder)
+
+
+@pytest.mark.parametrize(("data", "word"), [
+    (b"", "PyTorch's"), (b"not weights " * 170, "PyTorch's"), (pickle.dumps({}) * 100, "by config.json"),
+    ({}, "by config.json"), ({"model.norm.weight": torch.ones(32)}, "by config.json"),
+    ({"model.norm.weight": Hostile()}, "more than tensors"),
+])
+def test_a_fake_bin_is_refused_before_it_is_loaded(folder: Path, data: object, word: str) -> None:
+    path = folder / "pytorch_model.bin"
+    torch.save(tiny_tensors(tiny_config()), path)
+    (folder / "model.safetensors").unlink()
+    assert stored_form(folder) == Stored()
+    if isinstance(data, bytes):
+        path.write_bytes(data)
+    else:
+        torch.save(data, path)
+    with pytest.raises(DamagedWeightsError, match=word):
+        stored_form(folder)
 
 
 def test_bin_that_is_no_table(folder: Path) -> None:

@@ -18,7 +18,9 @@ from .gguf_groups import FORMS
 from .gguf_weights import INT8_KEY, GGUFWeights, stored_name
 from .groups import Form, kept_bytes
 from .hf_quantised import QuantisedCheckpoint, read_scheme
-from .weights import Checkpoint, WeightSource, stored_as_int8
+from .weights import Checkpoint, WeightSource, require_whole_bins, stored_as_int8
+
+_BYTES_AT_LEAST = 2  # of a number in a .bin file
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ def _stored_in_folder(place: Path) -> Stored:
     raw = folder_config.read_raw(place / "config.json")
     scheme = read_scheme(raw)
     if scheme is None:
+        require_whole_bins(place, _BYTES_AT_LEAST * folder_config.parse_config(raw).num_parameters)
         return Stored(stored_as_int8(place))
     folder, config, packing = Checkpoint(place), folder_config.parse_config(raw), scheme.packing
     if packing is None:

@@ -160,6 +160,20 @@ def stored_as_int8(folder: Path) -> bool:
     return first.suffix == ".safetensors" and (_open_safetensors(first).metadata() or {}).get("format") == FORMAT
 
 
+def require_whole_bins(folder: Path, least: int) -> None:
+    """Whether ``.bin`` files can be what config.json calls for; reads no tensor. least: bytes of all their numbers.
+
+    Raises ModelNotFoundError, DamagedWeightsError."""
+    bins = [path for path in _files(folder) if path.suffix != ".safetensors"]
+    for path in bins:
+        if _is_zip(path):  # an older one would be read whole
+            _open_bin(path)
+    size = sum(path.stat().st_size for path in bins)
+    if bins and size < least:
+        raise DamagedWeightsError(f"{bins[0].name} is damaged or incomplete: the weights take {size:,} bytes",
+                                  allowed=f"at least {least:,} by config.json", remedy=_AGAIN)
+
+
 def _files(folder: Path) -> Iterator[Path]:
     """The weight files of a folder: safetensors before pickles, shards as their index lists them."""
     for single, index in (("model.safetensors", "model.safetensors.index.json"),
@@ -202,12 +216,31 @@ def _open_safetensors(path: Path) -> Any:
 
 def _open_bin(path: Path) -> dict[str, Tensor]:
     """weights_only refuses code; mmap keeps tensors on disk until used (files before torch 1.6 cannot be mapped)."""
+    is_zip = _is_zip(path)
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except (pickle.UnpicklingError, RuntimeError, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):  # PyTorch says how to open it
+            raise DamagedWeightsError(
+                f"{path.name} holds more than tensors: it could run code when opened, so it is not opened",
+                remedy="Take a safetensors or GGUF version of the model.") from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DamagedWeightsError(f"{path.name} is damaged, or is a pickle that wants to run code: {reason}",
-                                  remedy="Use a checkpoint in safetensors.") from error
+        raise DamagedWeightsError(f"{path.name} is damaged or incomplete: {reason}", remedy=_AGAIN) from error
     if not isinstance(found, dict) or not all(isinstance(item, Tensor) for item in found.values()):
         raise DamagedWeightsError(f"{path.name} is no table of tensors")
     return found
+
+
+def _is_zip(path: Path) -> bool:
+    """What torch writes since 1.6; before, it was a pickle. Raises DamagedWeightsError: it is neither."""
+    try:
+        if zipfile.is_zipfile(path):
+            return True
+        with path.open("rb") as file:
+            begins = file.read(1)
+    except OSError as error:
+        raise DamagedWeightsError(f"{path.name} cannot be read: {error.strerror}") from error
+    if begins != pickle.PROTO:
+        raise DamagedWeightsError(f"{path.name} is damaged or incomplete: it does not begin as PyTorch's files do",
+                                  remedy=_AGAIN)
+    return False
