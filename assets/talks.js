@@ -24,6 +24,12 @@
     if (target) { target.focus(); target.select?.(); }
   }
 
+  function showKeys() {
+    const table = byId('key-table');
+    table.showModal();
+    table.scrollTop = 0;  // its button at the end has the focus, which scrolls a small window there
+  }
+
   const LEAVE = '#leave-instructions, #leave-title, #leave-pages, #pick-budget [data-action=leave-together]';
   const openBox = () => [...document.querySelectorAll(LEAVE)].find(button => button.offsetParent);
   const typing = target => target.closest?.('input, textarea, select, [contenteditable=true]');
@@ -50,7 +56,7 @@
     } else if (key === 'Escape' && openBox()) openBox().click();
     else if (!typing(target) && !command && !event.altKey && key === '/') focus('#question textarea', 'center');
     else if (!typing(target) && command && key === 'z' && byId('undo')) byId('undo').click();
-    else if (!typing(target) && !command && !event.altKey && key === '?') byId('key-table').showModal();
+    else if (!typing(target) && !command && !event.altKey && key === '?') showKeys();
     else done = false;
     if (done) { event.preventDefault(); event.stopImmediatePropagation(); }
   }, true);
@@ -59,7 +65,7 @@
     const target = event.target.closest?.('[data-action], [data-keys], .tf-menu');
     document.querySelectorAll('.tf-menu[open]').forEach(menu => { if (!menu.contains(event.target)) menu.open = false; });
     if (!target) return;
-    if ('keys' in target.dataset) byId('key-table').showModal();
+    if ('keys' in target.dataset) showKeys();
     const { action, question: words, answer } = target.dataset;
     if (action === 'edit') write(words);
     if (action === 'leave-edit') write('');

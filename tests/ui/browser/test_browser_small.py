@@ -150,3 +150,20 @@ def test_a_short_documents_pages_stand_side_by_side(served, tab) -> None:
     places = tab.eval_on_selector_all("#strip .tf-page", """all => all.map(one => one.getBoundingClientRect())
       .map(box => [box.left, box.right])""")
     assert len(places) == 3 and all(fresh[0] - old[1] < 4 for old, fresh in pairwise(places))
+
+
+def test_the_keys_are_read_from_the_top(served, tab, scripted) -> None:
+    """Its button has the focus and stands below what fits."""
+    tab.set_viewport_size({"width": 360, "height": 740})
+    tab.click(".tf-panes [data-pane=center]")
+    tab.evaluate("document.activeElement.blur()")
+    for _ in range(2):
+        tab.keyboard.press("?")
+        tab.wait_for_selector("#key-table[open]")
+        table = "document.querySelector('#key-table')"
+        assert tab.evaluate(f"{table}.scrollHeight > {table}.clientHeight && {table}.scrollTop === 0")
+        seen(tab, "#key-table h2")
+        seen(tab, "#key-table tr:first-child th")
+        tab.keyboard.press("End")
+        tab.keyboard.press("Escape")
+        tab.wait_for_selector("#key-table", state="hidden")
