@@ -186,11 +186,12 @@ class ModelOffer:
 @dataclass(frozen=True, slots=True)
 class ClassFit:
     """A published model on a usual machine, by arithmetic. tokens: of context that fit, 0 where it does not run;
-    tokens_per_second: of plain decoding, modelled."""
+    tokens_per_second: of plain decoding, modelled; weights: as of ``CuratedModel``."""
 
     name: str
     tokens: int
     tokens_per_second: float
+    weights: str = "same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,9 @@ class CuratedModel:
     want its terms accepted first. drafter, drafter_name, drafter_nbytes: the small model of the same vocabulary that
     drafts for it; "" for none. here: it is on this machine. plan: for the longest context that fits here, None where
     none does: problem says why. tokens_per_second: of plain decoding with ``rate_tokens`` of context, modelled from
-    what this machine's memory was measured to move. folder, disk_free: as of ``ModelOffer``."""
+    what this machine's memory was measured to move. weights: as they are ("same"), or rounded so when they are loaded,
+    which plan and speed are of. read_per_second: tokens of a document, at most, by what products were measured to take
+    here. folder, disk_free: as of ``ModelOffer``."""
 
     name: str
     repo: str
@@ -222,6 +225,8 @@ class CuratedModel:
     problem: str = ""
     tokens_per_second: float = 0.0
     rate_tokens: int = 0
+    weights: str = "same"
+    read_per_second: float = 0.0
     classes: tuple[ClassFit, ...] = ()
     folder: str = ""
     disk_free: int = 0

@@ -207,8 +207,8 @@ def _planner(config: EngineConfig, folder: Path, draft_folder: Path | None, devi
     target = _weights(folder, dtype, device, shard, config.weights)
     wish = make_wish(target, draft, max_context=_context(config, read_config(folder)), config=config, device=device,
                      dtype=dtype)
-    rounded = [(kind, _weights(folder, dtype, device, shard, kind)) for kind in WEIGHT_KINDS]
-    smaller = tuple((kind, weights) for kind, weights in rounded if weights.nbytes < target.nbytes)
+    forms = [(kind, _weights(folder, dtype, device, shard, kind)) for kind in WEIGHT_KINDS]
+    smaller = tuple((kind, weights) for kind, weights in forms if weights.nbytes < target.nbytes)
     return Planner(replace(wish, rounded=smaller), modes(config, device.type == "cuda"), device, limit_bytes(config),
                    shard, why_there)
 
@@ -260,16 +260,35 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
     return ModelOnCache(loaded.target, cache, loaded.target.device)
 
 
-def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard, rounding: str = "same") -> Weights:
-    """One rank's, as the kernels of its device will hold them."""
+def held(shape: ModelConfig, dtype: torch.dtype, device: torch.device, *, ranks: int = 1) -> Weights:
+    """Weights for products in ``dtype``, as the kernels of a device will hold them. shape: of one rank."""
     on_cpu = device.type == "cpu" and dtype == torch.bfloat16
     panels = on_cpu and compiled().library is not None
-    int8 = 1 if panels else dtype.itemsize + on_cpu  # bytes of a weight: torch's kernels keep the wide form beside it
+    return Weights(shape, dtype.itemsize, keeps_int8=on_cpu and not panels, in_panels=panels, ranks=ranks)
+
+
+def rounded(weights: Weights, rounding: str, dtype: torch.dtype, device: torch.device) -> Weights:
+    """As ``held``, with matrices that are rounded on loading; as they are where this device has no kernels for that."""
+    if device.type == "cpu":
+        int4 = bytes_per_weight("int4") if weights.in_panels else dtype.itemsize  # torch's kernels: rounding alone
+        int8 = _int8_bytes(weights)
+        return replace(weights, few_bits=int8 if rounding == "int8" else int4, few_bits_head=int8)
+    if dtype not in choose_kernels(device).quantized_types:
+        return weights
+    return replace(weights, few_bits=bytes_per_weight(rounding), few_bits_head=bytes_per_weight(HEAD_KIND))
+
+
+def _int8_bytes(weights: Weights) -> int:
+    """Of a weight: torch's kernels keep the wide form beside it."""
+    return 1 if weights.in_panels else weights.dtype_bytes + weights.keeps_int8
+
+
+def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard, rounding: str = "same") -> Weights:
+    """One rank's, as the kernels of its device will hold them."""
     stored, config = stored_form(folder), read_config(folder)
-    weights = Weights(local_config(config, shard), dtype.itemsize, int8=stored.int8,
-                      keeps_int8=on_cpu and not panels, in_panels=panels, ranks=shard.world)
+    weights = replace(held(local_config(config, shard), dtype, device, ranks=shard.world), int8=stored.int8)
     if stored.int8_rows:
-        weights = replace(weights, few_bits=int8, few_bits_head=dtype.itemsize)
+        weights = replace(weights, few_bits=_int8_bytes(weights), few_bits_head=dtype.itemsize)
     if rounding == "same":
         kept = stored.groups_on_gpu if device.type == "cuda" else stored.groups
         if kept is not None and shard.world == 1 and in_groups(stored, config, device, dtype):
@@ -278,12 +297,7 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
                 head = dtype.itemsize
             return replace(weights, few_bits=layers, few_bits_head=head)
         return weights
-    if device.type == "cpu":
-        int4 = bytes_per_weight("int4") if panels else dtype.itemsize  # torch's kernels: rounding alone
-        return replace(weights, few_bits=int8 if rounding == "int8" else int4, few_bits_head=int8)
-    if dtype not in choose_kernels(device).quantized_types:
-        return weights
-    return replace(weights, few_bits=bytes_per_weight(rounding), few_bits_head=bytes_per_weight(HEAD_KIND))
+    return rounded(weights, rounding, dtype, device)
 
 
 def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str, shard: Shard) -> str:

@@ -141,9 +141,12 @@ def _suggestion(model: CuratedModel) -> Iterator[str]:
     yield (f"  {model.repo}, {millions(model.parameters)} weights, up to {model.max_context:,} tokens. {model.good_at}"
            + (f" Draft model: {model.drafter}." if model.drafter else ""))
     if model.plan:
-        yield (f"  fits here with {model.plan.context:,} tokens, {size(model.plan.need)} of {size(model.plan.have)}; "
-               f"at most about {model.tokens_per_second:.0f} tokens/s at {model.rate_tokens:,} tokens")
+        form = "" if model.weights == "same" else f" with --weights {model.weights}"
+        yield (f"  fits here{form} with {model.plan.context:,} tokens, {size(model.plan.need)} of "
+               f"{size(model.plan.have)}; writes at most about {model.tokens_per_second:.0f} tokens/s at "
+               f"{model.rate_tokens:,} tokens, reads at most about {model.read_per_second:,.0f} tokens/s")
     else:
         yield f"  does not fit here: {model.problem}"
-    fits = [f"{one.name} ({one.tokens:,} tokens)" for one in model.classes if one.tokens]
+    fits = [f"{one.name} ({one.tokens:,} tokens{'' if one.weights == 'same' else f' with --weights {one.weights}'})"
+            for one in model.classes if one.tokens]
     yield f"  fits: {', '.join(fits) or 'none of the usual machines'}"

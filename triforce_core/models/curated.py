@@ -1,30 +1,34 @@
 """Published models that this program runs, from ``curated.json``, judged by their shapes before anything is fetched.
 
-Whether one fits is the memory planner's word. How fast it would write is modelled (``device.speed``).
+Whether one fits is the memory planner's word. How fast it would write is modelled (``device.speed``), and how fast it
+would read: two operations for each weight and token, at the rate of wide products on this machine.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from timeit import timeit
 from typing import Any
 
 import torch
 
 from ..config import EngineConfig
-from ..device.bandwidth import copy_rate, host_copy_rate
+from ..device.bandwidth import copy_rate, host_copy_rate, timed
 from ..device.capability import read_capability
 from ..device.memory import ran_out
 from ..device.memory_plan import LEAST_CONTEXT, Room, Weights, Wish, longest_plan, make_plan
 from ..device.shard import ALONE
 from ..device.speed import modelled_rate
+from ..engine.loading import held, rounded
 from ..engine.memory import Planner, limit_bytes, make_wish
 from ..engine.placement import modes, number_type, place
 from ..errors import ConfigError, NotEnoughMemoryError
-from ..events import ClassFit, CuratedModel, Mode
+from ..events import ClassFit, CuratedModel, MemoryPlan, Mode
+from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels
 from ..model import ModelConfig
 from ..model.config import parse_config
 from .hub import cache_folder, free_bytes
@@ -33,18 +37,20 @@ FILE = Path(__file__).with_name("curated.json")
 PRECISIONS = ("bf16", "int8", "int4")
 RATE_TOKENS = 16_384  # of context, for which a speed is given
 USABLE_RATE = 4.0  # tokens per second that a recommended model, or form of one, writes at least
-_USABLE_TOKENS, _RECOMMENDED = 8192, 3  # what a recommended model offers at least, and how many are
+# What a recommended model offers at least: tokens of context, and of those read per second (a chapter in some minutes);
+# and how many are recommended.
+_USABLE_TOKENS, _USABLE_READING, _RECOMMENDED = 8192, 50.0, 3
+_WIDE = 512  # tokens of a pass by which reading is timed, over 4,096 inputs and outputs
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A usual machine. Bytes free for a model, of the GPU 0 where there is none; bytes of a weight in its memory (a CPU
-    without native bf16 holds float32); bytes per second that its memory moves, by its makers."""
+    """A usual machine. Bytes free for a model, of the GPU 0 where there is none; bytes per second that its memory
+    moves, by its makers."""
 
     name: str
     gpu: int
     host: int
-    bytes_per_weight: int
     rate: float
 
 
@@ -91,7 +97,7 @@ class CuratedList:
 def curated_list() -> CuratedList:
     raw = json.loads(FILE.read_text(encoding="utf-8"))
     machines = tuple(Machine(one["name"], int(one["gpu_gib"] * 2**30), int(one["host_gib"] * 2**30),
-                             one["bytes_per_weight"], one["gigabytes_per_second"] * 1e9) for one in raw["classes"])
+                             one["gigabytes_per_second"] * 1e9) for one in raw["classes"])
     return CuratedList(raw["date"], machines, tuple(map(_entry, raw["models"])))
 
 
@@ -107,12 +113,14 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
                  raw["drafter"] or "", downloads, parse_config(raw["config"]))
 
 
-def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Iterator[CuratedModel]:
+def suggestions(config: EngineConfig, here: Collection[str], rate: float,
+                product_rate: Callable[[torch.device, torch.dtype], float] | None = None) -> Iterator[CuratedModel]:
     """Every model of the list, those that are recommended for this machine first. here: repos that are on it. rate: see
-    ``memory_rate``. Raises ConfigError: settings that no machine of this kind can have."""
+    ``memory_rate``. product_rate: None: measured. Raises ConfigError: settings that no machine of this kind can
+    have."""
     listed = curated_list()
     folder = cache_folder()
-    judge = _Judge(config, rate)
+    judge = _Judge(config, rate, product_rate or measured_product_rate)
     found = [replace(judge.model(entry), dated=listed.date, here=entry.repo in here, folder=str(folder),
                      disk_free=free_bytes(folder)) for entry in listed.entries]
     chosen = {model.repo for model in recommended(found)}
@@ -121,63 +129,106 @@ def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Ite
 
 
 def recommended(found: Collection[CuratedModel]) -> list[CuratedModel]:
-    """The largest that run here with a usable context and, as modelled, at a usable speed; at most three."""
+    """The largest that run here with a usable context and, as modelled, at usable speeds; at most three."""
     usable = [model for model in found if model.plan is not None and not model.drafts_only
               and model.plan.context >= min(_USABLE_TOKENS, model.max_context)
-              and model.tokens_per_second >= USABLE_RATE]
+              and model.tokens_per_second >= USABLE_RATE and model.read_per_second >= _USABLE_READING]
     return sorted(usable, key=lambda model: -model.parameters)[:_RECOMMENDED]
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A model with its weights so, on this machine. rate: of plain decoding with ``tokens`` of context."""
+
+    weights: str
+    plan: MemoryPlan | None = None
+    rate: float = 0.0
+    tokens: int = 0
+    problem: str = ""
 
 
 class _Judge:
     """Plans models for this machine as the engine would, and for the usual ones."""
 
-    def __init__(self, config: EngineConfig, rate: float) -> None:
+    def __init__(self, config: EngineConfig, rate: float,
+                 product_rate: Callable[[torch.device, torch.dtype], float]) -> None:
         machine = read_capability()
         self._config = replace(config, max_context="auto", gpus=1)
         self._device, self._why = place(self._config, ALONE)
         self._dtype = number_type(self._config, self._device, machine)[0]
-        self._rate = rate
+        self._rate, self._products = rate, product_rate(self._device, self._dtype)
 
     def model(self, entry: Entry) -> CuratedModel:
+        """In the first form that runs here with a usable context at a usable speed; else in the smallest that takes the
+        longest."""
         drafter = curated_list().find(entry.drafter) if entry.drafter else None
-        plan, problem = None, ""
-        weights = Weights(entry.shape, self._dtype.itemsize)
-        draft = Weights(drafter.shape, self._dtype.itemsize) if drafter else None
-        on_gpu = self._device.type == "cuda"
-        rate, tokens = 0.0, 0
-        try:
-            wish = make_wish(weights, draft, max_context=entry.shape.longest_context, config=self._config,
-                             device=self._device, dtype=self._dtype)
-            planner = Planner(wish, modes(self._config, on_gpu), self._device, limit_bytes(self._config), ALONE,
-                              self._why)
-            plan = planner.plan(None)
-            tokens = min(plan.context, RATE_TOKENS)
-            rate = modelled_rate(weights, planner.plan(tokens), tokens, self._rate)
-        except (ConfigError, NotEnoughMemoryError) as error:  # not every shape's cache can be as it is asked for
-            problem = str(error)
+        whole = held(entry.shape, self._dtype, self._device)
+        draft = held(drafter.shape, self._dtype, self._device) if drafter else None
+        forms = {"same": whole} | {kind: rounded(whole, kind, self._dtype, self._device) for kind in WEIGHT_KINDS}
+        found = [self._in_form(entry, kind, weights, draft) for kind, weights in forms.items()
+                 if weights is whole or weights.nbytes < whole.nbytes]
+        least = min(_USABLE_TOKENS, entry.shape.longest_context)
+        usable = [form for form in found if form.plan and form.plan.context >= least and form.rate >= USABLE_RATE]
+        best = usable[0] if usable else max(reversed(found), key=lambda form: form.plan.context if form.plan else 0)
         return CuratedModel(
             entry.name, entry.repo, entry.licence, entry.gated, "", entry.parameters, entry.shape.longest_context,
             entry.good_at, tuple((precision, nbytes) for precision, (_, nbytes) in entry.downloads.items()),
             entry.drafts_only, entry.drafter, drafter.name if drafter else "", drafter.nbytes if drafter else 0,
-            plan=plan, problem=problem, tokens_per_second=rate, rate_tokens=tokens,
+            plan=best.plan, problem=best.problem, tokens_per_second=best.rate, rate_tokens=best.tokens,
+            weights=best.weights, read_per_second=self._products / (2 * entry.shape.num_parameters),
             classes=tuple(class_fit(entry, drafter, machine) for machine in curated_list().machines))
+
+    def _in_form(self, entry: Entry, kind: str, weights: Weights, draft: Weights | None) -> _Form:
+        try:
+            wish = make_wish(weights, draft, max_context=entry.shape.longest_context, config=self._config,
+                             device=self._device, dtype=self._dtype)
+            planner = Planner(wish, modes(self._config, self._device.type == "cuda"), self._device,
+                              limit_bytes(self._config), ALONE, self._why)
+            plan = planner.plan(None)
+            tokens = min(plan.context, RATE_TOKENS)
+            return _Form(kind, plan, modelled_rate(weights, planner.plan(tokens), tokens, self._rate), tokens)
+        except (ConfigError, NotEnoughMemoryError) as error:  # not every shape's cache can be as it is asked for
+            return _Form(kind, problem=str(error) if kind == "same" else f"In {kind}, {error}")
 
 
 def class_fit(entry: Entry, drafter: Entry | None, machine: Machine) -> ClassFit:
-    """A model on a usual machine, with the GPU's kernels as this program has them."""
-    weights = Weights(entry.shape, machine.bytes_per_weight)
-    draft = Weights(drafter.shape, machine.bytes_per_weight) if drafter else None
+    """A model on a usual machine, with kernels as this program has them: in the form with the least rounding that takes
+    as much context as any."""
+    on_cpu = not machine.gpu
+    whole = Weights(entry.shape, in_panels=on_cpu)
+    draft = Weights(drafter.shape, in_panels=on_cpu) if drafter else None
+    forms = {"same": whole, "int4": replace(whole, few_bits=bytes_per_weight("int4"),
+                                            few_bits_head=bytes_per_weight(HEAD_KIND))}
+    return max((_class_fit(entry, kind, weights, draft, machine) for kind, weights in forms.items()),
+               key=lambda fit: fit.tokens)
+
+
+def _class_fit(entry: Entry, kind: str, weights: Weights, draft: Weights | None, machine: Machine) -> ClassFit:
     allowed: tuple[Mode, ...] = ("on-chip", "offload") if machine.gpu else ("cpu",)
     wish = Wish(weights, entry.shape.longest_context, draft, budget=4096 if machine.gpu else 768,
                 in_place=bool(machine.gpu), draft_slots=512, prefill_chunk=2048 if machine.gpu else 512)
     room = Room(machine.host, machine.gpu)
+    none = ClassFit(machine.name, 0, 0.0)
     try:
         context = longest_plan(wish, room, allowed).context
         tokens = min(context, RATE_TOKENS)
         rate = modelled_rate(weights, make_plan(wish, room, tokens, allowed), tokens, machine.rate)
     except NotEnoughMemoryError:
-        return ClassFit(machine.name, 0, 0.0)
-    return ClassFit(machine.name, context, rate) if context >= LEAST_CONTEXT else ClassFit(machine.name, 0, 0.0)
+        return none
+    return ClassFit(machine.name, context, rate, kind) if context >= LEAST_CONTEXT else none
+
+
+def measured_product_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations per second of the wide products that reading takes, by the kernels that answers use, measured now."""
+    weight = torch.randn(4096, 4096, device=device).to(dtype)
+    x = torch.randn(_WIDE if device.type == "cpu" else 4096, 4096, device=device).to(dtype)
+    with torch.inference_mode():
+        product = partial(choose_kernels(device).make_linear(weight, None, None, dtype), x)
+        if device.type == "cuda":
+            seconds = timed(product, 8)
+        else:
+            seconds = min(timeit(product, number=1) for _ in range(4))
+    return 2 * x.shape[0] * 4096 * 4096 / seconds
 
 
 def memory_rate(device: torch.device) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triforce_core import CuratedModel, DraftChoice, Fit, LoadProgress, ModelFound, ModelInfo, ModelOffer
+from triforce_core import ClassFit, CuratedModel, DraftChoice, Fit, LoadProgress, ModelFound, ModelInfo, ModelOffer
 
 from ..state.models import FETCH, Models
 from ..words import models as model_words
@@ -13,6 +13,8 @@ from . import charts
 from . import number_format as fmt
 from .charts import esc
 from .transcript import button, card
+
+_BOOK = 30_000  # tokens of a document whose reading time is told: some eighty pages
 
 
 def name(found: ModelFound | DraftChoice) -> str:
@@ -168,9 +170,11 @@ def suggestion(model: CuratedModel, models: Models) -> str:
     if model.plan is None:
         fit = f'<p class="tf-bad">{esc(model.problem)}</p>'
     else:
-        fit = "<p>" + esc(model_words.FITS.format(
-            tokens=fmt.count(model.plan.context), need=fmt.memory(model.plan.need), have=fmt.memory(model.plan.have),
-            rate=fmt.rate(model.tokens_per_second), at=fmt.count(model.rate_tokens))) + "</p>"
+        shape = model_words.FITS if model.weights == "same" else model_words.FITS_ROUNDED
+        fit = "<p>" + esc(shape.format(
+            weights=model.weights, tokens=fmt.count(model.plan.context), need=fmt.memory(model.plan.need),
+            have=fmt.memory(model.plan.have), rate=fmt.rate(model.tokens_per_second), at=fmt.count(model.rate_tokens),
+            book=fmt.count(_BOOK), wait=fmt.seconds(_BOOK / max(model.read_per_second, 0.1)))) + "</p>"
     mark = f'<span class="tf-model-on">{esc(model_words.IS_HERE)}</span>' if model.here else ""
     if models.fetching == model.repo:
         action = progress(models)
@@ -189,12 +193,17 @@ def thousands(tokens: int) -> str:
     return f"{tokens // 1000}K"
 
 
+def on_machine(one: ClassFit) -> str:
+    tokens = thousands(one.tokens) if one.tokens else "–"
+    return tokens if one.weights == "same" else model_words.IN_FORM.format(tokens=tokens, weights=one.weights)
+
+
 def by_machine(listed: Sequence[CuratedModel]) -> str:
     """A table: models by the usual machines, and how many tokens fit."""
     head = "".join(f'<th scope="col">{esc(one.name)}</th>' for one in listed[0].classes)
     rows = "".join(
         f'<tr><th scope="row">{esc(model.name)}</th>'
-        + "".join(f"<td>{thousands(one.tokens) if one.tokens else '–'}</td>" for one in model.classes) + "</tr>"
+        + "".join(f"<td>{on_machine(one)}</td>" for one in model.classes) + "</tr>"
         for model in sorted(listed, key=lambda model: model.parameters))
     return (f'<details class="tf-by-machine"><summary>{esc(model_words.BY_MACHINE)}</summary>'
             f'<p class="tf-note">{esc(model_words.BY_MACHINE_HELP)}</p>'

@@ -30,17 +30,19 @@ LISTED_HELP = ("Published models that this app runs, as of {date}. Whether one f
                "decoding. The list comes with the app: nobody was asked for it, and nothing was downloaded.")
 RECOMMENDED = "Recommended for this machine"
 NONE_RECOMMENDED = ("None of them would run well on this machine: they need more memory, or would write fewer than "
-                    "four tokens a second.")
+                    "four tokens a second or read fewer than fifty.")
 FITTING, NOT_FITTING = "Others that fit here ({count})", "Those that do not fit here ({count})"
 BY_MACHINE = "What fits on which machine"
 BY_MACHINE_HELP = ("Tokens of context that fit, by calculation (K: thousands); a dash where the model does not run. "
-                   "Laptops hold the weights in float32, graphics cards in bf16. Beside a card, the context may lie in "
-                   "host memory (48 GB or more).")
+                   "Weights are in bf16, or rounded to int4 by this app where that is said. Beside a card, the context "
+                   "may lie in host memory (48 GB or more).")
+IN_FORM = "{tokens} in {weights}"
 MODEL = "Model"
 DOWNLOADS = "{size} in {precision}"
 DRAFTED_BY = "Draft model: {name}, {size}."
-FITS = ("Fits here with {tokens} tokens of context: {need} of {have} free. At most about {rate} tokens/s with {at} "
-        "tokens of context, modelled.")
+_FITS = ("here with {tokens} tokens of context: {need} of {have} free. Writes at most about {rate} tokens/s with {at} "
+         "tokens of context, and reads {book} tokens in {wait} at least, modelled.")
+FITS, FITS_ROUNDED = f"Fits {_FITS}", f"Rounded to {{weights}} when it is loaded, it fits {_FITS}"
 IS_HERE = "on this machine"
 GATED = "terms to accept"
 GET = "Download…"

@@ -54,8 +54,8 @@ THE_OFFER = ModelOffer("some/big", "abc", "llama3", 16_000_000_000, 4_000_000_00
                        "/home/me/hub", 50_000_000_000)
 LISTED = CuratedModel("Some 4B", "some/four", "Apache-2.0", False, "2026-11-22", 4_020_000_000, 262_144, "Whole books.",
                       (("bf16", 8_000_000_000),), False, "some/tiny", "Some 0.6B", 2_000_000_000, recommended=True,
-                      plan=PLAN, tokens_per_second=5.7, rate_tokens=16_384,
-                      classes=(ClassFit("8 GB laptop", 0, 0.0), ClassFit("24 GB card", 262_144, 80.0)),
+                      plan=PLAN, tokens_per_second=5.7, rate_tokens=16_384, read_per_second=300.0,
+                      classes=(ClassFit("8 GB laptop", 0, 0.0), ClassFit("24 GB card", 262_144, 80.0, "int4")),
                       folder="/home/me/hub", disk_free=50_000_000_000)
 TOO_LARGE = CuratedModel("Some 70B", "some/seventy", "Llama 3.1 Community License", True, "2026-11-22", 70_000_000_000,
                          131_072, "Everything.", (("bf16", 141_000_000_000),), problem="It needs 99 GiB",
@@ -304,7 +304,10 @@ def test_a_listed_model_is_downloaded_only_after_a_yes(models: Models, errands: 
     html = models_view.board(models, "builtin", None)
     assert html.index(model_words.RECOMMENDED) < html.index("Some 4B") < html.index("do not fit here (1)")
     assert "4.0 billion weights" in html and "terms to accept" in html
-    assert re.search(r"Fits here with [\d,]+ tokens of context: .* At most about [\d.]+ tokens/s", html)
+    assert re.search(r"Fits here with [\d,]+ tokens of context: .* Writes at most about [\d.]+ tokens/s", html)
+    assert "reads 30,000 tokens in 1 min 40 s at least, modelled" in html and "262K in int4" in html
+    rounded = models_view.suggestion(replace(LISTED, weights="int8"), models)
+    assert "Rounded to int8 when it is loaded, it fits here with" in rounded
     models.want("some/four")
     assert [errand for errand, _ in errands.sent] == [LOOK]
     html = models_view.board(models, "builtin", None)
