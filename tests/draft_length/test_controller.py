@@ -103,7 +103,8 @@ def test_one_long_draft_that_fails_does_not_end_drafting():
         rests += choice.gamma2 == 0
         made.learn(world.round(choice)[2])
     assert rests < 20
-    assert made.why().startswith(f"{made.next().gamma2} tokens are drafted at a time: a full pass takes 8.4 ms")
+    assert made.why().startswith(f"the next draft would have {made.next().gamma2} tokens: a full pass over one token "
+                                 "takes 8.4 ms")
 
 
 def test_it_rests_and_comes_back_when_the_text_changes():

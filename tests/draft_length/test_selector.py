@@ -73,7 +73,7 @@ def test_drafts_of_random_weights_are_left_alone(engine, monkeypatch):
     monkeypatch.setattr(Drift, "note", lambda *_: None)
     answer(engine, tokens=60)
     done, rounds = answer(engine, tokens=120)
-    assert "nothing is drafted now, but for a try now and then: a full pass takes" in done.stats.why
+    assert "nothing is drafted now, but for a try now and then: a full pass over one token takes" in done.stats.why
     drafted = [event for event in rounds if event.gamma2]
     assert len(drafted) < len(rounds) / 3
     resting = [event for event in rounds[1:] if not event.gamma2 and not _before(event, drafted)]

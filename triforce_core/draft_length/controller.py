@@ -149,13 +149,13 @@ class Controller:
         """What it would do next and from what figures, in plain words."""
         best, _ = self._draft()
         drafting = self._drafting_ms
-        figures = (f"a full pass takes {self._plain():.1f} ms, a drafted token {drafting:.1f} ms, "
-                   f"and {self.acceptance.share:.0%} were accepted lately")
+        figures = (f"a full pass over one token takes {self._plain():.1f} ms, a drafted token {drafting:.1f} ms, "
+                   f"and {self.acceptance.share:.0%} of the drafted tokens were accepted lately")
         if self._resting:
             return f"nothing is drafted now, but for a try now and then: {figures}"
         if best.keep_going is not None:
             return f"drafts go on as long as another token pays: {figures}"
-        return f"{best.gamma2} tokens are drafted at a time: {figures}"
+        return f"the next draft would have {best.gamma2} tokens: {figures}"
 
     def _rest(self, best: Selection, rate: float, plain: float) -> None:
         """Until the next try, which will have cost no more than its share of the time by then."""
