@@ -68,10 +68,11 @@ def test_pages_of_quotations_are_there_while_the_answer_is_written(served, tab, 
 
 def test_who_wrote_it(served, tab, scripted) -> None:
     upload(served, tab)
-    scripted.triforce_tokens_per_second = 60.0
+    scripted.triforce_tokens_per_second = 20.0
     ask(tab, "How many ships?")
     tab.click("#live [data-action=trace]")
     tab.wait_for_selector("#live .tf-tokens .tf-t")  # colours while it is written
+    scripted.triforce_tokens_per_second = 60.0
     answered(tab)
     tab.wait_for_selector("#transcript .tf-trace")
     tab.wait_for_selector("#strip .tf-page[title*='%']")
@@ -95,8 +96,10 @@ def test_who_wrote_it(served, tab, scripted) -> None:
     tab.wait_for_selector("#page mark:has-text('lighthouse keeper')")
     tab.click(".tf-told [data-action=page] >> nth=0")  # to the page that was attended most
     tab.wait_for_selector("#page .tf-page-text")
+    scripted.triforce_tokens_per_second = 20.0
     ask(tab, "And now?")  # stays on for the next answer
     tab.wait_for_selector("#live .tf-tokens .tf-t")
+    scripted.triforce_tokens_per_second = 60.0
     answered(tab, 2)
     tab.click("#transcript [data-action=trace][aria-pressed=true]")
     tab.wait_for_selector("#transcript .tf-trace", state="detached")
