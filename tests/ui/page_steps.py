@@ -6,8 +6,20 @@ import uuid
 from pathlib import Path
 
 from little_books import write_book
+from playwright.sync_api import Error
 
 PAGES = "#pages-wanted :is(input, textarea)"
+
+
+def visit(page, url: str) -> None:
+    """Leave for another address. If the page writes what it shows into its own just then, that ends the way there."""
+    for last in (False, True):
+        try:
+            page.goto(url)
+            return
+        except Error as error:
+            if last or "ERR_ABORTED" not in str(error):
+                raise
 
 
 def upload(served, page, pages: int = 6, *, words: int = 60, wait: str = ".tf-dot-ok") -> Path:

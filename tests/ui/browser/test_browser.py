@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from little_books import wait_for, write_book
-from page_steps import answered, ask, statistics, upload
+from page_steps import answered, ask, statistics, upload, visit
 
 from ui.words import chat as chat_words
 from ui.words import figures as figure_words
@@ -284,7 +284,7 @@ def test_the_engine_dies_and_the_page_goes_on(served, tab, scripted) -> None:
                                       for both in ((1280, "light"), (360, "dark")))])
 def test_fits_the_screen(served, tab, width: int, theme: str) -> None:
     tab.set_viewport_size({"width": width, "height": 760})
-    tab.goto(f"{served.url}?__theme={theme}")
+    visit(tab, f"{served.url}?__theme={theme}")
     tab.wait_for_selector("#transcript .tf-welcome")
     assert tab.evaluate("document.body.classList.contains('dark')") is (theme == "dark")
     for pane in ("library", "center", "side"):

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from page_steps import answered, ask, more, statistics, upload
+from page_steps import answered, ask, more, statistics, upload, visit
 
 pytestmark = pytest.mark.browser
 FOUND = """async () => {
@@ -39,7 +39,7 @@ def test_axe_finds_nothing_serious(served, tab, scripted, axe, width: int, theme
             tab.click(f".tf-panes [data-pane={name}]")
 
     found: dict[str, list[str]] = {}
-    tab.goto(f"{served.url}?__theme={theme}")
+    visit(tab, f"{served.url}?__theme={theme}")
     tab.wait_for_selector("#transcript .tf-welcome")
     tab.set_viewport_size({"width": width, "height": 800})
     tab.evaluate(axe)

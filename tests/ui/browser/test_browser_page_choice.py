@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from little_books import write_chapters
-from page_steps import PAGES, answered, ask, more, more_by_keyboard, upload
+from page_steps import PAGES, answered, ask, more, more_by_keyboard, upload, visit
 
 from ui.words import library as library_words
 
@@ -170,7 +170,7 @@ def test_too_much_together_says_what_to_leave_out(served, tab, scripted, monkeyp
 def test_its_dialogs_fit_the_screen(served, tab, width: int, theme: str) -> None:
     path = open_chapters(served, tab)
     tab.set_viewport_size({"width": width, "height": 640})
-    tab.goto(f"{served.url}?__theme={theme}")
+    visit(tab, f"{served.url}?__theme={theme}")
     for action, button in (("choose-pages", "#read-pages"), ("together", "#pick-budget [data-action=leave-together]")):
         more(tab, "#head", action)
         tab.locator(button).scroll_into_view_if_needed()
