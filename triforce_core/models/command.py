@@ -115,13 +115,18 @@ def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
         yield f"  does not run here: {event.problem}"
         if event.longest:
             yield f"  {event.longest:,} tokens of context would fit"
-    for weights in dict.fromkeys(fit.weights for fit in event.fits):
-        yield f"  weights {weights}: {'; '.join(_fit(fit) for fit in event.fits if fit.weights == weights)}"
-    if event.best and event.best.rounds:
-        yield f"  best here: {' '.join(event.best.flags)}"
+    yield from _ways(event)
     for choice in event.drafts:
         mark = f"may draft: --draft-model {choice.model}" if not choice.why_not else f"may not draft: {choice.why_not}"
         yield f"  {choice.name} {mark}"
+
+
+def _ways(found: ModelFound) -> Iterator[str]:
+    """What fits with its weights so and so, and the best of it."""
+    for weights in dict.fromkeys(fit.weights for fit in found.fits):
+        yield f"  weights {weights}: {'; '.join(_fit(fit) for fit in found.fits if fit.weights == weights)}"
+    if found.best and found.best.rounds:
+        yield f"  best here: {' '.join(found.best.flags)}"
 
 
 def _fit(fit: Fit) -> str:
