@@ -170,14 +170,12 @@ def fitting(config: EngineConfig, contexts: Sequence[int], rate: float) -> Itera
     drafts = config.draft_model not in ("none", "auto") or config.model == BUILTIN
     own = config.draft_model in ("auto", BUILTIN)
     draft = model_folder(BUILTIN if own else config.draft_model, "draft", config) if drafts else None
-    for weights in ("same", *WEIGHT_KINDS):
-        planner = _planner(replace(config, weights=weights, max_context="auto"), folder, draft, device,  # type: ignore[arg-type]
-                           dtype, ALONE, why_there)
-        if weights == "same":
-            whole = planner.wish.target.nbytes
-        elif planner.wish.target.nbytes >= whole:
-            continue
-        yield from fits(planner, weights, contexts, rate)
+    as_is = replace(config, weights="same", max_context="auto")
+    planner = _planner(as_is, folder, draft, device, dtype, ALONE, why_there)
+    yield from fits(planner, "same", contexts, rate)
+    for kind, target in planner.wish.rounded:
+        wish = replace(planner.wish, target=target, copy_bytes_per_weight=0.0)  # it needs no smaller copy of its own
+        yield from fits(replace(planner, wish=wish), kind, contexts, rate)
 
 
 def fits(planner: Planner, weights: str, contexts: Sequence[int], rate: float) -> Iterator[Fit]:
