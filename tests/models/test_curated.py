@@ -115,8 +115,8 @@ def test_usual_machines_hold_what_they_should() -> None:
 def offered(monkeypatch: pytest.MonkeyPatch) -> list[CuratedModel]:
     """Judged for a machine of 24 GiB free whose memory moves 40 GB/s."""
     monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=24 * GIB))
-    return list(curated.suggestions(EngineConfig(mode="cpu", dtype="float32"), {"Qwen/Qwen3-1.7B"}, 40e9,
-                                    lambda device, dtype: 1e12))
+    monkeypatch.setattr(curated, "product_rate", lambda device, dtype: 1e12)
+    return list(curated.suggestions(EngineConfig(mode="cpu", dtype="float32"), {"Qwen/Qwen3-1.7B"}, 40e9))
 
 
 def test_this_machine_is_judged_by_the_plan(offered: list[CuratedModel]) -> None:
@@ -144,8 +144,8 @@ def test_what_is_recommended_comes_first(offered: list[CuratedModel]) -> None:
 def test_a_model_too_large_as_it_is_is_offered_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """On 10 GiB free whose memory moves 60 GB/s: 1.7B as it is, 4B in int8; 8B in int4, which would read too slowly."""
     monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=10 * GIB))
-    found = {model.name: model for model in curated.suggestions(
-        EngineConfig(mode="cpu", dtype="bfloat16"), (), 60e9, lambda device, dtype: 0.5e12)}
+    monkeypatch.setattr(curated, "product_rate", lambda device, dtype: 0.5e12)
+    found = {model.name: model for model in curated.suggestions(EngineConfig(mode="cpu", dtype="bfloat16"), (), 60e9)}
     small, middle, large = (found[name] for name in ("Qwen3 1.7B", "Qwen3 8B", "Qwen3 32B"))
     assert small.weights == "same" and small.plan.context > 8192 and small.recommended
     assert found["Qwen3 4B Instruct 2507"].weights == "int8" and found["Qwen3 4B Instruct 2507"].recommended
@@ -155,5 +155,5 @@ def test_a_model_too_large_as_it_is_is_offered_rounded(monkeypatch: pytest.Monke
 
 
 def test_reading_is_modelled_by_products_of_this_machine() -> None:
-    rates = [curated.measured_product_rate(torch.device("cpu"), dtype) for dtype in (torch.float32, torch.bfloat16)]
+    rates = [curated.product_rate(torch.device("cpu"), dtype) for dtype in (torch.float32, torch.bfloat16)]
     assert all(1e9 < rate < 1e14 for rate in rates)

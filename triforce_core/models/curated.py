@@ -7,7 +7,7 @@ would read: two operations for each weight and token, at the rate of wide produc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -113,14 +113,12 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
                  raw["drafter"] or "", downloads, parse_config(raw["config"]))
 
 
-def suggestions(config: EngineConfig, here: Collection[str], rate: float,
-                product_rate: Callable[[torch.device, torch.dtype], float] | None = None) -> Iterator[CuratedModel]:
+def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Iterator[CuratedModel]:
     """Every model of the list, those that are recommended for this machine first. here: repos that are on it. rate: see
-    ``memory_rate``. product_rate: None: measured. Raises ConfigError: settings that no machine of this kind can
-    have."""
+    ``memory_rate``. Raises ConfigError: settings that no machine of this kind can have."""
     listed = curated_list()
     folder = cache_folder()
-    judge = _Judge(config, rate, product_rate or measured_product_rate)
+    judge = _Judge(config, rate)
     found = [replace(judge.model(entry), dated=listed.date, here=entry.repo in here, folder=str(folder),
                      disk_free=free_bytes(folder)) for entry in listed.entries]
     chosen = {model.repo for model in recommended(found)}
@@ -150,8 +148,7 @@ class _Form:
 class _Judge:
     """Plans models for this machine as the engine would, and for the usual ones."""
 
-    def __init__(self, config: EngineConfig, rate: float,
-                 product_rate: Callable[[torch.device, torch.dtype], float]) -> None:
+    def __init__(self, config: EngineConfig, rate: float) -> None:
         machine = read_capability()
         self._config = replace(config, max_context="auto", gpus=1)
         self._device, self._why = place(self._config, ALONE)
@@ -218,7 +215,7 @@ def _class_fit(entry: Entry, kind: str, weights: Weights, draft: Weights | None,
     return ClassFit(machine.name, context, rate, kind) if context >= LEAST_CONTEXT else none
 
 
-def measured_product_rate(device: torch.device, dtype: torch.dtype) -> float:
+def product_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Operations per second of the wide products that reading takes, by the kernels that answers use, measured now."""
     weight = torch.randn(4096, 4096, device=device).to(dtype)
     x = torch.randn(_WIDE if device.type == "cpu" else 4096, 4096, device=device).to(dtype)
