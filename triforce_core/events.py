@@ -132,15 +132,20 @@ class Fit:
         return self.mode if self.kv == "same" else f"{self.mode}, keys and values in {self.kv}"
 
     @property
+    def kv_setting(self) -> str:
+        """What has to be asked for; "": nothing, as on a CPU, where a cache is rounded by itself."""
+        return "" if self.kv == "same" or self.mode == "cpu" else self.kv
+
+    @property
     def rounds(self) -> bool:
-        """Whether it takes other settings than a model as it is, whose cache may be rounded by itself on a CPU."""
-        return self.weights != "same" or (self.kv != "same" and self.mode != "cpu")
+        """Whether it takes other settings than a model as it is."""
+        return self.weights != "same" or self.kv_setting != ""
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Those settings on a command line."""
         weights = () if self.weights == "same" else ("--weights", self.weights)
-        return (*weights, "--kv", self.kv) if self.kv != "same" and self.mode != "cpu" else weights
+        return (*weights, "--kv", self.kv_setting) if self.kv_setting else weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def best_button(found: ModelFound) -> str:
         how.append(model_words.BEST_KV.format(kv=best.kv))
     how += [model_words.BEST_DRAFT.format(draft=name(choice)) for choice in found.drafts if choice.model == found.draft]
     return button(model_words.LOAD_BEST.format(how=", ".join(how)), "use-model", css="tf-primary", model=found.model,
-                  draft=found.draft, weights=best.weights, kv=best.kv if best.mode != "cpu" else "")
+                  draft=found.draft, weights=best.weights, kv=best.kv_setting)
 
 
 def load_buttons(found: ModelFound, loaded: bool) -> str:
@@ -110,8 +110,12 @@ def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProg
 def loading(load: LoadProgress | None) -> str:
     """What the engine is doing with it now."""
     text = load.stage if load else model_words.STARTING
-    return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span></div>'
-            f'{charts.meter(load.fraction or 0.0 if load else 0.0, "tf-meter-big", text)}</div>')
+    return under_way(text, charts.meter(load.fraction or 0.0 if load else 0.0, "tf-meter-big", text))
+
+
+def under_way(text: str, bar: str, cancel: str = "") -> str:
+    return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'
+            f"{cancel}</div>{bar}</div>")
 
 
 def offered(offer: ModelOffer) -> str:
@@ -153,9 +157,7 @@ def progress(models: Models) -> str:
     share = models.progress.fraction if models.progress else None
     text = models.progress.stage if models.progress else words
     bar = charts.meter(share or 0.0, "tf-meter-big", text) if models.errand == FETCH else ""
-    cancel = button(page_words.CANCEL, "cancel-models", css="tf-quiet")
-    return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'
-            f"{cancel}</div>{bar}</div>")
+    return under_way(text, bar, button(page_words.CANCEL, "cancel-models", css="tf-quiet"))
 
 
 def suggestion(model: CuratedModel, models: Models) -> str:
