@@ -19,8 +19,8 @@ FLOORS = [
     {"errors", "events", "config"},  # words: standard library only
     {"gguf", "native_build"},  # another program's file format; a compiler
     {"device", "kernels", "sampling", "tokenizer", "metrics", "flags"},  # the machine
-    {"kv_cache", "documents", "quotes"},  # memory and text
-    {"model", "prompt"},
+    {"kv_cache", "documents"},  # memory and text
+    {"model", "prompt", "evidence"},
     {"speculation"},
     {"drafters"},
     {"draft_length"},
@@ -88,6 +88,14 @@ def test_imports_go_down(unit: str) -> None:
         for target in core_units(path):
             neighbours = FLOOR[target] == FLOOR[unit] and all((CORE / f"{name}.py").exists() for name in (unit, target))
             assert target == unit or FLOOR[target] < FLOOR[unit] or neighbours, f"{path} imports {target}"
+
+
+def test_evidence_knows_no_language_model() -> None:
+    """Neither its ids nor its words: one index of a document serves every model."""
+    for path in files_of("evidence"):
+        assert not set(core_units(path)) & {"engine", "model", "prompt", "sampling", "tokenizer"}, path
+    for path in (*files_of("prompt"), *files_of("model")):
+        assert "evidence" not in set(core_units(path)), path
 
 
 @pytest.mark.parametrize("unit", sorted(LIGHT))

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from training.model import Llama
 from training.text import Encoder
-from triforce_core.quotes.sentence_index import SentenceIndex
-from triforce_core.quotes.sentence_prior import SentencePrior
-from triforce_core.quotes.word_vectors import WordVectors
+from triforce_core.evidence.sentence_index import SentenceIndex
+from triforce_core.evidence.sentence_prior import SentencePrior
+from triforce_core.evidence.word_vectors import WordVectors
 
 Cache = list[tuple[Tensor, Tensor]]
 

@@ -1,6 +1,6 @@
 """Makes the sentence prior: `python -m training.prior --corpus DIR --questions DIR --work DIR --out FILE`.
 
-FILE holds networks over what `triforce_core.quotes` knows of sentences:
+FILE holds networks over what `triforce_core.evidence` knows of sentences:
 
 1. `sentence` (`training.sentence_network`): how well a sentence answers by its words; its examples stay in
    WORK/candidates.npz and WORK/mined.npz, the network that found the second in WORK/first.npz.
@@ -34,7 +34,7 @@ from training.question_sets import (
     natural_documents,
     processes,
 )
-from triforce_core.quotes.sentence_prior import Network
+from triforce_core.evidence.sentence_prior import Network
 
 Arrays = dict[str, np.ndarray]
 

@@ -3,7 +3,7 @@
 FOLDER is a Hugging Face folder of all-MiniLM-L6-v2. Its vocabulary is cut (`training.reranker_base`), and it is
 fine-tuned to tell the sentence that answers from others of the same document (`training.reranker_data`), both by
 reading it with the question and by vectors of the two, as four bits a weight will make of it. FILE is what
-`triforce_core.quotes.reranker` reads. The prior's `sentence` network in PRIOR chooses what is learnt from, and its
+`triforce_core.evidence.reranker` reads. The prior's `sentence` network in PRIOR chooses what is learnt from, and its
 `answered` (`training.answered`) is fitted anew and written there.
 
 WORK/examples.pickle stays; delete it when the prior or the features change. A trial (`--limit`) has a folder of its own
@@ -46,8 +46,8 @@ from training.reranker_data import (
     article,
     read_documents,
 )
-from triforce_core.quotes.reranker import Pairs, batch, four_bits, is_rounded, packed
-from triforce_core.quotes.sentence_prior import NEAR_COUNTS, READ, Network
+from triforce_core.evidence.reranker import Pairs, batch, four_bits, is_rounded, packed
+from triforce_core.evidence.sentence_prior import NEAR_COUNTS, READ, Network
 
 CANDIDATES, MOST_RIGHT = 16, 2  # sentences for each question in a step; of them right ones
 EASIER = 10.0  # places in the order by words: so much further down, a wrong sentence is drawn e times less often
@@ -72,7 +72,7 @@ class Rounded(nn.Module):
 
 
 class Encoder(nn.Module):
-    """`triforce_core.quotes.reranker.Reranker` as it is trained."""
+    """`triforce_core.evidence.reranker.Reranker` as it is trained."""
 
     def __init__(self, net: BertModel) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ _HOME = {
     ),
     "kv_cache.snapshot": ("SnapshotInfo", "SnapshotStore"),
     "metrics": ("metrics",),
-    "prompt.answer_support": ("SupportFinder",),
+    "evidence.answer_support": ("SupportFinder",),
     "remote.engine": ("RemoteEngine",),
     "scripted": ("EngineScript", "ScriptedEngine"),
     "worker.client": ("EngineClient",),

@@ -17,9 +17,9 @@ from triforce_core.documents.document import Document, Page
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import BUILTIN_FOLDER
 from triforce_core.events import QuoteEvent
+from triforce_core.evidence.answering import NOT_FOUND
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
-from triforce_core.quotes.answering import NOT_FOUND
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["docs/handbook/08-three-tiers.md", "training/README.md", "assets/builtin/MODEL_CARD.md",

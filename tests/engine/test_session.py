@@ -215,7 +215,7 @@ def test_a_follow_up_reads_only_itself_and_a_new_conversation_is_as_fresh(engine
 
 def test_history_that_is_only_text_is_read_as_text(engine):
     """Another program brings words, not tokens: they stand in the context where the answer's tokens would."""
-    words = engine._builder.tokenizer.encode("Adele found the lamp.")
+    words = engine.builder().tokenizer.encode("Adele found the lamp.")
     for question in ("Who found the lamp?", "And who sold it?"):
         by_text, _ = answer(engine, PLAIN, question=question, history=(Turn("Who?", (), "Adele found the lamp."),))
         by_tokens, _ = answer(engine, PLAIN, question=question, history=(Turn("Who?", tuple(words)),))
@@ -465,16 +465,16 @@ def test_another_document_lies_in_the_memory_of_the_last_one(folders) -> None:
 def test_going_back_to_a_document_takes_its_words_apart_once(folders, monkeypatch) -> None:
     engine = Engine(config(folders))
     list(engine.load())
-    builder, made = engine.builder(), []
+    quoting, builder, made = engine.quoting(), engine.builder(), []
     pages = builder._layout.pages
     monkeypatch.setattr(builder._layout, "pages", lambda *given: made.append(1) or pages(*given))
     for seed in (0, 1, 0, 1, 2, 0):
-        builder.answering(builder.document(document(40, seed=seed)))
-    assert len(made) == 3 == len(builder._answering)
+        quoting.answering(builder.document(document(40, seed=seed)))
+    assert len(made) == 3 == len(quoting._answering)
     for seed in (3, 4, 5):
         builder.document(document(40, seed=seed))
     gc.collect()
-    assert len(builder._answering) == 0  # no more than a few are held
+    assert len(quoting._answering) == 0  # no more than a few are held
 
 
 @pytest.mark.parametrize("other", [False, True], ids=["same document", "another document"])

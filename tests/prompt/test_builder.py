@@ -11,10 +11,11 @@ import pytest
 
 from tests.tokenizer_folders import hugging_face_folder, sentencepiece_folder
 from triforce_core.documents.document import Document, Page
+from triforce_core.engine.quoting import Quoting
 from triforce_core.errors import ConfigError, UnsupportedModelError
 from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder
 from triforce_core.prompt.typography import ascii_typography
-from triforce_core.quotes.matcher import Mark, QuoteConstraint, QuoteState
+from triforce_core.sampling.quote_matcher import Mark, QuoteConstraint, QuoteState
 from triforce_core.tokenizer import Tokenizer
 
 KINDS = ["tagged", "bytes", "spaces", "base", "llama"]
@@ -181,7 +182,7 @@ def test_the_trainer_and_the_app_encode_alike() -> None:
 
 def quoting_the_sailor(builder: PromptBuilder, prompt: DocumentPrompt) -> tuple[QuoteConstraint, QuoteState]:
     """The rules, and where a quotation of both parts of "The sailor knows it well." stands after its last word."""
-    rules = replace(builder.quotes(prompt, "Which words?")[0].counted_in_whole(), script=())
+    rules = replace(Quoting(builder).rules(prompt, "Which words?")[0].counted_in_whole(), script=())
     state = rules.initial()
     ids = builder.tokenizer.encode(" The sailor knows") + builder.tokenizer.encode(" it well.")
     for token in [rules.open_id, *ids]:

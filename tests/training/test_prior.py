@@ -18,8 +18,8 @@ from training.prior import gather, replace_networks  # noqa: E402
 from training.question_sets import ARTICLE, AskedDocument, Query  # noqa: E402
 from training.words import save  # noqa: E402
 from triforce_core.device.threads import single_thread  # noqa: E402
-from triforce_core.quotes.sentence_prior import Network  # noqa: E402
-from triforce_core.quotes.word_vectors import Stems, unit  # noqa: E402
+from triforce_core.evidence.sentence_prior import Network  # noqa: E402
+from triforce_core.evidence.word_vectors import Stems, unit  # noqa: E402
 
 TOPICS = "apple bridge candle dragon engine forest garden harbour island jacket kettle ladder".split()
 

@@ -22,9 +22,9 @@ from training.reranker import ArticleTask, Encoder, NaturalTask  # noqa: E402
 from training.reranker_data import ANSWERED, ELSEWHERE, EXCERPT, FOREIGN, HIDDEN, UNANSWERABLE, Example  # noqa: E402
 from training.words import save as save_vectors  # noqa: E402
 from triforce_core.device.threads import single_thread  # noqa: E402
-from triforce_core.quotes.reranker import Pairs, Passage, Reranker  # noqa: E402
-from triforce_core.quotes.sentence_prior import READ, Network  # noqa: E402
-from triforce_core.quotes.word_vectors import Stems, unit  # noqa: E402
+from triforce_core.evidence.reranker import Pairs, Passage, Reranker  # noqa: E402
+from triforce_core.evidence.sentence_prior import READ, Network  # noqa: E402
+from triforce_core.evidence.word_vectors import Stems, unit  # noqa: E402
 
 TOPICS = "apple bridge candle dragon engine forest garden harbour island jacket kettle ladder".split()
 LETTERS = [prefix + letter for prefix in ("", "##") for letter in "abcdefghijklmnopqrstuvwxyz"]

@@ -11,7 +11,7 @@ pytest.importorskip("sentencepiece")
 
 from training.question_sets import AskedDocument, Query
 from training.words import save, skip_gram, write_stems
-from triforce_core.quotes.word_vectors import WordVectors, unit
+from triforce_core.evidence.word_vectors import WordVectors, unit
 
 WORDS = 40
 

@@ -31,6 +31,7 @@ from ..documents import read_document
 from ..documents.document import Document
 from ..engine.engine import Engine
 from ..engine.loading import BUILTIN_FOLDER
+from ..engine.quoting import Quoting
 from ..errors import ConfigError, TriForceError
 from ..events import DocumentOpened, Finished
 from ..prompt.builder import DocumentPrompt, PromptBuilder
@@ -118,9 +119,9 @@ def _matches(key: re.Pattern[str], text: str) -> bool:
     return key.search(text) is not None or key.search(" ".join(ascii_typography(text).split())) is not None
 
 
-def by_words(builder: PromptBuilder, prompt: DocumentPrompt, question: str) -> dict[str, Answered]:
+def by_words(quoting: Quoting, prompt: DocumentPrompt, question: str) -> dict[str, Answered]:
     """What the sentence prior alone would quote, and BM25 over the same sentences."""
-    answering = builder.answering(prompt)
+    answering = quoting.answering(prompt)
     plan = answering.plan(question)
     index = answering.index
     spans = plan.spans or plan.choices[:1]
@@ -154,12 +155,12 @@ def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") 
     """One record for each question and system, document by document. only: a document's id."""
     documents, questions = load_questions(folder)
     engine = Engine(config) if model else None
-    builder = PromptBuilder(Tokenizer(BUILTIN_FOLDER)) if engine is None else None
+    quoting = Quoting(PromptBuilder(Tokenizer(BUILTIN_FOLDER))) if engine is None else None
     if engine is not None:
         for _ in engine.load():
             pass
-        builder = engine.builder()
-    assert builder is not None
+        quoting = engine.quoting()
+    assert quoting is not None
     for record in documents:
         if only and record["id"] != only:
             continue
@@ -168,13 +169,13 @@ def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") 
             document = _as_much_as_fits(engine, document)
             opened = next(step for step in engine.open_document(document) if isinstance(step, DocumentOpened))
             print(f"{record['id']}: {opened.tokens:,} tokens in {opened.seconds:.0f} s", file=sys.stderr, flush=True)
-        prompt = builder.document(document)
+        prompt = quoting.builder.document(document)
         lines = [_letters(line) for page in document.pages for line in page.text.split("\n")]
         for asked in questions:
             if asked.document != record["id"]:
                 continue
             started = time.perf_counter()
-            answers = by_words(builder, prompt, asked.question)
+            answers = by_words(quoting, prompt, asked.question)
             if engine is not None:
                 answers["model"] = by_model(engine, asked.question)
             for system, answered in answers.items():

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ..documents import read_document
 from ..errors import TriForceError
-from ..prompt.answer_support import SupportFinder
-from ..quotes.support import THRESHOLD, support
+from ..evidence.answer_support import SupportFinder
+from ..evidence.support import THRESHOLD, support
 from .answers import Asked, load_questions
 
 KINDS = ("restated", "foreign", "half foreign")

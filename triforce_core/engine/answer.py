@@ -17,14 +17,15 @@ from ..events import (
     TextDelta,
     TokenChance,
 )
+from ..evidence.answering import AnswerPlan
 from ..metrics import answer_stats
-from ..prompt.builder import DocumentPrompt, PromptBuilder
-from ..quotes.answering import AnswerPlan
-from ..quotes.matcher import QuoteConstraint
-from ..quotes.report import QuoteReport
+from ..prompt.builder import DocumentPrompt
+from ..sampling.quote_matcher import QuoteConstraint
 from .attention_report import AttentionReport
 from .decode_loop import Step
 from .plan import Plan
+from .quote_report import QuoteReport
+from .quoting import Quoting
 
 _TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
 
@@ -41,17 +42,18 @@ class Prompt:
 class Answer:
     """One answer's events, in order. ``rounds``: told so far."""
 
-    def __init__(self, builder: PromptBuilder, document: DocumentPrompt, asked: Prompt, plan: Plan,
+    def __init__(self, quoting: Quoting, document: DocumentPrompt, asked: Prompt, plan: Plan,
                  attended: AttentionReport, constraint: QuoteConstraint | None, planned: AnswerPlan | None, *,
                  details: bool) -> None:
         """planned: what a model that only quotes was given to say. details: rounds tell what they attended."""
         self.rounds: list[RoundEvent] = []
-        self._builder, self._document, self._asked, self._plan = builder, document, asked, plan
+        builder = self._builder = quoting.builder
+        self._document, self._asked, self._plan = document, asked, plan
         self._attended, self._planned, self._details = attended, planned, details
         self._decoder = builder.tokenizer.stream_decoder(None if constraint is None else constraint.opening)
         self._report = None if constraint is None else QuoteReport(constraint.counted_in_whole(),
                                                                    partial(builder.quote_places, document),
-                                                                   partial(builder.sentences_around, document))
+                                                                   partial(quoting.sentences_around, document))
         self._texts: list[str] = []
 
     def add(self, choice: Selection, step: Step, question_read: float) -> Iterator[RoundEvent | TextDelta | QuoteEvent]:

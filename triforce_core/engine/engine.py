@@ -40,6 +40,7 @@ from .left_conversations import LeftConversations
 from .loading import Loaded, choose, fingerprint, full_cache, load
 from .plan import prefill_chunk
 from .prefill import prefill, prepare, restore, restore_beginning, share_done
+from .quoting import Quoting
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths
 
@@ -62,7 +63,7 @@ class Engine:
         """loaded: models made elsewhere, for ``load`` to take as they are (benchmarks grow theirs)."""
         self.config, self._shard = config, loaded.shard if loaded else shard
         self._loaded = loaded
-        self._builder = PromptBuilder(loaded.tokenizer) if loaded else None
+        self._quoting = Quoting(PromptBuilder(loaded.tokenizer)) if loaded else None
         self._session: Session | None = None
         self._plan: MemoryPlan | None = None  # of the open document
         self._wanted: int | None = None  # tokens of context that the document being opened, or open, shall have
@@ -96,7 +97,7 @@ class Engine:
             for step in load(self.config, self._shard):
                 if isinstance(step, Loaded):
                     self._loaded = step
-                    self._builder = PromptBuilder(step.tokenizer)
+                    self._quoting = Quoting(PromptBuilder(step.tokenizer))
                     self._copy_rate = _copy_rate(step)
                 else:
                     yield step
@@ -197,7 +198,7 @@ class Engine:
                 return
             unsaved = yield from self._save(full, key, prefixes, read_seconds, document.title)
         self._read_seconds = read_seconds
-        self._session = Session(loaded, builder, prompt, full, chunk, self._profile, self._left, plan.budget)
+        self._session = Session(loaded, self.quoting(), prompt, full, chunk, self._profile, self._left, plan.budget)
         self._plan = plan
         yield from self._session.prefill_draft_model(self._cancelled)
         yield from self._session.prepare(self._settings, self._cancelled)
@@ -283,7 +284,7 @@ class Engine:
         return bool(self._shard.same([self._cancel.is_set()])[0])
 
     def close(self) -> None:
-        self._session = self._builder = self._loaded = self._plan = self._profile = None
+        self._session = self._quoting = self._loaded = self._plan = self._profile = None
 
     def _within_memory(self, doing: str, steps: Iterator[_Step]) -> Iterator[_Step]:
         """``steps``, but where memory runs out everything they hold is given back, and the person is told."""
@@ -366,9 +367,13 @@ class Engine:
         return self._loaded
 
     def builder(self) -> PromptBuilder:
-        """What lays out prompts for the loaded model."""
-        assert self._builder is not None, "load first"
-        return self._builder
+        """Return what lays out prompts for the loaded model."""
+        return self.quoting().builder
+
+    def quoting(self) -> Quoting:
+        """Return what holds the loaded model's answers to a document's words."""
+        assert self._quoting is not None, "load first"
+        return self._quoting
 
 
 def _copy_rate(loaded: Loaded) -> float | None:

@@ -14,14 +14,14 @@ from ..draft_length.selector import DraftLengthSelector
 from ..drafters.model import ModelOnCache
 from ..errors import ContextTooLongError
 from ..events import Finished, FinishReason, PrefillProgress, QuoteEvent, RoundEvent, TextDelta, Turn
+from ..evidence.answering import AnswerPlan
 from ..kv_cache.full import FullCache
 from ..kv_cache.prefix import shared_prefix
 from ..metrics import generated_tokens
-from ..prompt.builder import DocumentPrompt, PromptBuilder
-from ..quotes.answering import AnswerPlan
-from ..quotes.masks import AnyWords, QuoteMasks
-from ..quotes.matcher import QuoteConstraint
+from ..prompt.builder import DocumentPrompt
 from ..sampling import Sampler
+from ..sampling.quote_masks import AnyWords, QuoteMasks
+from ..sampling.quote_matcher import QuoteConstraint
 from .answer import Answer, Prompt
 from .attention_report import AttentionReport
 from .build import DocumentParts, build, plan_for
@@ -31,6 +31,7 @@ from .loading import Loaded
 from .pipeline import Pipeline
 from .plan import Plan
 from .prefill import OBSERVED, read_prompt, share_done
+from .quoting import Quoting
 from .warm_up import WarmUp
 
 _ABOUT_NOTHING = "."  # a question
@@ -53,15 +54,16 @@ class Question:
 class Session:
     """A document that has been read into ``full``. Holds no conversation: each question brings its history."""
 
-    def __init__(self, loaded: Loaded, builder: PromptBuilder, prompt: DocumentPrompt, full: ModelOnCache[FullCache],
+    def __init__(self, loaded: Loaded, quoting: Quoting, prompt: DocumentPrompt, full: ModelOnCache[FullCache],
                  prefill_chunk: int, profile: Profile | None = None, left: LeftConversations | None = None,
                  budget: int = 0) -> None:
         """profile: what passes cost on this machine; None: nothing is kept. left: conversations, of any document.
         budget: tokens that the memory plan has for a retrieval cache."""
-        self.loaded, self.builder, self.prompt, self.full, self._profile = loaded, builder, prompt, full, profile
+        self.loaded, self.quoting, self.prompt, self.full, self._profile = loaded, quoting, prompt, full, profile
+        self.builder = quoting.builder
         self._chunk, self._budget = prefill_chunk, budget
         self._document: list[int] = prompt.token_ids.tolist()
-        self._shared = len(self._document) - builder.tail_length  # tokens that every context begins with
+        self._shared = len(self._document) - self.builder.tail_length  # tokens that every context begins with
         self._read = self._document[: full.length]  # ids behind the cache, in order
         self._parts = DocumentParts(loaded, self._document, self._shared)
         self._pipeline: Pipeline | None = None
@@ -84,7 +86,7 @@ class Session:
         reused = self._rewind(context, pipeline.reads_from(reused))
         constraint, planned = self._constraint(question)
         attended = self.report(plan.chunk_size)
-        answer = Answer(self.builder, self.prompt, Prompt(started, len(context) - reused, reused), plan, attended,
+        answer = Answer(self.quoting, self.prompt, Prompt(started, len(context) - reused, reused), plan, attended,
                         constraint, planned, details=question.sampling.alternatives > 0)
 
         yield from self._reading(context, pipeline.read(context, self._shared, self._chunk, cancelled))
@@ -294,8 +296,8 @@ class Session:
     def _constraint(self, question: Question) -> tuple[QuoteConstraint | None, AnswerPlan | None]:
         if question.text is None or question.speculation.quotes == "off":
             return None, None
-        return self.builder.quotes(self.prompt, question.text, question.history,
-                                   typographic=question.speculation.quotes == "on")
+        return self.quoting.rules(self.prompt, question.text, question.history,
+                                  typographic=question.speculation.quotes == "on")
 
     def _sampler(self, question: Question, constraint: QuoteConstraint | None, answer_start: int) -> Sampler:
         sampling = question.sampling

@@ -12,8 +12,8 @@ from ..draft_length.controller import Selection
 from ..draft_length.selector import DraftLengthSelector
 from ..drafters.model import ModelOnCache
 from ..model.graphs import CAPTURED_WIDTHS
-from ..quotes.matcher import QuoteConstraint
 from ..sampling import Sampler
+from ..sampling.quote_matcher import QuoteConstraint
 from .attention_report import AttentionMass
 from .pipeline import COPY_LENGTHS, Pipeline
 from .prefill import OBSERVED

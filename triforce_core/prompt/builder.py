@@ -15,19 +15,14 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from time import perf_counter
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ..documents.document import LONGEST_LABEL, Document
 from ..documents.sentences import NOTE, SentenceRules
 from ..errors import ConfigError
-from ..events import PageSpan, PrefillProgress, QuotePlace, Turn
-from ..quotes.answering import Answering, AnswerPlan
-from ..quotes.matcher import Mark, QuoteConstraint, QuoteIndex, Unit
-from ..quotes.sentence_index import SentenceIndex
-from ..quotes.sentence_prior import SentencePrior
-from ..quotes.word_vectors import WordVectors
+from ..events import PageSpan, PrefillProgress, QuotePlace
+from ..sampling.quote_matcher import Mark, QuoteIndex, Unit
 from ..tokenizer import Tokenizer
 from .chat_layout import ChatLayout
 from .layout import Layout
@@ -45,7 +40,7 @@ class DocumentPrompt:
     document: Document
     token_ids: np.ndarray  # int32
     pages: tuple[PageSpan, ...]
-    marks: np.ndarray  # uint8, quotes.matcher.Mark of every token
+    marks: np.ndarray  # uint8, sampling.quote_matcher.Mark of every token
 
     @property
     def document_id(self) -> str:
@@ -106,9 +101,9 @@ class Fit:
 
 @dataclass(frozen=True)
 class QuoteFormat:
-    """How a model writes quotations, from its prompt.json. end_ids, also_open: see quotes.matcher.QuoteConstraint.
+    """How a model writes quotations, from its prompt.json. end_ids and also_open are those of ``QuoteConstraint``.
 
-    prior: what the sentence prior counts beside the model's own probabilities; 0 leaves the choice to the model."""
+    prior: the weight of the passages' scores beside the model's own probabilities; 0 leaves the choice to the model."""
 
     open_id: int
     close_id: int
@@ -127,7 +122,7 @@ class PromptBuilder:
         settings = tokenizer.prompt_settings
         if folder is not None and Path(folder) != tokenizer.folder:
             settings = Tokenizer(folder).prompt_settings
-        self._normalise = normaliser(settings.get("normalise"))
+        self.normalise = normaliser(settings.get("normalise"))
         self._rules = SentenceRules.of(settings.get("sentence_break"), settings.get("abbreviations"))
         self._layout: Layout = (
             TaggedLayout(tokenizer, settings, self._rules) if settings else ChatLayout(tokenizer, self._rules)
@@ -144,9 +139,6 @@ class PromptBuilder:
                 float(settings.get("quote_prior", 0.0)),
             )
         self._prompts: dict[str, DocumentPrompt] = {}  # by Document.id, the one used last at the end
-        self._answering: WeakKeyDictionary[DocumentPrompt, Answering] = WeakKeyDictionary()
-        # Documents but for their own quotation marks.
-        self._unquoted: WeakKeyDictionary[DocumentPrompt, QuoteIndex] = WeakKeyDictionary()
 
     @property
     def stop_token_ids(self) -> frozenset[int]:
@@ -166,8 +158,8 @@ class PromptBuilder:
         if key in self._prompts:
             self._prompts[key] = self._prompts.pop(key)
             return self._prompts[key]
-        labels = [" ".join(self._normalise(page.label).split())[:LONGEST_LABEL] for page in document.pages]
-        texts = [self._normalise(page.text) for page in document.pages]
+        labels = [" ".join(self.normalise(page.label).split())[:LONGEST_LABEL] for page in document.pages]
+        texts = [self.normalise(page.text) for page in document.pages]
         assert texts, "a Document has at least one page"
         parts: list[tuple[list[int], np.ndarray]] = []
         started, length, tokens, letters = perf_counter(), sum(map(len, texts)), 0, 0
@@ -200,12 +192,12 @@ class PromptBuilder:
     def after_document(self, system: str) -> list[int]:
         """What stands between a document and the first question in a conversation with this system text: it takes the
         place of the document's last ``tail_length`` tokens. Raises ConfigError for a model that follows none."""
-        words = self._normalise(system).strip()
+        words = self.normalise(system).strip()
         return self._layout.instructed_tail(words) if words else list(self._layout.tail)
 
     def question(self, text: str, first: bool = True) -> list[int]:
         """One turn up to the point where the answer starts. first: directly after the document."""
-        words = " ".join(self._normalise(text).split())
+        words = " ".join(self.normalise(text).split())
         if not words:
             raise ConfigError("The question is empty", remedy="Type a question about the document.")
         return self._layout.question(words, first)
@@ -228,70 +220,6 @@ class PromptBuilder:
         count = sum(end <= max_tokens for end in ends)
         return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0)
 
-    def answering(self, prompt: DocumentPrompt) -> Answering:
-        """How questions about the document are answered with its sentences. Remembered as long as its prompt."""
-        if prompt not in self._answering:
-            quotes = prompt.quotes
-            sentences = [" ".join(self.tokenizer.decode(part.tolist()).split()) for part in quotes.sentences]
-            index = SentenceIndex(sentences, quotes.line_of_sentences, WordVectors.shipped())
-            self._answering[prompt] = Answering(index, SentencePrior.shipped())
-        return self._answering[prompt]
-
-    def quotes(self, prompt: DocumentPrompt, question: str, history: Sequence[Turn] = (),
-               typographic: bool = False) -> tuple[QuoteConstraint | None, AnswerPlan | None]:
-        """Verbatim quoting, and what is quoted, for models that quote (prompt.json names the marks); for others no
-        plan,
-        and no constraint, or where ``typographic`` marks shall count, between them. Neither where the vocabulary has no
-        such marks."""
-        form = self.quote_format
-        if form is None:
-            return (self._typographic(prompt) if typographic else None), None
-        last = history[-1] if history else Turn("", ())
-        said = last.answer or self.tokenizer.decode(list(last.answer_token_ids))
-        plan = self.answering(prompt).plan(self._normalise(question), self._normalise(last.question), said)
-        whole, index, prior = prompt.quotes, prompt.quotes, None
-        if plan.choices:
-            index = whole.passages(plan.choices)
-            prior = form.prior * np.append(np.array(plan.weights), 0.0)[index.sentence_of]
-        return QuoteConstraint(index, form.open_id, form.close_id, form.unit, form.must_open, form.end_ids, prior,
-                               script=self._script(prompt, plan, form), whole=whole), plan
-
-    def _script(self, prompt: DocumentPrompt, plan: AnswerPlan, form: QuoteFormat) -> tuple[int, ...]:
-        """The tokens of what a plan says and quotes, each quotation in a paragraph of its own."""
-        if not plan.words and not plan.spans:
-            return ()
-        apart = [self._line_feed] * 2
-        ids = self.tokenizer.encode(plan.words)
-        for first, last in plan.spans:
-            ids += apart if ids else []
-            ids += [form.open_id, *prompt.quotes.passage(first, last), form.close_id]
-        return (*ids, *form.end_ids[:1])
-
-    @cached_property
-    def _line_feed(self) -> int:
-        """A line's end as a byte: the piece for it ends answers."""
-        return self.tokenizer.token_id("<0x0A>")
-
-    def _typographic(self, prompt: DocumentPrompt) -> QuoteConstraint | None:
-        """Words between “ and ”. The document's own ones end a passage: what stands between an answer's is one run."""
-        form = self._marks
-        if form is None:
-            return None
-        if prompt not in self._unquoted:
-            there = np.unique(prompt.token_ids).tolist()
-            marked = [token for token in there if {*"“”"} & {*self.tokenizer.decode([token])}]
-            self._unquoted[prompt] = prompt.quotes_without(marked)
-        return QuoteConstraint(self._unquoted[prompt], form.open_id, form.close_id, form.unit, also_open=form.also_open)
-
-    @cached_property
-    def _marks(self) -> QuoteFormat | None:
-        """“ and ” as tokens of their own, alone or behind a space."""
-        single = {text: ids[0] for text in ("“", " “", "”") if len(ids := self.tokenizer.encode(text)) == 1}
-        if "“" not in single or "”" not in single:
-            return None
-        return QuoteFormat(single["“"], single["”"], "word", False, also_open=frozenset(single.values()) - {
-            single["“"], single["”"]})
-
     def places(self, prompt: DocumentPrompt, start: int, end: int) -> list[tuple[int, int, int]]:
         """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text.
 
@@ -307,21 +235,11 @@ class PromptBuilder:
                 continue
             behind = prompt.pages[index].end - (self.tail_length if index == len(prompt.pages) - 1 else 0)
             words, rest = self._solid(prompt.token_ids[text]), self._solid(prompt.token_ids[text[0] : behind])
-            page, sources = spelt_letters(prompt.document.pages[index].text, self._normalise)
+            page, sources = spelt_letters(prompt.document.pages[index].text, self.normalise)
             if words and page.endswith(rest) and rest.startswith(words):
                 at = len(page) - len(rest)
                 found.append((index, sources[at], sources[at + len(words) - 1] + 1))
         return found
-
-    def sentences_around(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[str, str, str]:
-        """The sentences before and after context tokens [start, end), of the same line; and the line that introduces
-        the list, or the first row of the table, in which they stand ("" for models that write free words)."""
-        before, after = prompt.quotes.around(start, end)
-        lead_in = ""
-        if self.quote_format is not None:
-            index = self.answering(prompt).index
-            lead_in = index.lead_in(prompt.quotes.sentence_at(start))
-        return self.tokenizer.decode(before).strip(), self.tokenizer.decode(after).strip(), lead_in
 
     def quote_places(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[QuotePlace, ...]:
         """``places``, with the pages' labels."""

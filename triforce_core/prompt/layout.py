@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..documents.sentences import SentenceRules
-from ..quotes.matcher import Mark
+from ..sampling.quote_matcher import Mark
 from ..tokenizer import Tokenizer
 
 

@@ -18,7 +18,7 @@ Tails = Sequence[Sequence[int]] | None  # of each row of a tree: the drafted tok
 
 
 class Masks(Protocol):
-    """Says which tokens may follow, row by row (``quotes.masks`` is one)."""
+    """Says which tokens may follow, row by row (``quote_masks`` is one)."""
 
     def allowed(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
         """For the row after ``context`` and after each drafted token: allowed token ids, None for all."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.quotes.sentence_index import SentenceIndex
-from triforce_core.quotes.support import THRESHOLD, support
-from triforce_core.quotes.word_vectors import WordVectors
+from triforce_core.evidence.sentence_index import SentenceIndex
+from triforce_core.evidence.support import THRESHOLD, support
+from triforce_core.evidence.word_vectors import WordVectors
 
 SENTENCES = ["The lighthouse keeper counted forty ships before the storm reached the harbour.",
              "He wrote their names into a leather book.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ..events import QuoteEvent, QuoteOccurrence, QuotePlace
-from .matcher import QuoteConstraint
+from ..sampling.quote_matcher import QuoteConstraint
 
 _TOLD = 8  # occurrences of one quotation that are told with their places
 

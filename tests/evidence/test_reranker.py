@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from triforce_core.quotes.reranker import GROUP, Pairs, Passage, Reranker, batch, four_bits, packed, unpacked
+from triforce_core.evidence.reranker import GROUP, Pairs, Passage, Reranker, batch, four_bits, packed, unpacked
 
 LETTERS = [prefix + letter for prefix in ("", "##") for letter in string.ascii_lowercase]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS, "ship", "fee", "pound", "."]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.quotes.question_words import Asks, asks, points_back, subject_words
-from triforce_core.quotes.request_kind import RequestKind, request_kind
+from triforce_core.evidence.question_words import Asks, asks, points_back, subject_words
+from triforce_core.evidence.request_kind import RequestKind, request_kind
 
 KINDS = {
     RequestKind.SOCIAL: ["thanks!", "Hello", "ok", "great, thank you so much", "?", "good morning"],

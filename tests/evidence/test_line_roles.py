@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.quotes.line_roles import Role, line_roles
+from triforce_core.evidence.line_roles import Role, line_roles
 
 
 @pytest.mark.parametrize(("line", "role"), [

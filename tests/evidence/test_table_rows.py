@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.quotes.answering import Answering
-from triforce_core.quotes.sentence_index import SentenceIndex
-from triforce_core.quotes.sentence_prior import SentencePrior
-from triforce_core.quotes.table_rows import asked_row
-from triforce_core.quotes.word_vectors import WordVectors
+from triforce_core.evidence.answering import Answering
+from triforce_core.evidence.sentence_index import SentenceIndex
+from triforce_core.evidence.sentence_prior import SentencePrior
+from triforce_core.evidence.table_rows import asked_row
+from triforce_core.evidence.word_vectors import WordVectors
 
 LINES = ["Ships by harbour", "The inspectors counted the ships of every harbour in spring.", "Harbour | Ships | Rotten",
          "Hull | 57 | 9", "Whitby | 12 | 4", "Leith | 31 | 0", "Most of the rotten ships lay at Whitby.",

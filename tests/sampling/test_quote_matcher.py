@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from triforce_core.quotes.matcher import Mark, QuoteConstraint, QuoteIndex
+from triforce_core.sampling.quote_matcher import Mark, QuoteConstraint, QuoteIndex
 
 OPEN, CLOSE, MARKER, NEWLINE = 90, 91, 92, 93
 

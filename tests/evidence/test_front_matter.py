@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.quotes.answering import Answering
-from triforce_core.quotes.front_matter import says_of_itself
-from triforce_core.quotes.sentence_index import SentenceIndex
-from triforce_core.quotes.sentence_prior import SentencePrior
-from triforce_core.quotes.word_vectors import WordVectors
+from triforce_core.evidence.answering import Answering
+from triforce_core.evidence.front_matter import says_of_itself
+from triforce_core.evidence.sentence_index import SentenceIndex
+from triforce_core.evidence.sentence_prior import SentencePrior
+from triforce_core.evidence.word_vectors import WordVectors
 
 PROPOSAL = ["A Harbour for Small Boats", "Author(s): Ada Brunt, Karl Vane", "Created: 3-Feb-2019",
             "Last updated: 9 June 2021", "Effective Date: May 2, 2022", "Pier-Version: 3.2", "Obsoletes: 17",

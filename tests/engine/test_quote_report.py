@@ -16,11 +16,12 @@ from tests import tokenizer_folders
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.quote_report import QuoteReport
+from triforce_core.engine.quoting import Quoting
 from triforce_core.events import Finished, QuoteEvent
 from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, QuoteFormat
 from triforce_core.prompt.typography import ascii_typography
-from triforce_core.quotes.matcher import Mark, QuoteConstraint
-from triforce_core.quotes.report import QuoteReport
+from triforce_core.sampling.quote_matcher import Mark, QuoteConstraint
 from triforce_core.tokenizer import Tokenizer
 
 SENTENCES = ["No.", "He — at last — came…", "“Is it so?” she asked.", "Ölände grüßen 😀 heute.", "He came.",
@@ -90,7 +91,7 @@ def letters(text: str) -> str:
 def test_the_words_at_the_places_are_the_words_quoted(builder: PromptBuilder, seed: int, unit: str) -> None:
     chance = random.Random(f"{seed} {unit}")
     prompt = builder.document(small_document(chance))
-    rules = builder.quotes(prompt, "Who came?", typographic=True)[0]
+    rules = Quoting(builder).rules(prompt, "Who came?", typographic=True)[0]
     assert rules is not None and rules.must_open == (builder.quote_format is not None)
     rules = replace(rules.counted_in_whole(), unit=unit, script=())
     own_marks = [token for token in set(prompt.token_ids.tolist()) if {*"“”"} & {*builder.tokenizer.decode([token])}]
@@ -147,8 +148,9 @@ def check_letters(quote: QuoteEvent, text: str, prompt: DocumentPrompt) -> None:
 
 def test_an_answer_cut_inside_a_quotation_is_told_as_far_as_it_goes(builder: PromptBuilder) -> None:
     prompt = builder.document(Document("d", "txt", (Page("1", "So it was. One day came. One day went."),), "t"))
-    rules = replace(builder.quotes(prompt, "What?", typographic=True)[0].counted_in_whole(), script=())
-    assert rules is not None and (builder.quote_format or builder.quotes(prompt, "What?")[0] is None)
+    quoting = Quoting(builder)
+    rules = replace(quoting.rules(prompt, "What?", typographic=True)[0].counted_in_whole(), script=())
+    assert rules is not None and (builder.quote_format or quoting.rules(prompt, "What?")[0] is None)
     words = builder.tokenizer.encode(" One day")
     report = QuoteReport(rules, partial(builder.quote_places, prompt))
     decode = builder.tokenizer.stream_decoder()
@@ -168,8 +170,8 @@ def test_where_asked_for_other_models_quote_word_for_word_too(tmp_path: Path, te
     engine = Engine(EngineConfig(*folders, dtype="float32", threads=1, mode="cpu"))
     list(engine.load())
     list(engine.open_document(document()))
-    builder = engine._session.builder
-    builder.quote_format = None
+    quoting = engine._session.quoting
+    quoting.builder.quote_format = None
 
     def answer(quotes: str, **settings) -> Finished:
         sampling = SamplingParams(temperature=temperature, seed=2, max_new_tokens=24, stop_token_ids=())
@@ -177,7 +179,7 @@ def test_where_asked_for_other_models_quote_word_for_word_too(tmp_path: Path, te
             quotes=quotes, verifier="coupled", **settings)))[-1]
 
     free = answer("auto", engine="autoregressive")
-    builder.__dict__["_marks"] = QuoteFormat(free.token_ids[1], free.token_ids[0], "word", False)
+    quoting.__dict__["_marks"] = QuoteFormat(free.token_ids[1], free.token_ids[0], "word", False)
     assert answer("auto", engine="autoregressive").token_ids == free.token_ids and not free.quotes
     plain = answer("on", engine="autoregressive")
     assert plain.token_ids[:2] == free.token_ids[:2] and plain.token_ids != free.token_ids
@@ -195,7 +197,8 @@ def test_a_closed_quotation_is_told_with_the_sentences_around_it() -> None:
     prompt = builder.document(Document("d", "txt", (Page("1", "One came. Two went. Three stayed.\nFour slept."),), "t"))
     starts = np.flatnonzero(prompt.marks & Mark.SENTENCE_START).tolist()
     ends = (np.flatnonzero(prompt.marks & Mark.SENTENCE_END) + 1).tolist()
-    around = [builder.sentences_around(prompt, *span) for span in zip(starts, ends, strict=True)]
+    quoting = Quoting(builder)
+    around = [quoting.sentences_around(prompt, *span) for span in zip(starts, ends, strict=True)]
     assert around == [("", "Two went.", ""), ("One came.", "Three stayed.", ""), ("Two went.", "", ""), ("", "", "")]
 
 
@@ -204,5 +207,6 @@ def test_an_item_is_told_with_what_introduces_its_list() -> None:
     text = "Two went. You need:\n- a lamp.\n- a map.\nThree stayed."
     prompt = builder.document(Document("d", "txt", (Page("1", text),), "t"))
     starts = np.flatnonzero(prompt.marks & Mark.SENTENCE_START).tolist()
-    leads = [builder.sentences_around(prompt, start, start + 1)[2] for start in starts]
+    quoting = Quoting(builder)
+    leads = [quoting.sentences_around(prompt, start, start + 1)[2] for start in starts]
     assert [lead for lead in leads if lead] == ["You need:", "You need:"]

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from triforce_core.quotes import sentence_vectors
-from triforce_core.quotes.sentence_vectors import SentenceVectors
+from triforce_core.evidence import sentence_vectors
+from triforce_core.evidence.sentence_vectors import SentenceVectors
 
 SENTENCES = ["The captain has the command of the ship.", "Taxes are due on the fifth of May.",
              "Every house needs a roof.", "A dog that barks does not bite."]
@@ -40,6 +40,6 @@ def test_a_machine_without_them_is_told_what_to_install(monkeypatch: pytest.Monk
 
 def test_the_packages_own_code_is_not_run() -> None:
     """It would set up logging, and could fetch files from the internet."""
-    code = ("import sys; from triforce_core.quotes.sentence_vectors import SentenceVectors; "
+    code = ("import sys; from triforce_core.evidence.sentence_vectors import SentenceVectors; "
             "SentenceVectors.shipped().of(['a']); sys.exit('wordllama' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

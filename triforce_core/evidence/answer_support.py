@@ -21,8 +21,8 @@ class SupportFinder:
     """Looks for passages in one document. Building it takes about a second for a long one."""
 
     def __init__(self, document: Document) -> None:
-        from ..quotes.sentence_index import SentenceIndex  # the page's process does without until it has an answer
-        from ..quotes.word_vectors import WordVectors
+        from .sentence_index import SentenceIndex  # the page's process does without until it has an answer
+        from .word_vectors import WordVectors
 
         self._pages, rules = document.pages, SentenceRules()
         self._places: list[tuple[int, int, int]] = []  # page (from 0), first and last character of each sentence
@@ -47,7 +47,7 @@ class SupportFinder:
                      if (found := self._of(answer[start:end], start, end)) is not None)
 
     def _of(self, sentence: str, start: int, end: int) -> SentenceSupport | None:
-        from ..quotes.support import THRESHOLD, support
+        from .support import THRESHOLD, support
 
         judged = support(self.index, sentence)
         if judged is None:

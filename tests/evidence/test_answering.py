@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from triforce_core.quotes.answering import NOT_FOUND, Answering
-from triforce_core.quotes.request_kind import RequestKind
-from triforce_core.quotes.sentence_index import SentenceIndex
-from triforce_core.quotes.sentence_prior import Ranking, SentencePrior
-from triforce_core.quotes.word_vectors import WordVectors
+from triforce_core.evidence.answering import NOT_FOUND, Answering
+from triforce_core.evidence.request_kind import RequestKind
+from triforce_core.evidence.sentence_index import SentenceIndex
+from triforce_core.evidence.sentence_prior import Ranking, SentencePrior
+from triforce_core.evidence.word_vectors import WordVectors
 
 LINES = [
     "The Harbour of Bristol",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from triforce_core.documents.document import Document, Page
+from triforce_core.evidence.answer_support import SupportFinder, answer_sentences
 from triforce_core.metrics import support_as_json
-from triforce_core.prompt.answer_support import SupportFinder, answer_sentences
 
 ONE = "The lighthouse keeper counted forty ships before the storm. He wrote their names down."
 TWO = "Notes\nThe council paid him twelve pounds a year for his trouble."

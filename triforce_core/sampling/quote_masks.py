@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .matcher import QuoteConstraint, QuoteState
+from .quote_matcher import QuoteConstraint, QuoteState
 
 
 class QuoteMasks:

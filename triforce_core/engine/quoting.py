@@ -1,0 +1,99 @@
+"""Verbatim quotation of one model's answers: which rules hold an answer to its document, and what evidence was found
+for it. ``prompt`` lays documents out and ``evidence`` ranks their sentences; only this file knows both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ..events import Turn
+from ..evidence.answering import Answering, AnswerPlan
+from ..evidence.sentence_index import SentenceIndex
+from ..evidence.sentence_prior import SentencePrior
+from ..evidence.word_vectors import WordVectors
+from ..prompt.builder import DocumentPrompt, PromptBuilder, QuoteFormat
+from ..sampling.quote_matcher import QuoteConstraint, QuoteIndex
+
+
+class Quoting:
+    """The quotation rules of all documents that one builder lays out."""
+
+    def __init__(self, builder: PromptBuilder) -> None:
+        self.builder = builder
+        self._answering: WeakKeyDictionary[DocumentPrompt, Answering] = WeakKeyDictionary()
+        # Documents but for their own quotation marks.
+        self._unquoted: WeakKeyDictionary[DocumentPrompt, QuoteIndex] = WeakKeyDictionary()
+
+    def answering(self, prompt: DocumentPrompt) -> Answering:
+        """Return the finder of the document's sentences. It is remembered as long as its prompt."""
+        if prompt not in self._answering:
+            quotes, decode = prompt.quotes, self.builder.tokenizer.decode
+            sentences = [" ".join(decode(part.tolist()).split()) for part in quotes.sentences]
+            index = SentenceIndex(sentences, quotes.line_of_sentences, WordVectors.shipped())
+            self._answering[prompt] = Answering(index, SentencePrior.shipped())
+        return self._answering[prompt]
+
+    def rules(self, prompt: DocumentPrompt, question: str, history: Sequence[Turn] = (),
+              typographic: bool = False) -> tuple[QuoteConstraint | None, AnswerPlan | None]:
+        """Return the constraint and the plan of an answer by a model whose prompt.json names quotation marks.
+
+        Other models have no plan, and a constraint only where ``typographic`` asks for one and their vocabulary has
+        such marks."""
+        form, builder = self.builder.quote_format, self.builder
+        if form is None:
+            return (self._typographic(prompt) if typographic else None), None
+        last = history[-1] if history else Turn("", ())
+        said = last.answer or builder.tokenizer.decode(list(last.answer_token_ids))
+        plan = self.answering(prompt).plan(builder.normalise(question), builder.normalise(last.question), said)
+        whole, index, prior = prompt.quotes, prompt.quotes, None
+        if plan.choices:
+            index = whole.passages(plan.choices)
+            prior = form.prior * np.append(np.array(plan.weights), 0.0)[index.sentence_of]
+        return QuoteConstraint(index, form.open_id, form.close_id, form.unit, form.must_open, form.end_ids, prior,
+                               script=self._script(prompt, plan, form), whole=whole), plan
+
+    def sentences_around(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[str, str, str]:
+        """Return the sentences before and after context tokens [start, end), of the same line; and the line that
+        introduces the list, or the first row of the table, in which they stand ("" for models that write free
+        words)."""
+        before, after = prompt.quotes.around(start, end)
+        lead_in, decode = "", self.builder.tokenizer.decode
+        if self.builder.quote_format is not None:
+            lead_in = self.answering(prompt).index.lead_in(prompt.quotes.sentence_at(start))
+        return decode(before).strip(), decode(after).strip(), lead_in
+
+    def _script(self, prompt: DocumentPrompt, plan: AnswerPlan, form: QuoteFormat) -> tuple[int, ...]:
+        """Return the tokens of what a plan says and quotes, each quotation in a paragraph of its own."""
+        if not plan.words and not plan.spans:
+            return ()
+        line_feed = self.builder.tokenizer.token_id("<0x0A>")  # as a byte: the piece for it ends answers
+        ids = self.builder.tokenizer.encode(plan.words)
+        for first, last in plan.spans:
+            ids += [line_feed] * 2 if ids else []
+            ids += [form.open_id, *prompt.quotes.passage(first, last), form.close_id]
+        return (*ids, *form.end_ids[:1])
+
+    def _typographic(self, prompt: DocumentPrompt) -> QuoteConstraint | None:
+        """Return rules for words between “ and ”. The document's own marks end a passage: what stands between an
+        answer's is one run."""
+        form = self._marks
+        if form is None:
+            return None
+        if prompt not in self._unquoted:
+            there = np.unique(prompt.token_ids).tolist()
+            marked = [token for token in there if {*"“”"} & {*self.builder.tokenizer.decode([token])}]
+            self._unquoted[prompt] = prompt.quotes_without(marked)
+        return QuoteConstraint(self._unquoted[prompt], form.open_id, form.close_id, form.unit, also_open=form.also_open)
+
+    @cached_property
+    def _marks(self) -> QuoteFormat | None:
+        """Return “ and ” as tokens of their own, alone or behind a space; None where the vocabulary lacks them."""
+        encode = self.builder.tokenizer.encode
+        single = {text: ids[0] for text in ("“", " “", "”") if len(ids := encode(text)) == 1}
+        if "“" not in single or "”" not in single:
+            return None
+        opening, closing = single["“"], single["”"]
+        return QuoteFormat(opening, closing, "word", False, also_open=frozenset(single.values()) - {opening, closing})
