@@ -151,16 +151,26 @@ def test_agreeing_alike():
             assert int(agree_on_tensors(drafted, own)) == agree(draft, own.tolist()).num_accepted
 
 
-@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.99])
-def test_top_p_keeps_what_sorting_all_scores_keeps(top_p: float) -> None:
-    """A sharp row, a usual one, and a flat one, which needs more than the likeliest that are tried first."""
-    logits = torch.randn(3, 6000, generator=torch.Generator().manual_seed(4)) * torch.tensor([[8.0], [2.0], [0.01]])
-    found = Sampler(SamplingParams(temperature=1.0, top_p=top_p)).distributions(logits, [1])
-    probs = logits.double().softmax(-1)
-    for row, expected in zip(found, probs, strict=True):
-        ordered = expected.sort(descending=True).values
-        kept = int((ordered.cumsum(-1) - ordered < top_p).sum())
-        assert abs(int((row > 0).sum()) - kept) <= 1  # sums are rounded
-        assert set(expected.topk(kept - 1).indices.tolist()) <= set(torch.nonzero(row).flatten().tolist())
-    alone = Sampler(SamplingParams(temperature=1.0, top_p=top_p)).distributions(logits[1:2], [1])
-    assert torch.equal(alone[0], found[1])
+@pytest.mark.parametrize("vocabulary", [2048, 2049, 5000, 50_000])
+@pytest.mark.parametrize("kept", [1, 40, 1023, 1024, 1025, 1900])
+def test_top_p_keeps_the_token_that_crosses_it_and_no_more(vocabulary: int, kept: int) -> None:
+    """Of a peaked, a flat and a tied row. Above 2,048 tokens the host tries the likeliest 1,024 before it sorts all."""
+    drawn = torch.randn(vocabulary, generator=torch.Generator().manual_seed(4))
+    logits = torch.stack((drawn * 2, drawn * 0.01, (drawn * 2).round()))
+    for row, scores in enumerate(logits):
+        ordered = scores.double().softmax(-1).sort(descending=True).values
+        top_p = float(ordered[:kept].sum() - ordered[kept - 1] / 2)  # in the midst of a token: no rounding decides
+        sampler = Sampler(SamplingParams(temperature=1.0, top_p=top_p))
+        found = sampler.distributions(logits, [1])
+        for stays in (found[row] > 0, law_of(sampler, vocabulary).distributions(logits)[row] > 0):
+            assert int(stays.sum()) == kept
+            assert scores[stays].min() >= scores[~stays].max()
+        assert torch.equal(sampler.distributions(logits[row : row + 1], [1])[0], found[row])
+
+
+def test_noise_is_gumbels_and_its_own_at_every_position_and_seed() -> None:
+    rows = torch.cat([Sampler(SamplingParams(temperature=1.0, seed=seed)).noise(5, 8, 4000) for seed in (0, 1)])
+    assert float((torch.corrcoef(rows) - torch.eye(len(rows))).abs().max()) < 0.1
+    assert rows.mean() == pytest.approx(0.5772, abs=0.03) and rows.var() == pytest.approx(np.pi**2 / 6, abs=0.06)
+    again = Sampler(SamplingParams(temperature=1.0, seed=1)).noise(7, 1, 4000)  # whatever was asked for before
+    assert torch.equal(again[0], rows[10])

@@ -371,17 +371,19 @@ def test_retrieval_copies_nothing_before_something_is_staged() -> None:
         assert torch.equal(own.values[:, at - 40 : at], whole.values[:, newest - 40 : newest])
 
 
-def test_retrieval_notices_a_cut_that_has_grown_over() -> None:
-    """Truncated and grown again between two syncs: the length alone would not tell."""
+@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize("cut", [20, 39])
+def test_a_part_notices_a_cut_that_has_grown_over(kind: str, cut: int) -> None:
+    """Truncated, by one token or more, and grown again between two syncs: the length alone would not tell."""
     full = full_cache()
     MODEL.forward(torch.arange(40), full, logits_rows=0)
     full.commit()
-    cache = RetrievalCache(full, budget=128, recent=16)
-    full.truncate(20)
+    cache = PARTS[kind](full, 128)
+    full.truncate(cut)
     MODEL.forward(torch.arange(30, 60), full, logits_rows=0)
     full.commit()
     cache.sync()
-    assert_like_recomputed(MODEL, cache, [*range(20), *range(30, 60)])
+    assert_like_recomputed(MODEL, cache, [*range(cut), *range(30, 60)])
 
 
 def test_chunk_means_follow_the_full_cache() -> None:

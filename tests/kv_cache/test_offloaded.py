@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.model.tiny import VOCAB, tiny_llama
+from triforce_core.kv_cache.buffers import LayerBuffers
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.host import HostLayer
 from triforce_core.kv_cache.offloaded import OffloadedCache
@@ -93,6 +94,25 @@ def test_a_pass_brings_each_streamed_layer_in_once() -> None:
         cache.commit()
     whole_layer = 2 * c.num_kv_heads * 200 * c.head_dim * 4
     assert cache.streamed_bytes - before == 5 * (LAYERS - 2) * whole_layer
+
+
+@pytest.mark.parametrize("resident", [0, 2])
+def test_a_layer_has_come_in_before_its_turn(resident: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the one before it is computed, or tokens are drafted: no pass waits for more than what it wrote itself."""
+    _, cache = pair(resident_layers=resident)
+    ring, taken = cache._ring, []
+    exact = ring.take
+
+    def take(index: int) -> LayerBuffers:
+        taken.append((index, [space.valid for space in ring._spaces if space.layer == index]))
+        return exact(index)
+
+    monkeypatch.setattr(ring, "take", take)
+    for num_tokens, held in ((60, 0), (1, 60), (1, 60), (5, 60), (40, 60), (1, 107), (500, 107), (1, 608)):
+        taken.clear()
+        MODEL.forward(torch.arange(num_tokens) % VOCAB, cache, logits_rows=0)
+        cache.commit()
+        assert taken == [(index, [held]) for index in range(LAYERS - resident)]
 
 
 def test_layers_that_all_find_room_in_the_ring_stay_there() -> None:

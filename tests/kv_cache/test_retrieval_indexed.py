@@ -107,6 +107,25 @@ def test_chosen_while_tokens_are_staged_they_stay_so() -> None:
     assert torch.equal(MODEL.forward(after, ahead, logits_rows=2), MODEL.forward(after, before, logits_rows=2))
 
 
+@pytest.mark.parametrize("way", [IndexedRetrievalCache, RetrievalCache])
+def test_one_token_cut_off_the_chosen_ends_the_choice_and_one_less_does_not(way) -> None:
+    full = prefilled(203)
+    cache = way(full, budget=64, recent=17)
+    mass = torch.rand(2, 2, cache.num_chunks, generator=torch.Generator().manual_seed(5))
+    newest = (203 - 17) // 8 * 8
+    for cut in (newest, newest - 1):
+        cache.select(mass)
+        full.truncate(cut)
+        MODEL.forward(torch.tensor([7, 8]), full, logits_rows=0)  # behind it another text
+        full.commit()
+        cache.sync()
+        cache.check_integrity()
+        held = cache.selection.shape[-1] if cache.selection is not None else 0
+        assert (held > 1) == (cut == newest)  # else chunk 0 and a window
+        MODEL.forward(torch.arange(203 - full.num_committed), full, logits_rows=0)
+        full.commit()
+
+
 def test_choosing_copies_nothing() -> None:
     full = prefilled(300)
     cache = IndexedRetrievalCache(full, budget=64, recent=16)

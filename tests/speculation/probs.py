@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
@@ -10,6 +12,7 @@ from triforce_core.config import SamplingParams
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelDrafter
 from triforce_core.drafters.prompt_lookup import PromptLookupDrafter, TextIndex
+from triforce_core.events import TierCount
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.round import speculate
 
@@ -46,7 +49,22 @@ def proven_ngrams() -> PromptLookupDrafter:
 def one_round(target, drafter, gamma2: int, params: SamplingParams, chance, masks=None, start=START) -> tuple[int, ...]:
     sampler = Sampler(params, chance=chance, masks=masks)
     made = drafter() if callable(drafter) else drafter
-    return tuple(speculate(target, made, list(start), gamma2, sampler).verdict.token_ids)
+    done = speculate(target, made, list(start), gamma2, sampler)
+    if done.draft.layout is None:
+        drafted, accepted = done.draft.token_ids, len(done.verdict.token_ids) - 1
+        assert done.verdict.token_ids[:accepted] == drafted[:accepted]
+        assert counted(done.counts(["one"] * len(drafted))) == due_counts(accepted, len(drafted))
+    return tuple(done.verdict.token_ids)
+
+
+def due_counts(accepted: int, drafted: int) -> tuple[int, int]:
+    """Of one chain, (tested, accepted): what stands behind the first refusal was never tested."""
+    return min(accepted + 1, drafted), accepted
+
+
+def counted(counts: Sequence[TierCount]) -> tuple[int, int]:
+    """(tested, accepted), of all tiers."""
+    return sum(count.tested for count in counts), sum(count.accepted for count in counts)
 
 
 def completed(target, params, rounds: dict, length: int, masks=None, start=START) -> dict:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
-from speculation.probs import BOUND, PARAMS, START, EvenAfterTwo, Leaning, deviation, models, tiers
+from speculation.probs import (
+    BOUND,
+    PARAMS,
+    START,
+    EvenAfterTwo,
+    Leaning,
+    counted,
+    deviation,
+    due_counts,
+    models,
+    tiers,
+)
 from speculation.toy import Settling, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
@@ -41,6 +53,22 @@ def test_the_middle_tier_alone_emits_its_own_models_law():
     context_law = enumerate_exactly(
         lambda c: tuple(tiers(retrieval, small, 0).propose(START, 2, Sampler(params, chance=c)).token_ids))
     assert total_variation(token_probs, context_law) < BOUND
+
+
+@pytest.mark.parametrize("gamma1", [0, 1, 3])
+def test_the_middle_tier_counts_what_it_tested(gamma1):
+    """Each of its steps ends with a token of its own, so who wrote what shows how many were accepted in each."""
+    _, retrieval, small = models()
+    seen = set()
+    for seed in range(40):
+        drafter = tiers(retrieval, small, gamma1)
+        draft, stats = drafter.propose(START, 4, Sampler(replace(PARAMS[0], seed=seed))), drafter.stats()
+        writers = "".join("r" if source == "retrieval" else "d" for source in draft.sources)
+        due = [due_counts(len(run), gamma1) for run in writers.split("r")[:-1]]
+        assert stats.passes["retrieval"] == len(due)
+        assert counted(stats.counts) == (sum(tested for tested, _ in due), sum(accepted for _, accepted in due))
+        seen |= set(due)
+    assert len(seen) == gamma1 + 1  # all, some and none of them were accepted
 
 
 def test_the_enumeration_sees_a_verifier_that_draws_from_p_instead_of_the_residual(monkeypatch):
@@ -132,9 +160,10 @@ def test_deciding_by_draws_gives_the_same_words_with_and_without_speculation(tem
     assert words(tiers(retrieval, small, 2), 4) == words(NoDrafter(), 0)
 
 
+@pytest.mark.parametrize("verifier", ["rejection", "coupled"])
 @pytest.mark.parametrize("runs", [4_000, pytest.param(20_000, marks=pytest.mark.exhaustive)])
-def test_sampled_frequencies_pass_a_chi_square_test(runs):
-    """Seeded answers of two tokens against the exact law: the real generator, not the enumeration."""
+def test_sampled_frequencies_pass_a_chi_square_test(runs, verifier):
+    """Seeded answers of two tokens against the exact law: the real generator and noise, not the enumeration."""
     target, retrieval, small = models(vocabulary=4)
     params = SamplingParams(temperature=1.0)
     token_probs: dict[tuple[int, int], float] = {}
@@ -142,9 +171,10 @@ def test_sampled_frequencies_pass_a_chi_square_test(runs):
         for b, q in enumerate(target.row([1, a]).softmax(-1).tolist()):
             token_probs[a, b] = p * q
     drafter, seen = tiers(retrieval, small, 1), Counter()
-    sampler = Sampler(SamplingParams(temperature=1.0, seed=5))
-    assert params.temperature == sampler.params.temperature
-    for _ in range(runs):
+    sampler = Sampler(replace(params, seed=5))
+    for seed in range(runs):
+        if verifier == "coupled":  # a seed decides the whole answer
+            sampler = Sampler(replace(params, seed=seed), verifier=verifier)
         context = list(START)
         while len(context) < 4:
             context.extend(speculate(target, drafter, context, 2, sampler).verdict.token_ids)

@@ -16,7 +16,7 @@ import pytest
 from little_books import make_document, wait_for
 
 from triforce_core import EngineScript, SamplingParams
-from ui.api.messages import _stops, sampling
+from ui.api.messages import _stops, sampling, shown
 from ui.api.problems import Problem
 from ui.state.tab_view import TabView
 
@@ -133,9 +133,11 @@ def test_the_seed_decides(client, scripted) -> None:
     assert texts[0] == texts[1] and len(set(texts)) > 2
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_stop_texts_end_the_answer_before_them(client, scripted, stream: bool) -> None:
-    scripted.answer, scripted.triforce_tokens_per_second = "One two three STOP HERE four five " + "six " * 3000, 400.0
+@pytest.mark.parametrize(("stream", "acceptance", "rate"), [(False, 0.8, 400.0), (True, 0.8, 400.0), (True, 0.0, 20.0)])
+def test_stop_texts_end_the_answer_before_them(client, scripted, stream: bool, acceptance: float, rate: float) -> None:
+    """Also where their words come one by one."""
+    scripted.answer, scripted.acceptance = "One two three STOP HERE four five " + "six " * 3000, acceptance
+    scripted.triforce_tokens_per_second = rate
     given = {"model": "builtin", "messages": about(upload(client)), "stop": ["never", "STOP HERE"], "max_tokens": 5000}
     if stream:
         chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**given, stream=True)]
@@ -256,6 +258,20 @@ def test_what_is_wrong_with_a_stop_text_is_said(stop: object, words: str) -> Non
     with pytest.raises(Problem) as caught:
         _stops(stop)
     assert words in caught.value.body["error"]["message"]
+
+
+@pytest.mark.parametrize(("text", "stops", "left"), [
+    ("One STOP HERE two", ["never", "STOP HERE"], "One "), ("aabaabaac", ["aabaac", "bb"], "aab"),
+    ("STOP STOP IT", ["STOP IT", "IT"], "STOP "), ("a\n\n", ["\n\n"], "a"), ("one STO", ["STOP"], "one STO")])
+def test_of_a_stop_text_nothing_is_shown_however_it_comes(text: str, stops: list[str], left: str) -> None:
+    seen = 0
+    for come in range(len(text) + 1):
+        length, found = shown(text[:come], stops, False)
+        assert seen <= length <= len(left)
+        seen = length
+        if found:
+            break
+    assert shown(text[:come], stops, True) == (len(left), found)
 
 
 def test_a_seed_of_minus_one_is_another_every_time() -> None:
