@@ -1,4 +1,4 @@
-"""Builds assets/sample/handbook.pdf, the app's handbook and first document, from docs/handbook/*.md.
+"""Builds triforce_core/assets/sample/handbook.pdf, the app's handbook and first document, from docs/handbook/*.md.
 
     python -m docs.handbook [--output FILE]    (needs `pip install reportlab`, and only this command does)
 
@@ -35,9 +35,10 @@ from reportlab.platypus import (
 )
 from reportlab.platypus.tableofcontents import TableOfContents
 
+from triforce_core.assets import HANDBOOK
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "docs" / "handbook"
-PDF = ROOT / "assets" / "sample" / "handbook.pdf"
 TITLE = "The TriForce Chat handbook"
 SUBTITLE = "How long documents are read, and how to use the app"
 WIDTH = A5[0] - 36 * mm
@@ -179,7 +180,7 @@ def _table(rows: Sequence[Sequence[Paragraph]]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.handbook", description="Build the handbook's PDF.")
-    parser.add_argument("--output", type=Path, default=PDF, metavar="FILE")
+    parser.add_argument("--output", type=Path, default=HANDBOOK, metavar="FILE")
     build(parser.parse_args().output)
 
 

@@ -24,7 +24,9 @@ from typing import Any
 
 from playwright.sync_api import Page, Playwright, sync_playwright
 
-from .screenshots import PATIENCE, ROOT, SIZE, app, browser_of
+from triforce_core import HANDBOOK
+
+from .screenshots import PATIENCE, SIZE, app, browser_of
 
 USABLE = 1.5  # seconds from the address to a usable page, wanted on two cores
 QUICK = {"load_seconds": 0, "restore_seconds": 0, "triforce_tokens_per_second": 60.0, "answer_words": 300}
@@ -105,7 +107,7 @@ def main() -> None:
         with sync_playwright() as playwright:
             with app(given.engine, home / "load") as url:
                 found = loads(playwright, url, given.loads)
-            with app("scripted", home / "stream", ROOT / "assets" / "sample" / "handbook.pdf", model=script) as url:
+            with app("scripted", home / "stream", HANDBOOK, model=script) as url:
                 found["stream"] = streamed(playwright, url)
     finally:
         shutil.rmtree(home)

@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.commands import FLAG, flags
-from triforce_core import EngineConfig, SamplingParams, SpeculationConfig, read_document
+from triforce_core import HANDBOOK, EngineConfig, SamplingParams, SpeculationConfig, read_document
 from triforce_core.documents.document import Document
 from ui.words import settings as settings_words
 
 ROOT = Path(__file__).parents[1]
-PDF = ROOT / "assets" / "sample" / "handbook.pdf"
 CHAPTERS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "handbook").glob("*.md"))}
 LEAST_WORDS = 3  # of a piece of an error message: shorter ones are found everywhere
 
 
 @pytest.fixture(scope="module")
 def handbook() -> Document:
-    return read_document(PDF)
+    return read_document(HANDBOOK)
 
 
 def test_the_pdf_is_what_its_sources_build(handbook: Document, tmp_path: Path) -> None:
@@ -43,7 +42,7 @@ def test_it_is_a_whole_book(handbook: Document) -> None:
     import pypdfium2
 
     assert len(handbook.pages) >= 30 and handbook.title == "The TriForce Chat handbook" and not handbook.warnings
-    with pypdfium2.PdfDocument(PDF) as pdf:
+    with pypdfium2.PdfDocument(HANDBOOK) as pdf:
         entries = [(mark.level, mark.get_title(), mark.get_dest().get_index()) for mark in pdf.get_toc()]
     chapters = [(title, page) for level, title, page in entries if level == 0]
     assert any("The weights of the two models are read once, when the engine starts." in page.text

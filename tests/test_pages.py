@@ -20,7 +20,7 @@ WIDTH = 120
 START_AND_TEST = re.findall(r"^```sh\n(.*?)^```$", README, re.M | re.S)  # word for word what .ci/run runs
 
 
-@pytest.mark.parametrize(("page", "lines"), [("README.md", 150), ("CONTRIBUTING.md", 45)])
+@pytest.mark.parametrize(("page", "lines"), [("README.md", 170), ("CONTRIBUTING.md", 45)])
 def test_it_is_short(page: str, lines: int) -> None:
     found = PAGES[page].splitlines()
     assert len(found) <= lines

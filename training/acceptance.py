@@ -73,9 +73,9 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--target", type=Path, default=Path("assets/builtin/target"))
-    parser.add_argument("--draft", type=Path, default=Path("assets/builtin/draft"))
-    parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
+    parser.add_argument("--target", type=Path, default=Path("triforce_core/assets/builtin/target"))
+    parser.add_argument("--draft", type=Path, default=Path("triforce_core/assets/builtin/draft"))
+    parser.add_argument("--tokenizer", type=Path, default=Path("triforce_core/assets/builtin/tokenizer.model"))
     parser.add_argument("--prefix", type=int, default=4096, help="tokens of each book before the continuation")
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--books", type=int, default=8)

@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--corpus2", type=Path, help="folder with reports-train and reference-train")
     parser.add_argument("--questions", type=Path, help="folder with questions-train.jsonl, about documents of CORPUS")
     parser.add_argument("--left-out", type=Path, help="docs.json of a test set: documents that it holds too")
-    parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
+    parser.add_argument("--tokenizer", type=Path, default=Path("triforce_core/assets/builtin/tokenizer.model"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--variants", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0, help="another one makes other variants")

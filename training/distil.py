@@ -168,7 +168,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="what training.data wrote")
-    parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
+    parser.add_argument("--tokenizer", type=Path, default=Path("triforce_core/assets/builtin/tokenizer.model"))
     parser.add_argument("--target", type=Path, required=True, help="checkpoint or int8 folder")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--from", dest="source", type=Path)

@@ -1,11 +1,11 @@
 """Measures a target: right sentences on unseen questions at several lengths, and loss on unseen books.
 
-`python -m training.evaluate --corpus DIR --model assets/builtin/target` prints a table and one line of JSON. Questions
-are the extractive ones of qa-dev with answers under 120 characters and contexts under 3,000; a document is shuffled
-paragraphs up to a length in tokens, cut into pages between paragraphs; all questions about its paragraphs are asked,
-each alone. The sentence counts as right when its first 40 characters stand in the answer. Decoding is greedy: free;
-held to verbatim quotations; and so held with the prior over sentences that the application adds (`quote_prior` in
-prompt.json). "words" is the sentence that the prior alone would pick, for comparison.
+`python -m training.evaluate --corpus DIR` prints a table and one line of JSON. Questions are the extractive ones of
+qa-dev with answers under 120 characters and contexts under 3,000; a document is shuffled up to a length in tokens,
+cut into pages between paragraphs; all questions about its paragraphs are asked, each alone. The sentence counts as
+right when its first 40 characters stand in the answer. Decoding is greedy: free; held to verbatim quotations; and so
+held with the prior over sentences that the application adds (`quote_prior` in prompt.json). "words" is the sentence
+that the prior alone would pick, for comparison.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from training.decode import Verbatim, answer, prefill
 from training.model import Llama
 from training.quantise import load_model
 from training.text import Encoder, gold_sentences, normalise, read_records
+from triforce_core.assets import BUILTIN_FOLDER
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,8 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--model", type=Path, default=Path("assets/builtin/target"), help="int8 folder or checkpoint")
-    parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
+    parser.add_argument("--model", type=Path, default=BUILTIN_FOLDER / "target", help="int8 folder or checkpoint")
+    parser.add_argument("--tokenizer", type=Path, default=BUILTIN_FOLDER / "tokenizer.model")
     parser.add_argument("--split", default="qa-dev", help="qa-train shows what was learnt by heart")
     parser.add_argument("--lengths", type=int, nargs="*", default=[2048, 8192, 30000])
     parser.add_argument("--questions", type=int, default=240, help="at each length")
@@ -185,7 +186,7 @@ def main() -> None:
     parser.add_argument("--book-lengths", type=int, nargs="*", default=[2048, 16384])
     parser.add_argument("--group", type=int, default=32, help="questions answered side by side")
     parser.add_argument("--examples", type=int, default=0)
-    stated = json.loads(Path("assets/builtin/prompt.json").read_text())
+    stated = json.loads((BUILTIN_FOLDER / "prompt.json").read_text())
     parser.add_argument("--prior", type=float, default=stated["quote_prior"], help="nats for a point of BM25")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -19,8 +19,8 @@ from tokenizers.models import BPE
 
 from training.quantise import load_folder
 from training.text import DOC, END_DOC, PAGE, USER, USER_PIECES
+from triforce_core.assets import BUILTIN_FOLDER
 
-BUILTIN = Path(__file__).resolve().parent.parent / "assets" / "builtin"
 SPACE = "▁"
 
 
@@ -91,7 +91,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--builtin", type=Path, default=BUILTIN)
+    parser.add_argument("--builtin", type=Path, default=BUILTIN_FOLDER)
     options = parser.parse_args()
     export(options.builtin, options.out)
     print(f"{options.out}/target and {options.out}/draft")

@@ -23,6 +23,7 @@ from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 from gguf.quants import quantize
 from safetensors.torch import load_file
 
+from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.bench.grow import GrownWeights, grown_config, published_names
 from triforce_core.bench.shapes import SHAPES, TARGETS, Shape
 from triforce_core.gguf.types import BY_NUMBER
@@ -30,7 +31,6 @@ from triforce_core.model import ModelConfig, read_config
 from triforce_core.model.gguf_weights import INT8_KEY, stored_name
 from triforce_core.tokenizer.gguf_vocabulary import PROMPT_KEY
 
-BUILTIN = Path(__file__).resolve().parent.parent / "assets" / "builtin"
 KINDS = ("Q8_0", "F16", "BF16", "Q4_0")
 _ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
                   "Qwen3ForCausalLM": "qwen3"}
@@ -167,8 +167,9 @@ def export(folder: Path, path: Path, kind: str) -> None:
 
 def _add_builtin_words(out: GGUFWriter, name: str) -> None:
     out.add_name(name)
-    add_sentencepiece(out, BUILTIN / "tokenizer.model", (BUILTIN / "chat_template.jinja").read_text(encoding="utf-8"),
-                      (BUILTIN / "prompt.json").read_text(encoding="utf-8"))
+    template, prompt = ((BUILTIN_FOLDER / name).read_text(encoding="utf-8")
+                        for name in ("chat_template.jinja", "prompt.json"))
+    add_sentencepiece(out, BUILTIN_FOLDER / "tokenizer.model", template, prompt)
 
 
 def export_grown(folder: Path, shape: Shape, path: Path, kind: str) -> None:
@@ -230,9 +231,9 @@ def main() -> None:
     for role in ("target",) if given.grow else ("target", "draft"):
         path = given.out / f"{given.grow or f'builtin-{role}'}-{given.type}.gguf"
         if given.grow:
-            export_grown(BUILTIN / role, SHAPES[given.grow], path, given.type)
+            export_grown(BUILTIN_FOLDER / role, SHAPES[given.grow], path, given.type)
         else:
-            export(BUILTIN / role, path, given.type)
+            export(BUILTIN_FOLDER / role, path, given.type)
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 

@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--words", type=int, nargs="+", default=[22_000, 96_000, 180_000])
     parser.add_argument("--questions", type=int, default=100)
-    parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
+    parser.add_argument("--tokenizer", type=Path, default=Path("triforce_core/assets/builtin/tokenizer.model"))
     options = parser.parse_args()
     books = read_records(options.corpus / "books-dev.jsonl.zst")
     prose = [" ".join(paragraph.split()) for book in books for paragraph in book["text"].split("\n\n") if paragraph]

@@ -111,7 +111,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_sources(parser)
-    parser.add_argument("--out", type=Path, required=True, help="assets/words/prior.npz is the one that ships")
+    parser.add_argument("--out", type=Path, required=True, help="assets/words/prior.npz ships")
     make(parser.parse_args())
 
 

@@ -1,4 +1,4 @@
-"""Int8 weight files: `python -m training.quantise CHECKPOINT assets/builtin/target`.
+"""Int8 weight files: `python -m training.quantise CHECKPOINT triforce_core/assets/builtin/target`.
 
 A matrix NAME becomes NAME (int8) and NAME.scale (fp32, one per output channel); norms stay fp32. The model is what the
 files say: int8 * scale. Checkpoints are what `training.train` and `training.distil` write.

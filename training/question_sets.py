@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 
 from training.text import each_record
+from triforce_core.assets import BUILTIN_FOLDER, WORDS_FOLDER
 from triforce_core.documents.sentences import SentenceRules
 from triforce_core.prompt.typography import ascii_typography
 
@@ -29,7 +30,7 @@ ARTICLE = "article"  # the kind of all questions of qa-train
 LONGEST_TEXT = 400_000  # characters; of a longer book the stretch around its questions
 LONGEST_ARTICLE = 6000  # sentences
 NATURAL_TEXTS = ("prose-train", "books-train")
-_PROMPT = Path(__file__).resolve().parent.parent / "assets" / "builtin" / "prompt.json"
+_PROMPT = BUILTIN_FOLDER / "prompt.json"
 _STATED = json.loads(_PROMPT.read_text())
 RULES = SentenceRules.of(_STATED["sentence_break"], _STATED["abbreviations"])
 
@@ -68,7 +69,7 @@ def add_sources(parser: ArgumentParser) -> None:
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--questions", type=Path, required=True, help="folder of the natural questions")
     parser.add_argument("--left-out", type=Path, help="docs.json of a test set that names documents not to train on")
-    parser.add_argument("--vectors", type=Path, default=Path("assets/words/vectors.npz"), help="of training.words")
+    parser.add_argument("--vectors", type=Path, default=WORDS_FOLDER / "vectors.npz", help="of training.words")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that look at documents")
     parser.add_argument("--seed", type=int, default=0)

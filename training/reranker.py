@@ -334,7 +334,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_sources(parser)
     parser.add_argument("--base", type=Path, required=True, help="Hugging Face folder of all-MiniLM-L6-v2")
-    parser.add_argument("--out", type=Path, required=True, help="assets/words/reranker.npz is the one that ships")
+    parser.add_argument("--out", type=Path, required=True, help="assets/words/reranker.npz ships")
     parser.add_argument("--prior", type=Path, required=True, help="read and written; assets/words/prior.npz ships")
     parser.add_argument("--seconds", type=float, default=150, help="of fine-tuning")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -1,6 +1,6 @@
 """Reading the corpus, normalising text, finding sentences, and turning text into tokens.
 
-The encoding here is the contract that `assets/builtin/prompt.json` states: the application encodes documents and
+The encoding here is the contract that the built-in pair's `prompt.json` states: the application encodes documents and
 questions in the same way. Every line, question and quotation starts with a space, and no piece crosses a space, so that
 a sentence has the same tokens wherever it stands.
 """

@@ -242,7 +242,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="what training.data wrote")
-    parser.add_argument("--tokenizer", type=Path, default=Path("assets/builtin/tokenizer.model"))
+    parser.add_argument("--tokenizer", type=Path, default=Path("triforce_core/assets/builtin/tokenizer.model"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--from", dest="source", type=Path)
     parser.add_argument("--from-tokenizer", dest="source_tokenizer", type=Path, help="its tokenizer, if another one")

@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--corpus2", type=Path, required=True, help="reports and reference text")
     parser.add_argument("--left-out", type=Path, help="docs.json of a test set that names documents not to train on")
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="assets/words/vectors.npz is the one that ships")
+    parser.add_argument("--out", type=Path, required=True, help="assets/words/vectors.npz ships")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")

@@ -17,9 +17,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+__version__ = "0.1.0"
 _HOME = {
     "config": ("BUILTIN", "MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig",
                "is_repo_id"),
+    "assets": ("HANDBOOK",),
     "documents": ("READERS", "ReadCancelled", "ReadLimits", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
     "documents.document": ("Chapter", "Document", "Page"),

@@ -5,7 +5,22 @@
 
 from __future__ import annotations
 
-from .state.arguments import Arguments, parse
+import sys
+from collections.abc import Sequence
+
+from triforce_core import TriForceError
+
+from .state.arguments import Arguments, command_name, parse
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command ``python app.py``, or ``triforce-chat`` where it is installed; return its exit status."""
+    arguments = parse(argv)
+    try:
+        return check(arguments) if arguments.check else launch(arguments)
+    except TriForceError as error:
+        print(f"{command_name()}: {error}", file=sys.stderr)
+        return 2
 
 
 def launch(arguments: Arguments) -> int:
@@ -22,4 +37,4 @@ def check(arguments: Arguments) -> int:
     return report(arguments)
 
 
-__all__ = ["check", "launch", "parse"]
+__all__ = ["check", "launch", "main", "parse"]

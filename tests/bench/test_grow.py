@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 import torch
-from engine.tiny import BUILTIN, write_model
+from engine.tiny import BUILTIN_FOLDER, write_model
 
 from triforce_core.bench.grow import GrownWeights, grow, grown_config, grown_pair
 from triforce_core.bench.shapes import DRAFT, SHAPES, TARGETS, Shape
@@ -61,11 +61,10 @@ def test_beyond_the_small_models_context_positions_are_interpolated(folder: Path
     assert grown_config(small, MULTI_HEAD, small.max_context // 2).rope == small.rope
 
 
-@pytest.mark.skipif(not (BUILTIN / "draft" / "model.safetensors").is_file(), reason="the built-in pair is not here")
 def test_the_built_in_draft_model(folder: Path) -> None:
     ids = torch.randint(3, 8192, (60,), generator=torch.Generator().manual_seed(2))
-    expected, _ = run(load_model(BUILTIN / "draft"), ids)
-    found, _ = run(grow(BUILTIN / "draft", SHAPES["llama-68m"]), ids)
+    expected, _ = run(load_model(BUILTIN_FOLDER / "draft"), ids)
+    found, _ = run(grow(BUILTIN_FOLDER / "draft", SHAPES["llama-68m"]), ids)
     assert (found - expected).abs().max() < 1e-3
 
 
@@ -158,7 +157,7 @@ def test_what_cannot_be_exact_is_refused(folder: Path) -> None:
 
 
 def test_named_shapes_have_the_sizes_of_their_models() -> None:
-    small = read_config(BUILTIN / "target")
+    small = read_config(BUILTIN_FOLDER / "target")
     billions = {name: grown_config(small, SHAPES[name]).num_parameters / 1e9 for name in TARGETS}
     assert billions == pytest.approx({"llama2-7b": 6.68, "llama3-8b": 7.18, "llama3-1b": 1.07, "qwen3-4b": 3.76},
                                      abs=0.01)

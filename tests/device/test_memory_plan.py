@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.device.memory_plan import (
     LEAST_CONTEXT,
     Room,
@@ -23,7 +23,6 @@ from triforce_core.errors import NotEnoughMemoryError
 from triforce_core.model import parse_config, read_config
 
 GIB = 2**30
-BUILTIN = Path(__file__).parents[2] / "assets" / "builtin"
 
 
 def llama(**sizes: int) -> Weights:
@@ -43,7 +42,7 @@ CONTEXT = 124_928
 
 
 def builtin(role: str, dtype_bytes: int, *, keeps_int8: bool = False) -> Weights:
-    return Weights(read_config(BUILTIN / role), dtype_bytes, int8=True, keeps_int8=keeps_int8)
+    return Weights(read_config(BUILTIN_FOLDER / role), dtype_bytes, int8=True, keeps_int8=keeps_int8)
 
 
 def test_llama_2_7b_at_the_papers_length() -> None:

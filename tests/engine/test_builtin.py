@@ -12,17 +12,17 @@ import torch
 from engine.tiny import document
 
 from training.export import export
+from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.loading import BUILTIN_FOLDER
 from triforce_core.events import QuoteEvent
 from triforce_core.evidence.answering import NOT_FOUND
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXTS = ["docs/handbook/08-three-tiers.md", "training/README.md", "assets/builtin/MODEL_CARD.md",
+TEXTS = ["docs/handbook/08-three-tiers.md", "training/README.md", "triforce_core/assets/builtin/MODEL_CARD.md",
          "triforce_core/engine/session.py"]
 # Lengths are given: in so short a context a busy machine may find that drafting does not pay.
 SETTINGS = {"budget": 256, "recent": 96, "gamma1": 2, "gamma2": 10}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from engine.tiny import BUILTIN, document, write_model
+from engine.tiny import BUILTIN_FOLDER, document, write_model
 
 from tests import tokenizer_folders
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
@@ -34,7 +34,7 @@ SENTENCES = ["No.", "He — at last — came…", "“Is it so?” she asked.", 
 def builder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PromptBuilder:
     """Of the shipped pair, and of a model that names no marks but has them among its tokens, as Llama 3 and Qwen do."""
     if request.param == "marks that are named":
-        return PromptBuilder(Tokenizer(BUILTIN))
+        return PromptBuilder(Tokenizer(BUILTIN_FOLDER))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizer_folders, "TEXT", ["He said “Yes, I came” and “no”.", "“So?”", *SENTENCES[:6]] * 60)
         folder = tokenizer_folders.hugging_face_folder(tmp_path_factory.mktemp("other"), "bytes")
@@ -193,7 +193,7 @@ def test_where_asked_for_other_models_quote_word_for_word_too(tmp_path: Path, te
 
 
 def test_a_closed_quotation_is_told_with_the_sentences_around_it() -> None:
-    builder = PromptBuilder(Tokenizer(BUILTIN))
+    builder = PromptBuilder(Tokenizer(BUILTIN_FOLDER))
     prompt = builder.document(Document("d", "txt", (Page("1", "One came. Two went. Three stayed.\nFour slept."),), "t"))
     starts = np.flatnonzero(prompt.marks & Mark.SENTENCE_START).tolist()
     ends = (np.flatnonzero(prompt.marks & Mark.SENTENCE_END) + 1).tolist()
@@ -203,7 +203,7 @@ def test_a_closed_quotation_is_told_with_the_sentences_around_it() -> None:
 
 
 def test_an_item_is_told_with_what_introduces_its_list() -> None:
-    builder = PromptBuilder(Tokenizer(BUILTIN))
+    builder = PromptBuilder(Tokenizer(BUILTIN_FOLDER))
     text = "Two went. You need:\n- a lamp.\n- a map.\nThree stayed."
     prompt = builder.document(Document("d", "txt", (Page("1", text),), "t"))
     starts = np.flatnonzero(prompt.marks & Mark.SENTENCE_START).tolist()

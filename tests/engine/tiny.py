@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.config import EngineConfig
 from triforce_core.documents.document import Document, Page
 
-BUILTIN = Path(__file__).resolve().parents[2] / "assets" / "builtin"
 TOKENIZER = Path(__file__).with_name("tiny_tokenizer.model")  # 8,192 pieces: scores of few pieces are soon computed
 
 
@@ -42,7 +42,7 @@ def write_model(folder: Path, *, layers: int, heads: int, seed: int, context: in
     save_file(tensors, folder / "model.safetensors")
     shutil.copy(TOKENIZER, folder / "tokenizer.model")
     for name in ("prompt.json", "generation_config.json", "chat_template.jinja"):
-        shutil.copy(BUILTIN / name, folder / name)
+        shutil.copy(BUILTIN_FOLDER / name, folder / name)
     return folder
 
 

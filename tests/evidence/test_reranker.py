@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from triforce_core.assets import WORDS_FOLDER
 from triforce_core.evidence.reranker import GROUP, Pairs, Passage, Reranker, batch, four_bits, packed, unpacked
 
 LETTERS = [prefix + letter for prefix in ("", "##") for letter in string.ascii_lowercase]
@@ -170,7 +171,7 @@ def test_the_shipped_one_says_that_nothing_answers() -> None:
 
 def test_its_licence_lies_beside_it() -> None:
     """As the Apache License demands of who passes it on changed."""
-    folder = Path(__file__).parents[2] / "assets" / "words"
+    folder = WORDS_FOLDER
     assert "Version 2.0, January 2004" in (folder / "LICENSE-APACHE-2.0.txt").read_text(encoding="utf-8")
     notice = (folder / "NOTICE.md").read_text(encoding="utf-8")
     assert all(named in notice for named in ("reranker.npz", "all-MiniLM-L6-v2", "LICENSE-APACHE-2.0.txt", "changed"))

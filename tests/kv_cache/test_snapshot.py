@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from triforce_core.engine.loading import BUILTIN_FOLDER, fingerprint
+from triforce_core.assets import BUILTIN_FOLDER
+from triforce_core.engine.loading import fingerprint
 from triforce_core.errors import NotEnoughDiskError
 from triforce_core.kv_cache import snapshot, versions
 from triforce_core.kv_cache.snapshot import (

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.model.tiny import tiny_config, tiny_tensors
+from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.device.shard import Shard, open_meeting, require_gpus
 from triforce_core.errors import ConfigError
 from triforce_core.model import Checkpoint, Llama, load_model, read_config
@@ -20,7 +21,6 @@ from triforce_core.model.quantized import save_quantized
 from triforce_core.model.sharded import local_config
 
 ROOT = Path(__file__).parents[2]
-BUILTIN = ROOT / "assets" / "builtin"
 KINDS = {
     "heads": {},
     "grouped": {"num_key_value_heads": 2, "tie_word_embeddings": False},
@@ -108,14 +108,13 @@ def test_more_gpus_than_there_are() -> None:
     require_gpus(2, on_cpu=True)
 
 
-@pytest.mark.skipif(not (BUILTIN / "target" / "model.safetensors").is_file(), reason="the built-in model is missing")
 def test_logits_and_attention_mass_of_two_processes_are_those_of_one(tmp_path: Path) -> None:
     """fp32: within 1e-5 of the largest logit, from other orders of addition. bf16, int8 weights: no further from fp32
     than one rank's, by more than half. Both ranks: the same bytes. Mass: each rank's is its own KV heads'."""
     for kind in KINDS:
         write(tmp_path / kind, kind)
     for role in ("target", "draft"):
-        (tmp_path / role).symlink_to(BUILTIN / role)
+        (tmp_path / role).symlink_to(BUILTIN_FOLDER / role)
     listener, port = open_meeting()
     given = [str(port), str(tmp_path), str(listener.fileno())]
     ranks = [subprocess.Popen([sys.executable, "-m", "tests.model.rank", str(rank), *given], cwd=ROOT,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tokenizer_folders import hugging_face_folder, sentencepiece_folder
+from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.documents.document import Document, Page
 from triforce_core.engine.quoting import Quoting
 from triforce_core.errors import ConfigError, UnsupportedModelError
@@ -161,8 +162,8 @@ def test_the_tagged_layout_letter_by_letter(builders: dict[str, PromptBuilder]) 
 def test_the_trainer_and_the_app_encode_alike() -> None:
     """The built-in model reads documents exactly as it was trained to."""
     training = pytest.importorskip("training.text")
-    builder = PromptBuilder(Tokenizer(ROOT / "assets" / "builtin"))
-    encoder = training.Encoder(ROOT / "assets" / "builtin" / "tokenizer.model")
+    builder = PromptBuilder(Tokenizer(BUILTIN_FOLDER))
+    encoder = training.Encoder(BUILTIN_FOLDER / "tokenizer.model")
     ids, sentences = [encoder.doc], []
     calm = DOCUMENT.select(1, 2)
     for page in calm.pages:

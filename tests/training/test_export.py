@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 spm = pytest.importorskip("sentencepiece")
 
-from training.export import BUILTIN, export  # noqa: E402
+from training.export import BUILTIN_FOLDER, export  # noqa: E402
 from training.quantise import load_model  # noqa: E402
 from training.text import Encoder, normalise  # noqa: E402
 
@@ -35,10 +35,10 @@ TEXTS = (
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pair as Hugging Face folders."""
-    if not (BUILTIN / "target" / "model.safetensors").exists():
+    if not (BUILTIN_FOLDER / "target" / "model.safetensors").exists():
         pytest.skip("the built-in pair is not there")
     out = tmp_path_factory.mktemp("exported")
-    export(BUILTIN, out)
+    export(BUILTIN_FOLDER, out)
     return out
 
 
@@ -46,7 +46,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_tokens_are_those_of_sentencepiece(exported: Path, name: str) -> None:
     """AutoTokenizer and sentencepiece agree, on texts with marks, bytes and repeated characters too."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported / name)
-    pieces = spm.SentencePieceProcessor(model_file=str(BUILTIN / "tokenizer.model"))
+    pieces = spm.SentencePieceProcessor(model_file=str(BUILTIN_FOLDER / "tokenizer.model"))
     chance = np.random.default_rng(0)
     words = [pieces.id_to_piece(int(i)).replace("▁", " ") for i in chance.integers(11, 24_576, 4000)]
     letters = "".join(chance.choice(list("abcdefgh ,.'-\"\n“”<>AEé"), 3000))
@@ -61,7 +61,7 @@ def test_chat_template_is_the_turn_of_the_prompt_file(exported: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported / "target")
     chat = [{"role": "user", "content": "Where is the whale?"}]
     ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-    assert ids == Encoder(BUILTIN / "tokenizer.model").question("Where is the whale?")
+    assert ids == Encoder(BUILTIN_FOLDER / "tokenizer.model").question("Where is the whale?")
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
@@ -69,10 +69,10 @@ def test_scores_are_those_of_the_int8_files(exported: Path, name: str) -> None:
     """AutoModelForCausalLM computes what int8 * scale says."""
     model = transformers.AutoModelForCausalLM.from_pretrained(exported / name)
     ids = torch.tensor(
-        [Encoder(BUILTIN / "tokenizer.model").encode("It was the best of times, it was the worst of times.")]
+        [Encoder(BUILTIN_FOLDER / "tokenizer.model").encode("It was the best of times, it was the worst of times.")]
     )
     with torch.no_grad():
-        ours = load_model(BUILTIN / name)(ids, torch.arange(ids.shape[1]))
+        ours = load_model(BUILTIN_FOLDER / name)(ids, torch.arange(ids.shape[1]))
         theirs = model(ids).logits
     assert model.dtype == torch.float32
     assert (ours - theirs).abs().max() < 1e-3
@@ -81,8 +81,8 @@ def test_scores_are_those_of_the_int8_files(exported: Path, name: str) -> None:
 
 def test_prompt_file_states_the_layout() -> None:
     """The encoder and `prompt.json` say the same."""
-    prompt = json.loads((BUILTIN / "prompt.json").read_text())
-    encoder = Encoder(BUILTIN / "tokenizer.model")
+    prompt = json.loads((BUILTIN_FOLDER / "prompt.json").read_text())
+    encoder = Encoder(BUILTIN_FOLDER / "tokenizer.model")
     encode = encoder.pieces.encode
     assert encode(prompt["user"].format(question="Why so?")) == encoder.question("Why so?")
     assert encode(prompt["page_marker"].format(label="xii")) == encoder.page_mark("xii")
@@ -95,7 +95,7 @@ def test_prompt_file_states_the_layout() -> None:
 
 def test_a_sentence_has_the_same_tokens_in_the_document_and_alone() -> None:
     """Quoting copies tokens."""
-    encoder = Encoder(BUILTIN / "tokenizer.model")
+    encoder = Encoder(BUILTIN_FOLDER / "tokenizer.model")
     text = 'Mr. Starbuck spoke first. "Who\'s there?" he asked. Nobody (it was 3 a.m.) answered!\nA second line.'
     encoded = encoder.lines(text)
     assert len(encoded.sentences) == 4

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from little_books import read_quickly, wait_for
 
-from triforce_core import EngineConfig, EngineScript, ScriptedEngine
+from triforce_core import HANDBOOK, EngineConfig, EngineScript, ScriptedEngine
 
 if TYPE_CHECKING:  # what the page needs may be missing where only other tests run: see tests/conftest.py
     from gradio.queueing import Queue
@@ -61,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     lifecycle.quiet_environment(folders.uploads)
     script = EngineScript(load_seconds=0.1)
     services = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
-    services.start([], lifecycle.SAMPLE)
+    services.start([], HANDBOOK)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -276,7 +276,7 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
     """Counted from the shapes of what was loaded."""
     import torch
 
-    from ..engine.loading import BUILTIN_FOLDER
+    from ..assets import BUILTIN_FOLDER
     from ..model import find_model, read_config
     from .grow import grown_config
     from .roofline import Traffic
@@ -321,7 +321,7 @@ def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClien
 
 
 def _folder(config: EngineConfig) -> Path:
-    from ..engine.loading import BUILTIN_FOLDER
+    from ..assets import BUILTIN_FOLDER
     from ..model import find_model
 
     return BUILTIN_FOLDER / "target" if config.model == "builtin" else find_model(config.model)
@@ -329,7 +329,7 @@ def _folder(config: EngineConfig) -> Path:
 
 def _token_ids(config: EngineConfig, document: Document) -> tuple[int, ...]:
     """The document as the engine reads it, up to where the text goes on."""
-    from ..engine.loading import BUILTIN_FOLDER
+    from ..assets import BUILTIN_FOLDER
     from ..prompt.builder import PromptBuilder
     from ..tokenizer import Tokenizer
 
@@ -344,7 +344,7 @@ def _run_peer(config: EngineConfig, given: Namespace, title: str, token_ids: tup
     """None where its process failed (it has said why): what was measured before is not thrown away for it."""
     if given.peer == "llama.cpp":
         return _run_llama_cpp(config, given, title, len(token_ids), threads)
-    from ..engine.loading import BUILTIN_FOLDER
+    from ..assets import BUILTIN_FOLDER
     from ..engine.plan import prefill_chunk
     from ..model import find_model
     from .peer import PeerJob, run_peer

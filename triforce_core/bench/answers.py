@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from ..assets import BUILTIN_FOLDER
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents import read_document
 from ..documents.document import Document
 from ..engine.engine import Engine
-from ..engine.loading import BUILTIN_FOLDER
 from ..engine.quoting import Quoting
 from ..errors import ConfigError, TriForceError
 from ..events import DocumentOpened, Finished

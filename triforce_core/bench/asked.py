@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..assets import HANDBOOK
 from ..documents import read_document
 from ..documents.document import Document
-from ..errors import ConfigError
 from .made import made_document, made_needle
 from .workload import MADE, SUM_UP, Needle, cut, hide, questions_about, read_needles, read_questions
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..worker.client import EngineClient
 
-SAMPLES = Path(__file__).resolve().parents[2] / "assets" / "sample"
 _LISTINGS = ("code", "table")  # of several workloads, these are asked of documents of their own kind only
 
 
@@ -44,12 +43,9 @@ class Asked:
 
     def jobs(self) -> list[Job]:
         """In an order in which workloads about the same document follow each other: it is read once for them.
-        Raises DocumentError kinds, ConfigError."""
+        Raises DocumentError kinds."""
         given = [workload for workload in self.workloads if not self._makes(workload)]
-        paths = self.paths or sorted(path for path in SAMPLES.glob("*") if path.suffix in (".md", ".txt", ".pdf"))
-        if given and not paths:
-            raise ConfigError("There is no document", remedy="Name one with --document.")
-        read = [read_document(path) for path in paths] if given else []
+        read = [read_document(path) for path in self.paths or [HANDBOOK]] if given else []
         jobs = [Job(workload, document, number) for number, document in enumerate(read) for workload in given]
         # Enough for any tokenizer: what is too long is cut.
         return jobs + [Job(workload, made_document(workload, 8 * self.context, number), number)

@@ -29,11 +29,12 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from ..assets import BUILTIN_FOLDER
 from ..config import EngineConfig
 from ..device.memory_plan import Weights, Wish
 from ..device.shard import ALONE, Shard
 from ..engine.engine import Engine
-from ..engine.loading import BUILTIN_FOLDER, Loaded, load
+from ..engine.loading import Loaded, load
 from ..errors import ConfigError, UnsupportedModelError
 from ..kernels import Grouped
 from ..model import Checkpoint, Llama, ModelConfig, read_config

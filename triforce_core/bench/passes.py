@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 import torch
 
 from .. import flags
+from ..assets import BUILTIN_FOLDER
 from ..device.bandwidth import timed
-from ..engine.loading import BUILTIN_FOLDER
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.full import FullCache
 from ..kv_cache.retrieval_indexed import IndexedRetrievalCache

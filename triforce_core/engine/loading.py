@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from ..assets import BUILTIN_FOLDER
 from ..config import BUILTIN, EngineConfig
 from ..device.capability import choose_threads, read_capability, thread_limit
 from ..device.memory import give_back, limit_device_memory, ran_out, return_freed
@@ -37,8 +38,6 @@ from ..model.sharded import local_config
 from ..tokenizer import Tokenizer
 from .memory import Planner, limit_bytes, make_wish
 from .placement import attention_words, device_name, modes, number_type, place
-
-BUILTIN_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "builtin"
 
 
 @dataclass(frozen=True, slots=True)

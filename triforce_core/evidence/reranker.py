@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..assets import WORDS_FOLDER
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-_FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "reranker.npz"
+_FILE = WORDS_FOLDER / "reranker.npz"
 _QUESTION, _SENTENCE, _AROUND, _HEADING = 28, 56, 28, 12  # pieces of each, at most
 GROUP = 64  # weights that share a scale
 _AT_ONCE = 32  # sentences that vectors are made of at once

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
+from ..assets import WORDS_FOLDER
 from .line_roles import Role
 from .question_words import WORD, Asks, asks, names
 from .reranker import Passage, Reranker
 from .sentence_index import SentenceIndex
 
-_FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "prior.npz"
+_FILE = WORDS_FOLDER / "prior.npz"
 COMPARED, READ = 32, 12  # sentences that the encoder compares with the question, and those of them that it reads
 NEAR_COUNTS, READ_COUNTS = 8.0, 1.0  # times a cosine and what reading says, in the network's nats
 # Nats against a sentence for where it stands: the questions that the weights were fitted on are about running text.

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-_FILE = Path(__file__).resolve().parents[2] / "assets" / "words" / "vectors.npz"
+from ..assets import WORDS_FOLDER
+
+_FILE = WORDS_FOLDER / "vectors.npz"
 
 
 class WordVectors:

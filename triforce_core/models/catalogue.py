@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ..assets import BUILTIN_FOLDER
 from ..config import BUILTIN
-from ..engine.loading import BUILTIN_FOLDER
 from ..errors import ModelError
 from ..gguf import parts_of
 from ..model.locate import gguf_files

@@ -14,7 +14,7 @@ from ..words import provenance as provenance_words
 from ..words import reader as reader_words
 from ..words import strip as strip_words
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
+ASSETS = Path(__file__).resolve().parents[1] / "assets"  # of ui/
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
 # talks.js hears keys first: Escape that closes a box does not also stop the answer.
 SCRIPTS = ("talks.js", "page.js", "reader.js", "trace.js", "chapters.js", "writing.js", "drop.js", "address.js")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triforce_core import ConfigError, read_document
+from triforce_core import HANDBOOK, ConfigError, read_document
 
 from ..state import folders as places
 from ..state.arguments import DEFAULT_PORT, Arguments, engine_config
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
-SAMPLE = ASSETS / "sample" / "handbook.pdf"
 PORTS_TRIED = 100
 # What Gradio's login form is made of: open to those who have not logged in yet.
 OF_THE_LOGIN = ("/", "/favicon.ico", "/robots.txt", "/manifest.json", "/theme.css", "/gradio_api/theme.css", "/assets/",
@@ -86,7 +84,7 @@ def serve(arguments: Arguments) -> int:
         if services.sends_to:
             print(page_words.SENDS_TO.format(url=services.sends_to), flush=True)
         services.queue.not_loaded = _told_in_the_terminal
-        for problem in services.start(arguments.files, SAMPLE):  # only now: the engine must not slow the page's start
+        for problem in services.start(arguments.files, HANDBOOK):  # only now: the engine must not slow the page's start
             print(problem, file=sys.stderr)
         if not services.sends_to:  # nothing goes to a server unless somebody asks
             services.suggestions.start()
@@ -141,7 +139,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
         app, page, "/", server_name=host, server_port=port, show_error=True, allowed_paths=[],
         max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False, enable_monitoring=False, ssr_mode=False,
         pwa=False, mcp_server=False, auth=_nobody if access.users else None, theme=theme.theme(),
-        head=theme.head(assets.address), favicon_path=str(ASSETS / "logo.svg"), app_kwargs={
+        head=theme.head(assets.address), favicon_path=str(theme.ASSETS / "logo.svg"), app_kwargs={
             "openapi_url": None, "exception_handlers": {OSError: _told_of_the_disk},
             "middleware": [Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(Bodies)]})
     page.app = app.routes[-1].app  # type: ignore[attr-defined]  # as page.launch sets it, and page.close wants it

@@ -16,10 +16,11 @@ from triforce_core import (
     NotEnoughMemoryError,
     SnapshotStore,
     TriForceError,
+    __version__,
 )
 
 from ..state import folders
-from ..state.arguments import VERSION, Arguments, engine_config
+from ..state.arguments import Arguments, engine_config
 from ..state.engines import engine_maker
 from ..state.models import Models, model_is_open
 from ..view import number_format as fmt
@@ -36,7 +37,7 @@ def check(arguments: Arguments) -> int:
     places = folders.make_folders(arguments.data_dir)
     disk = shutil.disk_usage(places.data)
     rows = [
-        (check_words.APP, f"{page_words.APP} {VERSION}, Python {platform.python_version()}, {platform.platform()}"),
+        (check_words.APP, f"{page_words.APP} {__version__}, Python {platform.python_version()}, {platform.platform()}"),
         (check_words.DISK, check_words.FREE.format(free=fmt.size(disk.free), total=fmt.size(disk.total))),
         (check_words.PACKAGES, ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
         (check_words.FOLDERS, f"{places.data}, {places.cache}"),

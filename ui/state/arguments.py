@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triforce_core import EngineConfig
+from triforce_core import EngineConfig, __version__
 
 from ..words import command_line as cli_words
 
-VERSION = "0.1.0"
 DEFAULT_PORT = 7860
 ENGINES = ("triforce", "autoregressive", "scripted", "remote")
 MODES = ("auto", "cpu", "on-chip", "offload")
@@ -54,11 +54,16 @@ class Arguments:
     tune: bool = False
 
 
+def command_name() -> str:
+    """Return what the person called: "triforce-chat" where the package is installed, otherwise "app.py"."""
+    return "triforce-chat" if Path(sys.argv[0]).stem == "triforce-chat" else "app.py"
+
+
 def parse(argv: Sequence[str] | None = None) -> Arguments:
     """Read the command line; ends the process for --help, --version and mistakes (exit 2), as argparse does."""
     say = cli_words.FLAGS
     parser = argparse.ArgumentParser(
-        prog="app.py", description=cli_words.COMMAND, epilog=cli_words.COMMAND_MORE,
+        prog=command_name(), description=cli_words.COMMAND, epilog=cli_words.COMMAND_MORE,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=say["files"])
     parser.add_argument("--host", default="127.0.0.1", help=say["host"])
@@ -90,7 +95,7 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help=say["log_level"])
     parser.add_argument("--check", action="store_true", help=say["check"])
     parser.add_argument("--tune", action="store_true", help=say["tune"])
-    parser.add_argument("--version", action="version", version=f"TriForce Chat {VERSION}")
+    parser.add_argument("--version", action="version", version=f"TriForce Chat {__version__}")
     given = parser.parse_args(argv)
     return Arguments(
         files=tuple(given.files), host=given.host, port=given.port, allow_host=tuple(given.allow_host),
