@@ -101,6 +101,15 @@ def test_the_same_numbers_pick_the_same_tokens():
             assert picked == Scripted(numbers).pick(weights) and weights[picked] > 0
 
 
+@pytest.mark.parametrize("token", [0, 1, 77_777, 149_999])
+def test_the_tail_of_a_large_vocabulary_is_drawn_too(token: int) -> None:
+    """Each of its tokens adds less to a running sum in float32 than that can hold."""
+    weights = torch.full((150_000,), 1e-8).index_fill(0, torch.tensor(0), 1.0)
+    sums = weights.double().cumsum(0)
+    number = ((sums[token] - weights[token].double() / 2) / sums[-1]).reshape(1)
+    assert Scripted(number).pick(weights) == int(DrawnChance(number).pick(weights)) == token
+
+
 def test_faster_ways_take_the_place_of_the_usual_ones():
     logits, numbers = logits_of(3, 20, 0), torch.rand(4, dtype=torch.float64)
     sampler = Sampler(SamplingParams(temperature=0.6, top_p=0.9))

@@ -95,6 +95,15 @@ def test_streams_join_to_decode_and_never_emit_half_a_character(
     assert all("\ufffd" not in stream.feed(i) for i in tokenizer.encode("漢字 😀 é")) and stream.flush() == ""
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_a_character_at_the_end_of_an_answer_is_the_unknown_one(tokenizers: dict[str, Tokenizer], kind: str
+                                                                     ) -> None:
+    ids = tokenizers[kind].encode("a 😀")[:-1]
+    stream = tokenizers[kind].stream_decoder()
+    assert "".join(map(stream.feed, ids)) == "a " and stream.flush() == "\ufffd"
+    assert tokenizers[kind].decode(ids) == "a \ufffd"
+
+
 def test_quotation_marks_are_written_without_the_space_inside(tokenizers: dict[str, Tokenizer]) -> None:
     tokenizer = tokenizers["tagged"]
     assert tokenizer.decode(tokenizer.encode("“ The fox.” a fox", special=True)) == "“The fox.” a fox"

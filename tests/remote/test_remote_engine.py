@@ -117,6 +117,11 @@ def test_tokens_are_counted_by_the_server(small: SmallServer) -> None:
     assert stats.engine == "remote" and not stats.acceptance and not stats.tokens_by_origin and not stats.full_passes
 
 
+def test_an_answer_that_the_server_cut_off_says_so(small: SmallServer) -> None:
+    *_, cut = opened(small).ask("What lamp?", (), SamplingParams(max_new_tokens=2), SpeculationConfig())
+    assert (cut.reason, cut.text) == ("length", "The lamp ")
+
+
 def test_without_tokenizer_and_usage_tokens_are_estimated_and_said_to_be(small: SmallServer) -> None:
     small.tokenizer = small.usage = False
     engine = RemoteEngine(EngineConfig(), small.url, "other")

@@ -41,7 +41,8 @@ class Evil:
         return os.system, ("true",)
 
 
-@pytest.mark.parametrize("value", [Evil(), numpy.float32(1), numpy.zeros(3), os.system, eval, RuntimeError("x")])
+@pytest.mark.parametrize("value", [Evil(), numpy.float32(1), numpy.zeros(3), os.system, eval, RuntimeError("x"),
+                                   Sender.send])
 def test_nothing_else_crosses(value: object) -> None:
     with pytest.raises(Refused):
         decode(pickle.dumps(Yielded(1, value)))  # type: ignore[arg-type]

@@ -58,6 +58,8 @@ def test_one_model_with_its_length(client) -> None:
 
 
 def test_upload_list_ask_and_delete(client, served) -> None:
+    uploads = served.services.folders.uploads
+    before = {*uploads.iterdir()}
     file = upload(client)
     assert file in [found.id for found in client.files.list().data]
     answer = client.chat.completions.create(model="builtin", messages=about(file))
@@ -69,6 +71,7 @@ def test_upload_list_ask_and_delete(client, served) -> None:
     assert client.files.delete(file).deleted
     refused(lambda: client.files.retrieve(file), "file_not_found", 404)
     refused(lambda: client.chat.completions.create(model="builtin", messages=about(file)), "file_not_found", 404)
+    assert {*uploads.iterdir()} <= before, "nothing of it stays on the disk"
 
 
 def test_usage_and_timings(client) -> None:

@@ -85,6 +85,20 @@ def test_after_a_while_it_is_gone(services: Services, view: TabView) -> None:
     assert services.library.entries() == []
 
 
+def test_one_document_can_be_gone_at_once_and_the_others_still_come_back(services: Services, view: TabView,
+                                                                         tmp_path: Path) -> None:
+    """As a program deletes, which asks for no Undo, beside a person."""
+    first = view.document
+    services.add(view, [(write_book(tmp_path, "other.txt", 3), "other.txt")])
+    second = view.document
+    for document in (first, second):
+        services.delete(view, document)
+    services.trash.empty(of=second)
+    assert [item.id for item in services.trash.items()] == [first]
+    services.undo(view)
+    assert [entry.id for entry in services.library.entries()] == [first]
+
+
 def test_the_same_file_again_is_the_same_document(services: Services, view: TabView, tmp_path: Path) -> None:
     document, talk = view.document, view.conversation
     services.delete(view, document)

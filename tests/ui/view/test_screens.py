@@ -221,6 +221,8 @@ def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
     assert [(p.number, p.share) for p in passages(older, document)] == [(1, 0.5), (3, 0.3)]
     twice = replace(document, pages=(document.pages[0], document.pages[0]))
     assert passages(older[:1], twice) == []  # which of them is not known
+    on_one_page = replace(document, pages=(Page("1", "The keeper counted ships. The other keeper counted none."),))
+    assert passages(chunks[:1], on_one_page) == []
 
 
 def test_reading_says_tokens_rate_and_time_left() -> None:
