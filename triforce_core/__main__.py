@@ -317,6 +317,8 @@ class _Progress:
             how = f"(the first {opened.reused:,} from an earlier reading) read"
         self.line(f"{document.title}: {len(opened.pages)} pages, {opened.tokens:,} tokens {how} "
                   f"in {opened.seconds:.1f} s")
+        if opened.damaged:
+            self.line("The saved reading was damaged: it was removed, and the document was read again.")
         if opened.unsaved:
             self.line(f"The reading is not saved, so it will take as long again. {opened.unsaved}")
 

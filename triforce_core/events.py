@@ -319,7 +319,8 @@ class DocumentOpened:
     read_seconds: what computing it cost (when it was first read, if restored). unsaved: why its KV could not be written
     to disk ("": it was, or was not to be). reused: tokens at its beginning that were read before, with another
     selection of pages or another document, and were not read again. usual_shares: what each page gets of the attention
-    whatever is asked (sums to 1), () where nobody looked."""
+    whatever is asked (sums to 1), () where nobody looked. damaged: a saved reading that would have served was not
+    sound: it was removed, and the document read."""
 
     document_id: str
     tokens: int
@@ -332,6 +333,7 @@ class DocumentOpened:
     unsaved: str = ""
     reused: int = 0
     usual_shares: tuple[float, ...] = ()
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig
+from triforce_core.device.shard import ALONE, Shard
 from triforce_core.documents.document import Document
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, PrefillProgress
+from triforce_core.kv_cache.snapshot import SnapshotKey, prefix_digests
 
 CHUNK = 64
 
@@ -48,8 +52,7 @@ def cut_short(used: Engine, wanted: Document, chunks: int) -> int:
     return done
 
 
-def same_cache(one: Engine, other: Engine) -> bool:
-    layers = range(2)
+def same_cache(one: Engine, other: Engine, layers: range = range(2)) -> bool:
     return all(torch.equal(mine, its) for layer in layers for mine, its in zip(
         one._session.full.cache.read(layer), other._session.full.cache.read(layer), strict=True))
 
@@ -112,3 +115,65 @@ def test_a_saved_reading_comes_back_layer_by_layer_and_says_so(model: Path, tmp_
     back = [event for event in events if event.stage == "restore"]
     assert [event.tokens_done for event in back] == [0, last.tokens // 2]
     assert back[0].eta_seconds is None and back[1].eta_seconds is not None
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda layers: layers[:1], lambda layers: [*layers, layers[0]],
+    lambda layers: [(k[:1], v[:1]) for k, v in layers],  # one head, which a copy would stretch over all
+    lambda layers: [(k[:, :, :1], v[:, :, :1]) for k, v in layers],
+    lambda layers: [(k.reshape(1, k.shape[1], -1), v.reshape(1, v.shape[1], -1)) for k, v in layers],
+    lambda layers: [(k[:, :9], v[:, :9]) for k, v in layers], lambda layers: [(k[:, :1], v[:, :1]) for k, v in layers],
+    lambda layers: [(k.half(), v) for k, v in layers], lambda layers: [(k, v.long()) for k, v in layers],
+], ids=["fewer layers", "more layers", "fewer heads", "narrower heads", "one wide head", "fewer tokens", "one token",
+        "half", "integers"])
+def test_a_reading_of_another_form_is_removed_and_the_document_read_anew(
+        model: Path, tmp_path: Path, worth_it: None, wrong: Callable[[list], list]) -> None:
+    """Under its own key, and each file sound in itself."""
+    used = engine(model, tmp_path)
+    opened(used, document())
+    cache, tokens = used._session.full.cache, used._session.prompt.token_ids.tolist()
+    key = used._key(document(), tokens, CHUNK, "same")
+    list(used._saved.save_steps(key, wrong([cache.read(layer) for layer in range(2)]), read_seconds=1e9,
+                                prefixes=prefix_digests(tokens, CHUNK)))
+    again = engine(model, tmp_path)
+    opening, read = opened(again, document())
+    assert opening.damaged and not opening.restored and not opening.reused and read
+    assert same_cache(again, used)
+    assert opened(engine(model, tmp_path), document())[0].restored, "what was read anew is kept"
+
+
+def test_six_layers_come_back_in_their_places(tmp_path: Path, worth_it: None) -> None:
+    """All different, and keys and values too."""
+    deep, saved = write_model(tmp_path / "deep", layers=6, heads=2, seed=5), tmp_path / "saved"
+    first, second = engine(deep, saved), engine(deep, saved)
+    opened(first, document())
+    assert opened(second, document())[0].restored
+    assert same_cache(second, first, range(6))
+    tensors = [tensor for layer in range(6) for tensor in second._session.full.cache.read(layer)]
+    assert len({tensor.sum().item() for tensor in tensors}) == 12
+
+
+def test_whatever_decides_keys_and_values_stands_in_the_key(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each alone gives another key; a beginning of such a reading serves nobody either, see the store's tests."""
+    used, whole, tokens = engine(model, None), document(), list(range(200))
+    loaded = used._loaded
+
+    def key(*, of: Document = whole, ids: list[int] = tokens, chunk: int = CHUNK, kind: str = "same", version: str = "",
+            **changed: object) -> SnapshotKey:
+        target = SimpleNamespace(**{"device": torch.device("cpu"), "dtype": torch.float32, "in_groups": False}
+                                 | {name: changed.pop(name) for name in ("device", "dtype", "in_groups")
+                                    if name in changed})
+        used._shard = changed.pop("shard", ALONE)
+        used._loaded = replace(loaded, target=target, **changed)
+        with monkeypatch.context() as patched:
+            if version:
+                patched.setattr(f"triforce_core.engine.engine.{version}", 99)
+            return used._key(of, ids, chunk, kind)
+
+    monkeypatch.setattr("triforce_core.engine.engine.compiled", lambda: SimpleNamespace(library="ours"))
+    keys = [key(), key(of=document(seed=3)), key(ids=tokens[:-1]), key(ids=[*tokens[:-1], 0]), key(chunk=2 * CHUNK),
+            key(kind="int8"), key(kind="int4"), key(version="KV_VERSION"), key(version="PROMPT_VERSION"),
+            key(fingerprint="other"), key(tokenizer=SimpleNamespace(fingerprint="other")),
+            key(info=replace(loaded.info, dtype="bfloat16")), key(device=torch.device("cuda")), key(in_groups=True),
+            key(dtype=torch.bfloat16), key(shard=Shard(0, 2)), key(shard=Shard(1, 2)), key(shard=Shard(0, 4))]
+    assert key() == keys[0] and len({each.digest for each in keys}) == len(keys)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import subprocess
 import sys
 from collections import namedtuple
-from dataclasses import replace
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.engine.loading import fingerprint
 from triforce_core.errors import NotEnoughDiskError
-from triforce_core.kv_cache import snapshot, versions
+from triforce_core.kv_cache import snapshot, snapshot_header, versions
 from triforce_core.kv_cache.snapshot import (
     DamagedSnapshot,
     SnapshotKey,
@@ -85,7 +86,6 @@ def test_the_longest_beginning_is_found(readings: SnapshotStore) -> None:
     with found[0] as reading:
         assert_same(reading, make_layers())
     assert readings.load_beginning(KEY, whole, more_than=5) is None
-    assert readings.load_beginning(replace(KEY, model="other"), whole) is None
     assert readings.load_beginning(KEY, prefix_digests(range(50, 90), 4)) is None
 
 
@@ -97,6 +97,30 @@ def test_every_part_of_the_key_counts(readings: SnapshotStore, change: dict) -> 
     save(readings, KEY, make_layers(), read_seconds=1)
     assert readings.load(replace(KEY, **change)) is None
     assert readings.load(KEY) is not None
+
+
+@pytest.mark.parametrize("field", fields(SnapshotKey), ids=lambda field: field.name)
+def test_a_beginning_is_taken_of_any_document_but_of_one_kind_only(readings: SnapshotStore, field: Field) -> None:
+    """Every field says of which kind keys and values are, but those that name the document."""
+    whole = prefix_digests(range(36), 4)
+    other = (("rope", "yarn"),) if field.name == "settings" else "other"
+    save(readings, replace(KEY, **{field.name: other}), make_layers(), read_seconds=100, prefixes=whole)
+    assert (readings.load_beginning(KEY, whole) is not None) == (field.name in ("document", "tokens"))
+
+
+def test_twelve_layers_and_their_keys_and_values_come_back_in_their_places(readings: SnapshotStore) -> None:
+    """Also as they lie in the file: whoever saved and restored both the wrong way round would see nothing of it."""
+    layers = [(torch.full((2, 5, 4), 10.0 * layer), torch.full((2, 5, 4), 10.0 * layer + 1)) for layer in range(12)]
+    path = save(readings, KEY, layers, read_seconds=1)
+    with readings.load(KEY) as reading:
+        found = [(k.unique().tolist(), v.unique().tolist()) for k, v in reading.layers()]
+    assert found == [([10.0 * layer], [10.0 * layer + 1]) for layer in range(12)]
+    with path.open("rb") as file:
+        entries = {entry["name"]: entry for entry in snapshot_header.read_header(file)["tensors"]}
+        for layer in range(12):
+            for part, name in enumerate((f"{layer}.k", f"{layer}.v")):
+                file.seek(entries[name]["offset"])
+                assert struct.unpack("<f", file.read(4))[0] == 10 * layer + part
 
 
 def test_a_file_under_another_keys_name_is_refused_and_removed(readings: SnapshotStore) -> None:
@@ -135,8 +159,9 @@ def test_truncated(readings: SnapshotStore, length: int) -> None:
 
 def test_another_format_is_read_again(readings: SnapshotStore, monkeypatch: pytest.MonkeyPatch) -> None:
     save(readings, KEY, make_layers(), read_seconds=1)
-    monkeypatch.setattr(snapshot, "FORMAT", snapshot.FORMAT + 1)
-    assert readings.load(KEY) is None
+    monkeypatch.setattr(snapshot_header, "FORMAT", snapshot_header.FORMAT + 1)
+    assert not readings.dead() and not readings.list(), "another version may open it"
+    assert readings.load(KEY) is None and not readings.damaged
 
 
 def test_an_abandoned_save_leaves_nothing(readings: SnapshotStore) -> None:

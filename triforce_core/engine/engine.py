@@ -183,7 +183,8 @@ class Engine:
             yield from prepare(full, len(tokens), self._cancelled)
         key, reused, unsaved = self._key(document, tokens, chunk, plan.kv_kind), 0, ""
         prefixes = prefix_digests(tokens, chunk) if self._saved else []
-        read_seconds = (yield from restore(full, self._saved, key)) if self._saved else None
+        damaged = self._saved.damaged if self._saved else 0
+        read_seconds = (yield from restore(full, self._saved, key, len(tokens))) if self._saved else None
         restored = self._shard.least(read_seconds is not None) == 1
         if not restored or read_seconds is None:
             if read_seconds is not None:
@@ -203,7 +204,8 @@ class Engine:
         yield from self._session.prefill_draft_model(self._cancelled)
         yield from self._session.prepare(self._settings, self._cancelled)
         self._usual = self._session.usual_shares(self._settings, self._cancelled)
-        yield self._opened(prompt, perf_counter() - started, restored, unsaved, reused)
+        opened = self._opened(prompt, perf_counter() - started, restored, unsaved, reused)
+        yield replace(opened, damaged=self._saved is not None and self._saved.damaged > damaged)
 
     def _cut_to_common(self, plan: MemoryPlan, tokens: list[int], chunk: int,
                        wanted: int) -> ModelOnCache[FullCache] | None:

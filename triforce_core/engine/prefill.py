@@ -64,11 +64,12 @@ def prepare(model: ModelOnCache[FullCache], total: int, cancelled: Callable[[], 
         yield PrefillProgress(0, total, 0.0, None)
 
 
-def restore(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey
+def restore(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey, tokens: int
             ) -> Generator[PrefillProgress, None, float | None]:
-    """Fill the full cache from disk. Returns what reading it had cost in seconds, or None: read it (again)."""
+    """Fill the full cache with all ``tokens`` from disk. Returns what reading it had cost in seconds, or None: read it
+    (again)."""
     reading = saved.load(key)
-    return None if reading is None else (yield from _fill(model, reading, reading.tokens))
+    return None if reading is None else (yield from _fill(model, reading, tokens))
 
 
 def restore_beginning(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey,
@@ -89,10 +90,14 @@ def _fill(model: ModelOnCache[FullCache], reading: Snapshot, tokens: int
     with reading:
         places = model.cache.restore(tokens)
         try:
+            if reading.num_layers != len(places) or reading.tokens < tokens:
+                raise reading.damaged(f"{reading.num_layers} layers of {reading.tokens} tokens")
             for layer, ((keys, values), (k, v)) in enumerate(zip(places, reading.layers(), strict=True)):
                 yield share_done("restore", layer / len(places), tokens, started)
-                keys.copy_(k[:, :tokens])
-                values.copy_(v[:, :tokens])
+                for its, saved in ((keys, k[:, :tokens]), (values, v[:, :tokens])):
+                    if (saved.shape, saved.dtype) != (its.shape, its.dtype):  # a copy would stretch and round it
+                        raise reading.damaged(f"layer {layer}: {saved.dtype} {list(saved.shape)}")
+                    its.copy_(saved)
         except DamagedSnapshot:
             model.reset()
             return None

@@ -1,13 +1,10 @@
 """Saved readings: the prefilled KV of a document on disk, so that opening it again takes a second.
 
-One file per reading, named by its key's digest:
-
-    MAGIC | header length (u64) | header CRC (u32) | header JSON | padding | tensors, each at a multiple of 64
-
-The header holds the whole key, every tensor's place, shape and CRC-32, and what the reading cost. A file is
-written beside its place, synced and renamed, so a reader sees all of it or nothing. Whatever does not match
-in every part - key, format, size, checksum - is removed and the document is read again: a saved reading may
-be lost, never mistaken for another. Checksums find damage, not forgery: the folder is the person's own (0700).
+One file per reading, named by its key's digest; ``snapshot_header`` says how it is laid out. Its header holds the
+whole key, every tensor's place, shape and CRC-32, and what the reading cost. A file is written beside its place,
+synced and renamed, so a reader sees all of it or nothing. Whatever does not match in every part - key, format, size,
+checksum - is removed and the document is read again: a saved reading may be lost, never mistaken for another.
+Checksums find damage, not forgery: the folder is the person's own (0700).
 
 Knows no cache kind and no model: it stores named tensors. Imports torch only to move tensors, so that the
 parent process can list and delete.
@@ -18,39 +15,36 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
+import logging
+import math
 import mmap
 import os
 import shutil
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import NotEnoughDiskError
+from . import snapshot_header
 from .prefix import shared_prefix
+from .snapshot_header import FORMAT, DamagedSnapshot
 from .versions import is_dead
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 1
-_MAGIC = b"TriForceKV\x00\x01"
-_FRONT = struct.Struct("<12sQI")
-_ALIGN = 64
-_DTYPES = ("float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8")
+log = logging.getLogger(__name__)
 _RESERVE_BYTES = 512 * 1024**2  # left free on the disk for everything else
 _STALE_SECONDS = 3600.0
 _BLOCK = 4 * 1024**2
 _RESTORED_PER_SECOND = 10**9  # bytes, checksum included: a beginning that was computed in less time is not fetched
-
-
-class DamagedSnapshot(Exception):
-    """A saved reading failed its checksum; it is removed already. Reset the cache and read the document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +118,10 @@ class Snapshot:
 
     Tensors are views of the mapped file: copy them; they die with ``close``. Use as a context manager."""
 
-    def __init__(self, path: Path, header: dict[str, Any], mapped: mmap.mmap) -> None:
-        self.path = path
+    def __init__(self, path: Path, header: dict[str, Any], mapped: mmap.mmap,
+                 discard: Callable[[Path, str], DamagedSnapshot]) -> None:
+        """discard: removes a damaged file, and returns what is then raised."""
+        self.path, self._discard = path, discard
         self.num_layers: int = header["layers"]
         self.tokens: int = header["tokens"]
         self.read_seconds: float = header["read_seconds"]
@@ -134,7 +130,7 @@ class Snapshot:
 
     def layers(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Keys and values [H, n, D] of each layer in order. Raises DamagedSnapshot at the first bad one."""
-        names = [f"{layer}.{part}" for layer in range(self.num_layers) for part in "kv"]
+        names = snapshot_header.tensor_names(self.num_layers)
         with ThreadPoolExecutor(2) as pool:  # checksums run ahead of the caller's copies
             sound: list[Future[bool]] = [pool.submit(self._sound, name) for name in names]
             try:
@@ -144,6 +140,10 @@ class Snapshot:
             finally:
                 for future in sound:
                     future.cancel()
+
+    def damaged(self, why: str) -> DamagedSnapshot:
+        """Remove the file, of which more was found to be wrong. Returns what is to be raised."""
+        return self._discard(self.path, why)
 
     def close(self) -> None:
         with contextlib.suppress(BufferError):  # a tensor still looks into it: the mapping ends with the tensor
@@ -164,10 +164,9 @@ class Snapshot:
         import torch
 
         if not sound:
-            self.path.unlink(missing_ok=True)
-            raise DamagedSnapshot(f"{self.path.name}: checksum of {name}")
+            raise self.damaged(f"checksum of {name}")
         entry = self._entries[name]
-        dtype, count = getattr(torch, entry["dtype"]), int(torch.Size(entry["shape"]).numel())
+        dtype, count = getattr(torch, entry["dtype"]), math.prod(entry["shape"])
         if count == 0:
             return torch.empty(entry["shape"], dtype=dtype)
         flat = torch.frombuffer(self._mapped, dtype=dtype, count=count, offset=entry["offset"])
@@ -179,6 +178,7 @@ class SnapshotStore:
 
     def __init__(self, folder: Path, quota_bytes: int) -> None:
         self.folder, self.quota_bytes = Path(folder), quota_bytes
+        self.damaged = 0  # readings that were found to be damaged here, and removed
 
     # -- restore
 
@@ -187,13 +187,16 @@ class SnapshotStore:
         path = self._path(key)
         try:
             with path.open("rb") as file:
-                header = _read_header(file)
+                header = snapshot_header.read_header(file)
             if header is None or header["key"] != _plain(key):
                 path.unlink(missing_ok=True)
                 return None
+        except DamagedSnapshot as error:
+            self._discard(path, str(error))
+            return None
         except OSError:
             return None
-        return _opened(path, header)
+        return self._opened(path, header)
 
     def load_beginning(self, key: SnapshotKey, prefixes: Sequence[str],
                        more_than: int = 0) -> tuple[Snapshot, int] | None:
@@ -209,7 +212,7 @@ class SnapshotStore:
             share = shared / max(1, len(theirs))
             if shared > most and header["read_seconds"] * share > header["size"] / _RESTORED_PER_SECOND:
                 best, most = (path, header), shared
-        snapshot = _opened(*best) if best else None
+        snapshot = self._opened(*best) if best else None
         return (snapshot, most) if snapshot else None
 
     # -- save
@@ -220,12 +223,12 @@ class SnapshotStore:
         abandons the file. prefixes: ``prefix_digests`` of the tokens, so that documents that begin alike find them.
         unfinished: the tokens are but a beginning, of use until more of them is saved. Raises NotEnoughDiskError; then
         nothing changed on disk but that older readings may have been evicted."""
-        tensors = {f"{i}.{part}": pair[j] for i, pair in enumerate(layers) for j, part in enumerate("kv")}
+        tensors = dict(zip(snapshot_header.tensor_names(len(layers)), itertools.chain(*layers), strict=True))
         header: dict[str, Any] = {"format": FORMAT, "key": _plain(key), "title": title, "layers": len(layers),
                                   "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
                                   "prefixes": list(prefixes), "unfinished": unfinished,
-                                  "tensors": _plan(tensors)}
-        size = _place(header)
+                                  "tensors": snapshot_header.plan(tensors)}
+        size = snapshot_header.place(header)
         temporary = self.folder / f".{key.digest}.{os.getpid()}.{time.monotonic_ns()}.tmp"
         try:
             self._prepare_folder()
@@ -238,7 +241,7 @@ class SnapshotStore:
                     yield done / (len(header["tensors"]) + 1)
                 file.truncate(size)
                 file.seek(0)
-                _write_all(file, _front(header))
+                _write_all(file, snapshot_header.encode(header))
                 os.fsync(file.fileno())
             with self._locked():
                 os.replace(temporary, self._path(key))
@@ -259,11 +262,12 @@ class SnapshotStore:
 
     def list(self) -> tuple[SnapshotInfo, ...]:
         """Every readable reading, most recently used first."""
-        return self._listed(lambda key: True)
+        return _most_recent_first(_info(*each) for each in self._readable())
 
     def dead(self) -> tuple[SnapshotInfo, ...]:
-        """Those that can never be opened again: see ``versions``."""
-        return self._listed(is_dead)
+        """Those that can never be opened again: of an earlier version (see ``versions``), or damaged."""
+        outdated = [_info(*each) for each in self._readable() if is_dead(each[3]["key"])]
+        return _most_recent_first([*outdated, *self._damaged()])
 
     def remove_dead(self) -> tuple[SnapshotInfo, ...]:
         """Removes them; what was removed."""
@@ -273,12 +277,6 @@ class SnapshotStore:
                 info.path.unlink()
                 removed.append(info)
         return tuple(removed)
-
-    def _listed(self, wanted: Callable[[dict[str, Any]], bool]) -> tuple[SnapshotInfo, ...]:
-        found = [SnapshotInfo(path, header["key"]["document"], header["title"], header["tokens"], size,
-                              header["read_seconds"], used) for path, size, used, header in self._readable()
-                 if wanted(header["key"])]
-        return tuple(sorted(found, key=lambda info: -info.last_used))
 
     def delete(self, document: str | None = None) -> int:
         """Remove the readings of one document (Document.id), or all. Returns how many."""
@@ -311,11 +309,38 @@ class SnapshotStore:
     def _readable(self) -> Iterator[tuple[Path, int, float, dict[str, Any]]]:
         """``_files`` with the header of each; those that cannot be read are left out."""
         for path, size, used in self._files():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, DamagedSnapshot):
                 with path.open("rb") as file:
-                    header = _read_header(file)
+                    header = snapshot_header.read_header(file)
                 if header is not None:
                     yield path, size, used, header
+
+    def _damaged(self) -> Iterator[SnapshotInfo]:
+        """Those of this format whose header is not sound: of which document they are cannot be known."""
+        for path, size, used in self._files():
+            try:
+                with path.open("rb") as file:
+                    snapshot_header.read_header(file)
+            except DamagedSnapshot:
+                yield SnapshotInfo(path, "", "", 0, size, 0.0, used)
+            except OSError:
+                continue
+
+    def _discard(self, path: Path, why: str) -> DamagedSnapshot:
+        log.warning("the saved reading %s is damaged (%s): it is removed", path, why)
+        self.damaged += 1
+        path.unlink(missing_ok=True)
+        return DamagedSnapshot(f"{path.name}: {why}")
+
+    def _opened(self, path: Path, header: dict[str, Any]) -> Snapshot | None:
+        """The file of this header, used just now; None if it went meanwhile."""
+        try:
+            with path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            os.utime(path)
+        except (OSError, ValueError):  # ValueError: it is empty
+            return None
+        return Snapshot(path, header, mapped, self._discard)
 
     def _files(self) -> Sequence[tuple[Path, int, float]]:
         """(path, bytes, last used), least recently used first."""
@@ -355,15 +380,13 @@ class SnapshotStore:
             yield
 
 
-def _opened(path: Path, header: dict[str, Any]) -> Snapshot | None:
-    """The file of this header, used just now; None if it went meanwhile."""
-    try:
-        with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        os.utime(path)
-    except OSError:
-        return None
-    return Snapshot(path, header, mapped)
+def _info(path: Path, size: int, used: float, header: dict[str, Any]) -> SnapshotInfo:
+    return SnapshotInfo(path, header["key"]["document"], header["title"], header["tokens"], size,
+                        header["read_seconds"], used)
+
+
+def _most_recent_first(found: Iterable[SnapshotInfo]) -> tuple[SnapshotInfo, ...]:
+    return tuple(sorted(found, key=lambda info: -info.last_used))
 
 
 def _kind(key: dict[str, Any]) -> dict[str, Any]:
@@ -373,48 +396,6 @@ def _kind(key: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(key: SnapshotKey) -> dict[str, Any]:
     return {**asdict(key), "settings": [list(pair) for pair in key.settings]}
-
-
-def _plan(tensors: Mapping[str, Tensor]) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = []
-    for name, tensor in tensors.items():
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        assert dtype in _DTYPES, f"{name} is {dtype}"
-        entries.append({"name": name, "dtype": dtype, "shape": list(tensor.shape), "offset": 0,
-                        "bytes": tensor.numel() * tensor.element_size(), "crc32": "0" * 8})
-    return entries
-
-
-def _place(header: dict[str, Any]) -> int:
-    """Give every tensor its offset (numbers change the header's own length: room is left). Returns the file's size."""
-    offset = _FRONT.size + len(json.dumps(header)) + 64 + 20 * len(header["tensors"])
-    for entry in header["tensors"]:
-        offset = -(-offset // _ALIGN) * _ALIGN
-        entry["offset"] = offset
-        offset += entry["bytes"]
-    header["size"] = offset
-    return offset
-
-
-def _front(header: dict[str, Any]) -> bytes:
-    text = json.dumps(header).encode()
-    return _FRONT.pack(_MAGIC, len(text), zlib.crc32(text)) + text
-
-
-def _read_header(file: BinaryIO) -> dict[str, Any] | None:
-    """The header, or None when the file is not a whole reading of this format."""
-    front = file.read(_FRONT.size)
-    if len(front) < _FRONT.size:
-        return None
-    magic, length, crc = _FRONT.unpack(front)
-    size = os.fstat(file.fileno()).st_size
-    if magic != _MAGIC or length > size:
-        return None
-    text = file.read(length)
-    if len(text) != length or zlib.crc32(text) != crc:
-        return None
-    header: dict[str, Any] = json.loads(text)
-    return header if header["format"] == FORMAT and header["size"] == size else None
 
 
 def _write_tensor(file: BinaryIO, tensor: Tensor) -> int:

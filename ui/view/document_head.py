@@ -119,6 +119,8 @@ def _at_rest(entry: Entry, phase: str, opened: DocumentOpened | None) -> str:
     """In the context, or ready to be read."""
     if phase == "ready":
         body = f'<p class="tf-muted tf-fact"><i class="tf-dot-ok"></i>{esc(in_context(entry, opened))}</p>'
+        if opened and opened.damaged:
+            body += f'<p class="tf-muted">{esc(storage_words.READING_DAMAGED)}</p>'
         if opened and opened.unsaved:
             body += card("warn", storage_words.READING_UNSAVED_TITLE,
                          storage_words.READING_UNSAVED.format(why=opened.unsaved))

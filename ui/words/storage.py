@@ -23,7 +23,8 @@ CUT_SHORT = ("This answer was not kept to its end: the app stopped, or the disk 
              "Ask again for the rest.")
 READING_UNSAVED_TITLE = "This reading is not saved"
 READING_UNSAVED = "Reading the document again will take as long as this time. {why}"
+READING_DAMAGED = "The saved reading was damaged: it was removed, and the document was read again."
 REMOVED_READINGS_TITLE = "Old saved readings were removed"
-REMOVED_READINGS = ("{count} of an earlier version of this app, which it can no longer open: {size} of the disk are "
-                    "free again. These documents are read again when you ask. Readings of other models stay.")
-DEAD_READINGS = "{count} of an earlier version, {size}: removed when the app starts"
+REMOVED_READINGS = ("{count} of an earlier version of this app, or damaged, which it can no longer open: {size} of the "
+                    "disk are free again. These documents are read again when you ask. Readings of other models stay.")
+DEAD_READINGS = "{count} of an earlier version or damaged, {size}: removed when the app starts"

@@ -181,7 +181,7 @@ def test_an_upload_that_the_disk_has_no_room_for_says_so(served, monkeypatch) ->
     assert answer.status_code == 507 and "The disk is full" in answer.text and "--data-dir" in answer.text
 
 
-def test_a_reading_that_is_not_saved_is_said(services, tmp_path) -> None:
+def test_a_reading_that_is_not_saved_or_was_damaged_is_said(services, tmp_path) -> None:
     view = opened(services, tmp_path)
     services.read(view.document)
     wait_for(lambda: view.document in services.queue.opened)
@@ -190,6 +190,9 @@ def test_a_reading_that_is_not_saved_is_said(services, tmp_path) -> None:
     services.queue.opened[view.document] = replace(services.queue.opened[view.document], unsaved="The disk is full.")
     wait_for(lambda: services.queue.open_key and not services.queue.prefills)
     assert panel.draw(view).count(storage_words.READING_UNSAVED_TITLE) == 1
+    assert storage_words.READING_DAMAGED not in panel.draw(view)
+    services.queue.opened[view.document] = replace(services.queue.opened[view.document], damaged=True)
+    assert panel.draw(view).count(storage_words.READING_DAMAGED) == 1
 
 
 def test_settings_that_cannot_be_kept_say_so(services, monkeypatch) -> None:
