@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio.block_function import BlockFunction
+from gradio.utils import get_upload_folder, is_in_or_equal
+from gradio_client.utils import is_file_obj, traverse
 
 from ..state.services import Services
 from ..state.tab_view import TabView
@@ -25,6 +27,7 @@ from ..view.pace import pace
 from ..view.painter import Painter, Panel
 from ..words import chat as chat_words
 from ..words import conversations as conversation_words
+from ..words import library as library_words
 from ..words import models as model_words
 from ..words import page as page_words
 from ..words import race as race_words
@@ -53,10 +56,24 @@ TICK = 0.1
 PULSE = 15.0  # seconds after which an unchanged screen yields all the same: only then Gradio notices a closed tab
 
 
-def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
-    """The whole page. uploads: the only folder from which a dropped file is taken."""
+class Page(gr.Blocks):
+    """Gradio's page, which looks where a file lies before anything is done with it: Gradio would also take its own
+    files, and download what an address names."""
+
+    async def preprocess_data(self, block_fn: BlockFunction, inputs: list[Any], *more: Any, **named: Any) -> list[Any]:
+        traverse(inputs, _refuse_unless_uploaded, is_file_obj)
+        return await super().preprocess_data(block_fn, inputs, *more, **named)
+
+
+def _refuse_unless_uploaded(file: dict[str, Any]) -> None:
+    if not is_in_or_equal(file["path"], get_upload_folder()):
+        raise gr.Error(library_words.UPLOAD_REFUSED, print_exception=False)
+
+
+def build(services: Services, *, secret: str) -> gr.Blocks:
+    """The whole page."""
     tabs = Tabs(services, removed_readings(*services.removed_readings))
-    with gr.Blocks(title=page_words.APP, fill_height=True, fill_width=True, analytics_enabled=False,
+    with Page(title=page_words.APP, fill_height=True, fill_width=True, analytics_enabled=False,
                    delete_cache=(3600, 86400)) as page:
         memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)
         html("bar", _bar(services.sends_to))
@@ -102,7 +119,7 @@ def build(services: Services, *, secret: str, uploads: Path) -> gr.Blocks:
         _hear(services, tabs, (documents, head_html, notice, talk.transcript, talk.live, strip, lanes.board,
                                models_form.board, named.bar, talk.editing, talk.context, picked, picked_budget, undo),
               (page_turned, gone))
-        library.wire(services, tabs, upload, sought, uploads)
+        library.wire(services, tabs, upload, sought)
         document_head.wire(services, tabs, locked)
         page_choice.wire(services, tabs, chosen)
         conversations.wire(services, tabs, named)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
+
+from triforce_core import TriForceError
 
 from ..state.library import EXTENSIONS, Entry
 from ..state.services import Services
@@ -54,22 +57,28 @@ def panels(services: Services) -> list[Panel]:
     return [Panel("documents", key, draw, 0.2), Panel("undo", lambda view: services.trash.items(), draw_undo)]
 
 
-def wire(services: Services, tabs: Tabs, upload: gr.File, sought: gr.Textbox, uploads: Path) -> None:
-    """uploads: the only folder from which a dropped file is taken."""
-    def add(files: list[str] | None, request: gr.Request) -> None:
-        view = tabs.get(request.session_hash)
-        paths = [Path(file).resolve() for file in files or ()]
-        if not all(path.is_relative_to(uploads.resolve()) for path in paths):
-            view.notice = ("error", library_words.NOT_ADDED, library_words.UPLOAD_REFUSED)
-            return
-        safely(view, lambda: services.add(view, [(path, path.name) for path in paths]))
-        for path in paths:  # the library has its own copy
-            path.unlink(missing_ok=True)
+def wire(services: Services, tabs: Tabs, upload: gr.File, sought: gr.Textbox) -> None:
+    def add(files: list[dict[str, Any]] | None, request: gr.Request) -> None:
+        """Take in what was uploaded: the page lets no other path through."""
+        view, paths = tabs.get(request.session_hash), [Path(file["path"]) for file in files or ()]
+        try:
+            safely(view, lambda: take(view, paths))
+        finally:
+            for path in paths:  # the library has its own copy
+                if path.is_file():
+                    path.unlink()
+
+    def take(view: TabView, paths: list[Path]) -> None:
+        others = [path.name for path in paths if path.suffix.lower() not in EXTENSIONS]
+        if others:  # from no browser: the component asks there
+            raise TriForceError(library_words.DROP_OTHER.format(names=", ".join(others)))
+        services.add(view, [(path, path.name) for path in paths])
 
     def search(words: str, request: gr.Request) -> None:
         tabs.get(request.session_hash).sought = words.strip()
 
-    added = upload.upload(add, [upload], None, queue=False, **PRIVATE)
+    # Not preprocessed: Gradio would leave an empty file for each upload, and the upload itself where it refuses one.
+    added = upload.upload(add, [upload], None, queue=False, preprocess=False, **PRIVATE)
     added.then(lambda: None, None, [upload], queue=False, **PRIVATE)
     # Not ``input``: Gradio keeps that of an emptied line to itself. The last is sent, in the order of typing.
     sought.change(search, [sought], None, queue=False, trigger_mode="always_last", **PRIVATE)

@@ -128,7 +128,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     from .assets import Assets
 
     access = access or Access()
-    page = layout.build(services, secret=places.secret(folders), uploads=folders.uploads)
+    page = layout.build(services, secret=places.secret(folders))
     # As Gradio has it on Windows; elsewhere its queue looks a thousand times a second, which an engine on a CPU feels.
     queue = page.queue(max_size=64)._queue
     queue.sleep_when_free = queue.progress_update_sleep_when_free = 0.05
@@ -143,6 +143,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
             "openapi_url": None, "exception_handlers": {OSError: _told_of_the_disk},
             "middleware": [Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(Bodies)]})
     page.app = app.routes[-1].app  # type: ignore[attr-defined]  # as page.launch sets it, and page.close wants it
+    page.has_launched = True  # as page.launch does; else Gradio's own look at paths is off
     access.guards(page.app)
     Sessions(page).keep_nothing()
     server = Server(Guard(app, allowed_hosts(host, allow_host), allow_origin), host, port)
