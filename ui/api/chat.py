@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
 
 from ..state import jobs
+from ..state.folders import plainly
 from ..state.jobs import Selection
 from ..state.library import Entry, Ranges
 from ..state.runs import Run
@@ -101,8 +102,9 @@ class Chat:
         if key not in self._ephemeral:
             path = self._services.folders.uploads / f"{uuid.uuid4().hex}.txt"
             try:
-                path.touch(0o600)
-                path.write_text(text, encoding="utf-8")
+                with plainly(path):
+                    path.touch(0o600)
+                    path.write_text(text, encoding="utf-8")
                 self._ephemeral[key] = self._services.take_text(path)
             finally:
                 path.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from starlette.types import Message
 
 from triforce_core import Document
 
+from ..state.folders import plainly
 from ..state.library import MAX_UPLOAD_BYTES, Entry
 from ..state.services import Services
 from ..state.tab_view import TabView
@@ -110,7 +111,7 @@ class Files:
         """Into the private uploads folder, then into the library, which has its own copy."""
         path = self._services.folders.uploads / uuid.uuid4().hex
         try:
-            with open(path, "xb", opener=_private) as target:
+            with plainly(path), open(path, "xb", opener=_private) as target:
                 for part in parts:
                     target.write(part)
             entry = self._library.add(path, name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import tempfile
 from collections.abc import Awaitable, Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -23,12 +25,13 @@ from triforce_core import (
     TriForceError,
 )
 
+from ..state.folders import FULL, FolderError, refusal
 from ..words import chat as chat_words
 
 log = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, 400), (DocumentError, 400), (ContextTooLongError, 400), (NotEnoughMemoryError, 503),
-    (NotEnoughDiskError, 507), (EngineDiedError, 503), (ModelError, 503), (TriForceError, 400))
+    (NotEnoughDiskError, 507), (FolderError, 500), (EngineDiedError, 503), (ModelError, 503), (TriForceError, 400))
 
 
 class Problem(Exception):
@@ -50,6 +53,8 @@ class Problem(Exception):
             return error
         if isinstance(error, HTTPException):  # how Starlette's form parser speaks
             return cls(error.status_code, "invalid_request", error.detail)
+        if isinstance(error, OSError) and error.errno in FULL:  # a large form's: it is put down before it is read
+            error = refusal(error, Path(tempfile.gettempdir(), "form"))
         if isinstance(error, TriForceError):
             status = next(status for kind, status in _STATUS if isinstance(error, kind))
             name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__.removesuffix("Error")).lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import socket
@@ -16,9 +17,12 @@ import httpx
 import pytest
 from little_books import read_quickly, wait_for, write_book
 from running_app import ROOT, running
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from triforce_core import EngineConfig, EngineScript, NotEnoughDiskError, ScriptedEngine
 from triforce_core import __main__ as command
+from ui import api
 from ui.panels import document_head as head
 from ui.panels import layout
 from ui.panels.events import safely
@@ -179,6 +183,45 @@ def test_an_upload_that_the_disk_has_no_room_for_says_so(served, monkeypatch) ->
     monkeypatch.setattr("gradio.routes.GradioMultiPartParser.parse", refuse)
     answer = httpx.post(served.url + "gradio_api/upload", files={"files": ("x.txt", b"hello")})
     assert answer.status_code == 507 and "The disk is full" in answer.text and "--data-dir" in answer.text
+
+
+def words_of_507(answer: httpx.Response) -> str:
+    error = answer.json()["error"]
+    assert answer.status_code == 507 and error["code"] == "not_enough_disk" and "Free some space" in error["remedy"]
+    return error["message"]
+
+
+@pytest.mark.parametrize("refuses", ["ui.api.files._private", "starlette.requests.MultiPartParser.parse"])
+def test_an_upload_by_the_api_that_the_disk_has_no_room_for_says_so(served, monkeypatch, refuses: str) -> None:
+    """In the app's folder, and where a large form is put down before it is read."""
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(refuses, refuse)
+    before = served.services.library.entries()
+    assert "The disk is full" in words_of_507(httpx.post(served.url + "v1/files", files={"file": ("x.txt", b"hello")}))
+    assert served.services.library.entries() == before
+
+
+def test_an_upload_by_the_api_to_a_full_file_system(disk: Path) -> None:
+    """No faults made up. A document that comes along with a question is refused in the same words."""
+    services = Services(places.make_folders(disk / "home"), lambda config: ScriptedEngine(config, EngineScript()),
+                        EngineConfig(), read_quickly)
+    services.start([])
+    client = TestClient(Starlette(routes=api.routes(services)))
+    fill(disk)
+    data = base64.b64encode(b"ship " * 9999).decode()
+    brought = {"type": "file", "file": {"filename": "book.txt", "file_data": data}}
+    question = {"model": "builtin", "messages": [{"role": "user", "content": [
+        brought, {"type": "text", "text": "How many ships?"}]}]}
+    long = {"model": "builtin", "messages": [{"role": "system", "content": "A ship lay there. " * 9999},
+                                             {"role": "user", "content": "How many ships?"}]}
+    answers = [client.post("/v1/files", files={"file": ("book.txt", b"ship " * 9999)}),
+               client.post("/v1/chat/completions", json=question), client.post("/v1/chat/completions", json=long)]
+    for answer in answers:
+        assert str(services.folders.uploads) in words_of_507(answer)
+    assert services.library.entries() == [] and not list(services.folders.uploads.iterdir())
+    services.close()
 
 
 def test_a_reading_that_is_not_saved_or_was_damaged_is_said(services, tmp_path) -> None:
