@@ -11,6 +11,7 @@ import hmac
 import os
 import secrets
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,66 +26,40 @@ from triforce_core import ConfigError
 
 from ..words import access as access_words
 from .bodies import Bodies
-from .connections import network
 
 KEY_VARIABLE = "TRIFORCE_API_KEY"
 SHORTEST_KEY = 20
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0  # seconds before a login is looked at, after one and after many failures
 _FORGET_AFTER = 300.0  # seconds
-_MOST_WAITING = 16
-
-
-class _Line:
-    """The logins of one address."""
-
-    def __init__(self) -> None:
-        self.failures, self.failed_at = 0, 0.0
-        self.waiting: list[tuple[Callable[[], bool], asyncio.Future[bool]]] = []
-        self.work: asyncio.Task[None] | None = None
+_COUNTS = 4096
 
 
 class Patience:
-    """After a failed login the next one of the same address is looked at a while later, whether right or wrong, one at
-    a time: guessing in parallel gains nothing, and nobody elsewhere notices.
+    """Logins under one name are looked at a while after they came, the longer the more of them were wrong or are still
+    waiting: guessing is slow, in parallel too. None is refused unseen, so that guessers never lock the right password
+    out, and other names do not wait for theirs. A login that succeeds forgives no guesses.
 
-    Who shares an address with a guesser waits once, not behind all his guesses: the newest is looked at first. A login
-    that succeeds forgives no guesses, or somebody with a password of his own could guess others' at leisure."""
+    Names share a fixed number of counts: inventing names takes no memory."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic,
                  sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._clock, self._sleep = clock, sleep
-        self._lines: dict[str, _Line] = {}
+        self._tries = [(0, 0.0)] * _COUNTS  # how many, and when the last came
 
-    async def attempt(self, check: Callable[[], bool], address: str = "") -> bool:
-        """What ``check`` says, after the wait that is due; False where too many newer ones of this address came."""
-        now = self._clock()
-        self._lines = {known: line for known, line in self._lines.items()
-                       if line.waiting or now - line.failed_at <= _FORGET_AFTER}
-        line = self._lines.setdefault(address, _Line())
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        line.waiting.append((check, answer))
-        if len(line.waiting) > _MOST_WAITING:
-            line.waiting.pop(0)[1].set_result(False)
-        if line.work is None:
-            line.work = asyncio.create_task(self._serve(line))
-        return await answer
-
-    async def _serve(self, line: _Line) -> None:
-        try:
-            while line.waiting:
-                pause = min(_FIRST_WAIT * 2 ** (line.failures - 1), _LONGEST_WAIT) if line.failures else 0.0
-                left = line.failed_at + pause - self._clock()
-                if left > 0:
-                    await self._sleep(left)
-                check, answer = line.waiting.pop()
-                good = check()
-                if not good:
-                    line.failures, line.failed_at = min(line.failures + 1, 16), self._clock()
-                if not answer.done():
-                    answer.set_result(good)
-                await asyncio.sleep(0)  # whoever was answered may ask again, and is then the newest
-        finally:
-            line.work = None
+    async def attempt(self, check: Callable[[], bool], name: str = "") -> bool:
+        """Return what ``check`` says, after the wait that is due."""
+        slot, now = zlib.crc32(name.encode("utf-8", "replace")) % _COUNTS, self._clock()
+        tries, last = self._tries[slot]
+        if now - last > _FORGET_AFTER:
+            tries = 0
+        self._tries[slot] = (tries + 1, now)
+        if tries:
+            await self._sleep(min(_FIRST_WAIT * 2 ** min(tries - 1, 16), _LONGEST_WAIT))
+        good = check()
+        if good:
+            tries, last = self._tries[slot]
+            self._tries[slot] = (max(tries - 1, 0), last)
+        return good
 
 
 class Access:
@@ -116,9 +91,9 @@ class Access:
     def cookie(self) -> str:
         return f"access-token-unsecure-{self._page.cookie_id}"
 
-    async def login(self, user: str, password: str, address: str) -> str | None:
+    async def login(self, user: str, password: str) -> str | None:
         """A token for the cookie, or None."""
-        if not await self._logins.attempt(lambda: self._knows(user, password), address):
+        if not await self._logins.attempt(lambda: self._knows(user, password), user):
             return None
         token = secrets.token_urlsafe(32)
         self._page.tokens[token] = user
@@ -189,7 +164,7 @@ def login_routes(access: Access) -> list[Route]:
         async with request.form(max_files=0, max_fields=8) as form:
             user, password = (value if isinstance(value := form.get(name), str) else ""
                               for name in ("username", "password"))
-        token = await access.login(user.strip(), password, network(request.client.host if request.client else ""))
+        token = await access.login(user.strip(), password)
         if token is None:
             return JSONResponse({"detail": access_words.LOGIN_WRONG}, 400)
         answer = JSONResponse({"success": True})
