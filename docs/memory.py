@@ -147,7 +147,7 @@ class Levels:
 
     def __init__(self) -> None:
         me = psutil.Process().children(recursive=True)
-        self._app = next(child for child in me if "app.py" in child.cmdline())
+        self._app = next(child for child in me if "--no-browser" in child.cmdline())
         self._started = time.monotonic()
         self.told: list[dict[str, Any]] = []
 

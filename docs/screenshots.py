@@ -34,7 +34,8 @@ QUESTIONS = ("How many tokens are kept for questions and answers?", "When was Tr
 @contextmanager
 def app(engine: str, home: Path, *files: Path, model: Path | None = None) -> Iterator[str]:
     """The app as a person starts it, with nothing kept from before; its address. model: None for the built-in one."""
-    command = [sys.executable, "app.py", "--no-browser", "--engine", engine, "--data-dir", str(home),
+    program = ["-m", "tests.scripted_app"] if engine == "scripted" else ["app.py", "--engine", engine]
+    command = [sys.executable, *program, "--no-browser", "--data-dir", str(home),
                *(("--model", str(model)) if model else ()), *(str(file.resolve()) for file in files)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:

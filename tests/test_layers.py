@@ -28,7 +28,7 @@ FLOORS = [
     {"research"},  # exists to be compared
     {"models"},  # checkpoints on this machine and elsewhere
     {"worker"},  # the engine in its own process
-    {"scripted", "remote"},  # engines to talk to in its stead
+    {"remote"},  # an engine to talk to in its stead
     {"bench", "__main__", "__init__"},  # on the roof
 ]
 FLOOR = {unit: number for number, units in enumerate(FLOORS) for unit in units}

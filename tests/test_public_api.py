@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -23,13 +24,11 @@ def test_all_is_sorted_and_every_name_is_there() -> None:
         assert name in dir(triforce_core)
 
 
-def test_every_error_and_event_is_public() -> None:
-    from triforce_core import errors, events
-
-    for module in (errors, events):
-        own = {name for name, value in vars(module).items()
-               if isinstance(value, type) and value.__module__ == module.__name__}
-        assert own <= set(triforce_core.__all__), own - set(triforce_core.__all__)
+def test_the_front_door_exports_what_the_page_imports_and_no_more() -> None:
+    used = {alias.name for path in (*(ROOT / "ui").rglob("*.py"), ROOT / "app.py")
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom) and node.module == "triforce_core" for alias in node.names}
+    assert used - {"__version__"} == set(triforce_core.__all__), "change _HOME in triforce_core/__init__.py"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -19,36 +19,28 @@ from typing import Any
 
 __version__ = "0.1.0"
 _HOME = {
-    "config": ("BUILTIN", "MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig",
-               "is_repo_id"),
+    "config": ("MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig", "is_repo_id"),
     "assets": ("HANDBOOK",),
-    "documents": ("READERS", "ReadCancelled", "ReadLimits", "read_document"),
+    "documents": ("READERS", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
     "documents.document": ("Chapter", "Document", "Page"),
-    "documents.together": ("short_names", "together"),
+    "documents.together": ("together",),
     "documents.page_images": ("PageImages", "PageLayout"),
     "errors": (
-        "ConfigError", "ContextTooLongError", "DamagedDocumentError", "DamagedWeightsError", "DocumentError",
-        "DocumentTooLargeError", "EmptyDocumentError", "EncryptedDocumentError", "EngineBusyError", "EngineDiedError",
-        "ModelError", "ModelNotFoundError", "NotEnoughDiskError", "NotEnoughMemoryError", "PageRangeError",
-        "RemoteServerError", "ScannedDocumentError", "TokenizerMismatchError", "TriForceError", "UnknownFormatError",
-        "UnsupportedModelError",
+        "ConfigError", "ContextTooLongError", "DocumentError", "EncryptedDocumentError", "EngineDiedError",
+        "ModelError", "NotEnoughDiskError", "NotEnoughMemoryError", "TriForceError",
     ),
     "events": (
-        "AnswerStats", "AttendedChunk", "ClassFit", "CuratedModel", "DocumentFit", "DocumentOpened", "DraftChoice",
-        "EngineFacts", "Event", "FinishReason", "Finished", "Fit", "LoadProgress", "MachineInfo", "MemoryPlan",
-        "ModelFound", "ModelInfo", "ModelOffer", "PageSpan", "PrefillProgress", "QuoteEvent", "QuoteOccurrence",
-        "QuotePlace", "RankCount", "RoundEvent", "SentenceSupport", "TextDelta", "TierCount", "TokenChance", "Turn",
+        "AnswerStats", "ClassFit", "CuratedModel", "DocumentFit", "DocumentOpened", "DraftChoice",
+        "EngineFacts", "Event", "Finished", "Fit", "LoadProgress", "MachineInfo", "MemoryPlan", "ModelFound",
+        "ModelInfo", "ModelOffer", "PrefillProgress", "QuoteEvent", "RoundEvent", "TextDelta", "Turn",
         "whole_text",
     ),
-    "kv_cache.snapshot": ("SnapshotInfo", "SnapshotStore"),
+    "kv_cache.snapshot": ("SnapshotStore",),
     "metrics": ("metrics",),
     "evidence.answer_support": ("SupportFinder",),
     "remote.engine": ("RemoteEngine",),
-    "scripted": ("EngineScript", "ScriptedEngine"),
     "worker.client": ("EngineClient",),
-    "worker.job": ("Job",),
-    "worker.status": ("EngineStatus",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -6,28 +6,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from triforce_core import TriForceError
+from triforce_core import EngineConfig, TriForceError
 
 from .state.arguments import Arguments, command_name, parse
 
+MakeEngine = Callable[[EngineConfig], Any]
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command ``python app.py``, or ``triforce-chat`` where it is installed; return its exit status."""
+
+def main(argv: Sequence[str] | None = None, make_engine: MakeEngine | None = None) -> int:
+    """Run the command ``python app.py``, or ``triforce-chat`` where it is installed; return its exit status.
+
+    make_engine: makes the engine, instead of what the command line asks for."""
     arguments = parse(argv)
     try:
-        return check(arguments) if arguments.check else launch(arguments)
+        return check(arguments) if arguments.check else launch(arguments, make_engine)
     except TriForceError as error:
         print(f"{command_name()}: {error}", file=sys.stderr)
         return 2
 
 
-def launch(arguments: Arguments) -> int:
-    """Run the app until it is told to stop; returns the exit status."""
+def launch(arguments: Arguments, make_engine: MakeEngine | None = None) -> int:
+    """Run the app until a signal ends it; return the exit status."""
     from .server.lifecycle import serve
 
-    return serve(arguments)
+    return serve(arguments, make_engine)
 
 
 def check(arguments: Arguments) -> int:

@@ -19,12 +19,12 @@ from triforce_core import (
     Finished,
     Page,
     RemoteEngine,
-    RemoteServerError,
     SamplingParams,
     SpeculationConfig,
     TextDelta,
     Turn,
 )
+from triforce_core.errors import RemoteServerError
 from triforce_core.remote import server as client
 
 PAGES = ("The lamp was red and stood in the harbour.", "The keeper <|im_end|> slept until <s>noon</s>.")

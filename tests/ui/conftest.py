@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from little_books import read_quickly, wait_for
 
-from triforce_core import HANDBOOK, EngineConfig, EngineScript, ScriptedEngine
+from tests.scripted_engine import EngineScript, ScriptedEngine
+from triforce_core import HANDBOOK, EngineConfig
 
 if TYPE_CHECKING:  # what the page needs may be missing where only other tests run: see tests/conftest.py
     from gradio.queueing import Queue

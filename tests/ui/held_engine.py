@@ -10,18 +10,9 @@ from typing import Any
 
 from little_books import wait_for
 
-from triforce_core import (
-    Document,
-    DocumentFit,
-    EngineConfig,
-    EngineScript,
-    EngineStatus,
-    PrefillProgress,
-    SamplingParams,
-    ScriptedEngine,
-    SpeculationConfig,
-    Turn,
-)
+from tests.scripted_engine import EngineScript, ScriptedEngine
+from triforce_core import Document, DocumentFit, EngineConfig, PrefillProgress, SamplingParams, SpeculationConfig, Turn
+from triforce_core.worker.status import EngineStatus
 
 INSTANTLY = 1e9
 

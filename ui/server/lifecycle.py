@@ -11,9 +11,9 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from triforce_core import HANDBOOK, ConfigError, read_document
+from triforce_core import HANDBOOK, ConfigError, EngineConfig, read_document
 
 from ..state import folders as places
 from ..state.arguments import DEFAULT_PORT, Arguments, engine_config
@@ -48,8 +48,8 @@ NO_STATISTICS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FRE
 LEAVE_WITHIN = 4.0  # seconds from the signal to the end, whatever hangs
 
 
-def serve(arguments: Arguments) -> int:
-    """The whole life of the app."""
+def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | None = None) -> int:
+    """Run the app from its checks to its end. make_engine: see ``ui.main``."""
     logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if "GRADIO_VIBE_MODE" in os.environ:
         raise ConfigError(cli_words.VIBE_MODE, remedy=cli_words.VIBE_MODE_REMEDY)
@@ -66,7 +66,7 @@ def serve(arguments: Arguments) -> int:
             webbrowser.open(error.url)
         raise
     quiet_environment(folders.uploads)
-    services = make_services(arguments, folders)
+    services = make_services(arguments, folders, make_engine)
     if services.database.set_aside:
         print(f"{storage_words.SET_ASIDE_TITLE}. {storage_words.SET_ASIDE.format(path=services.database.set_aside)}",
               file=sys.stderr)
@@ -101,14 +101,15 @@ def serve(arguments: Arguments) -> int:
     return 0
 
 
-def make_services(arguments: Arguments, folders: places.Folders) -> Services:
+def make_services(arguments: Arguments, folders: places.Folders,
+                  make_engine: Callable[[EngineConfig], Any] | None = None) -> Services:
     config = engine_config(arguments, folders.saved_readings, folders.measurements)
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"
     fixed = [name for name in ENGINE_SETTINGS if getattr(arguments, name) is not None]
     if not model_is_open(arguments):
         fixed.append("model")
-    return Services(folders, engine_maker(arguments), config, read_document, fixed=fixed,
+    return Services(folders, make_engine or engine_maker(arguments), config, read_document, fixed=fixed,
                     plain=arguments.engine == "autoregressive", sends_to=arguments.base_url,
                     models_unused=model_words.ELSEWHERE.get(arguments.engine, ""))
 

@@ -13,7 +13,7 @@ from triforce_core import EngineConfig, __version__
 from ..words import command_line as cli_words
 
 DEFAULT_PORT = 7860
-ENGINES = ("triforce", "autoregressive", "scripted", "remote")
+ENGINES = ("triforce", "autoregressive", "remote")
 MODES = ("auto", "cpu", "on-chip", "offload")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 WEIGHTS = ("same", "int8", "int4")

@@ -19,7 +19,6 @@ from triforce_core import (
     PrefillProgress,
     RemoteEngine,
     SamplingParams,
-    ScriptedEngine,
     SpeculationConfig,
     Turn,
 )
@@ -51,4 +50,4 @@ def engine_maker(arguments: Arguments) -> Callable[[EngineConfig], Any]:
         return make
     if arguments.base_url or arguments.remote_model:
         raise ConfigError(cli_words.URL_UNUSED, remedy=cli_words.NEEDS_URL_REMEDY)
-    return ScriptedEngine if arguments.engine == "scripted" else EngineClient
+    return EngineClient

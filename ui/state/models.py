@@ -35,7 +35,7 @@ LOOK, OFFER, FETCH = (f"triforce_core.models.{name}" for name in ("survey:Survey
 def model_is_open(arguments: Arguments) -> bool:
     """Whether the command line leaves it to the models tab which one runs."""
     return (arguments.model is None and arguments.draft_model == "auto"
-            and arguments.engine not in ("scripted", "remote"))
+            and arguments.engine != "remote")
 
 
 class Errand(Protocol):

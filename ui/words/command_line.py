@@ -27,8 +27,7 @@ FLAGS = {
     "data_dir": "keep library, chats and caches here instead of the usual places",
     "offline": "never use the network (this is the default)",
     "allow_download": "let a model named by repo id be downloaded",
-    "engine": ("triforce, autoregressive (no speculation), scripted (no model; --model may name a script), or remote "
-               "(a server elsewhere)"),
+    "engine": "triforce, autoregressive (no speculation), or remote (a server elsewhere)",
     "base_url": "with --engine remote: the OpenAI-compatible server that gets documents and questions (key: "
                 "TRIFORCE_REMOTE_KEY)",
     "remote_model": "with --engine remote: which of the server's models (default: its first)",

@@ -90,7 +90,5 @@ NOT_DRAFTS = "Models that cannot draft for it, and why"
 ELSEWHERE = {  # --engine -> why no model of this machine can be loaded
     "remote": ("The server named on the command line answers, with a model of its own: models on this machine have no "
                "part in it. To use them, start the app without --engine remote."),
-    "scripted": ("The scripted engine answers, without any model: models on this machine have no part in it. To use "
-                 "them, start the app without --engine scripted."),
 }
 ANSWERS_NOW = "Answering now: {model}."

@@ -15,7 +15,8 @@ import openai
 import pytest
 from little_books import make_document, wait_for
 
-from triforce_core import EngineScript, SamplingParams
+from tests.scripted_engine import EngineScript
+from triforce_core import SamplingParams
 from ui.api.messages import _stops, sampling, shown
 from ui.api.problems import Problem
 from ui.state.tab_view import TabView

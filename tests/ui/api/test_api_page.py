@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
 
 from starlette.routing import Mount
 
-from triforce_core import EngineScript
 from ui.server import access
 from ui.server.routes import own_routes
 from ui.state.arguments import parse
@@ -31,8 +28,5 @@ def test_every_route_flag_and_variable_exists() -> None:
     assert access.KEY_VARIABLE in PAGE and str(access.SHORTEST_KEY) in PAGE
 
 
-def test_its_script_is_one(tmp_path: Path) -> None:
-    (example,) = re.findall(r"`(\{\"seed.*?\})`", PAGE)
-    (tmp_path / "script.json").write_text(example)
-    assert dataclasses.asdict(EngineScript.load(tmp_path / "script.json")).items() >= json.loads(example).items()
+def test_its_flags_are_read() -> None:
     assert parse(["--engine", "remote", "--base-url", "http://h:1/v1", "--remote-model", "m"]).remote_model == "m"

@@ -42,7 +42,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "app.py", "--engine", "scripted", "--no-browser", "--port", str(port), "--data-dir",
+        [sys.executable, "-m", "tests.scripted_app", "--no-browser", "--port", str(port), "--data-dir",
          str(tmp_path_factory.mktemp("elsewhere"))], cwd=ROOT, stdout=subprocess.PIPE, text=True,
         env=os.environ | {"TRIFORCE_API_KEY": KEY})
     assert "running at" in process.stdout.readline()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from little_books import wait_for, write_book
 
-from triforce_core import EngineScript
+from tests.scripted_engine import EngineScript
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 from ui.view import markdown

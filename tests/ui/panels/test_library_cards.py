@@ -10,7 +10,8 @@ import torch
 from hostile_words import ENTRY
 from little_books import read_quickly, wait_for, write_book
 
-from triforce_core import EngineConfig, EngineScript, ScriptedEngine, SnapshotStore
+from tests.scripted_engine import EngineScript, ScriptedEngine
+from triforce_core import EngineConfig, SnapshotStore
 from triforce_core.kv_cache.snapshot import SnapshotKey
 from triforce_core.kv_cache.versions import BUILTIN_TARGETS
 from ui.panels import document_head as head

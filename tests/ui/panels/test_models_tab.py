@@ -23,10 +23,10 @@ from triforce_core import (
     MemoryPlan,
     ModelFound,
     ModelInfo,
-    ModelNotFoundError,
     ModelOffer,
     TriForceError,
 )
+from triforce_core.errors import ModelNotFoundError
 from ui.server import lifecycle
 from ui.state import folders
 from ui.state.arguments import Arguments
@@ -257,12 +257,11 @@ def test_a_chosen_model_is_loaded_and_remembered(services: Services, tmp_path: P
     assert Models(services.folders.model, EngineConfig).remembered(EngineConfig()) == EngineConfig()
 
 
-@pytest.mark.parametrize("engine", ["remote", "scripted"])
-def test_where_no_model_of_this_machine_can_run_the_tab_says_so(engine: str, tmp_path: Path, models: Models,
+def test_where_no_model_of_this_machine_can_run_the_tab_says_so(tmp_path: Path, models: Models,
                                                                 errands: Errands) -> None:
-    given = Arguments(engine=engine, base_url="http://127.0.0.1:1/v1" if engine == "remote" else "")
+    given = Arguments(engine="remote", base_url="http://127.0.0.1:1/v1")
     made = lifecycle.make_services(given, folders.make_folders(tmp_path / "home"))
-    with pytest.raises(TriForceError, match=f"--engine {engine}"):
+    with pytest.raises(TriForceError, match="--engine remote"):
         made.use_model("builtin", "auto")
     models.found = (BUILTIN,)
     html = models_view.board(models, "builtin", replace(INFO, name="elsewhere/large"), made.models_unused)

@@ -33,7 +33,7 @@ DOCUMENTS, QUESTIONS = (100, 500) if FULL else (6, 36)
 MOST_GROWTH = 24 << 20  # bytes from a fifth of the way to the end
 SCRIPT = {"load_seconds": 0, "restore_seconds": 0, "prefill_tokens_per_second": 1e6, "answer_words": 60,
           "triforce_tokens_per_second": 2000.0, "fault_odds": 0.02}
-ENGINE = "triforce_core.scripted:ScriptedEngine"
+ENGINE = "tests.scripted_engine:ScriptedEngine"
 
 
 class Soak:

@@ -20,7 +20,8 @@ import openai
 import pytest
 from little_books import read_quickly
 
-from triforce_core import ConfigError, EngineConfig, EngineScript, ScriptedEngine
+from tests.scripted_engine import EngineScript, ScriptedEngine
+from triforce_core import ConfigError, EngineConfig
 from ui.server import routes
 from ui.server.access import KEY_VARIABLE, Access, Patience, read_keys
 from ui.state import folders as places

@@ -12,16 +12,9 @@ import torch
 from engine.tiny import write_model
 
 from tests.device.test_memory_plan import CONTEXT, GIB, H200, PAPER
-from triforce_core import (
-    READINGS,
-    ConfigError,
-    ModelInfo,
-    ModelNotFoundError,
-    NotEnoughMemoryError,
-    SnapshotStore,
-    TriForceError,
-)
+from triforce_core import READINGS, ConfigError, ModelInfo, NotEnoughMemoryError, SnapshotStore, TriForceError
 from triforce_core.device.memory_plan import Room, make_plan
+from triforce_core.errors import ModelNotFoundError
 from triforce_core.kv_cache.snapshot import SnapshotKey
 from triforce_core.kv_cache.versions import BUILTIN_TARGETS
 from ui import parse

@@ -337,7 +337,7 @@ def test_the_default_port_gives_way() -> None:
 
 
 def test_check_reports_and_succeeds(tmp_path: Path) -> None:
-    result = app("--check", "--engine", "scripted", "--data-dir", str(tmp_path))
+    result = app("--check", "--data-dir", str(tmp_path))
     assert result.returncode == 0 and "Engine" in result.stdout and "gradio 6" in result.stdout
 
 
@@ -346,7 +346,7 @@ def test_start_and_leave(tmp_path: Path, number: int) -> None:
     """The page comes up in seconds (set SLOW_MACHINE=1 where nothing else runs); a signal ends it, cleanly, without
     orphans."""
     started = time.monotonic()
-    process = subprocess.Popen([sys.executable, "app.py", "--engine", "scripted", "--no-browser", "--data-dir",
+    process = subprocess.Popen([sys.executable, "-m", "tests.scripted_app", "--no-browser", "--data-dir",
                                 str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()

@@ -46,6 +46,7 @@ PERSON = """
 import sys, threading, time
 from pathlib import Path
 import ui
+from tests.scripted_engine import ScriptedEngine
 from ui.server import lifecycle
 from ui.state.tab_view import TabView
 opened = lifecycle.launch
@@ -63,7 +64,7 @@ def launch(services, *more, **named):
     threading.Thread(target=person, daemon=True).start()
     return page
 lifecycle.launch = launch
-sys.exit(ui.launch(ui.parse(sys.argv[2:])))
+sys.exit(ui.main(sys.argv[2:], ScriptedEngine))
 """
 
 
@@ -81,7 +82,7 @@ def test_no_word_in_the_log_and_no_connection_to_the_outside(tmp_path: Path, scr
     (tmp_path / "watch" / "sitecustomize.py").write_text(WATCH)
     seen = tmp_path / "seen.txt"
     document = f"The {WORDS[0]} played in the harbour until the storm. <script src=http://evil.example/></script>"
-    with running(["app.py", "--engine", "scripted", "--model", str(script), "--no-browser", "--log-level", "debug",
+    with running(["-m", "tests.scripted_app", "--model", str(script), "--no-browser", "--log-level", "debug",
                   "--data-dir", str(tmp_path / "home")], PYTHONPATH=str(tmp_path / "watch"),
                  WATCH_FILE=str(seen)) as (process, url, said):
         assert httpx.get(url).status_code == httpx.get(url + "config").status_code == 200
@@ -107,7 +108,7 @@ def test_leaving_in_the_middle_of_an_answer_keeps_it(tmp_path: Path, number: int
     book.write_text("The keeper of the harbour counted ships until the storm. " * 20)
     path.write_text(json.dumps({"load_seconds": 0, "triforce_tokens_per_second": 20.0, "fault": fault}))
     home = tmp_path / "home"
-    with running(["-c", PERSON, str(book), "--engine", "scripted", "--model", str(path), "--no-browser", "--data-dir",
+    with running(["-c", PERSON, str(book), "--model", str(path), "--no-browser", "--data-dir",
                   str(home)]) as (process, _, said):
         while "answering" not in process.stdout.readline():
             assert process.poll() is None, "".join(said)
@@ -125,7 +126,7 @@ def test_leaving_in_the_middle_of_an_answer_keeps_it(tmp_path: Path, number: int
 
 def test_the_terminal_says_once_why_the_model_was_not_loaded(tmp_path: Path) -> None:
     script = tmp_path / "nowhere.json"
-    with running(["app.py", "--engine", "scripted", "--model", str(script), "--no-browser", "--data-dir",
+    with running(["-m", "tests.scripted_app", "--model", str(script), "--no-browser", "--data-dir",
                   str(tmp_path / "home")]) as (process, url, said):
         wait_for(lambda: httpx.get(f"{url}healthz").json()["engine"] == "failed", WITHIN)
         process.send_signal(signal.SIGTERM)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from little_books import read_quickly, wait_for
 
-from triforce_core import EngineConfig, EngineScript, ScriptedEngine, TriForceError
+from tests.scripted_engine import EngineScript, ScriptedEngine
+from triforce_core import EngineConfig, TriForceError
 from ui.state import folders as places
 from ui.state.context_budget import LEAST_ANSWER, ContextUse
 from ui.state.services import Services

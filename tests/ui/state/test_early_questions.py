@@ -10,7 +10,8 @@ import pytest
 from held_engine import quick_script, wait_for_text
 from little_books import make_document, wait_for, write_book
 
-from triforce_core import Document, EngineConfig, ScriptedEngine, TriForceError
+from tests.scripted_engine import ScriptedEngine
+from triforce_core import Document, EngineConfig, TriForceError
 from ui.state import folders as places
 from ui.state.services import Services
 from ui.state.tab_view import TabView

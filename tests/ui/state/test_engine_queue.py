@@ -10,15 +10,9 @@ from pathlib import Path
 import pytest
 from little_books import make_document, wait_for, write_book
 
-from triforce_core import (
-    DamagedWeightsError,
-    Document,
-    EngineScript,
-    Page,
-    SamplingParams,
-    ScriptedEngine,
-    SpeculationConfig,
-)
+from tests.scripted_engine import EngineScript, ScriptedEngine
+from triforce_core import Document, Page, SamplingParams, SpeculationConfig
+from triforce_core.errors import DamagedWeightsError
 from ui.state.jobs import Request, Selection
 from ui.state.runs import Run
 from ui.state.services import Services

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from little_books import wait_for
 
-from triforce_core import READERS, DamagedDocumentError, Document, EncryptedDocumentError, Page, ReadCancelled
+from triforce_core import READERS, Document, EncryptedDocumentError, Page
+from triforce_core.documents import ReadCancelled
+from triforce_core.errors import DamagedDocumentError
 from ui.state.database import Database
 from ui.state.extraction import TextExtractor
 from ui.state.library import Entry, Library

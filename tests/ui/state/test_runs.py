@@ -3,23 +3,19 @@
 import pytest
 from little_books import make_document
 
+from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import (
-    AttendedChunk,
     DocumentOpened,
     EngineConfig,
-    EngineScript,
     Finished,
     QuoteEvent,
-    QuoteOccurrence,
-    QuotePlace,
     RoundEvent,
     SamplingParams,
-    ScriptedEngine,
     SpeculationConfig,
     TextDelta,
-    TierCount,
     metrics,
 )
+from triforce_core.events import AttendedChunk, QuoteOccurrence, QuotePlace, TierCount
 from ui.state.accumulator import Accumulator
 from ui.state.runs import Run, RunStore
 from ui.view.transcript import quoting

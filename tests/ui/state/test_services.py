@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from little_books import PASSWORD, read_quickly, wait_for, write_book
 
-from triforce_core import EngineConfig, EngineScript, ScriptedEngine, TriForceError
+from tests.scripted_engine import EngineScript, ScriptedEngine
+from triforce_core import EngineConfig, TriForceError
 from ui.state import engine_queue, watchdog
 from ui.state import folders as places
 from ui.state.services import Services

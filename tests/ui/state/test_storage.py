@@ -20,7 +20,8 @@ from running_app import ROOT, running
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from triforce_core import EngineConfig, EngineScript, NotEnoughDiskError, ScriptedEngine
+from tests.scripted_engine import EngineScript, ScriptedEngine
+from triforce_core import EngineConfig, NotEnoughDiskError
 from triforce_core import __main__ as command
 from ui import api
 from ui.panels import document_head as head
@@ -285,7 +286,7 @@ def app(home: Path) -> list[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    return ["app.py", "--engine", "scripted", "--no-browser", "--port", str(port), "--data-dir", str(home)]
+    return ["-m", "tests.scripted_app", "--no-browser", "--port", str(port), "--data-dir", str(home)]
 
 
 def start(home: Path) -> subprocess.CompletedProcess:
@@ -382,7 +383,7 @@ def test_the_second_opens_the_first_in_the_browser(tmp_path: Path, monkeypatch: 
     hold.tell("http://127.0.0.1:1234/")
     for more in ([], ["--no-browser"]):
         with pytest.raises(InUseError, match=r"http://127\.0\.0\.1:1234/"):
-            ui.launch(ui.parse(["--engine", "scripted", "--data-dir", str(tmp_path), *more]))
+            ui.launch(ui.parse(["--data-dir", str(tmp_path), *more]))
     hold.release()
     assert seen == ["http://127.0.0.1:1234/"]
 

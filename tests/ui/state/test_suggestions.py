@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from little_books import wait_for, write_book
 
-from triforce_core import EngineScript, SamplingParams, SpeculationConfig
+from tests.scripted_engine import EngineScript
+from triforce_core import SamplingParams, SpeculationConfig
 from ui.state.jobs import Request
 from ui.state.services import Services
 from ui.state.suggestions import MOST, Suggestions

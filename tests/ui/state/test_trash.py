@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from little_books import wait_for, write_book
 
-from triforce_core import EngineConfig, ScriptedEngine
+from tests.scripted_engine import ScriptedEngine
+from triforce_core import EngineConfig
 from ui.state import folders as places
 from ui.state.search import search
 from ui.state.services import Services

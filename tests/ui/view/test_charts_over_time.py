@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from triforce_core import AnswerStats, EngineFacts, Finished, ModelInfo, RoundEvent, TierCount
+from triforce_core import AnswerStats, EngineFacts, Finished, ModelInfo, RoundEvent
+from triforce_core.events import TierCount
 from ui.state import energy
 from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer

@@ -4,7 +4,8 @@ import json
 import re
 from html import unescape
 
-from triforce_core import AttendedChunk, Document, Page, RoundEvent, TierCount, TokenChance
+from triforce_core import Document, Page, RoundEvent
+from triforce_core.events import AttendedChunk, TierCount, TokenChance
 from ui.state.conversations import Answer
 from ui.state.runs import Run
 from ui.state.services import Services

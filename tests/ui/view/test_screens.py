@@ -12,12 +12,12 @@ from triforce_core import (
     DocumentFit,
     DocumentOpened,
     EngineFacts,
-    EngineStatus,
     LoadProgress,
     ModelInfo,
     Page,
     PrefillProgress,
 )
+from triforce_core.worker.status import EngineStatus
 from ui.state import race
 from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer

@@ -1,7 +1,7 @@
 """The engine's verbs without a model: deterministic, and as slow or as faulty as its script says.
 
-It stands in for ``worker.client.EngineClient`` in the page's own process (``--engine scripted``), and, as it has the
-engine's verbs too, for ``engine.engine.Engine`` in the child (factory ``triforce_core.scripted:ScriptedEngine``). Its
+It stands in for ``worker.client.EngineClient`` in the page's own process (``tests.scripted_app``), and, as it has the
+engine's verbs too, for ``engine.engine.Engine`` in the child (factory ``tests.scripted_engine:ScriptedEngine``). Its
 answers are sentences of the document, its tokens are words, its figures obey the rules of real ones: every token has
 an origin, accepted <= tested, shares sum to 1. The same script, document, question and seed give the same answer in
 the same rounds.
@@ -21,10 +21,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
-from .config import BUILTIN, EngineConfig, SamplingParams, SpeculationConfig
-from .documents.document import Document
-from .errors import ConfigError, EngineDiedError, NotEnoughMemoryError
-from .events import (
+from triforce_core.config import BUILTIN, EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.documents.document import Document
+from triforce_core.errors import ConfigError, EngineDiedError, NotEnoughMemoryError
+from triforce_core.events import (
     AttendedChunk,
     DocumentFit,
     DocumentOpened,
@@ -47,8 +47,8 @@ from .events import (
     Turn,
     whole_text,
 )
-from .metrics import answer_stats, page_shares
-from .worker.status import EngineState, EngineStatus
+from triforce_core.metrics import answer_stats, page_shares
+from triforce_core.worker.status import EngineState, EngineStatus
 
 Fault = Literal["", "crash", "hang", "memory"]
 OPENING = "This is the scripted engine: it quotes the document and understands nothing. "

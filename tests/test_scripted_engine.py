@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import (
     ConfigError,
     Document,
@@ -19,7 +20,6 @@ from triforce_core import (
     EngineClient,
     EngineConfig,
     EngineDiedError,
-    EngineScript,
     Finished,
     NotEnoughMemoryError,
     Page,
@@ -27,7 +27,6 @@ from triforce_core import (
     QuoteEvent,
     RoundEvent,
     SamplingParams,
-    ScriptedEngine,
     SpeculationConfig,
     TextDelta,
 )
@@ -144,7 +143,7 @@ def test_in_the_child_and_killed_there(tmp_path: Path) -> None:
     """The same engine behind the real client: a kill is a kill, and the next question brings a new process."""
     path = tmp_path / "script.json"
     path.write_text(json.dumps({"load_seconds": 0, "triforce_tokens_per_second": 200.0}))
-    with EngineClient(EngineConfig(model=str(path)), factory="triforce_core.scripted:ScriptedEngine") as client:
+    with EngineClient(EngineConfig(model=str(path)), factory="tests.scripted_engine:ScriptedEngine") as client:
         assert isinstance(list(client.open_document(BOOK))[-1], DocumentOpened)
         before = client.status().pid
         with pytest.raises(EngineDiedError, match="SIGKILL"):

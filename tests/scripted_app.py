@@ -1,0 +1,11 @@
+"""Run the app on the scripted engine: ``python -m tests.scripted_app`` takes app.py's flags; --model names a script."""
+
+from __future__ import annotations
+
+import sys
+
+import ui
+from tests.scripted_engine import ScriptedEngine
+
+if __name__ == "__main__":
+    sys.exit(ui.main(make_engine=ScriptedEngine))
