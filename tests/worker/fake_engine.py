@@ -2,13 +2,15 @@
 
 "slow": rounds for ever, until cancelled; "die": SIGKILL of its own process after three rounds; "bug": an unexpected
 exception; "oom"; "exit": ends with status 3; "mute": closes the pipe that it answers on and stays; "compute": without a
-word, until cancelled; "numpy": yields what may not cross; "print": writes to stdout; "error": a TriForceError. "prepare
-for long" and "prepare with a bug": what it does behind the answer.
+word, until cancelled; "hold": stays in compiled code with the interpreter's lock; "sleep": there without it; "numpy":
+yields what may not cross; "print": writes to stdout; "error": a TriForceError. "prepare for long" and "prepare with a
+bug": what it does behind the answer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -113,6 +115,10 @@ class FakeEngine:
         words = f"{os.getpid()} {self._document.title if self._document else None} {len(history)}".split()
         while question == "compute" and not self._cancelled.is_set():
             sum(range(10_000))
+        if question == "hold":
+            ctypes.PyDLL(None).sleep(60)
+        if question == "sleep":
+            ctypes.CDLL(None).sleep(20)
         for i in range(10**9 if question == "slow" else 6):
             if self._cancelled.is_set():
                 reason = "cancelled"

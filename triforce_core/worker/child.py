@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 from ..config import EngineConfig
+from .heartbeat import Pulse
 from .protocol import Close, Receiver, Sender
 
 _ROOT = Path(__file__).resolve().parents[2]
+HEARTBEAT = "TRIFORCE_HEARTBEAT"  # environment variable: the descriptor to which the child's heartbeat goes
 ENGINE = "triforce_core.engine.engine:Engine"
 # OpenMP's threads spin for milliseconds while they wait for each other. Where another program has a core, as the
 # browser does that shows the answer, whoever waits for its turn there is waited for by all: with one of two cores taken
@@ -40,11 +43,15 @@ class Child:
     def __init__(self, config: EngineConfig, factory: str = ENGINE, *place: str) -> None:
         """place: rank and port, for a follower."""
         path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._pulse = Pulse() if os.name == "posix" else None  # elsewhere no further pipe can be handed on
+        beats = (self._pulse.to_child,) if self._pulse else ()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "triforce_core.worker.process", factory, *place],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            env=os.environ | engine_environment(config) | {"PYTHONPATH": path},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=beats,
+            env=os.environ | engine_environment(config) | {"PYTHONPATH": path, HEARTBEAT: " ".join(map(str, beats))},
         )
+        if self._pulse:
+            self._pulse.started()
         self._killed = False  # by us
         self._sender = Sender(self._process.stdin)  # type: ignore[arg-type]
         self._receiver = Receiver(self._process.stdout)  # type: ignore[arg-type]
@@ -78,6 +85,10 @@ class Child:
             return 0.0
         return float(times.user + times.system)
 
+    def silent_seconds(self) -> float:
+        """Return for how long it has shown no sign of life, see ``heartbeat``; 0 where that cannot be known."""
+        return self._pulse.silent_seconds() if self._pulse else 0.0
+
     def send(self, message: object) -> None:
         """Raises OSError when the child is gone."""
         try:
@@ -94,8 +105,8 @@ class Child:
 
     def end(self, grace: float = 3.0) -> None:
         """Ask it to end, then make it: gone within ``grace`` + 1 seconds."""
-        with contextlib.suppress(OSError):
-            self.send(Close())
+        # One that reads no more leaves whoever writes to it waiting, and whoever would write next: not this thread.
+        threading.Thread(target=self._ask_to_end, name="ask to end", daemon=True).start()
         try:
             self._process.wait(grace)
         except subprocess.TimeoutExpired:
@@ -103,8 +114,14 @@ class Child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
 
+    def _ask_to_end(self) -> None:
+        with contextlib.suppress(OSError):
+            self.send(Close())
+
     def let_go(self) -> None:
         """Close the pipes of a process that has ended: a session may bury many."""
+        if self._pulse:
+            self._pulse.close()
         with contextlib.suppress(OSError):
             self._sender.close()
         if self._process.stdout is not None:

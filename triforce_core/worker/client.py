@@ -51,6 +51,8 @@ from .protocol import (
 )
 from .status import EngineState, EngineStatus
 
+_SILENT = 5.0  # seconds without one of the heartbeats that come each second: also a busy machine sends them sooner
+
 
 class _Cancelled(Exception):
     """The job was cancelled before its own verb had begun."""
@@ -195,8 +197,9 @@ class EngineClient:
             if model is None:
                 state = "loading" if self._request else "starting"
             queue_length, in_cache, facts = len(self._waiting), self._in_cache, self._facts
+        silent = child.silent_seconds()
         return EngineStatus(state, model, child.pid, child.rss_bytes(), queue_length, in_cache, facts=facts,
-                            cpu_seconds=child.cpu_seconds())
+                            cpu_seconds=child.cpu_seconds(), silent_seconds=int(silent) if silent > _SILENT else 0)
 
     def close(self) -> None:
         """End the child within five seconds, and every job. Afterwards every verb raises EngineDiedError."""

@@ -29,7 +29,9 @@ from ..config import EngineConfig
 from ..errors import TriForceError
 from ..events import DocumentFit, Event
 from ..native_build import compile_ahead
+from .child import HEARTBEAT
 from .followers import Followers
+from .heartbeat import beat
 from .protocol import (
     Accepted,
     Ask,
@@ -268,6 +270,8 @@ def _die_first() -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_first()
+    if descriptor := os.environ.pop(HEARTBEAT, ""):
+        beat(int(descriptor))
     commands = io.FileIO(os.dup(0), "rb")
     answers = io.FileIO(os.dup(1), "wb")
     os.dup2(2, 1)  # a library that prints must not write into our frames

@@ -15,7 +15,8 @@ class EngineStatus:
     """dead: the child ended (cause says how); the next job starts a new one. facts: the child's last word, at most a
     second old while it works; None before a model is loaded. cpu_seconds: what the child has computed in its life, by
     all its threads (0: not known): it grows while the child works and hardly while it waits. Two glances that differ
-    in nothing else are equal."""
+    in nothing else are equal. silent_seconds: for how long its process has shown no sign of life (see ``heartbeat``),
+    once that is more than can happen to a healthy one; 0: it is alive, or that cannot be known."""
 
     state: EngineState
     model: ModelInfo | None
@@ -26,3 +27,4 @@ class EngineStatus:
     cause: str = ""
     facts: EngineFacts | None = None
     cpu_seconds: float = field(default=0.0, compare=False)
+    silent_seconds: int = 0

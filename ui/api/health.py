@@ -16,9 +16,11 @@ _Handler = Callable[[Request], Awaitable[Response]]
 def healthz(services: Services) -> _Handler:
     """200 while the app works, 503 where its engine cannot run."""
     async def handler(request: Request) -> Response:
-        failed = services.queue.state == "failed"
-        return JSONResponse({"name": "triforce-chat", "status": "failed" if failed else "ok",
-                             "engine": services.queue.state}, 503 if failed else 200)
+        queue = services.queue
+        state = "silent" if queue.silent_seconds else queue.state
+        failed = state in ("failed", "silent")
+        return JSONResponse({"name": "triforce-chat", "status": "failed" if failed else "ok", "engine": state},
+                            503 if failed else 200)
 
     return handler
 
@@ -40,7 +42,8 @@ def _lines(services: Services) -> Iterator[str]:
     yield from _single("full_passes_total", "counter", "Verifications by the full cache.", counters.full_passes)
     yield from _single("first_token_seconds_total", "counter", "Seconds until the first token, summed over answers.",
                        counters.first_token_seconds)
-    yield from _single("engine_up", "gauge", "1 while a model is loaded.", int(queue.state == "ready"))
+    yield from _single("engine_up", "gauge", "1 while a model is loaded and answers.",
+                       int(queue.state == "ready" and not queue.silent_seconds))
     yield from _single("queue_length", "gauge", "Jobs that wait for the engine.", queue.waiting)
     yield from _single("documents", "gauge", "Documents in the library.", len(services.library.entries()))
     status = queue.status

@@ -10,6 +10,7 @@ from ..state.library import Entry
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
+from ..state.watchdog import SILENT_LIMIT
 from ..view.charts import esc
 from ..view.document_head import head
 from ..view.painter import Panel
@@ -82,14 +83,16 @@ def panels(services: Services) -> list[Panel]:
         over = view.notice and view.notice[1] == chat_words.ONE_AT_A_TIME and services.active_run(view) is None
         return None if early or over else view.notice
 
-    def told(view: TabView) -> tuple[tuple[str, str, str] | None, str, str]:
+    def told(view: TabView) -> tuple[tuple[str, str, str] | None, str, str, int]:
         broken = queue.problem if queue.state == "failed" else ""
-        return notice(view), services.conversations.problem, broken
+        return notice(view), services.conversations.problem, broken, queue.silent_seconds
 
     def draw_notice(view: TabView) -> str:
-        shown, problem, broken = told(view)
+        shown, problem, broken, silent = told(view)
         lasting = card("error", storage_words.DISK_TITLE, problem) if problem else ""
         lasting += card("error", engine_words.ENGINE_FAILED, broken) if broken else ""
+        lasting += card("warn", engine_words.SILENT_TITLE, engine_words.SILENT.format(
+            seconds=silent, limit=SILENT_LIMIT)) if silent else ""
         if shown is None:
             return lasting
         return lasting + card(*shown, action=button(page_words.DISMISS, "dismiss", css="tf-quiet"))

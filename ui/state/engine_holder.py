@@ -21,11 +21,11 @@ from triforce_core import (
 )
 
 from ..words import chat as chat_words
+from . import watchdog
 from .engines import Engine
 from .jobs import Prefill, Selection
 from .library import Library, Ranges
 from .wait_estimates import Estimates
-from .watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,9 @@ class EngineHolder:
         self._make_engine, self.config, self._library = make_engine, config, library
         self._engine: Engine | None = None
         self._closing = threading.Event()
-        self._watchdog = Watchdog()
+        self._watchdog = watchdog.Watchdog()
         self._asked_to_stop: float | None = None  # when what the engine is doing now was cancelled
+        self._why_ended = ""  # by us, because it hung
         self._in_cache: Selection | None = None
         self._counted: dict[str, str] = {}  # document -> the text that was counted last
         self.version = 0
@@ -72,6 +73,11 @@ class EngineHolder:
         """The document that is in the cache, and which of its pages."""
         return (self._in_cache.key, self._in_cache.ranges) if self._in_cache else None
 
+    @property
+    def silent_seconds(self) -> int:
+        """For how long the engine's process has shown no sign of life; 0: it is alive, as far as is known."""
+        return int(getattr(self.status, "silent_seconds", 0))
+
     def _load_quietly(self) -> None:
         try:
             self._ensure_engine()
@@ -85,7 +91,9 @@ class EngineHolder:
         told, self.state, self.problem, self.load_progress = self.problem, "starting", "", None
         self._watchdog.began("load")
         try:
-            engine = self._engine = self._engine or self._make_engine(self.config)
+            if self._engine is None:
+                self._engine, self._in_cache = self._make_engine(self.config), None
+            engine = self._engine
             for event in engine.load():
                 self._watchdog.heard()
                 if isinstance(event, ModelInfo):
@@ -111,12 +119,12 @@ class EngineHolder:
         self.fits.clear()
         self.too_long = set()
         self._estimates.forget()
-        self._watchdog = Watchdog()
+        self._watchdog = watchdog.Watchdog()
         self._load_quietly()
 
     def _open(self, selection: Selection, prefill: Prefill) -> None:
         """Make sure that these pages are in the cache. Raises Stopped, TooLong or TriForceError."""
-        if selection.same(self._in_cache):
+        if selection.same(self._in_cache) and self._engine is not None:
             return
         prefill.opening, prefill.stage = True, "loading"
         self.too_long.discard((selection.key, selection.ranges))
@@ -189,21 +197,33 @@ class EngineHolder:
         if isinstance(error, EngineDiedError):
             self.state, self._in_cache, self.load_progress = "starting", None, None
             if self._engine is None:
-                return chat_words.ENGINE_HUNG
+                return self._why_ended
         if isinstance(error, TriForceError):
             return str(error)
         log.exception("unexpected error", exc_info=error)
         return chat_words.UNEXPECTED.format(kind=type(error).__name__)
 
-    def _end_if_hung(self, status: Any) -> None:
-        """An engine that does not hear Stop is ended; the job that it was on ends with EngineDiedError."""
-        asked, engine = self._asked_to_stop, self._engine
-        if asked is None or engine is None:
-            return
-        if self._watchdog.hung(asked, getattr(status, "cpu_seconds", 0.0)):
-            log.warning("the engine did not confirm a stop and shows no sign of work: it is ended")
-            self._engine = None
-            engine.close()
+    def _end_if_hung(self, status: Any) -> bool:
+        """An engine that shows no sign of life, or does not hear Stop, is ended; the job that it was on ends with
+        EngineDiedError. Returns whether it was."""
+        engine, silent = self._engine, getattr(status, "silent_seconds", 0)
+        if engine is None:
+            return False
+        if silent > watchdog.SILENT_LIMIT:
+            self._why_ended = chat_words.ENGINE_SILENT.format(seconds=silent)
+        elif not self._makes_no_step(status):
+            return False
+        log.warning("%s", self._why_ended)
+        self._engine = None
+        engine.close()
+        return True
+
+    def _makes_no_step(self, status: Any) -> bool:
+        asked, computed = self._asked_to_stop, getattr(status, "cpu_seconds", 0.0)
+        if asked is None and not (computed and status.state in ("busy", "loading")):
+            return False  # nothing is to be done, or it is a server elsewhere, which has a limit of its own
+        self._why_ended = chat_words.ENGINE_STUCK if asked is None else chat_words.ENGINE_HUNG
+        return self._watchdog.hung(asked, computed)
 
     def _changed(self) -> None:
         """Something that is shown has changed."""

@@ -463,8 +463,11 @@ class EngineQueue(EngineHolder):
                     status = engine.status()
                 except Exception as error:  # only a display: never worth stopping for
                     log.debug("status: %s", type(error).__name__)
-            self._end_if_hung(status)
-            if status is not None and status != self.status:
+            ended = self._end_if_hung(status)
+            if ended:
+                self._add(Job("engine", self._load_quietly))
+                status = None
+            if ended or (status is not None and status != self.status):
                 self.status = status
                 self._changed()
 

@@ -1,5 +1,9 @@
 """Tells an engine that hangs from one that is slow. Pure but for the clock that it is given.
 
+Three signs, the surest first. Its process sends no heartbeat (``EngineStatus.silent_seconds``): it is stopped, or sits
+in compiled code and holds the interpreter's lock, which no pass does. It was told to stop and no step ends. Nobody told
+it anything and no step ends: for that it is given far longer, for a step may be long.
+
 A healthy engine hears a stop at the end of the step that it is in: a chunk of a document, a round, a part of the
 weights. How long a step takes is the machine's affair: 512 tokens take an 8B model 0.02 s on a GPU and 40 s on a CPU.
 So an engine is waited for as long as its own steps took, and while its process computes.
@@ -14,6 +18,8 @@ HUNG_AFTER = 20.0  # seconds without a word in which nothing was computed either
 STEPS = 3.0  # times the longest step so far, for one that computes nothing ...
 LIMIT = 10.0  # ... and for one that does, ...
 LEAST_LIMIT, FIRST_LIMIT = 120.0, 900.0  # ... at least this long, and so long where no step was ever seen to end
+UNASKED = 20.0  # times all this where nobody asked for a stop
+SILENT_LIMIT = 120  # seconds without a heartbeat: reading the libraries from a slow disk takes less
 WORKING = 0.05  # seconds of a core per second: a process that waits uses next to none
 
 
@@ -38,9 +44,12 @@ class Watchdog:
         self._longest[self._doing] = max(self._longest.get(self._doing, 0.0), now - self._last)
         self._last = now
 
-    def hung(self, stop_asked: float, cpu_seconds: float) -> bool:
-        """stop_asked: when, by the clock. cpu_seconds: what the engine's process has computed in its life; 0: not
-        known. To be asked again and again from the stop on: the first time tells nothing."""
+    def hung(self, stop_asked: float | None, cpu_seconds: float) -> bool:
+        """stop_asked: when, by the clock; None: nobody did, but it was told to do something. cpu_seconds: what the
+        engine's process has computed in its life; 0: not known. To be asked again and again: the first time tells
+        nothing."""
+        patience = UNASKED if stop_asked is None else 1.0
+        stop_asked = self._last if stop_asked is None else stop_asked
         now, since = self._clock(), max(stop_asked, self._last)
         before, self._seen = self._seen, (now, cpu_seconds)
         if before is None or before[0] < stop_asked:  # the first look: what it computes is not known yet
@@ -50,4 +59,5 @@ class Watchdog:
         self._idle_since = now if working else max(self._idle_since, since)
         longest = self._longest.get(self._doing, 0.0)
         limit = max(LEAST_LIMIT, LIMIT * longest) if longest else FIRST_LIMIT
-        return now - self._idle_since > max(HUNG_AFTER, STEPS * longest) or now - since > limit
+        idle = max(HUNG_AFTER, STEPS * longest)
+        return now - self._idle_since > patience * idle or now - since > patience * limit

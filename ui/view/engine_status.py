@@ -16,6 +16,8 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
                    busy: bool) -> str:
     """The engine: what runs where and why, memory, queue. Why it failed is said above the tabs."""
     word = engine_words.ENGINE_BUSY if busy and state == "ready" else engine_words.ENGINE_STATES[state]
+    silent = getattr(status, "silent_seconds", 0)
+    word, state = (engine_words.ENGINE_SILENT, "failed") if silent else (word, state)
     dot = {"ready": "tf-dot-ok", "failed": "tf-dot-bad"}.get(state, "tf-dot-wait")
     parts = [f'<h3 class="tf-h">{esc(engine_words.ENGINE)} '
              f'<span class="tf-state-word"><i class="{dot}"></i>{esc(word)}</span></h3>']

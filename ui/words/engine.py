@@ -5,6 +5,9 @@ from __future__ import annotations
 ENGINE = "Engine status"
 ENGINE_STATES = {"starting": "Starting", "ready": "Ready", "failed": "Not running"}
 ENGINE_BUSY = "Working"
+ENGINE_SILENT = "Not answering"
+SILENT_TITLE = "The engine does not answer"
+SILENT = "The engine has not answered for {seconds} s. If it stays so for {limit} s it is ended, and a new one starts."
 ENGINE_FAILED = "The engine did not start"
 MODEL = "Model"
 DRAFT = "Draft"

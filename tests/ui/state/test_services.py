@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 from little_books import PASSWORD, read_quickly, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
-from triforce_core import EngineConfig, TriForceError
+from triforce_core import EngineClient, EngineConfig, TriForceError
+from ui.panels import document_head
 from ui.state import engine_queue, watchdog
 from ui.state import folders as places
 from ui.state.services import Services
@@ -17,6 +21,7 @@ from ui.state.settings import Settings
 from ui.state.tab_view import TabView
 from ui.words import chat as chat_words
 from ui.words import document_head as head_words
+from ui.words import engine as engine_words
 from ui.words import page_choice as choice_words
 
 
@@ -113,6 +118,37 @@ def test_an_engine_that_hears_no_stop_is_ended(services: Services, tmp_path: Pat
     again = services.ask(view, "And now?")
     finish(again)
     assert again.state == "done"
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["while it answers", "while it has nothing to do"])
+def test_an_engine_whose_process_is_stopped_is_said_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                asked: bool) -> None:
+    monkeypatch.setattr(watchdog, "SILENT_LIMIT", 9)
+    services = Services(places.make_folders(tmp_path / "home"), lambda config: EngineClient(
+        config, factory="tests.worker.fake_engine:FakeEngine"), EngineConfig(), read_quickly)
+    services.start([])
+    try:
+        view = TabView()
+        services.add(view, [(write_book(tmp_path, "book.txt", 1, words=60), "book.txt")])
+        wait_for(lambda: phase(services, view) in ("ready", "unsaved"))
+        run = services.ask(view, "slow" if asked else "How many?")
+        wait_for(lambda: run.accumulator.text if asked else run.ended)
+        wait_for(lambda: services.queue.status)
+        stopped = services.queue.status.pid
+        os.kill(stopped, signal.SIGSTOP)
+        notice = next(panel for panel in document_head.panels(services) if panel.name == "notice")
+        assert not notice.draw(view)
+        wait_for(lambda: engine_words.SILENT_TITLE in notice.draw(view), 10.0)
+        assert "has not answered for" in notice.draw(view)
+        if asked:
+            wait_for(lambda: run.ended, 20.0)
+            assert run.state == "failed" and "had not answered" in run.error and run.accumulator.text
+        wait_for(lambda: not psutil.pid_exists(stopped), 20.0)
+        again = services.ask(view, "And now?")
+        finish(again)
+        assert again.state == "done" and not notice.draw(view)
+    finally:
+        services.close()
 
 
 def test_running_out_of_memory_costs_one_answer_only(services: Services, tmp_path: Path, script: EngineScript) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ui.state.watchdog import FIRST_LIMIT, HUNG_AFTER, LEAST_LIMIT, LIMIT, STEPS, Watchdog
+from ui.state.watchdog import FIRST_LIMIT, HUNG_AFTER, LEAST_LIMIT, LIMIT, STEPS, UNASKED, Watchdog
 
 POLL = 2.0
 
@@ -73,3 +73,18 @@ def test_one_that_stops_computing_is_hung_from_then_on() -> None:
         clock.now += POLL
         assert not watchdog.hung(asked, float(used))
     assert after(watchdog, clock, 0.0) <= HUNG_AFTER + 2 * POLL
+
+
+@pytest.mark.parametrize(("steps", "cores", "limit"), [
+    ((0.1,), 0.0, HUNG_AFTER), ((40.0,), 0.0, 40.0 * STEPS), ((0.1,), 1.0, LEAST_LIMIT), ((40.0,), 8.0, 40.0 * LIMIT)])
+def test_where_nobody_asked_for_a_stop_it_is_waited_for_far_longer(steps: tuple[float, ...], cores: float,
+                                                                   limit: float) -> None:
+    """A driver that never returns but lets the heart beat."""
+    watchdog, clock = shown(steps)
+    began = clock.now
+    used, hung = 50.0, False
+    while not hung and clock.now - began < 10**5:
+        clock.now += POLL
+        used += cores * POLL
+        hung = watchdog.hung(None, used)
+    assert UNASKED * limit <= clock.now - began <= UNASKED * limit + 2 * POLL
