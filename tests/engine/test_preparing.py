@@ -113,14 +113,15 @@ def test_memory_that_runs_out_leaves_the_document_open(prepared, monkeypatch):
     engine, _ = prepared
     expected = answer(engine)[0].token_ids
 
-    def no_memory(*_):
+    def no_memory(session, *_):
+        session.full.feed([0, 0], 0)
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(warm_up, "_try_rounds", no_memory)
     answer(engine, window=40)
     list(engine.prepare())
     monkeypatch.undo()
-    assert engine._session._pipeline is None
+    assert engine._session._pipeline is None and engine._session.full.num_staged == 0
     assert answer(engine)[0].token_ids == expected
 
 

@@ -241,6 +241,8 @@ def test_stop_tokens_end_the_answer_inside_a_round(engine):
     for speculation in (PLAIN, TRIFORCE):
         done, _ = answer(engine, speculation, tokens=30, stop=(stop,))
         assert (done.reason, done.token_ids) == ("stop", cut)
+        at_the_limit, _ = answer(engine, speculation, tokens=len(cut), stop=(stop,))
+        assert (at_the_limit.reason, at_the_limit.text) == ("stop", done.text)
         assert answer(engine, speculation, tokens=30)[0].token_ids == whole.token_ids  # the cache is sound after it
 
 

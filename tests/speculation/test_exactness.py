@@ -71,6 +71,22 @@ def test_the_middle_tier_counts_what_it_tested(gamma1):
     assert len(seen) == gamma1 + 1  # all, some and none of them were accepted
 
 
+def test_chances_are_of_the_row_that_decided_each_token():
+    target, _, small = models()
+    longest = 0
+    for seed in range(20):
+        context = list(START)
+        done = speculate(target, ModelDrafter(Settling(small)), context, 3, Sampler(replace(PARAMS[0], seed=seed)),
+                         alternatives=1)
+        for token, (own, likeliest) in zip(done.verdict.token_ids, done.chances, strict=True):
+            probs = target.row(context).softmax(-1)
+            assert own == pytest.approx(float(probs[token]))
+            assert likeliest == [(int(probs.argmax()), pytest.approx(float(probs.max())))]
+            context.append(token)
+        longest = max(longest, len(done.chances))
+    assert longest > 2
+
+
 def test_the_enumeration_sees_a_verifier_that_draws_from_p_instead_of_the_residual(monkeypatch):
     """The known defect of a published implementation: if this passed unseen, the tests above would prove nothing."""
 

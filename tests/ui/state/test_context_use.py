@@ -52,8 +52,10 @@ def test_a_new_conversation_takes_the_last_exchanges_along(services: Services, v
     for number in range(4):
         ask(services, view, f"Question {number}?")
     old = view.conversation
-    services.conversations.instruct(old, "")
+    services.conversations.instruct(old, "In French.")
     services.continue_anew(view)
+    assert services.conversations.get(view.conversation).system == "In French."
+    services.conversations.instruct(view.conversation, "")  # this engine follows none
     assert view.conversation != old and len(services.conversations.answers(old)) == 4
     carried = services.conversations.answers(view.conversation)
     assert [answer.question for answer in carried] == ["Question 1?", "Question 2?", "Question 3?"][-len(carried):]

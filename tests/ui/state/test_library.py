@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from little_books import make_document, write_book
 
-from triforce_core import TriForceError
+from triforce_core import DocumentOpened, TriForceError
 from ui.state.conversations import Conversations
 from ui.state.database import Database
 from ui.state.library import Library
@@ -80,6 +80,17 @@ def test_a_restart_keeps_everything(home: Path) -> None:
     assert (two.state, two.text, two.error) == ("failed", "Then the", APP_ENDED)
     assert len(talks.history(talk.id)) == 2
     assert len(talks.of(entry.id)[0].title) <= 60
+
+
+def test_a_reading_of_pages_that_are_no_longer_chosen_is_not_the_figure_of_those_that_are(home: Path) -> None:
+    library, _ = opened(home)
+    entry = library.add(write_book(home, "a.txt", 4))
+    library.store(entry.id, make_document(4))
+    library.update(entry.id, chosen="2-3")
+    for ranges, document_id, tokens in ((((2, 3),), "part", 40), (((1, 4),), "whole", 80)):
+        library.was_read(entry.id, ranges, DocumentOpened(document_id, tokens, (), 1.0, 2.0, False, 99), "model")
+    found = library.get(entry.id)
+    assert (found.tokens, found.read_with, found.readings) == (40, "model", ("part", "whole"))
 
 
 def test_delete_takes_the_conversations_along(home: Path) -> None:
