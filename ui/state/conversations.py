@@ -57,8 +57,8 @@ class Answer:
 
 
 class Conversations:
-    """``version`` grows with every change a screen would show. problem: why what was written last is not on the disk,
-    or may be the last that is; "" where all is well."""
+    """``version`` grows with every change a screen would show. problem: why what was written last is not on the disk;
+    "" where all is well."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -209,7 +209,6 @@ class Conversations:
     def begin(self, answer: str, conversation: str, question: str, parent: str | None = None) -> None:
         """Make the row of an answer that is about to be written, behind ``parent`` (None: the end of the branch that
         is shown; "": the very beginning), and show its branch. Raises NotEnoughDiskError, FolderError."""
-        self._database.reserve()  # so that the answer can be kept, too
         now = time.time()
         known = self.get(conversation)
         parent = (known.leaf if known else "") if parent is None else parent
@@ -243,7 +242,7 @@ class Conversations:
         return Trace(**json.loads(found)) if found else None
 
     def settle(self) -> None:
-        """Try again to keep what could not be kept, and to have room for the next answer."""
+        """Try again to keep what could not be kept."""
         if self.problem:
             with self._saving:
                 self._settle()
@@ -254,23 +253,18 @@ class Conversations:
         self._database.close()
 
     def _settle(self) -> None:
-        """The answers first: they may have the reserve."""
         try:
             for key, values in list(self._unsaved.items()):
                 assignments = ", ".join(f"{column} = ?" for column in values)
-                self._database.write(f"update answers set {assignments} where id = ?", (*values.values(), key),
-                                     begun=values["state"] != "running")
+                self._database.write(f"update answers set {assignments} where id = ?", (*values.values(), key))
                 del self._unsaved[key]
             for key, trace in list(self._untraced.items()):
                 self._database.write("insert or replace into traces select id, ? from answers where id = ?",
                                      (trace, key))
                 del self._untraced[key]
-            if self.problem or not self._database.reserved:
-                self._database.reserve()
             self.problem = ""
         except TriForceError as error:
-            words = storage_words.NOT_SAVED if self._unsaved or self._untraced else storage_words.SAVED_LAST
-            self.problem = words.format(why=error)
+            self.problem = storage_words.NOT_SAVED.format(why=error)
 
     def save_race(self, document: str, question: str, result: dict[str, Any]) -> None:
         """The last race of a document is kept; the one before it is not, nor that of a deleted document."""

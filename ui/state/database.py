@@ -3,14 +3,12 @@
 Older files gain the columns of ADDED when they are opened. Questions and answers stand in a full-text index too, kept
 in step by triggers; where SQLite was built without FTS5, ``full_text`` is False and there is none.
 
-What the disk refuses is told as NotEnoughDiskError or FolderError. Beside the database lies a reserve: room that is
-given up when the disk is full, so that what was begun can be kept to its end.
+What the disk refuses is told as NotEnoughDiskError or FolderError.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import sqlite3
@@ -25,7 +23,6 @@ from triforce_core import NotEnoughDiskError
 from ..words import storage as storage_words
 from .folders import FolderError, plainly
 
-RESERVE_BYTES = 2 << 20  # some long answers with all their tokens
 _LEAST_FREE = 64 << 10  # bytes; where fewer are free SQLite may call a full disk an input/output error
 
 SCHEMA = """
@@ -94,7 +91,6 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self._lock, self._path = threading.Lock(), path
-        self._reserve = path.with_suffix(".reserve")
         self.set_aside: Path | None = None
         try:
             self._open()
@@ -102,7 +98,8 @@ class Database:
             self._connection.close()
             self.set_aside = _set_aside(path)
             self._open()
-        self.reserve()
+        with plainly(path):
+            path.with_suffix(".reserve").unlink(missing_ok=True)  # what earlier versions kept free beside it
 
     def _open(self) -> None:
         with self._lock, self._plainly():
@@ -123,24 +120,6 @@ class Database:
                 self._connection.executescript(f"begin; {RANGES} commit;")
             self._connection.executescript(CHAIN)
             self.full_text = self._index()
-
-    def reserve(self) -> None:
-        """See to it that the reserve is there. Raises NotEnoughDiskError, FolderError."""
-        with plainly(self._reserve):
-            if self._reserve.exists() and self._reserve.stat().st_size == RESERVE_BYTES:
-                return
-            if shutil.disk_usage(self._reserve.parent).free < RESERVE_BYTES:  # asked again and again: write nothing
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            try:
-                self._reserve.write_bytes(os.urandom(RESERVE_BYTES))  # no disk can make these smaller
-                os.chmod(self._reserve, 0o600)
-            except OSError:
-                self._reserve.unlink(missing_ok=True)
-                raise
-
-    @property
-    def reserved(self) -> bool:
-        return self._reserve.exists()
 
     @contextlib.contextmanager
     def _plainly(self) -> Iterator[None]:
@@ -182,19 +161,8 @@ class Database:
             return False
         return True
 
-    def write(self, statement: str, values: Sequence[Any] = (), *, begun: bool = False) -> int:
-        """Run one statement and commit; the number of rows it touched. begun: it keeps what was begun before, and may
-        have the reserve for it. Raises NotEnoughDiskError, FolderError."""
-        try:
-            return self._write(statement, values)
-        except NotEnoughDiskError:
-            if not begun or not self.reserved:
-                raise
-        with plainly(self._reserve):
-            self._reserve.unlink()
-        return self._write(statement, values)
-
-    def _write(self, statement: str, values: Sequence[Any]) -> int:
+    def write(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Run one statement and commit; the number of rows it touched. Raises NotEnoughDiskError, FolderError."""
         with self._lock, self._plainly(), self._connection:
             return self._connection.execute(statement, values).rowcount
 

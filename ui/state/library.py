@@ -170,7 +170,7 @@ class Library:
             if name in values:
                 values[name] = json.dumps(values[name])
         assignments = ", ".join(f"{column} = ?" for column in values)
-        self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key), begun=True)
+        self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key))
         self.version += 1
 
     def is_here(self, entry: Entry) -> bool:

@@ -18,7 +18,6 @@ IN_USE_STARTING = "The data folder {folder} is in use by another TriForce Chat, 
 IN_USE_REMEDY = "Use that one, or start another with a --data-dir of its own."
 DISK_TITLE = "The disk is full"
 NOT_SAVED = "{why} Until then this page alone holds what was written last: it is saved as soon as that is possible."
-SAVED_LAST = "{why} The last answer took the room that was kept for it; until then no question can be asked."
 CUT_SHORT = ("This answer was not kept to its end: the app stopped, or the disk was full, while it was being written. "
              "Ask again for the rest.")
 READING_UNSAVED_TITLE = "This reading is not saved"
