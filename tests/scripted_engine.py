@@ -52,7 +52,7 @@ from triforce_core.worker.status import EngineState, EngineStatus
 
 Fault = Literal["", "crash", "hang", "memory"]
 OPENING = "This is the scripted engine: it quotes the document and understands nothing. "
-_WORD = re.compile(r"\s*\S+")
+_WORD = re.compile(r"(?<!\s)\s*+\S+")
 _QUOTED = re.compile("“([^“”]+)”")
 _TOLD = 8  # occurrences of one quotation that are told
 _DRAFTED = 6  # tokens that the middle tier offers per full pass

@@ -17,7 +17,7 @@ FIVE = ("continue", "questions", "summary", "code", "table")  # what a person wo
 MADE = ("summary", "code", "table")  # for these a run makes its own documents unless it is given some
 SUM_UP = "Sum up in your own words what the text says."
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{3,}\b")  # inside a sentence: the first word says nothing
-_SENTENCE = re.compile(r"[^.!?]+[.!?]")
+_SENTENCE = re.compile(r"(?<![^.!?])[^.!?]++[.!?]")
 _SENTENCE_END = re.compile(r"[.!?][\"')]?(?=\s)")
 
 

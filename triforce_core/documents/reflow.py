@@ -18,7 +18,7 @@ _HYPHEN = re.compile(r"[^\W\d_]-\Z")
 _DIVIDED = re.compile(r"(?<![^\W\d_])([^\W\d_]+)-\n[ \t]*([^\W\d_]+)")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _FIRST = re.compile(r"[^\W\d_]+")
-_LAST = re.compile(r"[^\W\d_]+-\Z")
+_LAST = re.compile(r"(?<![^\W\d_])[^\W\d_]++-\Z")
 _LONGEST_WORD = 80
 _SUSPENDED = frozenset("and or to nor und oder bis et ou y o".split())  # "first- and second-class"
 

@@ -14,7 +14,7 @@ _LEAD = re.compile(r"\s*(?:>\s*|[-*+]\s+|\d{1,3}[.)]\s+)*")
 _SKIPPED = re.compile(r"\s*(?:#|\||<|[-*_=]{3,}\s*$)")  # headings, tables, tags, rules
 _EMPHASIS = str.maketrans("*`", "  ")
 _WORD = re.compile(r"\w+")
-_QUOTED = re.compile("[“\"«„][^”\"»“]*[”\"»“]")
+_QUOTED = re.compile("[“\"«„][^”\"»“]*+([”\"»“]?)")  # one that is open to the end is read once
 
 
 class SupportFinder:
@@ -77,7 +77,7 @@ def answer_sentences(answer: str) -> Iterator[tuple[int, int]]:
 def _states(sentence: str) -> bool:
     if sentence.rstrip("*_` ").endswith((":", "?")):
         return False
-    return 2 * _words(_QUOTED.findall(sentence)) <= _words([sentence])
+    return 2 * _words([found[0] for found in _QUOTED.finditer(sentence) if found[1]]) <= _words([sentence])
 
 
 def _words(texts: Sequence[str]) -> int:

@@ -34,7 +34,7 @@ _CHOICES = 8  # passages that the model chooses from
 _SURE = 0.95  # of a line of the front matter, or of a table that the question names
 _NEAR = 3.0  # nats behind the best: a neighbour that is quoted with it
 _FAR = 6.0  # nats behind the best: no part of a list
-_QUOTED = re.compile("“([^”]*)”")
+_QUOTED = re.compile("“([^”]*+)(”?)")  # one that is open to the end is read once
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Answering:
 
     def _around(self, said: str) -> tuple[tuple[int, int], ...]:
         """What follows the last quotation of an answer in the document."""
-        quoted = _QUOTED.findall(said)
+        quoted = [words for words, closed in _QUOTED.findall(said) if closed]
         if not quoted:
             return ()
         last = "".join(quoted[-1].split())

@@ -24,10 +24,11 @@ _WROTE = re.compile(rf"\bwho (?:wrote|has written|authored|prepared|compiled) {_
                     rf"\bwho(?:m)? (?:is|was) {_ITSELF} (?:written |authored |prepared )?by\Z|"
                     rf"\bby whom (?:is|was) {_ITSELF}(?: written)?\Z")
 _BY_LINE = re.compile(r"(?:Authors?|Author\(s\)|Written by|Prepared by|Compiled by|Editors?)(?:\s*[:–—-]\s*|\s+)\S|"
-                      r"[Bb]y (?:[A-Z][\w.'’-]*,? ?(?:and |& |de |von |van )?){2,}\Z")
+                      r"[Bb]y (?:[A-Z](?:[^\WA-Z]|[.'’-])*+,? ?(?:and |& |de |von |van )?){2,}\Z")
 _VERSION = re.compile(rf"\b(?:which|what) (?:[\w.+-]+ )?version(?: of [\w.+-]+)? (?:is|does) {_ITSELF}(?: \w+)?\Z")
-_VERSION_LINE = re.compile(r"(?:[\w.+-]+[ -])?[Vv]ersion\s*:?\s*\d")
-_REPLACES = re.compile(rf"\b(?:which|what)\b.* (?:does|do|did) {_ITSELF} (?:replace|supersede|obsolete|update)\Z")
+_VERSION_LINE = re.compile(r"(?:[\w.+-]+[ -])?[Vv]ersion\s*+(?::\s*+)?\d")
+_REPLACES = re.compile(rf"\b(?:which|what)\b.{{0,200}} (?:does|do|did) {_ITSELF} (?:replace|supersede|obsolete|"
+                       r"update)\Z")
 _REPLACES_LINE = re.compile(rf"(?:Obsoletes|Replaces|Supersedes)\s*:\s*\S|This {_KINDS} (?:obsoletes|replaces|"
                             rf"supersedes)\b", re.IGNORECASE)
 _WHEN = re.compile(rf"\b(?:when|what (?:date|day|year)|in (?:what|which) year) (?:was|were|is|did|does|do|has|have) "

@@ -28,7 +28,7 @@ _LEADERS = re.compile(r"(?:\.\s?){5}|…{2,}|(?:\s·){3}")
 _PAGE_NUMBER = re.compile(r"\S\s+(?:\d{1,4}|[ivxlc]{1,6})\Z")
 _CODE = re.compile(
     r"[;{}]\Z|\A(?:\$|>>>|#!|//|/\*|<\?|@)|\A(?:def|class|import|from|return|var|const|let|func|fn|public|private|SELECT|"
-    r"INSERT|PRAGMA)\b.*[(:;=]|\A(?:while|for|if|elif|with|try|else)\b.*:\Z|\A</?\w+[^>]*>\Z|\A[\w.\[\]'\"-]+\s*(?::=|=|\+=|->)\s*\S|\w\(.*\)\Z"
+    r"INSERT|PRAGMA)\b.*[(:;=]|\A(?:while|for|if|elif|with|try|else)\b.*:\Z|\A</?\w+[^>]*>\Z|\A[\w.\[\]'\"-]+\s*(?::=|=|\+=|->)\s*\S|\A(?=.*?\w\().*\)\Z"
 )
 _NUMBERED = re.compile(r"(?:\d{1,2}(?:\.\d{1,3})*\.?|[IVXLC]{1,7}\.|[A-Z](?:\.\d{1,3})*\.?|Chapter|CHAPTER|Section|"
                        r"Part|PART|Appendix|APPENDIX|Table|Figure)\s+\S")

@@ -26,8 +26,9 @@ class Asks(IntEnum):
 
 
 _ASKS = (
-    (Asks.WHY, r"\bwhy\b|\bhow come\b|\breasons?\b|\bwhat (?:makes|made|led|caused|prompted)\b|\bcauses?\b|\bpurpose\b|"
-               r"\bwhat(?:'s| is| was| are) the (?:point|idea|use|downside|harm|matter|problem)\b|\bwhat .*\bfor\?*$"),
+    (Asks.WHY, r"\bwhy\b|\bhow come\b|\breasons?\b|\bwhat (?:makes|made|led|caused|prompted)\b|\bcauses?\b|"
+               r"\bpurpose\b|\bwhat(?:'s| is| was| are) the (?:point|idea|use|downside|harm|matter|problem)\b|"
+               r"\bwhat .{0,200}\bfor\?*$"),
     (Asks.NUMBER, r"\bhow (?:many|much|long|often|far|old|fast|big|large|high|tall|deep|soon|late|early)\b|"
                   r"\b(?:number|amount|percentage?|share|rate|cost|price|size|limit|cap|total|population) of\b|"
                   r"\bwhat (?:percentage?|share|number|amount|rate|age|size|sum|fraction)\b|\b(?:cost|price|salary)\b"),

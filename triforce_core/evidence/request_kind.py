@@ -67,20 +67,20 @@ _TASK = r"""\A(?:please |can you |could you |would you |now |then |and )*(?:
     (?:can you |could you )?(?:say|explain|put) (?:that|this|it) (?:more )?(?:simply|again|differently)|
     create\b|generate\b|code (?:me|an?|it|this|that|up)\b|fix my\b|tell me a (?:joke|story|bedtime)|sing\b|
     (?:set|book|order|play|flip|recommend|suggest|plan|teach) (?:me|us|my|our|an?|some)\b)|
-    \btranslat(?:e|ion)\b .*\b(?:in)?to\b|\b(?:answer|reply|speak) in (?:german|french|spanish|italian|dutch|japanese|
-    chinese)|
+    \btranslat(?:e|ion)\b .{0,200}\b(?:in)?to\b|\b(?:answer|reply|speak) in (?:german|french|spanish|italian|dutch|
+    japanese|chinese)|
     look (?:that|it|this) up|in your own words|\A(?:too (?:long|short)|that(?:'s| is) (?:wrong|not what i asked))|
     \Athat doesn't answer|\Ayou (?:missed|already|cut)"""
-_OUTSIDE = r"""\bweather\b.*\b(?:today|tomorrow|now|like)\b|\bwhat(?:'s| is) (?:the )?(?:time|date|
+_OUTSIDE = r"""\bweather\b.{0,200}\b(?:today|tomorrow|now|like)\b|\bwhat(?:'s| is) (?:the )?(?:time|date|
     day)(?: is it)?(?: today| now)?\Z|
     what (?:time|day) is it|\bignore (?:the document|all previous)|\bnot from the document\b|
-    \b(?:latest|today's) news\b|\bright now\b.*\bprice|\bprice right now\b|
+    \b(?:latest|today's) news\b|\bright now\b.{0,200}\bprice|\bprice right now\b|
     \A(?:who should i vote|do you believe in|am i pretty|should i (?:break up|marry|buy)|what should i (?:have for|
     eat|wear)|i have a headache|
     my (?:wifi|phone|computer|laptop))|\bmeaning of life\b|\bsquare root of\b|what(?:'s| is) \d+ (?:times|plus|minus|
     x) \d+|
-    how did the stock market|\bworld cup\b.*\bwon\b|who won the world cup|what(?:'s| is) another word for|\Aspell \w+\Z|
-    let's play|random number|your favou?rite"""
+    how did the stock market|\bworld cup\b.{0,200}\bwon\b|who won the world cup|what(?:'s| is) another word for|
+    \Aspell \w+\Z|let's play|random number|your favou?rite"""
 _SUMMARY = r"""\A(?:please |can you |could you |give me |i want |i need |what(?:'s| is) |write )*(?:an? |the |
     your )?(?:very |quick |
     short |brief |one-paragraph )*(?:summar(?:y|ise|ize|ies)|tl;?dr|gist|overview|abstract|synopsis|outline|recap|
@@ -90,15 +90,15 @@ _SUMMARY = r"""\A(?:please |can you |could you |give me |i want |i need |what(?:
     (?: (?:main|key|central))? (?:points?|ideas?|findings?|messages?|takeaways?|thoughts?|lessons?|facts?|themes?|
     arguments?|
     conclusions?|aspects|insights|topics?|advice|contents?|rules|proposals?|concepts?)\b|
-    \bwhat(?:'s| is| was)(?: all)? (?:this|it|the|that)\s*(?:whole |entire )?(?:document|text|book|report|paper|
+    \bwhat(?:'s| is| was)(?: all)? (?:this|it|the|that) ?(?:whole |entire )?(?:document|text|book|report|paper|
     article|chapter|page|
     file|speech|address|story|novel|guide|manual|handbook|proposal|essay|contract|agreement|opinion|case|rfc|pep|
     standard|
-    specification|section|post|memo|letter|decision|judg(?:e)?ment|ruling|\w+ \w+)?\s*(?:all )?about(?: (?:overall|
+    specification|section|post|memo|letter|decision|judg(?:e)?ment|ruling|\w+ \w+)? ?(?:all )?about(?: (?:overall|
     in general|
     exactly|in plain words))?(?:,? and .*)?\Z|\bwhat(?:'s| is) this (?:\w+ )?for\Z|\bwhat are th(?:is|ese|
     ose) (?:\w+ )?\w+ about\Z|\bessentials\b|\bnutshell\b|
-    \bwhat (?:will|do|can|should) i (?:learn|remember|take away)\b|\bboil .* down\b|
+    \bwhat (?:will|do|can|should) i (?:learn|remember|take away)\b|\bboil .{0,200} down\b|
     \bwhat(?:'s| is) (?:in|the (?:content|subject|topic|theme|plot|story|message|purpose|point|aim|goal|
     scope) of) (?:this|the)\s
     (?:whole )?(?:document|text|book|report|paper|article|chapter|page|file|speech|guide|manual|handbook|proposal|

@@ -32,7 +32,7 @@ _CHANGES = re.compile("|".join((
     "(?P<gone>[\u00ad\x02](?:[ \\t\\r]*\\n\\s*)?|[\u200b-\u200f\u2060\ufeff])", f"[{''.join(_LIGATURES)}]")))
 _SPOT = re.compile(r"(\d{1,6}):(\d{1,9})-(\d{1,9})")
 _EDGES = " '.,;:!?-"
-_ELLIPSIS = re.compile(r"\s*[\[(]?\s*(?:\.\s?\.\s?\.|…)\s*[\])]?\s*")
+_ELLIPSIS = re.compile(r" ?[\[(]? ?(?:\. ?\. ?\.|…) ?[\])]? ?")  # where white space is a single space
 _QUOTATION = re.compile("|".join((
     r"“([^“”]+)”", r"„([^„“”]+)[“”]", r"«([^«»]+)»", r"»([^«»]+)«", r"「([^「」]+)」",
     r'(?<!\w)"(?=\S)([^"]+)(?<=\S)"(?!\w)')))
@@ -157,7 +157,7 @@ class QuoteFinder:
 
     def _with_gaps(self, quotation: str) -> Found | None:
         """A quotation that leaves words out ("..."): its parts in order, each within a page of the one before."""
-        parts = [part for part in map(normal, _ELLIPSIS.split(quotation)) if part]
+        parts = [part for part in map(normal, _ELLIPSIS.split(" ".join(quotation.split()))) if part]
         found = [self._runs(part) for part in parts if len(part) >= LEAST]
         if len(parts) < 2 or not found or not all(runs for runs, _ in found):
             return None

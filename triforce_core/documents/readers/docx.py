@@ -33,7 +33,7 @@ _ANY_LIST = "?"
 _READ = 1 << 62  # one of several versions was
 _HEX = re.compile(r"[0-9A-Fa-f]{1,5}")
 _HTML = re.compile(r"<(?:!doctype\s+html|html|head|body|p|div)\b", re.IGNORECASE)
-_PAGE_NUMBER = re.compile(r"(?:page|seite|p)?[0-9ivxlc]*(?:(?:of|von)?[0-9]*)?")
+_PAGE_NUMBER = re.compile(r"(?:page|seite|p)?[0-9ivxlc]*(?:(?:of|von)[0-9]*)?")
 _DECIMAL_ENDNOTES = re.compile(rb"<w:endnotePr>.{0,300}?<w:numFmt w:val=\"decimal\"", re.DOTALL)
 _GREEK = dict(zip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
                   "αβχδεφγηιϕκλμνοπθρστυϖωξψζΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ", strict=True))

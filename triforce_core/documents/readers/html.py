@@ -34,7 +34,7 @@ _MOST_HEADINGS, _LONGEST_HEADING = 20_000, 300
 _HIDING = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?![.\d])", re.IGNORECASE)
 _PAGE_NUMBERS = frozenset("pagenum pageno page-number pagebreak doc-pagebreak ltx_note_mark".split())
 _LONGEST_ASIDE = 200  # characters of decoration that is hidden from readers aloud
-_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w-]{2,30})", re.IGNORECASE)
+_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*+(?:[\"']\s*+)?([\w-]{2,30})", re.IGNORECASE)
 SCRIPT_LOST = "breaks off inside a script or style sheet: what stands behind it was not read."
 _ANCHORS = frozenset({"¶", "#", "§", "🔗", "\uf0c1", "link"})
 _ANY_MARK = re.compile(r"[\[(]([\w*†‡§¶]{1,5})[\])][.:]?\s*|(\d{1,3}(?=[.:)]?\s|[^\W\d_])|[*†‡§¶]{1,3})[.:)]?\s*")

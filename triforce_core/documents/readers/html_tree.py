@@ -17,8 +17,8 @@ from justhtml.dom import Node
 _HIDING = "nav|button|object|select|noscript|template|iframe|title|textarea|audio|video|canvas|dialog"
 _HIDING_TAG = re.compile(rf"<(/?)({_HIDING})(?=[\s/>])[^<>]*>", re.IGNORECASE)
 _XHTML = re.compile(r"<\?xml|xmlns\s*=\s*[\"']http://www\.w3\.org/1999/xhtml", re.IGNORECASE)
-_SELF_CLOSED = re.compile(r"""<([A-Za-z][\w:.-]*)((?:[^<>"']|"[^"<]*"|'[^'<]*')*?)/>""")
-_CDATA = re.compile(r"<!\[CDATA\[((?:[^\]]|\](?!\]>))*)\]\]>")
+_SELF_CLOSED = re.compile(r"""<([A-Za-z][\w:.-]*+)((?:[^<>"']|"[^"<]*"|'[^'<]*')*?)/>""")
+_CDATA = re.compile(r"<!\[CDATA\[((?:[^\]]|\](?!\]>))*+)(\]\]>)?")  # one that is open to the end is read once
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _HEAD = 4096
 
@@ -26,7 +26,8 @@ _HEAD = 4096
 def parse(markup: str) -> Node:
     """The document node."""
     if _XHTML.search(markup[:_HEAD]):
-        markup = _CDATA.sub(lambda found: html.escape(found[1]), _SELF_CLOSED.sub(_opened_and_closed, markup))
+        markup = _SELF_CLOSED.sub(_opened_and_closed, markup)
+        markup = _CDATA.sub(lambda found: html.escape(found[1]) if found[2] else found[0], markup)
     return JustHTML(_without_unclosed(markup), sanitize=False, scripting_enabled=False).root
 
 

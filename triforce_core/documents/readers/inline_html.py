@@ -14,7 +14,7 @@ _NAMES = frozenset(
     "tt u ul var video wbr".split()
 )
 _VOID = frozenset("area br col embed hr img input link meta param source track wbr".split())
-_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)(.*?)/?>", re.DOTALL)
+_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*+)(.*?)/?>", re.DOTALL)
 _ALT = re.compile(r"\balt\s*=\s*(?:\"([^\"]*)\"|'([^']*)')", re.IGNORECASE)
 _ORDINAL = re.compile(r"st|nd|rd|th|er|re|e|o|a|ème|TM|SM|®|™")
 _MARK = re.compile(r"\[?(?:\d{1,3}|[*†‡§]{1,3})\]?(?:, ?\[?\d{1,3}\]?)*")

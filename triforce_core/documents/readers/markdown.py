@@ -35,7 +35,8 @@ _NOTE_LINE = re.compile(r"\[?(\d{1,4})[.)\]]{1,2}\s+(?=\S)")
 _NOTE_CELL = re.compile(r"\[?(\d{1,4})[.)\]]{0,2}")
 _NOTE_LINK = re.compile(r"#(?:user-content-)?_?(?:fn|foot|note|ftn|end|cite|sdfoot)", re.IGNORECASE)
 _NOTE_MARK = re.compile(r"[\[(]?(?:\d{1,4}|[a-z*†‡§])[\])]?")
-_BACK = re.compile("\\s*[\u21a9\u2191\u2934]\ufe0e?\ufe0f?")  # an arrow that leads from a note back to its mark
+# An arrow that leads from a note back to its mark.
+_BACK = re.compile("(?<!\\s)\\s*+[\u21a9\u2191\u2934]\ufe0e?\ufe0f?")
 _HTML_NOTE = re.compile(r"<(?:p|li|div|aside)\b[^>]{0,300}\b(?:id|class)=[\"'][^\"'>]{0,80}(?:note|fn)", re.IGNORECASE)
 
 

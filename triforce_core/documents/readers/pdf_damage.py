@@ -32,7 +32,7 @@ _STEP = 1 << 20
 _STRING = re.compile(rb"\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)|<[0-9A-Fa-f\s]*>|<<|>>|/[^\s/<>\[\]()]*|%[^\r\n]*",
                      re.DOTALL)
 _TOKEN = re.compile(rb"[^\s\[\]]+")
-_NUMBER = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)\Z")
+_NUMBER = re.compile(rb"[+-]?(?:\d++(?:\.\d*)?|\.\d+)\Z")
 _OPERATORS = frozenset(
     b"b B b* B* BDC BI BMC BT BX c cm CS cs d d0 d1 Do DP EI EMC ET EX f F f* G g gs h i ID j J K k l m M MP n q Q re "
     b"RG rg ri s S SC sc SCN scn sh T* Tc Td TD Tf Tj TJ TL Tm Tr Ts Tw Tz v w W W* y ' \" true false null".split())

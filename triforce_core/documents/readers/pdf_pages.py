@@ -26,12 +26,12 @@ _SMALLER = 0.94  # notes are set smaller than the text
 _FULL = 0.5  # ems for a character of the word that would not have fitted
 _ITEM = re.compile(ITEM_MARK + r"\s")
 _END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
-_RAISED = re.compile(f"{RAISED}([^{LOWERED}]*){LOWERED}")
+_RAISED = re.compile(f"{RAISED}([^{RAISED}{LOWERED}]*){LOWERED}")
 _NOTE = re.compile(
     rf"(?:{RAISED}([^{LOWERED}]*){LOWERED}|\[?(\d{{1,3}}|[*†‡§¶]{{1,3}})[\].)]{{0,2}}(?=\s|[A-Z“\"]))\s*")
 _ENDNOTES = re.compile(r"(?:end|foot)?notes|(references)", re.IGNORECASE)
 _NUMBERED = re.compile(r"\[?(\d{1,3})[\].)]*\s+")
-_BROKEN = re.compile(rf"([^\W_]+(?:['’-][^\W_]+)*)(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?(-?)")
+_BROKEN = re.compile(rf"(?<![^\W_])([^\W_]++(?:['’-][^\W_]+){{0,8}})(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?(-?)")
 _PREFIXES = frozenset("non self semi quasi well ex".split())
 _BROKEN_AT = "\ue000"  # stands where a line that ends with a hyphen was joined with the next
 _TITLE = "x" * 200  # too long to run
@@ -345,7 +345,7 @@ def _marks_out(text: str, notes: set[str]) -> str:
     if RAISED not in text:
         return text
     kept = _RAISED.sub(told, text)
-    return re.sub(r" +([.,;:])(?=\s|\Z)", r"\1", kept)
+    return re.sub(r"(?<! ) ++([.,;:])(?=\s|\Z)", r"\1", kept)
 
 
 def _whole(match: re.Match[str], vocabulary: Counter[str]) -> str:

@@ -26,7 +26,7 @@ from .text_lines import text_blocks
 _DIRECTIVE = re.compile(r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,80})[ ]?::(?:\s|$)", re.MULTILINE)
 _ROLE = re.compile(r":([\w:+.-]{1,80}):`|`:([\w:+.-]{1,80}):")
 _HEADER = re.compile(r"\A\s*[A-Za-z][\w-]*: \S.*\n(?:[ \t]+\S|[A-Za-z][\w-]*: )")  # as of a letter or a PEP
-_TARGET = re.compile(r"\s*<[^<>]+>\Z")
+_TARGET = re.compile(r"(?<!\s)\s*+<[^<>]+>\Z")
 _OTHER_FILES = re.compile(
     r"^[ \t]*(?:\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?(?:literal)?include::|:file:|:url:)", re.MULTILINE
 )

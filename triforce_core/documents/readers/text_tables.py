@@ -10,7 +10,7 @@ _RULE = frozenset(" |+=:-")
 _DIAGRAM = re.compile(r"(?:\+-){4}")
 _COLUMNS = re.compile(r"[=-]{2,}")
 _GAP = re.compile(r" {2,}")
-_LEADER = re.compile(r"\s*(?:\.\s?){4,}\s*")
+_LEADER = re.compile(r"(?:(?<!\s)\s++)?(?:\.\s?){4,}\s*")
 
 
 def table_rows(lines: Sequence[str]) -> list[list[str]]:
