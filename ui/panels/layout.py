@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -53,6 +54,7 @@ from .events import PRIVATE
 from .gradio_sessions import Sessions
 
 TICK = 0.1
+DRAWERS = 8  # threads; each page draws in one at a time, so that a slow one holds up no other
 PULSE = 15.0  # seconds after which an unchanged screen yields all the same: only then Gradio notices a closed tab
 
 
@@ -179,6 +181,8 @@ def _memory(services: Services) -> Panel:
 
 def _live(services: Services, tabs: Tabs, panels: list[Panel], names: list[str],
           sessions: Sessions) -> Callable[..., AsyncIterator[list[Any]]]:
+    drawers = ThreadPoolExecutor(DRAWERS, thread_name_prefix="draw")
+
     async def live(remembered: Any, request: gr.Request) -> AsyncIterator[list[Any]]:
         session = request.session_hash or ""
         view = tabs.get(session) if tabs.known(session) else tabs.open(session, remembered)
@@ -186,7 +190,7 @@ def _live(services: Services, tabs: Tabs, panels: list[Panel], names: list[str],
         painter, quiet = Painter(panels, view, partial(pace, services.queue, services.runs)), 0
         try:
             while view.watcher is me and sessions.listens(session):
-                changed = await asyncio.to_thread(painter.changes) if painter.due() else {}
+                changed = await asyncio.get_running_loop().run_in_executor(drawers, painter.changes)
                 quiet = 0 if changed else quiet + 1
                 if changed or quiet >= PULSE / TICK:
                     quiet = 0

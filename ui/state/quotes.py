@@ -203,13 +203,15 @@ class QuoteFinders:
 
     def of(self, document: Document, key: str) -> QuoteFinder:
         """key: of the document in the library; another text under the same key has a finder of its own."""
+        known = self._known.get(key)
+        if known is None or known[0] is not document:
+            known = document, QuoteFinder(document)  # unlocked: a long document takes a while
         with self._lock:
-            if key not in self._known or self._known[key][0] is not document:
-                self._known[key] = document, QuoteFinder(document)
-                if len(self._known) > KEPT_DOCUMENTS:
-                    self._known.popitem(last=False)
+            self._known[key] = known
             self._known.move_to_end(key)
-            return self._known[key][1]
+            if len(self._known) > KEPT_DOCUMENTS:
+                self._known.popitem(last=False)
+        return known[1]
 
 
 def normal(text: str) -> str:

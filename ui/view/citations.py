@@ -114,23 +114,27 @@ def _labels(document: Document) -> list[str]:
 
 
 class _Checked:
-    """One document's finder, and the answers that were checked with it."""
+    """One document's finder, and the answers that were checked with it. Thread-safe: two answers are drawn at once."""
 
     def __init__(self, document: Document, finder: QuoteFinder) -> None:
         self.document, self._finder = document, finder
         self._labels = _labels(document)
         self._answers: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._lock = threading.Lock()
 
     def render(self, text: str, quotes: Sequence[Mapping[str, Any]], support: Sequence[Mapping[str, Any]]) -> str:
         key = (text, f"{quotes} {support}")
-        if key not in self._answers:
+        made = self._answers.get(key)
+        if made is None:
             known = decoded(text, quotes, self.document)
-            self._answers[key] = markdown.render(text, lambda words, after: (
+            made = markdown.render(text, lambda words, after: (
                 _told(known, self._labels, words, after) or self._looked_up(words, after)), no_passage(text, support))
+        with self._lock:
+            self._answers[key] = made
+            self._answers.move_to_end(key)
             if len(self._answers) > _KEPT_ANSWERS:
                 self._answers.popitem(last=False)
-        self._answers.move_to_end(key)
-        return self._answers[key]
+        return made
 
     def _looked_up(self, words: str, after: str) -> tuple[bool, str] | None:
         if len(normal(words)) < LEAST:
@@ -153,13 +157,15 @@ class Citations:
         quotes: what decoding told, as ``metrics.quotes_as_json`` has it; support: as ``metrics.support_as_json``."""
         if document is None:
             return markdown.render(text, notes=no_passage(text, support))
-        with self._lock:
-            return self._checked(document, key).render(text, quotes, support)
+        return self._checked(document, key).render(text, quotes, support)  # unlocked: one may take long
 
     def _checked(self, document: Document, key: str) -> _Checked:
-        if key not in self._documents or self._documents[key].document is not document:
-            self._documents[key] = _Checked(document, self._finders.of(document, key))
+        known = self._documents.get(key)
+        if known is None or known.document is not document:
+            known = _Checked(document, self._finders.of(document, key))
+        with self._lock:
+            self._documents[key] = known
+            self._documents.move_to_end(key)
             if len(self._documents) > KEPT_DOCUMENTS:
                 self._documents.popitem(last=False)
-        self._documents.move_to_end(key)
-        return self._documents[key]
+        return known

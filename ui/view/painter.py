@@ -40,10 +40,6 @@ class Painter:
         self._drawn: dict[str, Any] = {}
         self._at: dict[str, float] = {}
 
-    def due(self) -> bool:
-        """Whether there is anything to draw. Cheap: nothing is drawn for it."""
-        return next(self._due(), None) is not None
-
     def changes(self) -> dict[str, Any]:
         """Panel name -> new value, for those that have changed since the last call and may be redrawn now."""
         found = {}

@@ -43,14 +43,12 @@ def test_words_come_rarely_and_what_stands_beside_them_more_rarely() -> None:
     painter = Painter(panels, TabView(), lambda: speed[0], lambda: now[0])
     for tick in range(100):  # ten seconds
         now[0], told[0] = tick / 10 + 1e-6 * tick, tick
-        due, changed = painter.due(), painter.changes()
-        assert due == bool(changed)
-        for name in changed:
+        for name in painter.changes():
             drawn[name] = drawn.get(name, 0) + 1
     assert drawn == {"title": 100, "race": 20, "strip": 6}  # it is its own change that is shown at once
     speed[0], now[0], told[0] = BRISK, now[0] + 0.2, 100  # the answer has ended
     assert painter.changes() == {"title": 100, "race": 100, "strip": 100}
-    assert not painter.due() and painter.changes() == {}
+    assert painter.changes() == {}
 
 
 @pytest.mark.browser

@@ -1,7 +1,9 @@
 """Quotations looked up in a document: found whatever the typography, never found where they do not stand."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from threading import Event
 
 import pytest
 
@@ -82,6 +84,13 @@ def test_eleven_characters_prove_nothing() -> None:
     assert find("abcdefghijkl", "abcdefghijklmn") is not None
 
 
+@pytest.mark.parametrize(("kept", "share"), [(84, None), (85, 0.85)])
+def test_where_the_share_is_too_small(kept: int, share: float | None) -> None:
+    letters = "".join(chr(ord("a") + n * n % 23) for n in range(100))
+    found = find(letters, f"1 {letters[:kept]} 2")
+    assert found is None if share is None else found is not None and found.share == share
+
+
 def test_the_better_place_wins_and_equal_ones_are_both_shown() -> None:
     almost = KEEPER.replace("harbour", "shore")
     near, nearer = KEEPER.replace("storm reached the harbour", "storm reached us"), KEEPER
@@ -148,6 +157,63 @@ def test_the_named_page_comes_first_and_a_wrong_one_is_said_to_be() -> None:
     assert html.count("the answer says") == 2  # of the other one: title and label
     assert "the answer says p. 2" in rendered(f'“{KEEPER}” [p. 2]', *pages)
     assert "the answer says" not in rendered(f'“{KEEPER}”', *pages)
+
+
+def test_a_quotation_across_two_pages_opens_the_first() -> None:
+    pages = ("Nothing.", "The lighthouse keeper counted", "forty ships before the storm")
+    answer = "“The lighthouse keeper counted forty ships before the storm”"
+    places = [{"page": 2, "label": "2", "start": 0, "end": 29}, {"page": 3, "label": "3", "start": 0, "end": 28}]
+    told = {"number": 0, "start": 1, "end": len(answer) - 1, "closed": True, "count": 1,
+            "occurrences": [{"start": 0, "end": 1, "places": places}]}
+    looked_up, decoded = rendered(answer, *pages), live(answer, document(*pages), [told])
+    for drawn in (looked_up, decoded):
+        assert 'data-page="2" data-spot="2:0-29;3:0-28"' in drawn and ">p. 2</button>" in drawn
+
+
+def test_a_slow_answer_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of another document nor of its own."""
+    slow, let = Event(), Event()
+    find_quickly = QuoteFinder.find
+
+    def find_slowly(finder: QuoteFinder, quotation: str) -> Found | None:
+        if "slow" in quotation:
+            slow.set()
+            assert let.wait(30)
+        return find_quickly(finder, quotation)
+
+    monkeypatch.setattr(QuoteFinder, "find", find_slowly)
+    citations, book = Citations(QuoteFinders()), document(KEEPER)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(citations.render, "“a slow quotation of it”", book, "a")
+        try:
+            assert slow.wait(10)
+            others = [pool.submit(citations.render, f"“{KEEPER}”", book, "a"),
+                      pool.submit(citations.render, f"“{KEEPER}”", document(KEEPER), "b")]
+            assert all("tf-cite" in other.result(timeout=10) for other in others)
+        finally:
+            let.set()
+        assert "tf-uncited" in first.result(timeout=10)
+
+
+def test_one_long_document_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, let = Event(), Event()
+    make_quickly = Normal.__init__
+
+    def make_slowly(form: Normal, text: str) -> None:
+        if text == "long":
+            slow.set()
+            assert let.wait(30)
+        make_quickly(form, text)
+
+    monkeypatch.setattr(Normal, "__init__", make_slowly)
+    finders = QuoteFinders()
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(finders.of, document("long"), "a")
+        try:
+            assert slow.wait(10)
+            assert pool.submit(finders.of, document(KEEPER), "b").result(timeout=10).find(KEEPER)
+        finally:
+            let.set()
 
 
 def test_emphasis_inside_a_quotation_stays_nested() -> None:
