@@ -216,7 +216,7 @@ def _failure(run: Run) -> Problem:
                        remedy='Ask about some of its pages: "pages": "1-20" beside the file_id.',
                        need=run.fit.tokens, have=run.fit.max_tokens)
     if run.state == "stopped":
-        return Problem(503, "stopped", chat_words.STOPPED)
+        return Problem(503, "stopped", run.error or chat_words.STOPPED)
     return Problem.of(run.cause) if run.cause else Problem(503, "not_answered", run.error)
 
 

@@ -401,7 +401,7 @@ class EngineQueue(EngineHolder):
 
     def end(self, run: Run, state: RunState, why: str = "") -> None:
         """Keep what came of it, then say that it is over: the next question's history is read from what is kept."""
-        run.error = why or run.error
+        run.error = why or run.error if state != "done" else ""  # a stop that came too late
         if state == "stopped" and self._closing.is_set():
             state, run.error = "failed", chat_words.APP_ENDED
         try:

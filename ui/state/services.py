@@ -9,6 +9,7 @@ from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
+from ..words import chat as chat_words
 from ..words import library as library_words
 from ..words import race as race_words
 from ..words import storage as storage_words
@@ -177,7 +178,7 @@ class Services:
                           remedy=together_words.PART_OF_MORE)
         for run in self.runs.active():
             if run.document == document:
-                self._stop(run)
+                self._stop(run, chat_words.DOCUMENT_DELETED)
         self.extractor.cancel(document)
         self.queue.forget(document)
         self.trash.put("document", document)
@@ -188,7 +189,7 @@ class Services:
         """``undo`` brings it back for a moment."""
         run = self.runs.of_conversation(conversation)
         if run:
-            self._stop(run)
+            self._stop(run, chat_words.CONVERSATION_DELETED)
         self.trash.put("conversation", conversation)
         if view.conversation == conversation:
             view.conversation = None
@@ -370,6 +371,8 @@ class Services:
         if self.library.document(document) is not None:  # it may have been deleted meanwhile
             self.read(document)
 
-    def _stop(self, run: Run) -> None:
+    def _stop(self, run: Run, why: str = "") -> None:
+        """why: where it was not the person who stopped it."""
+        run.error = why
         if not self.questions.early.stop(run):
             self.queue.stop(run)

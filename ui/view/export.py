@@ -129,7 +129,7 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
     notes += [compared(support)] if support else []
     if answer.result.get("asked_about"):
         notes.append(from_pages(answer.result))
-    if answer.state == "stopped":
+    if answer.state == "stopped" and not answer.error:
         notes.append(chat_words.STOPPED)
     if answer.error:
         notes.append(" ".join(answer.error.split()))

@@ -89,7 +89,7 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
             said := compared(item.result.get("support", ()))) else "")
     if item.result.get("asked_about"):
         parts.append(f'<p class="tf-ended">{esc(from_pages(item.result))}</p>')
-    if item.state == "stopped":
+    if item.state == "stopped" and not item.error:
         parts.append(f'<p class="tf-ended">{esc(chat_words.STOPPED if item.text else chat_words.STOPPED_EMPTY)}</p>')
     elif item.result.get("reason") in chat_words.ENDED_BECAUSE:
         parts.append(f'<p class="tf-ended">{esc(cut_off(item.result["reason"], item.text))}</p>')

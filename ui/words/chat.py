@@ -23,6 +23,8 @@ FROM_PAGES = "Answered from {pages} of {whole}: the rest was still being read."
 THINKING = "Reading the question"
 WRITING = "{rate} tok/s · {tokens} tokens"
 STOPPED = "You stopped it here."
+DOCUMENT_DELETED = "The document was deleted while this was being answered."
+CONVERSATION_DELETED = "The conversation was deleted while this was being answered."
 STOPPED_EMPTY = "Stopped before the first word."
 ENDED_BECAUSE = {"length": "Ended at the longest answer allowed (see Settings).",
                  "context": "Ended because the context is full. Start a new conversation to make room."}

@@ -16,6 +16,7 @@ from ui.state import folders as places
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 from ui.view import live_answer, wait_line
+from ui.words import chat as chat_words
 from ui.words import document_head as head_words
 from ui.words import waiting as waiting_words
 
@@ -99,7 +100,8 @@ def test_where_no_text_comes_it_ends(services: Services, view: TabView, reader: 
         reader.broken = True
         reader.let.set()
     wait_for(lambda: run.ended)
-    assert (run.state, run.error) == {"cancelled": ("failed", head_words.READING_CANCELLED), "deleted": ("stopped", ""),
+    assert (run.state, run.error) == {"cancelled": ("failed", head_words.READING_CANCELLED),
+                                      "deleted": ("stopped", chat_words.DOCUMENT_DELETED),
                                       "broken": ("failed", "The file is broken.")}[how]
 
 

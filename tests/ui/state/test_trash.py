@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from little_books import wait_for, write_book
 
-from tests.scripted_engine import ScriptedEngine
-from triforce_core import EngineConfig
+from tests.scripted_engine import EngineScript, ScriptedEngine
+from triforce_core import EngineConfig, SnapshotStore
+from triforce_core.kv_cache.snapshot import SnapshotKey
 from ui.state import folders as places
 from ui.state.search import search
 from ui.state.services import Services
 from ui.state.tab_view import TabView
+from ui.view.export import exported
+from ui.view.transcript import transcript
+from ui.words import chat as chat_words
 
 
 @pytest.fixture
@@ -105,6 +110,48 @@ def test_the_same_file_again_is_the_same_document(services: Services, view: TabV
     services.delete(view, document)
     services.add(view, [(tmp_path / "book.txt", "book.txt")])
     assert (view.document, view.conversation) == (document, talk) and services.trash.items() == ()
+
+
+def test_no_saved_reading_of_any_page_choice_stays(services: Services, view: TabView) -> None:
+    document = view.document
+    for pages in ("2-3", "4", "1-4"):
+        services.choose_pages(view, pages)
+        wait_for(lambda: services.phase(services.library.get(document)) in ("ready", "resting", "unsaved"))
+    services.library.begins_to_be_read(document, "unfinished")
+    text = services.library.document(document)
+    read = [text.id, text.pick(((2, 3),)).id, text.pick(((4, 4),)).id, "unfinished"]
+    for kept in (*read, "of another document"):
+        key = SnapshotKey(kept, "t", "m", "tokenizer", "float32", "1")
+        list(SnapshotStore(services.folders.saved_readings, 1 << 30).save_steps(
+            key, [(torch.ones(2, 4, 8), torch.ones(2, 4, 8))], read_seconds=1.0))
+    services.delete(view, document)
+    services.trash.empty()
+    saved = SnapshotStore(services.folders.saved_readings, 1 << 30).list()
+    assert [info.document for info in saved] == ["of another document"]
+
+
+@pytest.mark.parametrize("what", ["document", "conversation"])
+def test_what_is_deleted_while_it_answers_says_so(services: Services, view: TabView, script: EngineScript,
+                                                  what: str) -> None:
+    script.triforce_tokens_per_second = 20
+    document, talk = view.document, view.conversation
+    run = services.ask(view, "How many harbours and ships?")
+    wait_for(lambda: run.accumulator.text)
+    services.delete(view, document) if what == "document" else services.delete_conversation(view, talk)
+    wait_for(lambda: run.ended)
+    services.undo(view)
+    answer = services.conversations.answers(talk)[-1]
+    why = chat_words.DOCUMENT_DELETED if what == "document" else chat_words.CONVERSATION_DELETED
+    assert (answer.state, answer.error) == ("stopped", why)
+    for shown in (transcript([answer]), exported(services, talk, "md")[2], exported(services, talk, "html")[2]):
+        assert why in shown and chat_words.STOPPED not in shown
+    script.triforce_tokens_per_second = 4000
+    wait_for(lambda: services.phase(services.library.get(document)) == "ready")
+    run = services.ask(view, "And after that?")
+    wait_for(lambda: run.accumulator.text)
+    services.stop(view)
+    wait_for(lambda: run.ended)
+    assert run.error == ""
 
 
 def test_what_an_ended_app_had_deleted_is_gone(services: Services, view: TabView, tmp_path: Path) -> None:
