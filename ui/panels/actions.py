@@ -11,7 +11,7 @@ from triforce_core import ranges_text
 
 from ..state.quotes import places
 from ..state.services import Services
-from ..state.tab_view import TabView
+from ..state.tab_view import LISTED, TabView
 from ..state.tabs import Tabs
 from . import address, models, together
 from .events import safely
@@ -76,11 +76,15 @@ def conversation_actions(services: Services) -> Actions:
     def rename(view: TabView, data: dict[str, str]) -> None:
         view.renaming = True
 
+    def more(view: TabView, data: dict[str, str]) -> None:
+        view.listed += LISTED
+
     def instruct(view: TabView, data: dict[str, str]) -> None:
         view.instructing = not view.instructing
 
     return {
         "new-conversation": new, "conversation": show, "rename": rename,
+        "more-conversations": more,
         "delete-conversation": lambda view, data: services.delete_conversation(
             view, data.get("conversation", "")),
         "undo": lambda view, data: services.undo(view), "instruct": instruct,

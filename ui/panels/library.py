@@ -37,18 +37,19 @@ def panels(services: Services) -> list[Panel]:
 
     def key(view: TabView) -> tuple[object, ...]:
         return (view.sought, services.snapshots.refresh(), services.library.version, services.conversations.version,
-                view.document, view.conversation,
+                view.document, view.conversation, view.listed,
                 tuple(phase for _, phase in rows()))
 
     def draw(view: TabView) -> str:
         if view.sought:
             return results(services, view)
-        own = services.conversations.of(view.document) if view.document else []
+        own = services.conversations.of(view.document, view.listed + 1) if view.document else []
         entry, model = services.library.get(view.document), services.queue.model
         details = about(entry, services.snapshots.size(entry.readings), model.name if model else "",
                         time.time(), services.library.parts(entry)) if entry else ""
         room = services.snapshots.space()
-        return listing(rows(), view.document, own, view.conversation, details, room_line(room) if room.used else "")
+        return listing(rows(), view.document, own, view.conversation, details, room_line(room) if room.used else "",
+                       view.listed)
 
     def draw_undo(view: TabView) -> str:
         deleted = services.trash.items()

@@ -81,10 +81,11 @@ class Conversations:
         self.version += 1
         return made
 
-    def of(self, document: str) -> list[Conversation]:
-        """A document's conversations, the newest first."""
+    def of(self, document: str, most: int = -1) -> list[Conversation]:
+        """A document's conversations, the newest first, so many of them; -1: all."""
         rows = self._database.rows(
-            f"select * from conversations where document = ? and {SHOWN} order by updated_at desc", (document,))
+            f"select * from conversations where document = ? and {SHOWN} order by updated_at desc limit ?",
+            (document, most))
         return [Conversation(**dict(row)) for row in rows]
 
     def continued(self, key: str, title: str, answers: Sequence[Answer]) -> Conversation:
@@ -153,11 +154,12 @@ class Conversations:
 
     def recent(self, document: str, most: int) -> list[Answer]:
         """The document's newest finished answers, whatever the conversation, the newest first; none of them twice."""
+        # They stand in the conversations that were asked in last; some of those have none of their own yet.
         rows = self._database.rows(
-            "select answers.* from answers join conversations on conversations.id = answers.conversation"
-            f" where document = ? and state != 'running' and {SHOWN}"
-            " and json_extract(result, '$.carried') is null"
-            " order by answers.created_at desc limit ?", (document, most))
+            "select * from answers where conversation in (select id from conversations"
+            f" where document = ? and {SHOWN} order by updated_at desc limit ?)"
+            " and state != 'running' and json_extract(result, '$.carried') is null"
+            " order by created_at desc limit ?", (document, 4 * most, most))
         return [self._answer(row) for row in rows]
 
     def answer(self, key: str) -> Answer | None:

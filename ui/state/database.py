@@ -71,14 +71,23 @@ update answers set parent = coalesce((select earlier.id from answers as earlier
 update conversations set leaf = coalesce((select id from answers where conversation = conversations.id
     order by created_at desc, rowid desc limit 1), '') where leaf = '';
 """
+# So that none of many conversations costs what is not shown.
+INDEXES = """
+create index if not exists conversations_in_order on conversations (document, updated_at);
+create index if not exists conversations_deleted on conversations (deleted_at) where deleted_at is not null;
+"""
+# Once, an answer was found in the full-text index by its id, which reads all of the index.
+BY_ID = """
+drop trigger words_added; drop trigger words_changed; drop trigger words_gone; drop table words;
+"""
 FULL_TEXT = """
-create virtual table words using fts5 (answer unindexed, question, text, tokenize = 'unicode61 remove_diacritics 2');
-insert into words select id, question, text from answers;
+create virtual table words using fts5 (question, text, tokenize = 'unicode61 remove_diacritics 2');
+insert into words (rowid, question, text) select rowid, question, text from answers;
 create trigger words_added after insert on answers begin
-    insert into words values (new.id, new.question, new.text); end;
+    insert into words (rowid, question, text) values (new.rowid, new.question, new.text); end;
 create trigger words_changed after update of question, text on answers when new.text <> old.text begin
-    update words set text = new.text where answer = new.id; end;
-create trigger words_gone after delete on answers begin delete from words where answer = old.id; end;
+    update words set text = new.text where rowid = new.rowid; end;
+create trigger words_gone after delete on answers begin delete from words where rowid = old.rowid; end;
 """
 
 
@@ -118,7 +127,7 @@ class Database:
                     self._connection.execute(f"alter table {table} add column {column} {kind}")
             if "first_page" in self._columns("documents"):
                 self._connection.executescript(f"begin; {RANGES} commit;")
-            self._connection.executescript(CHAIN)
+            self._connection.executescript(CHAIN + INDEXES)
             self.full_text = self._index()
 
     @contextlib.contextmanager
@@ -150,10 +159,11 @@ class Database:
 
     def _index(self) -> bool:
         """Make the full-text index unless it is there; False where SQLite cannot."""
-        if self._connection.execute("select 1 from sqlite_master where name = 'words'").fetchone():
+        columns = self._columns("words")
+        if columns and "answer" not in columns:
             return True
         try:
-            self._connection.executescript(f"begin; {FULL_TEXT} commit;")
+            self._connection.executescript(f"begin; {BY_ID if columns else ''} {FULL_TEXT} commit;")
         except sqlite3.OperationalError as error:
             self._connection.rollback()
             if "fts5" not in str(error):

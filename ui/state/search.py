@@ -43,7 +43,7 @@ def search(database: Database, conversations: Conversations, query: str) -> list
 def _indexed(database: Database, words: list[str]) -> list:
     return database.rows(
         "select answers.id, conversation, answers.question, answers.text from words"
-        " join answers on answers.id = words.answer where words match ? order by created_at desc limit ?",
+        " join answers on answers.rowid = words.rowid where words match ? order by created_at desc limit ?",
         (" ".join(f'"{word}"*' for word in words), 4 * MOST))
 
 

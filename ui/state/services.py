@@ -33,7 +33,7 @@ from .runs import Run, RunStore
 from .settings import Settings
 from .snapshots import Snapshots
 from .suggestions import Suggestions
-from .tab_view import TabView, TabViews
+from .tab_view import LISTED, TabView, TabViews
 from .trash import Trash
 
 
@@ -128,11 +128,12 @@ class Services:
         """Show a document and start reading it."""
         if self.library.get(document) is None:
             return
-        newest = self.conversations.of(document)
+        newest = self.conversations.of(document, 1)
         if document not in self.views.documents():
             self.queue.comes_to_front(document)
         self.views.add(view)
         view.document, view.conversation = document, newest[0].id if newest else None
+        view.listed = LISTED
         view.page, view.spot, view.choosing, view.picking, view.notice = None, (), None, None, None
         view.editing, view.renaming, view.sought, view.instructing, view.system = None, False, "", False, ""
         self.library.touch(document)

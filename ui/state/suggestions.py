@@ -74,7 +74,7 @@ class Suggestions:
         entry = self._library.get(place[0]) if place else None
         if entry is None or place is None or entry.ranges != place[1] or entry.id not in self._in_front():
             return None
-        if model is None or model.instructions or self._conversations.of(entry.id):
+        if model is None or model.instructions or self._conversations.of(entry.id, 1):
             return None  # a model that answers in its own words tells of no confidence
         kept = json.loads(entry.suggested) if entry.suggested else {}
         return None if kept.get("of") == self._name(entry) else entry

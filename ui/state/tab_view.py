@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from .quotes import Place
 
+LISTED = 100  # conversations in the list; as many more on demand
+
 
 @dataclass(eq=False)
 class TabView:
@@ -16,7 +18,8 @@ class TabView:
     page: the open one, counted from 1. spot: the places marked in the document. openings: how often one was opened
     from outside the page view. traced: the answer shown token by token. editing: the answer whose question is being
     reworded. renaming: the conversation. instructing: its instructions are being written. system: those of a
-    conversation that nothing was asked in yet. sought: words searched for in all conversations. choosing: pages
+    conversation that nothing was asked in yet. sought: words searched for in all conversations. listed: how many
+    of the document's conversations are. choosing: pages
     are being chosen, as typed so far. picking: documents are, to be read together. notice: (kind, title, text).
     asked: how often the browser went to an address, as it tells, and the view followed it. stepping: held while it
     does."""
@@ -32,6 +35,7 @@ class TabView:
     instructing: bool = False
     system: str = ""
     sought: str = ""
+    listed: int = LISTED
     choosing: str | None = None
     picking: tuple[str, ...] | None = None
     notice: tuple[str, str, str] | None = None

@@ -37,7 +37,7 @@ class Tabs:
         if entry is not None:
             view.document = entry.id
             talk = self._services.conversations.get(known.get("conversation"))
-            newest = self._services.conversations.of(entry.id)
+            newest = self._services.conversations.of(entry.id, 1)
             kept = talk.id if talk and talk.document == entry.id else None
             page = known.get("page") if known.get("document") == entry.id else None
             if isinstance(page, int):

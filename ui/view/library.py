@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ..state.conversations import Conversation
 from ..state.library import Entry
 from ..state.snapshots import SnapshotSpace
+from ..state.tab_view import LISTED
 from ..words import figures as figure_words
 from ..words import library as library_words
 from ..words import storage as storage_words
@@ -124,14 +125,17 @@ def document_item(entry: Entry, phase: str, current: bool) -> str:
             f"{delete_button('document', entry.id, library_words.DELETE_DOCUMENT.format(title=title))}</li>")
 
 
-def conversation_list(conversations: Sequence[Conversation], current: str | None) -> str:
-    """The conversations of the open document, with a way to a new one."""
+def conversation_list(conversations: Sequence[Conversation], current: str | None, most: int) -> str:
+    """The first ``most`` conversations of the open document, with a way to a new one, and to more if there are more."""
     items = "".join(
         f'<li class="tf-talk{" tf-current" if talk.id == current else ""}"><button type="button" class="tf-talk-open" '
         f'data-action="conversation" data-conversation="{esc(talk.id)}">{esc(talk.title)}</button>'
-        f"{delete_button('conversation', talk.id, library_words.DELETE_CONVERSATION)}</li>" for talk in conversations)
+        f"{delete_button('conversation', talk.id, library_words.DELETE_CONVERSATION)}</li>"
+        for talk in conversations[:most])
+    more = (f'<button type="button" class="tf-btn tf-quiet tf-wide" data-action="more-conversations">'
+            f"{esc(library_words.MORE_CONVERSATIONS)}</button>" if len(conversations) > most else "")
     return (f'<div class="tf-talks"><button type="button" class="tf-btn tf-wide" id="new-conversation" '
-            f'data-action="new-conversation">{esc(library_words.NEW_CONVERSATION)}</button><ul>{items}</ul></div>')
+            f'data-action="new-conversation">{esc(library_words.NEW_CONVERSATION)}</button><ul>{items}</ul>{more}</div>')
 
 
 def together_button() -> str:
@@ -140,15 +144,16 @@ def together_button() -> str:
 
 
 def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequence[Conversation],
-            conversation: str | None, details: str = "", room: str = "") -> str:
-    """The whole panel. rows: documents with their phase. details: about the current one; room: of saved readings."""
+            conversation: str | None, details: str = "", room: str = "", most: int = LISTED) -> str:
+    """The whole panel. rows: documents with their phase. own: conversations, of which ``most`` are listed. details:
+    about the current document; room: of saved readings."""
     if not rows:
         return f'<p class="tf-note">{esc(library_words.LIBRARY_EMPTY)}</p>'
     items = []
     for entry, phase in rows:
         items.append(document_item(entry, phase, entry.id == current))
         if entry.id == current and entry.state == "ready":
-            items.append(f'<li class="tf-nested">{details}{conversation_list(own, conversation)}</li>')
+            items.append(f'<li class="tf-nested">{details}{conversation_list(own, conversation, most)}</li>')
     several = sum(not entry.parts for entry, _ in rows) > 1
     more = f'<div class="tf-together">{together_button()}</div>' if several else ""
     return f'<ul class="tf-docs">{"".join(items)}</ul>{more}{room}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 import sqlite3
@@ -13,16 +14,20 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
+from ui.panels import chat, side
+from ui.panels import conversations as talks_panel
 from ui.panels import instructions as panel
+from ui.panels import library as library_panel
 from ui.state import search, starters
 from ui.state.conversations import Conversation, Conversations
 from ui.state.database import Database
 from ui.state.library import Library
 from ui.state.services import Services
 from ui.state.settings import Settings
-from ui.state.tab_view import TabView
+from ui.state.tab_view import LISTED, TabView
 from ui.view import export
 from ui.view.export import exported
+from ui.view.painter import Painter
 from ui.words import conversations as conversation_words
 
 EVIL = '<img src=x onerror=alert(1)> ![a](http://evil.example/?q=1) <script>alert(1)</script>'
@@ -164,6 +169,69 @@ def test_exports_tell_where_quotations_stand(talks: Conversations) -> None:
     for kind in ("md", "html"):
         assert "“Forty grey ship” p. iii, and 3 more places" in export.export(whole, kind)[1]
     assert json.loads(export.export(whole, "json")[1])["answers"][0]["quotes"] == quotes
+
+
+def test_exports_name_every_citation(talks: Conversations) -> None:
+    """Also the last of many, and every page on which one stands."""
+    talk = talks.new(document_of(talks), "x")
+    text, quotes = "", []
+    for number in range(7):
+        places = [{"page": at, "label": f"L{number}-{at}", "start": 0, "end": 9} for at in (1, 2, 3)]
+        quotes.append({"number": number, "start": len(text) + 1, "end": len(text) + 15, "closed": True, "count": 2,
+                       "occurrences": [{"start": 0, "end": 1, "places": places[:2]},
+                                       {"start": 2, "end": 3, "places": places[2:]}]})
+        text += f"“quotation no {number}” "
+    for key in ("a", "b"):
+        talks.begin(key, talk.id, "Where?")
+        talks.save(key, text=text, token_ids=(1,), state="done", error="", result={"quotes": quotes})
+    whole = export.Talk(talks.get(talk.id), "Book", talks.answers(talk.id), talks.every_answer(talk.id), {})
+    for kind in ("md", "html"):
+        made = export.export(whole, kind)[1]
+        for number in range(7):
+            line = f"“quotation no {number}” p. L{number}-1, p. L{number}-2, p. L{number}-3"
+            assert made.count(line) == 2, (kind, number)
+
+
+def test_ten_thousand_conversations_cost_a_question_no_more_than_a_hundred(services: Services, view: TabView) -> None:
+    """Counted in steps of SQLite's machine and in characters that are sent."""
+    run = services.ask(view, "How many harbours?")
+    wait_for(lambda: run.ended and services.conversations.answer(run.id).state == "done")
+    connection, drawn = services.database._connection, {}
+    panels = [panel for part in (library_panel, side, chat, talks_panel) for panel in part.panels(services)]
+    painter = Painter(panels, view, clock=itertools.count().__next__)
+
+    def cost() -> int:
+        steps = itertools.count()
+        connection.set_progress_handler(lambda: next(steps) and None, 10)
+        asked = services.ask(view, "And how many ships?")
+        wait_for(lambda: asked.ended)
+        services.conversations.version += 1
+        drawn.update(painter.changes())
+        services.open(TabView(), view.document)
+        connection.set_progress_handler(None, 10)
+        return 10 * next(steps)
+
+    def add(first: int, last: int) -> None:
+        with connection:
+            connection.executemany(
+                "insert into conversations select 'talk ' || :n, document, 'Talk ' || :n, created_at, created_at - :n,"
+                " 'answer ' || :n, system, null from conversations where id = :talk", [
+                    {"n": n, "talk": view.conversation} for n in range(first, last)])
+            connection.executemany(
+                "insert into answers (id, conversation, created_at, question, text, state, result, parent)"
+                " select 'answer ' || :n, 'talk ' || :n, created_at - :n, question, text, state, result, ''"
+                " from answers where id = :answer", [{"n": n, "answer": run.id} for n in range(first, last)])
+
+    add(0, 300)
+    few = cost()
+    add(300, 10_000)
+    many = cost()
+    listed = drawn["documents"]
+    assert listed.count("tf-talk-open") == LISTED == 100 and "more-conversations" in listed
+    assert many < 2 * few, (few, many)
+    view.listed += LISTED
+    assert painter.changes()["documents"].count("tf-talk-open") == 200
+    assert len(services.conversations.recent(view.document, 50)) == 50
 
 
 def test_starters_ask_about_what_is_there() -> None:
