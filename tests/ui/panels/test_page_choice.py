@@ -11,7 +11,17 @@ import pytest
 from hostile_words import ENTRY, EVIL
 from little_books import make_document, wait_for, write_book
 
-from triforce_core import Chapter, DocumentFit, RoundEvent, TriForceError
+from triforce_core import (
+    Chapter,
+    DocumentFit,
+    QuoteEvent,
+    RoundEvent,
+    TriForceError,
+    page_ranges,
+    ranges_text,
+)
+from triforce_core.events import QuoteOccurrence, QuotePlace
+from triforce_core.metrics import page_in_file
 from ui.state.accumulator import Accumulator
 from ui.state.context_budget import Part, answer_room
 from ui.state.database import Database
@@ -19,8 +29,9 @@ from ui.state.library import Library
 from ui.state.runs import Run
 from ui.state.services import Services
 from ui.state.tab_view import TabView
-from ui.view import charts, context_bar
+from ui.view import charts, context_bar, document_strip
 from ui.view import page_choice as page_choice_view
+from ui.words import page_choice as page_choice_words
 
 BOOK = replace(make_document(6), chapters=(
     Chapter(EVIL, 1, 1, 3), Chapter("Inside", 2, 2, 3), Chapter("Second", 1, 3, 5), Chapter("Last", 1, 6, 6)))
@@ -63,6 +74,32 @@ def test_shares_of_pages_stand_where_the_pages_are() -> None:
     whole = Accumulator(((2, 4),))
     whole.add(RoundEvent(0, (1,), ("bonus",), (), {}, (0.5, 0.2, 0.3), 1.0))
     assert whole.page_shares() == (0.5, 0.2, 0.3)
+
+
+def test_pages_of_ranges_are_numbered_as_in_the_file() -> None:
+    """Quotations, attended passages and words: the third page of "2-3, 6-7, 9" is page 6."""
+    ranges = ((2, 3), (6, 7), (9, 9))
+    assert [page_in_file(page, ranges) for page in range(1, 6)] == [2, 3, 6, 7, 9] and page_in_file(4, ()) == 4
+    run = Run("d", "q", ranges=ranges)
+    across = QuoteOccurrence(0, 9, (QuotePlace(2, "3", 5, 9), QuotePlace(3, "6", 0, 4)))
+    run.accumulator.add(QuoteEvent(0, 0, 9, True, 2, (across, QuoteOccurrence(20, 29, (QuotePlace(5, "9", 0, 9),)))))
+    places = [place for found in run.quotes[0]["occurrences"] for place in found["places"]]
+    assert [(place["page"], place["label"]) for place in places] == [(3, "3"), (6, "6"), (9, "9")]
+    assert document_strip.cited_pages({"quotes": run.quotes}) == {3, 6, 9}
+    assert document_strip.pages_read({"ranges": [list(each) for each in ranges]}) == ranges
+    assert document_strip.pages_read({"first_page": 2, "page_shares": [0.5, 0.2, 0, 0, 0.3]}) == ((2, 3), (6, 6))
+
+
+@pytest.mark.parametrize(("typed", "said"), [
+    ("2", "page 2"), ("2-3", "pages 2 to 3"), ("7, 2-3", "pages 2 to 3, 7"), ("1-2,3-4, 6", "pages 1 to 4, 6")])
+def test_pages_in_words(typed: str, said: str) -> None:
+    entry = replace(ENTRY, pages=8, chosen=ranges_text(page_ranges(typed, 8)))
+    to = page_choice_words.TO
+    said = said.replace(" to ", to)
+    assert page_choice_view.which(entry.ranges) == page_choice_view.scope(entry) == said
+    drawn = page_choice_view.range_words(entry, replace(FIT, page_tokens=(1, 10, 100, 1000, 1, 1, 10_000, 1)), typed)
+    tokens = {"2": 10, "2-3": 110, "7, 2-3": 10_110, "1-2,3-4, 6": 1112}[typed]
+    assert said.capitalize() in drawn and f"{tokens:,}" in drawn
 
 
 def test_several_ranges_are_read_and_asked_about(services: Services, tmp_path: Path) -> None:
