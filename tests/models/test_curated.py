@@ -85,11 +85,11 @@ def test_a_form_in_few_bits_is_modelled_by_what_a_pass_reads() -> None:
 
 
 def test_modelled_speed_is_near_what_was_measured() -> None:
-    """llama3-8b at 124,928 tokens on one H200, whose copies move 4.16 TB/s: 121 tokens/s (docs/measurements.md)."""
+    """llama3-8b at 124,928 tokens on one H200, whose copies move 4.2 TB/s: 119 tokens/s (docs/measurements.md)."""
     llama = curated_list().find("Llama 3.1 8B Instruct")
     weights = Weights(llama.shape)
     plan = longest_plan(Wish(weights, 124_928), Room(GIB, 139 * GIB), ["on-chip"])
-    assert modelled_rate(weights, plan, 124_928, 4.16e12) == pytest.approx(121, rel=0.1)
+    assert modelled_rate(weights, plan, 124_928, 4.19e12) == pytest.approx(119, rel=0.1)
     away = replace(plan, resident_layers=0)
     assert modelled_rate(weights, away, 124_928, 4.16e12) < 2, "16 GB a token come through the link"
 

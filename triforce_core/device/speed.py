@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..events import MemoryPlan
 from .memory_plan import Weights
 
-_REACHED = 0.9  # two 7B and 8B shapes on an H200 reach 0.91 to 1.01 of its copy rate (docs/measurements.md)
+_REACHED = 0.9  # two 7B and 8B shapes on an H200 reach 0.85 to 0.97 of its copy rate (docs/measurements.md)
 _LINK = 20e9  # bytes per second to a GPU from host memory, where nobody measured: PCIe 4.0 x16 in practice
 
 
