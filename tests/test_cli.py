@@ -152,13 +152,13 @@ def test_pages_of_quotations_count_in_the_file(book: Path, capsys: pytest.Captur
 
 def test_flags_become_settings(small: Path, tmp_path: Path) -> None:
     flags = ("--temperature 0.6 --top-p 0.9 --top-k 40 --seed 7 --max-new-tokens 9 --engine autoregressive --verifier"
-             " coupled --gamma1 3 --gamma2 5 --budget 512 --chunk-size 16 --quotes off --ngram on --dtype float32"
+             " coupled --gamma1 3 --gamma2 5 --budget 512 --chunk-size 16 --quotes off --ngram straight --dtype float32"
              " --mode cpu --max-context 4096 --threads 2 --gpu-memory-limit 24 --model M --draft-model D"
              f" --data-dir {tmp_path}")
     assert cli.main(["ask", str(small), "why?", *flags.split()]) == 0
     assert Scripted.asked["sampling"] == SamplingParams(0.6, 0.9, 40, 7, 9)
     assert Scripted.asked["speculation"] == SpeculationConfig(
-        "autoregressive", "coupled", gamma1=3, gamma2=5, budget=512, chunk_size=16, quotes="off", ngram="on")
+        "autoregressive", "coupled", gamma1=3, gamma2=5, budget=512, chunk_size=16, quotes="off", ngram="straight")
     assert Scripted.asked["config"] == EngineConfig(
         "M", "D", "cpu", "float32", max_context=4096, threads=2, gpu_memory_limit=24.0,
         saved_readings=tmp_path / "cache" / "readings", measurements=tmp_path / "cache" / "measurements")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from .errors import ConfigError
 
 Auto = Literal["auto"]
 BUILTIN = "builtin"
 READINGS, MEASUREMENTS = "readings", "measurements"  # folders in the app's cache, for the page and the command line
-MIDDLE_CACHES = ("retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none")
 KV_KINDS = ("auto", "same", "int8", "int4")
-HEAVY_HITTERS = ("h2o", "streaming-h2o")
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -23,20 +21,22 @@ def is_repo_id(text: str) -> bool:
     return _REPO_ID.fullmatch(text) is not None
 
 
-def _check(condition: bool, name: str, value: object, allowed: str) -> None:
+def check(condition: bool, name: str, value: object, allowed: str) -> None:
+    """Raise a ConfigError that says what was given and what is allowed, unless ``condition``."""
     if not condition:
         raise ConfigError(f"{name} is {value!r}", allowed=allowed)
 
 
 def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
-    _check(value in choices, name, value, ", ".join(choices))
+    check(value in choices, name, value, ", ".join(choices))
 
 
-def _whole(name: str, value: object, low: int, high: int, *, auto: bool = True) -> None:
+def check_whole(name: str, value: object, low: int, high: int, *, auto: bool = True) -> None:
+    """Check a whole number from low to high, or "auto"."""
     if auto and value == "auto":
         return
     good = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-    _check(good, name, value, f"a whole number from {low} to {high}" + (" or 'auto'" if auto else ""))
+    check(good, name, value, f"a whole number from {low} to {high}" + (" or 'auto'" if auto else ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +90,17 @@ class EngineConfig:
         _one_of("kv", self.kv, KV_KINDS)
         _one_of("weights", self.weights, ("same", "int8", "int4"))
         _one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
-        _whole("max_context", self.max_context, 256, 4_194_304)
-        _whole("prefill_chunk", self.prefill_chunk, 16, 65_536)
-        _whole("threads", self.threads, 1, 1024)
-        _whole("gpus", self.gpus, 1, 64, auto=False)
-        _check(self.gpus == 1 or self.device in ("auto", "cpu"), "device", self.device,
+        check_whole("max_context", self.max_context, 256, 4_194_304)
+        check_whole("prefill_chunk", self.prefill_chunk, 16, 65_536)
+        check_whole("threads", self.threads, 1, 1024)
+        check_whole("gpus", self.gpus, 1, 64, auto=False)
+        check(self.gpus == 1 or self.device in ("auto", "cpu"), "device", self.device,
                "auto or cpu when gpus is above 1")
         limit = self.gpu_memory_limit
         number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
-        _check(limit == "none" or (number and 0.5 <= limit <= 4096), "gpu_memory_limit", limit,
+        check(limit == "none" or (number and 0.5 <= limit <= 4096), "gpu_memory_limit", limit,
                "GiB from 0.5 to 4096, or 'none'")
-        _whole("resident_layers", self.resident_layers, 0, 1024)
+        check_whole("resident_layers", self.resident_layers, 0, 1024)
 
     @property
     def on_cpu(self) -> bool:
@@ -126,13 +126,13 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         number = isinstance(self.temperature, (int, float)) and not isinstance(self.temperature, bool)
-        _check(number and 0 <= self.temperature <= 10, "temperature", self.temperature, "a number from 0 to 10")
-        _check(isinstance(self.top_p, (int, float)) and 0 < self.top_p <= 1, "top_p", self.top_p,
+        check(number and 0 <= self.temperature <= 10, "temperature", self.temperature, "a number from 0 to 10")
+        check(isinstance(self.top_p, (int, float)) and 0 < self.top_p <= 1, "top_p", self.top_p,
                "a number above 0, at most 1")
-        _whole("top_k", self.top_k, 0, 1_000_000, auto=False)
-        _whole("seed", self.seed, 0, 2**63 - 1, auto=False)
-        _whole("max_new_tokens", self.max_new_tokens, 1, 1_000_000, auto=False)
-        _whole("alternatives", self.alternatives, 0, 20, auto=False)
+        check_whole("top_k", self.top_k, 0, 1_000_000, auto=False)
+        check_whole("seed", self.seed, 0, 2**63 - 1, auto=False)
+        check_whole("max_new_tokens", self.max_new_tokens, 1, 1_000_000, auto=False)
+        check_whole("alternatives", self.alternatives, 0, 20, auto=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,30 +143,24 @@ class SpeculationConfig:
     gamma2, on "auto", is chosen round by round from what passes cost and what was accepted lately, down to no draft at
     all where none pays; otherwise it is the usual one. Where chance decides, the text of a seed
     then depends on what passes were measured to cost on this machine, its distribution does not.
-    budget: tokens of the full cache that the retrieval cache holds (per layer and KV head).
-    refresh: what chooses the retrieved chunks: the attention mass of full verifications, or the
-    query against chunk means. refresh_every: full passes between two choices.
+    budget: tokens of the full cache that the retrieval cache holds (per layer and KV head), chosen by the attention
+    mass of full verifications. refresh_every: full passes between two choices.
     retrieval_weights: what the middle tier computes with, the target's own weights ("same") or a copy of them in few
     bits. sinks / window: the small model's StreamingLLM cache. draft_cache: what the small model attends, that cache
     ("streaming"), or its newest ``window`` tokens and as many of those that the target attended ("cross").
-    lenience: how much more the tiers below the full cache let pass than their own distributions would, between drafters
-    only; the output keeps the target's. quotes: hold text between the model's quotation marks to what the document
-    says ("auto": where the model was trained for it; "on": of other models between “ and ”).
-    small_model / middle_cache: which tiers draft ("self-skip": the target without a part of its layers in the small
-    model's place, a comparison), and what the target's own weights attend in the
-    middle one (MIDDLE_CACHES): retrieved chunks; the sinks and as many newest tokens as ``budget`` allows
-    (StreamingLLM); the most attended tokens so far and the newest (H2O; or with positions inside the cache); each
-    query's own top k, which reads everything: an upper bound. Other than the default they are comparisons.
+    quotes: hold text between the model's quotation marks to what the document says ("auto": where the model was
+    trained for it; "on": of other models between “ and ”).
+    small_model / middle_cache: which tiers draft.
     ngram: whether text that repeats what stands in the document or the conversation is drafted by copying it, without a
-    model; what that gains is measured while answering, and it stops where it gains nothing. "straight": copies go to
-    the full cache, in rounds in which they promise more than the other tiers ("auto": so unless the cache lies in
-    host memory, and on a GPU at temperature 0 or coupled only); "on": to the small model.
-    ngram_tail: tokens that it may write behind each draft of the small model, 0: it drafts for the small model only.
-    tree: several guesses at a token in one draft: Sequoia's trees (arXiv 2402.12374) of at most tree_size guesses on
-    tree_depth levels or, to compare, SpecInfer's chains side by side ("auto": none). tree_tier: who grows them, the
-    small model for the tier above it ("draft") or the middle tier for the full cache ("middle": the small model rests
-    then).
+    model: copies go to the full cache, in rounds in which they promise more than the other tiers ("auto": so unless the
+    cache lies in host memory, and on a GPU at temperature 0 or coupled only).
     """
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {  # of each field that is one of a few words
+        "engine": ("triforce", "autoregressive"), "verifier": ("rejection", "coupled"),
+        "retrieval_weights": ("auto", "same", "int8", "int4"), "quotes": ("auto", "on", "off"),
+        "small_model": ("on", "off"), "middle_cache": ("retrieval", "none"), "pace": ("auto", "on", "off"),
+        "draft_cache": ("auto", "streaming", "cross"), "ngram": ("auto", "straight", "off")}
 
     engine: Literal["triforce", "autoregressive"] = "triforce"
     verifier: Literal["rejection", "coupled"] = "rejection"
@@ -175,56 +169,25 @@ class SpeculationConfig:
     budget: int | Auto = "auto"
     chunk_size: int = 8
     recent: int | Auto = "auto"  # newest tokens the retrieval cache always holds, within the budget
-    refresh: Literal["attention", "chunk-means"] = "attention"
     refresh_every: int | Auto = "auto"
     retrieval_weights: Literal["auto", "same", "int8", "int4"] = "auto"
     sinks: int = 4
     window: int | Auto = "auto"
-    lenience: float = 1.0
     quotes: Literal["auto", "on", "off"] = "auto"
-    small_model: Literal["on", "off", "self-skip"] = "on"
-    middle_cache: Literal["retrieval", "streaming", "h2o", "streaming-h2o", "top-k", "none"] = "retrieval"
+    small_model: str = "on"
+    middle_cache: str = "retrieval"
     pace: Literal["auto", "on", "off"] = "auto"
     draft_cache: Literal["auto", "streaming", "cross"] = "auto"
-    ngram: Literal["auto", "straight", "on", "off"] = "auto"
-    ngram_tail: int | Auto = "auto"
-    tree: Literal["auto", "off", "sequoia", "specinfer"] = "auto"
-    tree_tier: Literal["auto", "draft", "middle"] = "auto"
-    tree_size: int | Auto = "auto"
-    tree_depth: int | Auto = "auto"
+    ngram: str = "auto"
 
     def __post_init__(self) -> None:
-        _one_of("engine", self.engine, ("triforce", "autoregressive"))
-        _one_of("verifier", self.verifier, ("rejection", "coupled"))
-        _one_of("refresh", self.refresh, ("attention", "chunk-means"))
-        _one_of("retrieval_weights", self.retrieval_weights, ("auto", "same", "int8", "int4"))
-        _one_of("quotes", self.quotes, ("auto", "on", "off"))
-        number = isinstance(self.lenience, (int, float)) and not isinstance(self.lenience, bool)
-        _check(number and 1 <= self.lenience <= 100, "lenience", self.lenience, "a number from 1 (none) to 100")
-        _one_of("small_model", self.small_model, ("on", "off", "self-skip"))
-        _one_of("middle_cache", self.middle_cache, MIDDLE_CACHES)
-        _check(self.refresh == "attention" or self.middle_cache in ("retrieval", "none"), "refresh", self.refresh,
-               f"attention with middle_cache {self.middle_cache}, which chooses no chunks")
-        _one_of("draft_cache", self.draft_cache, ("auto", "streaming", "cross"))
-        _one_of("pace", self.pace, ("auto", "on", "off"))
-        _one_of("ngram", self.ngram, ("auto", "straight", "on", "off"))
-        _whole("ngram_tail", self.ngram_tail, 0, 64)
-        _one_of("tree", self.tree, ("auto", "off", "sequoia", "specinfer"))
-        _one_of("tree_tier", self.tree_tier, ("auto", "draft", "middle"))
-        _whole("tree_size", self.tree_size, 1, 512)
-        _whole("tree_depth", self.tree_depth, 1, 64)
-        _whole("gamma1", self.gamma1, 0, 64)
-        _whole("gamma2", self.gamma2, 1, 256)
-        _whole("budget", self.budget, 64, 1_048_576)
-        _whole("chunk_size", self.chunk_size, 1, 4096, auto=False)
-        _whole("recent", self.recent, 0, 1_048_576)
-        _whole("refresh_every", self.refresh_every, 1, 100_000)
-        _whole("sinks", self.sinks, 0, 4096, auto=False)
-        _whole("window", self.window, 16, 1_048_576)
-
-    @property
-    def compares(self) -> bool:
-        """Whether it names what exists to be compared with the usual way: ``research``."""
-        return self.engine == "triforce" and (
-            self.small_model == "self-skip" or self.middle_cache not in ("retrieval", "none") or self.ngram == "on"
-            or self.refresh != "attention" or self.lenience != 1.0 or self.tree not in ("auto", "off"))
+        for name, allowed in self.CHOICES.items():
+            _one_of(name, getattr(self, name), allowed)
+        check_whole("gamma1", self.gamma1, 0, 64)
+        check_whole("gamma2", self.gamma2, 1, 256)
+        check_whole("budget", self.budget, 64, 1_048_576)
+        check_whole("chunk_size", self.chunk_size, 1, 4096, auto=False)
+        check_whole("recent", self.recent, 0, 1_048_576)
+        check_whole("refresh_every", self.refresh_every, 1, 100_000)
+        check_whole("sinks", self.sinks, 0, 4096, auto=False)
+        check_whole("window", self.window, 16, 1_048_576)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn
 
-from .config import BUILTIN, KV_KINDS, MIDDLE_CACHES, EngineConfig, SamplingParams, SpeculationConfig
+from .config import BUILTIN, KV_KINDS, EngineConfig, SamplingParams, SpeculationConfig
 
-_SAMPLING, _SPECULATION = SamplingParams(), SpeculationConfig()
+_SAMPLING = SamplingParams()
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,43 +63,33 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=_SAMPLING.seed, metavar="N")
 
 
-def add_speculation_flags(parser: argparse.ArgumentParser) -> None:
+def add_speculation_flags(parser: argparse.ArgumentParser, kind: type[SpeculationConfig] = SpeculationConfig) -> None:
+    """Add a flag for every setting of ``kind`` that a command line offers, with its choices."""
+    usual, choices = kind(), kind.CHOICES
     group = parser.add_argument_group("speculation (changes the speed, never the distribution of the text)")
-    group.add_argument("--verifier", choices=("rejection", "coupled"), default=_SPECULATION.verifier)
+    group.add_argument("--verifier", choices=choices["verifier"], default=usual.verifier)
     group.add_argument("--gamma1", type=auto_or_whole, default="auto", metavar="N",
                        help="tokens that the small model drafts per retrieval pass")
     group.add_argument("--gamma2", type=auto_or_whole, default="auto", metavar="N",
                        help="tokens gathered per full pass (auto: chosen round by round; none where drafts do not pay)")
     group.add_argument("--budget", type=auto_or_whole, default="auto", metavar="N",
                        help="tokens of the document that the retrieval cache holds")
-    group.add_argument("--chunk-size", type=int, default=_SPECULATION.chunk_size, metavar="N")
-    group.add_argument("--refresh", choices=("attention", "chunk-means"), default=_SPECULATION.refresh)
+    group.add_argument("--chunk-size", type=int, default=usual.chunk_size, metavar="N")
     group.add_argument("--refresh-every", type=auto_or_whole, default="auto", metavar="N")
-    group.add_argument("--retrieval-weights", choices=("auto", "same", "int8", "int4"),
-                       default=_SPECULATION.retrieval_weights,
+    group.add_argument("--retrieval-weights", choices=choices["retrieval_weights"], default=usual.retrieval_weights,
                        help="what the retrieval tier computes with: the model's own, or a copy in few bits")
-    group.add_argument("--middle-cache", choices=MIDDLE_CACHES, default=_SPECULATION.middle_cache,
-                       help="what the model attends when it drafts; other than retrieval: for comparison")
-    group.add_argument("--small-model", choices=("on", "off", "self-skip"), default=_SPECULATION.small_model,
-                       help="what drafts first; self-skip: the model without a part of its layers, for comparison")
-    group.add_argument("--draft-cache", choices=("auto", "streaming", "cross"), default=_SPECULATION.draft_cache,
+    group.add_argument("--middle-cache", choices=choices["middle_cache"], default=usual.middle_cache,
+                       help="what the model attends when it drafts; none: it drafts not at all")
+    group.add_argument("--small-model", choices=choices["small_model"], default=usual.small_model,
+                       help="whether the small model drafts")
+    group.add_argument("--draft-cache", choices=choices["draft_cache"], default=usual.draft_cache,
                        help="what the small model attends: its newest tokens, or also what the model attended")
-    group.add_argument("--lenience", type=float, default=_SPECULATION.lenience, metavar="L",
-                       help="let more pass between drafters, 1 to 100 (default: 1, none); the "
-                            "text keeps its distribution")
     group.add_argument("--window", type=auto_or_whole, default="auto", metavar="N")
-    group.add_argument("--pace", choices=("auto", "on", "off"), default=_SPECULATION.pace,
+    group.add_argument("--pace", choices=choices["pace"], default=usual.pace,
                        help="whether gamma2 on auto is chosen round by round from measured costs and acceptance")
-    group.add_argument("--ngram", choices=("auto", "straight", "on", "off"), default=_SPECULATION.ngram,
-                       help="draft by copying what followed the same words before, without a model: straight for the "
-                            "full cache, or (on) for the small model")
-    group.add_argument("--tree", choices=("auto", "off", "sequoia", "specinfer"), default=_SPECULATION.tree,
-                       help="draft several guesses at a token: the best tree, or (to compare) chains side by side")
-    group.add_argument("--tree-tier", choices=("auto", "draft", "middle"), default=_SPECULATION.tree_tier,
-                       help="who grows trees: the small model, or the model on its part of the cache")
-    group.add_argument("--tree-size", type=auto_or_whole, default="auto", metavar="N", help="guesses in a tree")
-    group.add_argument("--tree-depth", type=auto_or_whole, default="auto", metavar="N", help="levels of a tree")
-    group.add_argument("--quotes", choices=("auto", "on", "off"), default=_SPECULATION.quotes,
+    group.add_argument("--ngram", choices=choices["ngram"], default=usual.ngram,
+                       help="draft by copying what followed the same words before, without a model, for the full cache")
+    group.add_argument("--quotes", choices=choices["quotes"], default=usual.quotes,
                        help="hold quotations to the document's words (on: between “ and ” of other models, too)")
 
 
@@ -117,16 +108,11 @@ def sampling_params(given: argparse.Namespace, max_new_tokens: int) -> SamplingP
     return SamplingParams(given.temperature, given.top_p, given.top_k, given.seed, max_new_tokens)
 
 
-def speculation_config(given: argparse.Namespace, engine: str) -> SpeculationConfig:
-    return SpeculationConfig(
-        engine=engine, verifier=given.verifier, gamma1=given.gamma1, gamma2=given.gamma2,  # type: ignore[arg-type]
-        budget=given.budget, chunk_size=given.chunk_size, refresh=given.refresh, refresh_every=given.refresh_every,
-        retrieval_weights=given.retrieval_weights, window=given.window, quotes=given.quotes,
-        middle_cache=given.middle_cache, draft_cache=given.draft_cache,
-        small_model=given.small_model, lenience=given.lenience,
-        ngram=given.ngram, pace=given.pace, tree=given.tree, tree_tier=given.tree_tier, tree_size=given.tree_size,
-        tree_depth=given.tree_depth,
-    )
+def speculation_config(given: argparse.Namespace, engine: str,
+                       kind: type[SpeculationConfig] = SpeculationConfig) -> SpeculationConfig:
+    """Return the settings that ``add_speculation_flags`` and the flags of ``kind`` gave. Raises ConfigError."""
+    named = {field.name for field in fields(kind)} - {"engine"}
+    return kind(**{name: value for name, value in vars(given).items() if name in named} | {"engine": engine})
 
 
 def auto_or_whole(text: str) -> int | str:

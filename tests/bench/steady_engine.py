@@ -12,7 +12,7 @@ from triforce_core.bench.measure import measure_document
 from triforce_core.bench.report import summary
 from triforce_core.bench.roofline import Bandwidth, Traffic
 from triforce_core.bench.rows import Variants, make_rows, parse_sweep
-from triforce_core.config import SamplingParams, SpeculationConfig
+from triforce_core.config import SamplingParams
 from triforce_core.documents.document import Document, Page
 from triforce_core.events import (
     DocumentFit,
@@ -26,6 +26,7 @@ from triforce_core.events import (
 )
 from triforce_core.metrics import answer_stats
 from triforce_core.model import ModelConfig
+from triforce_core.research.settings import ResearchConfig
 
 PLAIN, FAST = "autoregressive", "triforce"
 MODEL = ModelInfo("m", "d", "cpu", "", "cpu", "float32", 100_000, 10, 1000)
@@ -53,7 +54,7 @@ class Steady:
         yield DocumentOpened(document.id, tokens, (), 1.0, 1.0, False, 100_000)
 
     def ask(self, question: str | None, history: tuple, sampling: SamplingParams,
-            speculation: SpeculationConfig) -> Iterator[Event]:
+            speculation: ResearchConfig) -> Iterator[Event]:
         fast = speculation.engine == FAST
         self.log.append((question, speculation, sampling))
         per_round, seconds = (4, 0.2) if fast else (1, 0.1)
@@ -85,7 +86,7 @@ def measure(engine: Steady, questions: list, tokens: int = 32, repeats: int = 1,
             variants: Variants | None = None, sampling: SamplingParams | None = None,
             bandwidth: Bandwidth = MACHINE) -> dict:
     sampling = sampling or SamplingParams(max_new_tokens=tokens)
-    rows = make_rows(sampling, SpeculationConfig(), [parse_sweep(text) for text in sweeps], variants)
+    rows = make_rows(sampling, ResearchConfig(), [parse_sweep(text) for text in sweeps], variants)
     result = measure_document(engine, BOOK, questions, rows, repeats, lambda _: None)  # type: ignore[arg-type]
     return summary([result], rows, MODEL, workload="continue", machine={"peak_memory_bytes": 2**20, "threads": 2},
                    bandwidth=bandwidth, traffic=TRAFFIC)

@@ -13,9 +13,10 @@ from triforce_core.bench.measure import Answer, Pair, measure_document
 from triforce_core.bench.report import tree_acceptance
 from triforce_core.bench.rows import ABLATION, make_rows
 from triforce_core.bench.table import table
-from triforce_core.config import SamplingParams, SpeculationConfig
+from triforce_core.config import SamplingParams
 from triforce_core.events import RankCount, RoundEvent
 from triforce_core.metrics import answer_stats
+from triforce_core.research.settings import ResearchConfig
 
 
 def test_rates_speedup_and_identity() -> None:
@@ -47,7 +48,7 @@ def test_answers_too_short_to_time_are_counted() -> None:
 
 def test_plain_decoding_given_fewer_tokens_is_compared_as_far_as_it_goes() -> None:
     engine = Steady()
-    rows = make_rows(SamplingParams(max_new_tokens=32), SpeculationConfig())
+    rows = make_rows(SamplingParams(max_new_tokens=32), ResearchConfig())
     pair = measure_document(engine, BOOK, ["a"], rows, 1, lambda _: None, plain_limit=12).pairs[0][0]
     assert len(pair.plain[0].token_ids) == 12 and len(pair.fast[0].token_ids) == 32 and pair.identical
     other = replace(pair.plain[0], token_ids=(*pair.plain[0].token_ids[:-1], -1))
@@ -91,7 +92,7 @@ def test_the_ablation_takes_one_part_away_at_a_time() -> None:
     assert [row["row"] for row in found["rows"]] == [f"{name} gamma2={gamma}" for name in names for gamma in (4, 8)]
     tried = [(s.small_model, s.middle_cache, s.ngram) for _, s, _ in engine.log if s.engine == FAST][::4]
     assert tried == [("on", "retrieval", "auto"), ("off", "retrieval", "auto"), ("on", "streaming", "auto"),
-                     ("on", "none", "auto"), ("off", "none", "on")]
+                     ("on", "none", "auto"), ("off", "none", "straight")]
     assert found["rows"][-1]["inner_step_ms"] is None
 
 

@@ -17,6 +17,7 @@ from triforce_core.bench.made import made_needle
 from triforce_core.bench.workload import SUM_UP
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document
+from triforce_core.research.settings import ResearchConfig
 
 PEER = {"name": "transformers", "version": "5", "attention": "sdpa", "generate": "generate, static cache",
         "logits": {"rows": 8, "max_difference": 1e-4, "deviation": 2.0, "same_choice": 1.0},
@@ -171,4 +172,4 @@ def test_help_is_quick_and_light() -> None:
 def test_flags_become_settings() -> None:
     given = bench._parser().parse_args(["--dtype", "float32", "--device", "cpu", "--gamma1", "3", "--budget", "512"])
     assert bench.flags.engine_config(given) == EngineConfig(dtype="float32", device="cpu")
-    assert bench.flags.speculation_config(given, FAST) == SpeculationConfig(gamma1=3, budget=512)
+    assert bench.research_config(given) == ResearchConfig(gamma1=3, budget=512)

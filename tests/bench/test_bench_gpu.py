@@ -14,8 +14,9 @@ from triforce_core.bench.peer import PeerJob, measure_peer
 from triforce_core.bench.roofline import measure_bandwidth
 from triforce_core.bench.rows import ABLATION, make_rows
 from triforce_core.bench.shapes import Shape
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.engine.engine import Engine
+from triforce_core.config import EngineConfig, SamplingParams
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.settings import ResearchConfig
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
 
@@ -34,9 +35,10 @@ def test_a_gpu_has_three_rates() -> None:
 
 
 def test_every_variant_of_the_ablation_says_the_same_words(folders: tuple[Path, Path]) -> None:
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode="on-chip"))
+    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32",
+                                         mode="on-chip"))
     list(engine.load())
-    dials = SpeculationConfig(budget=128, recent=48, window=32, verifier="coupled")
+    dials = ResearchConfig(budget=128, recent=48, window=32, verifier="coupled")
     rows = make_rows(SamplingParams(temperature=0.8, max_new_tokens=32, stop_token_ids=()), dials, variants=ABLATION)
     result = measure_document(engine, document(120), [None], rows, 1, lambda _: None)
     assert all(pair.identical for pairs in result.pairs for pair in pairs)

@@ -16,7 +16,7 @@ from triforce_core.bench.gains import gains
 from triforce_core.bench.rows import AS_BEFORE, PLANNED, POLICIES, combinations
 from triforce_core.bench.table import table
 from triforce_core.bench.workload import FIVE
-from triforce_core.config import SpeculationConfig
+from triforce_core.research.settings import ResearchConfig
 
 
 def test_expected_tokens_are_those_of_independent_acceptance() -> None:
@@ -72,12 +72,12 @@ def test_costs_of_passes_follow_what_drafts() -> None:
 
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_combinations_are_settings_that_can_be_run(offloaded: bool) -> None:
-    rows = {name: SpeculationConfig(**changes) for name, changes in combinations(offloaded).items()}  # type: ignore
-    assert rows[PLANNED] == SpeculationConfig() and next(iter(rows)) == PLANNED
+    rows = {name: ResearchConfig(**changes) for name, changes in combinations(offloaded).items()}  # type: ignore
+    assert rows[PLANNED] == ResearchConfig() and next(iter(rows)) == PLANNED
     assert rows[AS_BEFORE].gamma2 == (32 if offloaded else 10) and rows[AS_BEFORE].ngram == "off"
     assert len(set(rows.values())) == len(rows)
     for changes in POLICIES.values():
-        SpeculationConfig(**changes)  # type: ignore[arg-type]
+        ResearchConfig(**changes)  # type: ignore[arg-type]
 
 
 def test_five_workloads_in_one_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +99,7 @@ def test_five_workloads_in_one_run(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     plain = [sampling.temperature for _, s, sampling in engine.log if s.engine == PLAIN]
     assert plain == [0, 0, 1, 1] * 5  # a short warm-up and one answer, for all rows
     fast = [(s.ngram, sampling.temperature) for _, s, sampling in engine.log if s.engine == FAST]
-    assert fast[::2] == [(ngram, t) for ngram in ("auto", "off", "on") for t in (0, 1)] * 5
+    assert fast[::2] == [(ngram, t) for ngram in ("auto", "off", "straight") for t in (0, 1)] * 5
     assert set(found["gains"]) == {f"{name} temperature={t}" for name in only.split(";") for t in (0, 1)}
     assert all(entry["geometric_mean"] == pytest.approx(1.0) for entry in found["gains"].values())
     assert [name for name, entry in found["gains"].items() if entry["planned"]] == [

@@ -13,12 +13,13 @@ from triforce_core.bench.measure import DocumentResult, measure_document, those_
 from triforce_core.bench.report import summary
 from triforce_core.bench.roofline import Bandwidth, Traffic
 from triforce_core.bench.rows import ABLATION, Row, make_rows, parse_sweep
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.engine.engine import Engine
+from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.errors import NotEnoughMemoryError
 from triforce_core.model import read_config
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.settings import ResearchConfig
 
-SETTINGS = SpeculationConfig(gamma1=2, gamma2=10, budget=128, recent=48, window=32)
+SETTINGS = ResearchConfig(gamma1=2, gamma2=10, budget=128, recent=48, window=32)
 SAMPLING = SamplingParams(max_new_tokens=24, stop_token_ids=())
 SWEEPS = ("budget=64,128", "gamma2=2,8", "temperature=0.5,0.9", "ngram=off,on", *(
     pytest.param(sweep, marks=pytest.mark.exhaustive)
@@ -33,14 +34,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory, lengths_given: None) -> tu
             write_model(root / "draft", layers=1, heads=1, seed=2))
 
 
-def open_engine(folders: tuple[Path, Path]) -> Engine:
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
+def open_engine(folders: tuple[Path, Path]) -> ResearchEngine:
+    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
                                  mode="cpu"))
     list(engine.load())
     return engine
 
 
-def run(engine: Engine, rows: list[Row]) -> DocumentResult:
+def run(engine: ResearchEngine, rows: list[Row]) -> DocumentResult:
     return measure_document(engine, document(120), [None], rows, 1, lambda _: None)
 
 

@@ -50,8 +50,8 @@ def answer(running, tokens=48, temperature=0.0, seed=0, **settings) -> tuple[Fin
     return done, [event for event in events if isinstance(event, RoundEvent)]
 
 
-@pytest.mark.parametrize("tiers", [{}, {"small_model": "off"}, {"middle_cache": "none"}, {"middle_cache": "streaming"},
-                                   {"ngram": "on"}, {"gamma2": 5}, {"gamma1": 1}], ids=str)
+@pytest.mark.parametrize("tiers", [{}, {"small_model": "off"}, {"middle_cache": "none"},
+                                   {"ngram": "straight"}, {"gamma2": 5}, {"gamma1": 1}], ids=str)
 @pytest.mark.parametrize("dear", [False, True], ids=["measured", "verdicts dear"])
 def test_the_words_stay_whatever_is_chosen(engine, monkeypatch, tiers, dear):
     if dear:

@@ -16,15 +16,16 @@ from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
-from triforce_core.research import tree
 from triforce_core.research.device_tree import DeviceTree
-from triforce_core.research.tree_draft import TreeDraft
 from triforce_core.research.tree_drafter import TreeDrafter
 from triforce_core.research.tree_runner import TreeRunner
 from triforce_core.research.tree_shape import TreeShape
+from triforce_core.research.tree_verifier import for_trees
 from triforce_core.sampling import Sampler
+from triforce_core.speculation import tree
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.drafter import Drafter
+from triforce_core.speculation.verifier import verify_tokens
 
 PARAMS = [SamplingParams(), SamplingParams(temperature=1.0, seed=4),
           SamplingParams(temperature=0.7, top_k=20, top_p=0.8, seed=5)]
@@ -58,7 +59,8 @@ class Grown:
         self.drafter: Drafter = DeviceTree(self.host, capture, told) if on_device else self.host
         if reviewed:
             self.part = IndexedRetrievalCache(cache, budget=64, recent=16, chunk_size=4)
-            self.drafter = HierarchicalDrafter(ModelOnCache(TARGET, self.part), self.drafter, 5)
+            self.drafter = HierarchicalDrafter(ModelOnCache(TARGET, self.part), self.drafter, 5,
+                                               verify=for_trees(verify_tokens))
         if loop:
             self.drafter = TreeRunner(self.drafter, capture, told)
 
@@ -67,7 +69,7 @@ class Grown:
 
     def settle(self, draft: Draft, path: Sequence[int], own: int) -> None:
         """The full cache kept ``path`` and wrote ``own``."""
-        self.full.logits(self.context, draft.token_ids, draft.layout)
+        self.full.logits(self.context, draft.token_ids, draft.parents)
         self.full.keep(len(self.context), path)
         self.context += [*(draft.token_ids[node] for node in path), own]
         self.full.commit()
@@ -77,12 +79,7 @@ class Grown:
             self.part.select(torch.rand(2, 2, self.part.num_chunks, generator=g))
 
 
-def parents_of(draft: Draft) -> list[int]:
-    """Empty: a chain."""
-    return draft.parents if isinstance(draft, TreeDraft) else []
-
-
 def paths(draft: Draft) -> list[list[int]]:
     """The way to every drafted token."""
-    parents = parents_of(draft) or list(range(-1, len(draft.token_ids) - 1))
+    parents = draft.parents or list(range(-1, len(draft.token_ids) - 1))
     return tree.tails(range(len(parents)), parents)

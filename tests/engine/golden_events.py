@@ -65,13 +65,13 @@ def _engine_of(folder: Path, mode: str) -> Any:
     from engine.tiny import document, write_model
 
     from triforce_core.config import EngineConfig
-    from triforce_core.engine.engine import Engine
+    from triforce_core.research.engine import ResearchEngine
 
     torch.set_num_threads(1)
     target = write_model(folder / "target", layers=3, heads=4, seed=1)
     draft = write_model(folder / "draft", layers=1, heads=2, seed=2)
-    engine = Engine(EngineConfig(model=str(target), draft_model=str(draft), dtype="float32", threads=1, mode=mode,
-                                 device="cpu"))  # type: ignore[arg-type]
+    engine = ResearchEngine(EngineConfig(model=str(target), draft_model=str(draft), dtype="float32", threads=1,
+                                         mode=mode, device="cpu"))  # type: ignore[arg-type]
     list(engine.load())
     list(engine.open_document(document()))
     return engine
@@ -79,10 +79,11 @@ def _engine_of(folder: Path, mode: str) -> Any:
 
 def _stream(engine: Any, way: str, temperature: float, verifier: str) -> list[Any]:
     """Two answers in a row: what an answer leaves behind is part of the next one."""
-    from triforce_core.config import SamplingParams, SpeculationConfig
+    from triforce_core.config import SamplingParams
     from triforce_core.events import Finished, QuoteEvent, RoundEvent
+    from triforce_core.research.settings import ResearchConfig
 
-    settings = SpeculationConfig(verifier=verifier, **{**LENGTHS, "quotes": "off", **WAYS[way]})  # type: ignore
+    settings = ResearchConfig(verifier=verifier, **{**LENGTHS, "quotes": "off", **WAYS[way]})  # type: ignore
     told: list[Any] = []
     for question, tokens in (("Who found the lamp?", 12), (None, 8)):
         sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=tokens)

@@ -13,13 +13,14 @@ from engine.tiny import document
 
 from training.export import export
 from triforce_core.assets import BUILTIN_FOLDER
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.documents.document import Document, Page
-from triforce_core.engine.engine import Engine
 from triforce_core.events import QuoteEvent
 from triforce_core.evidence.answering import NOT_FOUND
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.settings import ResearchConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["docs/handbook/08-three-tiers.md", "training/README.md", "triforce_core/assets/builtin/MODEL_CARD.md",
@@ -38,12 +39,12 @@ def own_document(name: str) -> Document:
 
 @pytest.fixture(scope="module")
 def engine(lengths_given):
-    engine = Engine(EngineConfig(dtype="float32", mode="cpu"))
+    engine = ResearchEngine(EngineConfig(dtype="float32", mode="cpu"))
     list(engine.load())
     return engine
 
 
-def tokens(engine, question, speculation: SpeculationConfig, sampling: SamplingParams):
+def tokens(engine, question, speculation: ResearchConfig, sampling: SamplingParams):
     return list(engine.ask(question, (), sampling, speculation))[-1]
 
 
@@ -73,8 +74,8 @@ def test_threads_that_openmp_does_not_give_are_not_counted_on():
 def test_greedy_equals_plain_decoding_token_for_token(engine, name, length):
     list(engine.open_document(own_document(name)))
     sampling = SamplingParams(max_new_tokens=length)
-    fast = tokens(engine, None, SpeculationConfig(ngram="off", **SETTINGS), sampling)
-    plain = tokens(engine, None, SpeculationConfig(engine="autoregressive"), sampling)
+    fast = tokens(engine, None, ResearchConfig(ngram="off", **SETTINGS), sampling)
+    plain = tokens(engine, None, ResearchConfig(engine="autoregressive"), sampling)
     assert fast.token_ids == plain.token_ids and len(fast.token_ids) == length
     assert fast.stats.acceptance["retrieval"].accepted > 100 / 256 * length  # speculation was really at work
     assert fast.stats.full_passes < length / 2
@@ -89,8 +90,8 @@ def test_copying_changes_no_word_and_copies(engine, tiers):
                      for day in range(1, 29))
     list(engine.open_document(Document("log", "txt", (Page("1", rows),), "test")))
     sampling = SamplingParams(max_new_tokens=80)
-    fast = tokens(engine, None, SpeculationConfig(ngram="on", **tiers, **SETTINGS), sampling)
-    plain = tokens(engine, None, SpeculationConfig(engine="autoregressive"), sampling)
+    fast = tokens(engine, None, ResearchConfig(ngram="on", **tiers, **SETTINGS), sampling)
+    plain = tokens(engine, None, ResearchConfig(engine="autoregressive"), sampling)
     assert fast.token_ids == plain.token_ids
     assert fast.stats.acceptance["n-gram"].accepted > 20 and "copied" in fast.stats.why
     assert fast.stats.tokens_per_full_pass > 3
@@ -100,10 +101,10 @@ def test_copying_changes_no_word_and_copies(engine, tiers):
 def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
     list(engine.open_document(own_document(TEXTS[0])))
     sampling = SamplingParams(temperature=temperature, seed=11, max_new_tokens=48)
-    fast = tokens(engine, None, SpeculationConfig(verifier="coupled", **SETTINGS), sampling)
-    plain = tokens(engine, None, SpeculationConfig(engine="autoregressive", verifier="coupled"), sampling)
+    fast = tokens(engine, None, ResearchConfig(verifier="coupled", **SETTINGS), sampling)
+    plain = tokens(engine, None, ResearchConfig(engine="autoregressive", verifier="coupled"), sampling)
     assert fast.token_ids == plain.token_ids
-    other = tokens(engine, None, SpeculationConfig(verifier="coupled", **SETTINGS),
+    other = tokens(engine, None, ResearchConfig(verifier="coupled", **SETTINGS),
                    SamplingParams(temperature=temperature, seed=12, max_new_tokens=48))
     assert other.token_ids != fast.token_ids
 
@@ -114,8 +115,8 @@ def test_coupled_equals_plain_decoding_with_the_same_seed(engine, temperature):
 def test_trees_of_the_shipped_pair_change_no_word(engine, grown, temperature):
     list(engine.open_document(own_document(TEXTS[0])))
     sampling = SamplingParams(temperature=temperature, seed=11, max_new_tokens=32)
-    fast = tokens(engine, None, SpeculationConfig(verifier="coupled", **grown, **SETTINGS), sampling)
-    plain = tokens(engine, None, SpeculationConfig(engine="autoregressive", verifier="coupled"), sampling)
+    fast = tokens(engine, None, ResearchConfig(verifier="coupled", **grown, **SETTINGS), sampling)
+    plain = tokens(engine, None, ResearchConfig(engine="autoregressive", verifier="coupled"), sampling)
     assert fast.token_ids == plain.token_ids and len(fast.token_ids) == 32
     assert sum(count.accepted for count in fast.stats.ranks) > 8 and fast.stats.full_passes < 24
 
@@ -127,7 +128,7 @@ def test_an_answer_is_a_quotation_of_the_document(engine):
     words = " ".join(page.text for page in doc.pages)
     for question in ("Who repaired the violin?", "What did Clara paint?", "zzz?"):
         for temperature in (0.0, 1.5):
-            done = tokens(engine, question, SpeculationConfig(**SETTINGS),
+            done = tokens(engine, question, ResearchConfig(**SETTINGS),
                           SamplingParams(temperature=temperature, max_new_tokens=200))
             said = done.text.removeprefix(NOT_FOUND).strip()
             assert said.startswith("“") and said.endswith("”") and (said == done.text.strip()) is done.answerable
@@ -144,7 +145,7 @@ def test_where_quotations_stand_is_told_alike_however_they_were_drafted(engine, 
 
     def answer(**dials):
         *events, done = engine.ask("Who repaired the violin?", (), sampling,
-                                   SpeculationConfig(verifier="coupled", **dials))
+                                   ResearchConfig(verifier="coupled", **dials))
         return [event for event in events if isinstance(event, QuoteEvent)], done
 
     plain, done = answer(engine="autoregressive")
@@ -184,12 +185,12 @@ def test_our_decoder_gives_the_logits_of_transformers_on_the_exported_pair(expor
 
 
 def test_the_exported_pair_answers_as_the_built_in_one(engine, exported):
-    other = Engine(EngineConfig(model=str(exported / "target"), draft_model=str(exported / "draft"), dtype="float32",
-                                mode="cpu"))
+    other = ResearchEngine(EngineConfig(model=str(exported / "target"), draft_model=str(exported / "draft"),
+                                        dtype="float32", mode="cpu"))
     list(other.load())
     answers = []
     for each in (engine, other):
         list(each.open_document(document(sentences=120)))
-        done = tokens(each, "Who repaired the violin?", SpeculationConfig(**SETTINGS), SamplingParams())
+        done = tokens(each, "Who repaired the violin?", ResearchConfig(**SETTINGS), SamplingParams())
         answers.append(done.token_ids)
     assert answers[0] == answers[1]

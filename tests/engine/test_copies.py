@@ -8,19 +8,20 @@ import pytest
 import torch
 from engine.tiny import document, write_model
 
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
 from triforce_core.engine import build, loading, memory
-from triforce_core.engine.engine import Engine
 from triforce_core.engine.memory import Planner
 from triforce_core.engine.plan import Situation, plan
 from triforce_core.errors import ConfigError
 from triforce_core.kernels import REFERENCE
 from triforce_core.model import read_config
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.settings import ResearchConfig
 from triforce_core.sampling import Sampler
 
-PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
-TRIFORCE = SpeculationConfig(verifier="coupled", ngram="off", budget=128, recent=48, window=32)
+PLAIN = ResearchConfig(engine="autoregressive", verifier="coupled")
+TRIFORCE = ResearchConfig(verifier="coupled", ngram="off", budget=128, recent=48, window=32)
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +32,9 @@ def folders(tmp_path_factory):
     return target, write_model(root / "draft", layers=1, heads=2, seed=2)
 
 
-def open_engine(folders) -> Engine:
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
-                                 mode="cpu"))
+def open_engine(folders) -> ResearchEngine:
+    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
+                                         mode="cpu"))
     list(engine.load())
     list(engine.open_document(document()))
     return engine
@@ -109,10 +110,10 @@ def test_a_copy_gives_way_to_a_document(copying_engine):
 
 
 def test_auto_takes_the_copy_for_which_a_gpu_has_room():
-    chosen = {copies: plan(SpeculationConfig(budget=128), Situation(4000, True, True, copies=copies)).retrieval_weights
+    chosen = {copies: plan(ResearchConfig(budget=128), Situation(4000, True, True, copies=copies)).retrieval_weights
               for copies in ((), ("int8", "int4"), ("int4",))}
     assert chosen == {(): "same", ("int8", "int4"): "int8", ("int4",): "same"}
-    short = plan(SpeculationConfig(), Situation(200, True, True, copies=("int8",)))
+    short = plan(ResearchConfig(), Situation(200, True, True, copies=("int8",)))
     assert short.retrieval_weights == "same" and "copy" not in short.why
 
 

@@ -12,12 +12,11 @@ import torch
 from engine.tiny import document, write_model
 
 from tests.model.quantised_folders import write_form
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.drafters.graph_buffers import GraphBuffers
 from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.attention_report import AttentionMass
-from triforce_core.engine.engine import Engine
 from triforce_core.events import RoundEvent
 from triforce_core.kernels import KV_BITS, REFERENCE, WEIGHT_KINDS
 from triforce_core.kv_cache.full import FullCache
@@ -25,15 +24,16 @@ from triforce_core.kv_cache.full_rows import RowsCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.model import load_model
 from triforce_core.research.device_tree import DeviceTree
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.settings import ResearchConfig
 from triforce_core.research.tree_buffers import TreeBuffers
-from triforce_core.research.tree_draft import layout_of
 from triforce_core.research.tree_runner import TreeRunner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
-PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
+PLAIN = ResearchConfig(engine="autoregressive", verifier="coupled")
 # Lengths are given: random weights agree so seldom that drafting would soon be left alone.
 SETTINGS = {"gamma1": 2, "gamma2": 10, "budget": 128, "recent": 48, "window": 32}
-TRIFORCE = SpeculationConfig(verifier="coupled", **SETTINGS)
+TRIFORCE = ResearchConfig(verifier="coupled", **SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +43,9 @@ def folders(tmp_path_factory):
     return target, write_model(root / "draft", layers=1, heads=2, seed=2)
 
 
-def words(folders, mode: str, speculation: SpeculationConfig, temperature: float, **settings) -> tuple[int, ...]:
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode=mode,
-                                 **settings))
+def words(folders, mode: str, speculation: ResearchConfig, temperature: float, **settings) -> tuple[int, ...]:
+    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode=mode,
+                                         **settings))
     list(engine.load())
     if speculation.retrieval_weights != "auto":  # by the specification's products: exact comparisons need float32
         target = engine._need_loaded().target
@@ -105,9 +105,9 @@ def test_same_words_with_the_cache_in_host_memory(folders, resident, temperature
         assert words(folders, "offload", speculation, temperature, resident_layers=resident) == expected
 
 
-def opened_in(kind: str, folders, **settings) -> Engine:
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="bfloat16", kv=kind,
-                                 **settings))
+def opened_in(kind: str, folders, **settings) -> ResearchEngine:
+    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="bfloat16", kv=kind,
+                                         **settings))
     list(engine.load())
     list(engine.open_document(document()))
     assert engine._session.full.cache.kind == kind
@@ -131,10 +131,10 @@ def test_same_words_over_a_cache_in_few_bits(folders, tiers, kind):
 @pytest.mark.parametrize("kind", KV_BITS)
 def test_the_builtin_pair_drafts_well_over_a_cache_in_few_bits(kind):
     """Trained weights agree: whole drafts are accepted, and the words are those of plain decoding."""
-    engine = Engine(EngineConfig(mode="on-chip", dtype="bfloat16", kv=kind))
+    engine = ResearchEngine(EngineConfig(mode="on-chip", dtype="bfloat16", kv=kind))
     list(engine.load())
     list(engine.open_document(document(sentences=120)))
-    speculation = SpeculationConfig(verifier="coupled", budget=256, recent=96, gamma1=2, gamma2=10, quotes="off")
+    speculation = ResearchConfig(verifier="coupled", budget=256, recent=96, gamma1=2, gamma2=10, quotes="off")
     for question, temperature in (("Who found the lamp?", 0.0), (None, 0.0), (None, 0.8)):
         sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=96, stop_token_ids=())
         fast, plain = (list(engine.ask(question, (), sampling, each))[-1]
@@ -281,13 +281,13 @@ class MassCounter:
 def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, tiers):
     found = []
     for lengths in (None, ()):
-        engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32"))
+        engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32"))
         list(engine.load())
         if lengths is not None:
             for model in (engine._loaded.target, engine._loaded.draft):
                 model.kernels = replace(model.kernels, device_lengths=lengths)
         list(engine.open_document(document()))
-        speculation = SpeculationConfig(**{**SETTINGS, "verifier": "coupled", **tiers})
+        speculation = ResearchConfig(**{**SETTINGS, "verifier": "coupled", **tiers})
         sampling = SamplingParams(temperature=0.7, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
         *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
@@ -312,13 +312,13 @@ def test_trees_grown_by_the_device_are_those_grown_by_the_host(folders, tiers, t
     monkeypatch.setattr("triforce_core.research.tree_drafter._REPLAN", 10**6)
     found = []
     for lengths in (None, ()):
-        engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32"))
+        engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32"))
         list(engine.load())
         if lengths is not None:
             for model in (engine._loaded.target, engine._loaded.draft):
                 model.kernels = replace(model.kernels, device_lengths=lengths)
         list(engine.open_document(document()))
-        speculation = SpeculationConfig(**{**GROWN, "verifier": "coupled", **tiers})
+        speculation = ResearchConfig(**{**GROWN, "verifier": "coupled", **tiers})
         sampling = SamplingParams(temperature=temperature, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
         *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
@@ -332,12 +332,12 @@ def test_trees_grown_by_the_device_are_those_grown_by_the_host(folders, tiers, t
 @pytest.mark.parametrize("settings", [{"verifier": "coupled"}, {"temperature": 0.7, "top_p": 0.9}], ids=["T0", "T0.7"])
 def test_the_host_waits_for_no_level_and_no_verdict(folders, grown, settings, monkeypatch):
     """torch itself says so; every pass is a graph's; and all of it is decided by the seed."""
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="bfloat16"))
+    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="bfloat16"))
     list(engine.load())
     list(engine.open_document(document()))
     verifier = {"verifier": settings.get("verifier", "rejection")}
     chance = {name: value for name, value in settings.items() if name != "verifier"}
-    speculation = SpeculationConfig(**{**GROWN, **verifier, **grown})
+    speculation = ResearchConfig(**{**GROWN, **verifier, **grown})
     run, drafts, usual = DeviceTree._pass, [], []
 
     def answer(tokens: int) -> tuple[int, ...]:
@@ -394,7 +394,7 @@ def test_captured_passes_over_trees_compute_what_usual_ones_do(folders, dtype):
             if step == 0:
                 on.feed(context[:-1], 0)
                 on.commit()
-            found.append(on.logits(context, tokens, layout_of(parents)))
+            found.append(on.logits(context, tokens, parents))
         assert torch.allclose(*found, atol=1e-4 if dtype == torch.float32 else 0.05 * float(found[0].std()))
         if step % 2:
             masses = [observer.latest for observer in observers]
@@ -413,10 +413,10 @@ def test_captured_passes_over_trees_compute_what_usual_ones_do(folders, dtype):
 
 
 def test_by_chance_the_same_seed_gives_the_same_words(folders):
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1])))
+    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1])))
     list(engine.load())
     list(engine.open_document(document()))
-    speculation = SpeculationConfig(**SETTINGS)
+    speculation = ResearchConfig(**SETTINGS)
     sampling = SamplingParams(temperature=0.8, top_p=0.9, seed=1, max_new_tokens=64, stop_token_ids=())
     words = [list(engine.ask("Who found the lamp?", (), sampling, speculation))[-1].token_ids for _ in range(2)]
     other = replace(sampling, seed=2)

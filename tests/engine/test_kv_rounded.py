@@ -11,13 +11,12 @@ import torch
 from engine.tiny import document, pair_config
 from model.tiny import LIKE_A_GPU, tiny_config
 
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.device import memory
 from triforce_core.device.memory_plan import Room, Weights, Wish, longest_plan, make_plan
 from triforce_core.device.shard import ALONE
 from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.engine import memory as planning
-from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import choose, fits, fitting
 from triforce_core.engine.memory import Planner
 from triforce_core.engine.placement import modes
@@ -26,6 +25,8 @@ from triforce_core.events import DocumentOpened, Finished
 from triforce_core.flags import Parser, add_engine_flags, engine_config
 from triforce_core.kernels import HEAD_KIND, KV_BITS, REFERENCE, Kernels, bytes_per_weight, compiled
 from triforce_core.model import parse_config
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.settings import ResearchConfig
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
 GIB = 2**30
@@ -33,18 +34,18 @@ config = partial(pair_config, dtype="bfloat16", kv="int8")
 both = pytest.mark.parametrize("kind", KV_BITS)
 
 
-def opened(folders, *, doc=None, **changes) -> tuple[Engine, DocumentOpened]:
-    engine = Engine(config(folders, **changes))
+def opened(folders, *, doc=None, **changes) -> tuple[ResearchEngine, DocumentOpened]:
+    engine = ResearchEngine(config(folders, **changes))
     list(engine.load())
     *_, opening = engine.open_document(doc or document())
     assert isinstance(opening, DocumentOpened)
     return engine, opening
 
 
-def answer(of: Engine, temperature=0.0, seed=0, question: str | None = "Who found the lamp?",
+def answer(of: ResearchEngine, temperature=0.0, seed=0, question: str | None = "Who found the lamp?",
            **settings) -> Finished:
     sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=48, stop_token_ids=())
-    *_, done = of.ask(question, (), sampling, SpeculationConfig(**settings))
+    *_, done = of.ask(question, (), sampling, ResearchConfig(**settings))
     assert isinstance(done, Finished)
     return done
 
@@ -80,7 +81,7 @@ def test_speculation_changes_no_word(engine, temperature, tiers):
 
 def test_rounds_led_by_the_device_write_rows_too(folders):
     """On a CPU with kernels that take what a GPU's take: chosen chunks are attended where they lie."""
-    engine = Engine(config(folders, dtype="float32"))
+    engine = ResearchEngine(config(folders, dtype="float32"))
     list(engine.load())
     for model in (engine._loaded.target, engine._loaded.draft):
         model.kernels = replace(model.kernels, attention=LIKE_A_GPU.attention,
@@ -139,7 +140,7 @@ def test_int8_is_chosen_where_only_that_fits_and_told(folders, monkeypatch):
 def test_each_document_gets_what_fits(folders, monkeypatch):
     """A short one unrounded, a long one in int8, and none takes the other's keys and values for its own."""
     free(monkeypatch, 2 * GIB)
-    engine = Engine(config(folders, kv="auto"))
+    engine = ResearchEngine(config(folders, kv="auto"))
     list(engine.load())
     short, long = document(40), document(200)
     list(engine.open_document(short))

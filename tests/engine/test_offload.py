@@ -12,18 +12,19 @@ import pytest
 import torch
 from engine.tiny import document, write_model
 
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.drafters.model import MAX_GUIDED
-from triforce_core.engine.engine import Engine
 from triforce_core.engine.placement import modes
 from triforce_core.engine.plan import Plan, Situation, plan, prefill_chunk
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, Turn
 from triforce_core.kv_cache.offloaded import OffloadedCache
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.settings import ResearchConfig
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10}
-PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled")
-TRIFORCE = SpeculationConfig(verifier="coupled", **SETTINGS)
+PLAIN = ResearchConfig(engine="autoregressive", verifier="coupled")
+TRIFORCE = ResearchConfig(verifier="coupled", **SETTINGS)
 LAYERS = 3
 
 
@@ -35,9 +36,10 @@ def folders(tmp_path_factory, lengths_given):
     return target, write_model(root / "draft", layers=1, heads=2, seed=2)
 
 
-def opened(folders, doc=None, **changes) -> tuple[Engine, DocumentOpened]:
-    engine = Engine(EngineConfig(**{"model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "float32",
-                                    "threads": 1, "mode": "offload", "device": "cpu", "resident_layers": 0, **changes}))
+def opened(folders, doc=None, **changes) -> tuple[ResearchEngine, DocumentOpened]:
+    engine = ResearchEngine(EngineConfig(**{
+        "model": str(folders[0]), "draft_model": str(folders[1]), "dtype": "float32", "threads": 1, "mode": "offload",
+        "device": "cpu", "resident_layers": 0, **changes}))
     list(engine.load())
     return engine, list(engine.open_document(doc or document()))[-1]
 
@@ -80,14 +82,14 @@ def test_same_words_as_the_ordinary_cache(folders, plainly, resident, temperatur
 
 @pytest.mark.parametrize(("gamma2", "every"), [(1, 1), (24, 1), (48, 3)])
 def test_dials_change_the_speed_never_the_words(plainly, offloaded, gamma2, every):
-    dials = SpeculationConfig(**{**SETTINGS, "verifier": "coupled", "gamma2": gamma2, "refresh_every": every})
+    dials = ResearchConfig(**{**SETTINGS, "verifier": "coupled", "gamma2": gamma2, "refresh_every": every})
     assert answer(offloaded, dials, temperature=0.8)[0].token_ids == plainly(0.8, 0).token_ids
 
 
 def test_it_drafts_and_attends_as_the_ordinary_one(ordinary, offloaded, monkeypatch):
     """The same chunks are chosen as layers stream by: as many drafts are accepted, the same pages light up."""
     monkeypatch.setattr(ordinary._session, "_usual", None)  # which a cache that streams is not asked for
-    dials = SpeculationConfig(verifier="coupled", **SETTINGS)
+    dials = ResearchConfig(verifier="coupled", **SETTINGS)
     expected, _ = answer(ordinary, dials, temperature=0.7, tokens=64)
     found, _ = answer(offloaded, dials, temperature=0.7, tokens=64)
     assert found.stats.acceptance["retrieval"].accepted > 0
@@ -163,12 +165,12 @@ def test_opening_another_document_frees_the_first_ones_cache_at_once(folders):
 
 def test_chunk_means_are_refused(offloaded):
     with pytest.raises(ConfigError, match="host memory"):
-        answer(offloaded, SpeculationConfig(refresh="chunk-means", **SETTINGS))
+        answer(offloaded, ResearchConfig(refresh="chunk-means", **SETTINGS))
     assert answer(offloaded, TRIFORCE)[0].token_ids
 
 
 def on_a_gpu(*, offloaded: bool, copies: tuple[str, ...] = (), **wanted) -> Plan:
-    return plan(SpeculationConfig(**wanted), Situation(30_000, True, True, offloaded, copies))
+    return plan(ResearchConfig(**wanted), Situation(30_000, True, True, offloaded, copies))
 
 
 def test_drafts_are_longer_where_a_full_pass_streams():
@@ -186,19 +188,19 @@ def test_drafts_are_longer_where_a_full_pass_streams():
 
 def test_the_budget_is_the_memory_plans_where_a_full_pass_streams():
     streams = Situation(124_928, True, True, offloaded=True, budget=15 * 1024)
-    assert plan(SpeculationConfig(), streams).budget == 15 * 1024
-    assert plan(SpeculationConfig(budget=2048), streams).budget == 2048
-    assert plan(SpeculationConfig(), replace(streams, budget=0)).budget == 4096
+    assert plan(ResearchConfig(), streams).budget == 15 * 1024
+    assert plan(ResearchConfig(budget=2048), streams).budget == 2048
+    assert plan(ResearchConfig(), replace(streams, budget=0)).budget == 4096
     # Where the cache lies on the GPU, more costs every inner step and is right hardly more often.
-    assert plan(SpeculationConfig(), replace(streams, offloaded=False)).budget == 4096
+    assert plan(ResearchConfig(), replace(streams, offloaded=False)).budget == 4096
 
 
 def test_an_offloaded_document_is_asked_with_the_planned_budget(offloaded):
     planned = offloaded._plan.budget
-    assert planned == offloaded._session._plan(SpeculationConfig(), 4000).budget > 0
+    assert planned == offloaded._session._plan(ResearchConfig(), 4000).budget > 0
     offloaded._session._budget = planned + 1024
     try:
-        assert offloaded._session._plan(SpeculationConfig(), 4000).budget == planned + 1024
+        assert offloaded._session._plan(ResearchConfig(), 4000).budget == planned + 1024
     finally:
         offloaded._session._budget = planned
 

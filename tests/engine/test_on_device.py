@@ -10,15 +10,16 @@ from engine.captures import Captures
 from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.draft_length import selector
 from triforce_core.draft_length.costs import Costs, Curve, Drift
 from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.engine import build, session
-from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.model.graphs import PassGraphs
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.settings import ResearchConfig
 
 SETTINGS = {"ngram": "off", "budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5, "quotes": "off"}
 
@@ -31,7 +32,8 @@ def engines(tmp_path_factory):
     draft = write_model(root / "draft", layers=1, heads=2, seed=2)
     made = []
     for on_device in (True, False):
-        engine = Engine(EngineConfig(model=str(target), draft_model=str(draft), dtype="float32", threads=1, mode="cpu"))
+        engine = ResearchEngine(EngineConfig(model=str(target), draft_model=str(draft), dtype="float32", threads=1,
+                                             mode="cpu"))
         list(engine.load())
         if on_device:
             for model in (engine._loaded.target, engine._loaded.draft):
@@ -58,7 +60,7 @@ def test_warming_up_is_told_step_by_step(engines, monkeypatch):
     assert all(event.eta_seconds > 0 for event in told[1:-1])
     before = captures.count
     assert before > 0
-    list(engine.ask(None, (), SamplingParams(max_new_tokens=12, stop_token_ids=()), SpeculationConfig()))
+    list(engine.ask(None, (), SamplingParams(max_new_tokens=12, stop_token_ids=()), ResearchConfig()))
     assert captures.count == before
     monkeypatch.undo()
     list(engine.open_document(document()))  # as the other tests expect it
@@ -84,7 +86,7 @@ def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkey
             monkeypatch.setattr(IndexedRetrievalCache, name, lambda self, *given, _own=own, _name=name: (
                 calls.append((_name, self.full.num_staged > 0)), _own(self, *given))[1])
         calls.clear()
-        done[ahead], rounds = answer(engines[0], SpeculationConfig(verifier="coupled", **SETTINGS), tokens=60,
+        done[ahead], rounds = answer(engines[0], ResearchConfig(verifier="coupled", **SETTINGS), tokens=60,
                                      temperature=0.8, seed=3)
         if ahead:
             assert calls.count(("choose", True)) == len(rounds) > 5 and ("sync", False) in calls
@@ -93,7 +95,7 @@ def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkey
             assert calls.count(("select", False)) == len(rounds) + 1 and ("choose", True) not in calls
         assert all(event.page_shares and sum(event.page_shares) == pytest.approx(1.0) for event in rounds)
         monkeypatch.undo()
-    plain, _ = answer(engines[0], SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off"),
+    plain, _ = answer(engines[0], ResearchConfig(engine="autoregressive", verifier="coupled", quotes="off"),
                       tokens=60, temperature=0.8, seed=3)
     assert done[True].token_ids == done[False].token_ids == plain.token_ids
 
@@ -109,7 +111,7 @@ def test_chunks_are_chosen_while_the_pass_that_chooses_them_runs(engines, monkey
 def test_the_same_rounds(engines, tiers, sampling):
     found = []
     for engine in engines:
-        done, rounds = answer(engine, SpeculationConfig(**{**SETTINGS, "verifier": "coupled", **tiers}), **sampling)
+        done, rounds = answer(engine, ResearchConfig(**{**SETTINGS, "verifier": "coupled", **tiers}), **sampling)
         found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.sources, r.passes) for r in rounds]))
         assert all(set(r.milliseconds) <= {"draft", "retrieval", "streaming", "verify", "select", "other"}
                    for r in rounds)
@@ -126,7 +128,7 @@ def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monk
         measured.append(given[-2].masks is not None), Costs(100.0, Curve(((1, 100.0), (64, 101.0))), 1.0))[1])
     wanted = {**SETTINGS, "gamma2": "auto", "window": 33}  # other tiers than those that are known
     for quotes in ("on", "off", "on", "off"):
-        answer(engines[0], SpeculationConfig(pace="on", **{**wanted, "quotes": quotes}), tokens=8)
+        answer(engines[0], ResearchConfig(pace="on", **{**wanted, "quotes": quotes}), tokens=8)
     assert measured == [True, True, False, False], "greedy choices and others"
 
 
@@ -134,8 +136,8 @@ def test_chains_that_the_device_leads_are_longer(engines, monkeypatch):
     monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(100.0, Curve(((1, 100.0), (64, 101.0))), 1.0))
     monkeypatch.setattr(Drift, "note", lambda *_: None)
     wanted = {name: value for name, value in SETTINGS.items() if not name.startswith("gamma")}
-    plain, _ = answer(engines[0], SpeculationConfig(engine="autoregressive", quotes="off"), tokens=60)
-    done, rounds = answer(engines[0], SpeculationConfig(pace="on", **wanted), tokens=60)
+    plain, _ = answer(engines[0], ResearchConfig(engine="autoregressive", quotes="off"), tokens=60)
+    done, rounds = answer(engines[0], ResearchConfig(pace="on", **wanted), tokens=60)
     assert done.token_ids == plain.token_ids
     drafted = [event for event in rounds if event.gamma2]
     assert drafted and all(event.gamma1 == 4 for event in drafted)
@@ -144,13 +146,13 @@ def test_chains_that_the_device_leads_are_longer(engines, monkeypatch):
 
 def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
     short = {**SETTINGS, "gamma2": 4}
-    done, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **{**short, "ngram": "on"}), tokens=120)
+    done, _ = answer(engines[0], ResearchConfig(verifier="coupled", **{**short, "ngram": "on"}), tokens=120)
     assert not isinstance(engines[0]._session._pipeline.drafter, GraphRunner)
-    plain, _ = answer(engines[0], SpeculationConfig(verifier="coupled", **short), tokens=120)
+    plain, _ = answer(engines[0], ResearchConfig(verifier="coupled", **short), tokens=120)
     assert done.token_ids == plain.token_ids
     assert "n-gram" in done.stats.acceptance and "n-gram" not in plain.stats.acceptance
     assert "the host leads" in done.stats.why and "the host leads" not in plain.stats.why
-    alone = SpeculationConfig(verifier="coupled", middle_cache="none", small_model="off", **{**short, "ngram": "on"})
+    alone = ResearchConfig(verifier="coupled", middle_cache="none", small_model="off", **{**short, "ngram": "on"})
     lookup, _ = answer(engines[0], alone, tokens=120)
     assert lookup.token_ids == done.token_ids and set(lookup.stats.acceptance) == {"n-gram"}
 
@@ -158,14 +160,14 @@ def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
 @pytest.mark.usefixtures("chosen_after_the_verdict")
 def test_where_the_device_leads_copies_go_straight_or_not_at_all(engines):
     """Round by round the same on the host and on the device, also after rounds in which its tiers did nothing."""
-    speculation = SpeculationConfig(verifier="coupled", **{**SETTINGS, "gamma2": 4, "ngram": "straight"})
+    speculation = ResearchConfig(verifier="coupled", **{**SETTINGS, "gamma2": 4, "ngram": "straight"})
     found = [answer(engine, speculation, tokens=200) for engine in engines]
     assert found[0][0].token_ids == found[1][0].token_ids
     assert {"n-gram", "retrieval", "draft"} == set(found[0][0].stats.acceptance)
     assert found[0][0].stats.acceptance == found[1][0].stats.acceptance
     alone = [not event.passes["retrieval"] for event in found[0][1]]
     assert any(alone) and not all(alone[alone.index(True) :]), "and after copies the tiers write again"
-    plain, _ = answer(engines[0], SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off"),
+    plain, _ = answer(engines[0], ResearchConfig(engine="autoregressive", verifier="coupled", quotes="off"),
                       tokens=200)
     assert plain.token_ids == found[0][0].token_ids
 
@@ -182,7 +184,7 @@ def test_the_small_model_reads_while_the_document_is_opened(engines, monkeypatch
 
 
 def test_by_chance_the_seed_decides_and_tiers_are_at_work(engines):
-    speculation = SpeculationConfig(**SETTINGS)
+    speculation = ResearchConfig(**SETTINGS)
     first, _ = answer(engines[0], speculation, temperature=0.8, seed=1)
     again, _ = answer(engines[0], speculation, temperature=0.8, seed=1)
     other, _ = answer(engines[0], speculation, temperature=0.8, seed=2)
@@ -191,8 +193,8 @@ def test_by_chance_the_seed_decides_and_tiers_are_at_work(engines):
 
 
 def test_quoting_is_led_by_the_host_on_the_same_caches(engines):
-    speculation = SpeculationConfig(verifier="coupled", **{**SETTINGS, "quotes": "on"})
+    speculation = ResearchConfig(verifier="coupled", **{**SETTINGS, "quotes": "on"})
     quoting = [answer(engine, speculation, temperature=0.6)[0].token_ids for engine in engines]
     assert quoting[0] == quoting[1]
-    plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="on")
+    plain = ResearchConfig(engine="autoregressive", verifier="coupled", quotes="on")
     assert quoting[0] == answer(engines[0], plain, temperature=0.6)[0].token_ids

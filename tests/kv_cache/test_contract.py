@@ -22,9 +22,9 @@ from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
 from triforce_core.research.chunk_means import ChunkMeans
+from triforce_core.research.growing_model import GrowingModel
 from triforce_core.research.heavy_hitter import HeavyHitterCache
 from triforce_core.research.top_k import TopKCache
-from triforce_core.research.tree_draft import GrowingModel, layout_of
 
 MODEL = tiny_llama(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
 ONE_LAYER = tiny_llama(num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2)
@@ -163,7 +163,7 @@ def test_a_tree_that_grows_level_by_level(kind: str) -> None:
     growing.agree([*prefix, 6, 10, 12, 14, 17, 9, 9])  # what comes behind 17 is not staged
     assert grown.num_staged == root + 4
     assert_like_recomputed(MODEL, grown.cache, [*prefix, 6, 10, 12, 14, 17])
-    grown.logits([*prefix, 6, 10, 12, 14, 17, 9], [20, 21, 22, 23], layout_of([-1, -1, 1, 1]))  # and a tree in one pass
+    grown.logits([*prefix, 6, 10, 12, 14, 17, 9], [20, 21, 22, 23], [-1, -1, 1, 1])  # and a tree in one pass
     grown.keep(len(prefix) + 6, [1, 3])
     assert_like_recomputed(MODEL, grown.cache, [*prefix, 6, 10, 12, 14, 17, 9, 21, 23])
     grown.cache.check_integrity()

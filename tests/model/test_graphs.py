@@ -18,7 +18,7 @@ from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
 from triforce_core.model.graphs import Outputs, PassGraphs
-from triforce_core.research.tree_draft import layout_of, sees
+from triforce_core.speculation.tree import sees
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -260,7 +260,7 @@ def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], Staging
         found = []
         for on, watch in zip(ons, watches, strict=True):
             on.observer = watch if watched else None
-            rows = [on.logits(context, tokens, layout_of(parents))]
+            rows = [on.logits(context, tokens, parents)]
             if step % 4 == 1:  # one level more, which sees a part of what is staged
                 chain, last = on.num_staged - size, on.num_staged - 1
                 staged = [*range(-1, chain - 1), *(chain + parent for parent in parents), last, last - 1, last - 1]
@@ -322,6 +322,6 @@ def test_a_tree_that_was_prepared_is_captured_once() -> None:
     assert again.captured == 1 and on.length == 30
     on.observer = Watch()
     for parents in ([-1, -1, 0, 0, 1, 3, 3, 6], [-1, 0, 0, 0, 1, 1, 1, 2, 7]):
-        on.logits([*range(30), 5], range(len(parents)), layout_of(parents))
+        on.logits([*range(30), 5], range(len(parents)), parents)
         on.keep(30)
     assert (again.captured, again.repeats) == (1, 2)

@@ -6,16 +6,18 @@ import pytest
 import torch
 from engine.tiny import document, write_model
 
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.attention_report import AttentionMass
-from triforce_core.engine.engine import Engine
-from triforce_core.engine.plan import Situation, plan
+from triforce_core.engine.plan import Situation
 from triforce_core.errors import ConfigError
 from triforce_core.events import PrefillProgress
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
 from triforce_core.research.accumulated_mass import AccumulatedMass
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.plan import plan
+from triforce_core.research.settings import ResearchConfig
 
 # The lengths are given: a model of random weights would soon draft nothing.
 LENGTHS = {"gamma1": 2, "gamma2": 10}
@@ -28,15 +30,15 @@ def folder(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model") / "target", layers=2, heads=2, seed=1)
 
 
-def opened(folder, **changes) -> Engine:
+def opened(folder, **changes) -> ResearchEngine:
     settings = {"model": str(folder), "draft_model": "none", "dtype": "float32", "threads": 1, "mode": "cpu"}
-    engine = Engine(EngineConfig(**{**settings, **changes}))
+    engine = ResearchEngine(EngineConfig(**{**settings, **changes}))
     list(engine.load())
     list(engine.open_document(document(120)))
     return engine
 
 
-def ask(engine: Engine, speculation: SpeculationConfig, question="Who found the lamp?", temperature=0.0):
+def ask(engine: ResearchEngine, speculation: ResearchConfig, question="Who found the lamp?", temperature=0.0):
     sampling = SamplingParams(temperature=temperature, max_new_tokens=40, stop_token_ids=())
     events = list(engine.ask(question, (), sampling, speculation))
     return events[-1], sum(isinstance(event, PrefillProgress) for event in events)
@@ -82,21 +84,21 @@ def test_rows_of_a_wide_pass_are_left_out_where_they_would_fill_memory():
 @pytest.mark.parametrize("kind", ["h2o", "streaming-h2o"])
 def test_the_document_is_read_again_once_for_all_questions(folder, kind):
     engine = opened(folder, prefill_chunk=256)
-    speculation = SpeculationConfig(middle_cache=kind, **HEAVY)
+    speculation = ResearchConfig(middle_cache=kind, **HEAVY)
     first, passes = ask(engine, speculation)
     assert passes > 3 and first.stats.reused_tokens == 0
-    plain = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off")
+    plain = ResearchConfig(engine="autoregressive", verifier="coupled", quotes="off")
     assert first.token_ids == ask(engine, plain)[0].token_ids
     again, passes = ask(engine, speculation)
     assert passes <= 2 and again.stats.reused_tokens > 1000
     assert (again.token_ids, again.stats.acceptance) == (first.token_ids, first.stats.acceptance)
-    going_on, passes = ask(engine, SpeculationConfig(middle_cache=kind, refresh_every=3, **HEAVY), None, 0.8)
+    going_on, passes = ask(engine, ResearchConfig(middle_cache=kind, refresh_every=3, **HEAVY), None, 0.8)
     assert passes <= 2 and going_on.stats.acceptance[kind].tested
     assert going_on.token_ids == ask(engine, plain, None, 0.8)[0].token_ids
 
 
 def test_newest_tokens_take_half_of_the_budget_or_what_retrieval_needs():
-    recent = {(kind, budget): plan(SpeculationConfig(middle_cache=kind, budget=budget),
+    recent = {(kind, budget): plan(ResearchConfig(middle_cache=kind, budget=budget),
                                    Situation(30_000, has_draft=True, on_gpu=False)).recent
               for kind in ("retrieval", "h2o") for budget in (256, 2048)}
     assert recent == {("retrieval", 256): 128, ("retrieval", 2048): 256, ("h2o", 256): 128, ("h2o", 2048): 1024}
@@ -105,15 +107,15 @@ def test_newest_tokens_take_half_of_the_budget_or_what_retrieval_needs():
 @pytest.mark.parametrize("kind", ["h2o", "streaming-h2o", "top-k"])
 def test_greedy_words_are_those_of_plain_decoding(folder, kind):
     engine = opened(folder)
-    fast, _ = ask(engine, SpeculationConfig(middle_cache=kind, budget=64, quotes="off", **LENGTHS))
-    assert fast.token_ids == ask(engine, SpeculationConfig(engine="autoregressive", quotes="off"))[0].token_ids
+    fast, _ = ask(engine, ResearchConfig(middle_cache=kind, budget=64, quotes="off", **LENGTHS))
+    assert fast.token_ids == ask(engine, ResearchConfig(engine="autoregressive", quotes="off"))[0].token_ids
     assert fast.stats.acceptance[kind].tested and "64 of" in fast.stats.why
 
 
 @pytest.mark.parametrize("kind", ["h2o", "streaming-h2o", "top-k"])
 def test_what_cannot_be_combined_is_said(folder, kind):
     with pytest.raises(ConfigError, match="refresh is 'chunk-means'"):
-        SpeculationConfig(middle_cache=kind, refresh="chunk-means")
+        ResearchConfig(middle_cache=kind, refresh="chunk-means")
     engine = opened(folder, mode="offload", device="cpu", resident_layers=1)
     with pytest.raises(ConfigError, match=f"middle_cache is '{kind}' and the cache is in host memory"):
-        ask(engine, SpeculationConfig(middle_cache=kind, budget=64))
+        ask(engine, ResearchConfig(middle_cache=kind, budget=64))

@@ -13,6 +13,7 @@ from triforce_core.kernels import REFERENCE
 from triforce_core.kernels.reference import probabilities
 from triforce_core.model import Llama
 from triforce_core.research.heavy_hitter import HeavyHitterCache
+from triforce_core.research.top_k import top_k_attention
 
 
 def grow(full, model: Llama, count: int, chance: random.Random) -> list[int]:
@@ -85,7 +86,7 @@ def test_each_query_attends_the_best_slots_of_its_own() -> None:
     noise = torch.Generator().manual_seed(0)
     keys, values = torch.randn(2, 2, 30, 8, generator=noise)
     queries = torch.randn(3, 4, 8, generator=noise)
-    found = REFERENCE.top_k_attention(queries, keys, values, 25, None, 6).view(3, 4, 8)
+    found = top_k_attention(queries, keys, values, 25, None, 6).view(3, 4, 8)
     probs = probabilities(queries, keys, 25, None, 3)
     for head in range(4):
         for row in range(3):
@@ -94,4 +95,4 @@ def test_each_query_attends_the_best_slots_of_its_own() -> None:
             weights = mine[best] / mine[best].sum()
             torch.testing.assert_close(found[row, head], weights @ values[head // 2, best])
     whole, _ = REFERENCE.attention(queries, keys, values, 25)
-    torch.testing.assert_close(REFERENCE.top_k_attention(queries, keys, values, 25, None, 99), whole)
+    torch.testing.assert_close(top_k_attention(queries, keys, values, 25, None, 99), whole)

@@ -5,37 +5,40 @@ from __future__ import annotations
 import pytest
 
 from triforce_core.config import SpeculationConfig
-from triforce_core.engine.plan import Situation, plan
-from triforce_core.engine.registry import NO_COMPARISON
+from triforce_core.engine import plan as usual
+from triforce_core.engine.plan import Situation
+from triforce_core.research.plan import ResearchPlan, plan
+from triforce_core.research.settings import ResearchConfig
 
 ON_A_CPU = Situation(30_000, has_draft=True, on_gpu=False)
 COMPARISONS = [{"small_model": "self-skip"}, {"middle_cache": "streaming"}, {"middle_cache": "h2o"},
                {"middle_cache": "top-k"}, {"ngram": "on"}, {"refresh": "chunk-means"}, {"lenience": 2.0},
                {"tree": "sequoia"}, {"tree": "specinfer"}]
-USUAL = [{}, {"middle_cache": "none"}, {"ngram": "straight"}, {"tree": "off"}, {"draft_cache": "cross"},
+USUAL = [{}, {"middle_cache": "none"}, {"ngram": "straight"}, {"draft_cache": "cross"},
          {"small_model": "off"}, {"gamma1": 3, "gamma2": 5}]
 
 
 @pytest.mark.parametrize("settings", COMPARISONS, ids=str)
 def test_what_exists_to_be_compared_says_so(settings):
-    assert SpeculationConfig(**settings).compares
-    assert plan(SpeculationConfig(**settings), ON_A_CPU).comparison != NO_COMPARISON
-    without = SpeculationConfig(engine="autoregressive", **settings)
-    assert not without.compares and plan(without, ON_A_CPU).comparison == NO_COMPARISON
+    assert ResearchConfig(**settings).compares
+    assert isinstance(plan(ResearchConfig(**settings), ON_A_CPU), ResearchPlan)
+    without = ResearchConfig(engine="autoregressive", **settings)
+    assert not without.compares and not isinstance(plan(without, ON_A_CPU), ResearchPlan)
 
 
 @pytest.mark.parametrize("settings", USUAL, ids=str)
 def test_the_usual_ways_are_no_comparisons(settings):
-    assert not SpeculationConfig(**settings).compares
-    assert plan(SpeculationConfig(**settings), ON_A_CPU).comparison == NO_COMPARISON
+    assert not ResearchConfig(**settings).compares
+    found = plan(ResearchConfig(**settings), ON_A_CPU)
+    assert found == usual.plan(SpeculationConfig(**settings), ON_A_CPU)
 
 
 def test_a_comparison_changes_the_tiers():
     alone = Situation(30_000, has_draft=False, on_gpu=False)
-    assert not plan(SpeculationConfig(), alone).draft_model
-    skips = plan(SpeculationConfig(small_model="self-skip"), alone)
+    assert not plan(ResearchConfig(), alone).draft_model
+    skips = plan(ResearchConfig(small_model="self-skip"), alone)
     assert skips.draft_model and "without a part of its layers" in skips.why
-    grown = plan(SpeculationConfig(tree="sequoia", tree_tier="middle"), ON_A_CPU)
+    grown = plan(ResearchConfig(tree="sequoia", tree_tier="middle"), ON_A_CPU)
     assert not grown.draft_model and grown.why.startswith("no small model: ") and "grown by the part" in grown.why
 
 
@@ -44,11 +47,11 @@ def test_a_comparison_changes_the_tiers():
     ("draft", False, True, (7, 4)), ("middle", False, True, (15, 10)), ("middle", True, True, (255, 48))])
 def test_trees_have_the_size_that_their_passes_carry(tier, offloaded, on_graphs, size):
     at = Situation(30_000, has_draft=True, on_gpu=offloaded, offloaded=offloaded, on_graphs=on_graphs)
-    shown = plan(SpeculationConfig(tree="sequoia", tree_tier=tier), at).shown()
+    shown = plan(ResearchConfig(tree="sequoia", tree_tier=tier), at).shown()
     assert (shown["tree_size"], shown["tree_depth"]) == size
 
 
 def test_chains_are_longer_where_rounds_run_as_graphs():
-    lengths = [plan(SpeculationConfig(), Situation(30_000, True, on_gpu, on_graphs=on_gpu)).lengths.gamma1
+    lengths = [plan(ResearchConfig(), Situation(30_000, True, on_gpu, on_graphs=on_gpu)).lengths.gamma1
                for on_gpu in (False, True)]
     assert lengths == [2, 4]

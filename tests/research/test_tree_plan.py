@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from drafters.grown import WIDE
 
-from triforce_core.research import tree
 from triforce_core.research.tree_schedule import Bounds, plan
 from triforce_core.research.tree_shape import TreeShape, sequoia
+from triforce_core.speculation import tree
 
 
 @pytest.mark.parametrize("reread", [1, 3])

@@ -10,18 +10,19 @@ import torch
 from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.drafters.hierarchical import HierarchicalDrafter
-from triforce_core.engine.engine import Engine
-from triforce_core.engine.plan import Plan, Situation, plan
+from triforce_core.engine.plan import Plan, Situation
 from triforce_core.errors import ConfigError
 from triforce_core.events import Finished, RoundEvent
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.research.device_tree import DeviceTree
-from triforce_core.research.settings import Compared, TreeSettings
+from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.plan import ResearchPlan, TreeSettings, plan
+from triforce_core.research.settings import ResearchConfig
 from triforce_core.research.tree_runner import TreeRunner
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32}
@@ -38,8 +39,8 @@ def engines(tmp_path_factory, lengths_given):
     draft = write_model(root / "draft", layers=1, heads=2, seed=2)
     made = {}
     for name, changes in MADE.items():
-        engine = Engine(EngineConfig(**{"model": str(target), "draft_model": str(draft), "dtype": "float32",
-                                        "threads": 1, "mode": "cpu", **changes}))
+        engine = ResearchEngine(EngineConfig(**{"model": str(target), "draft_model": str(draft), "dtype": "float32",
+                                                "threads": 1, "mode": "cpu", **changes}))
         list(engine.load())
         if name == "in place":
             for model in (engine._loaded.target, engine._loaded.draft):
@@ -52,7 +53,7 @@ def engines(tmp_path_factory, lengths_given):
 
 def answer(led, *, tokens=40, temperature=0.0, **settings) -> tuple[Finished, list[RoundEvent]]:
     sampling = SamplingParams(temperature=temperature, seed=5, max_new_tokens=tokens, stop_token_ids=())
-    speculation = SpeculationConfig(**{"verifier": "coupled", **SETTINGS, **settings})
+    speculation = ResearchConfig(**{"verifier": "coupled", **SETTINGS, **settings})
     *events, done = led.ask("Who found the lamp?", (), sampling, speculation)
     return done, [event for event in events if isinstance(event, RoundEvent)]
 
@@ -121,8 +122,8 @@ def test_same_words_on_a_gpu(tmp_path_factory, mode):
     root = tmp_path_factory.mktemp("pair")
     folders = (write_model(root / "target", layers=3, heads=4, seed=1),
                write_model(root / "draft", layers=1, heads=2, seed=2))
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode=mode,
-                                 resident_layers=1 if mode == "offload" else "auto"))
+    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", mode=mode,
+                                         resident_layers=1 if mode == "offload" else "auto"))
     list(engine.load())
     list(engine.open_document(document()))
     for temperature, quotes in ((0.0, "off"), (1.0, "off"), (1.0, "on")):
@@ -160,8 +161,8 @@ def test_an_answer_may_end_anywhere_in_a_tree(engines):
 def test_a_tree_is_no_larger_than_the_context_has_room_for(tmp_path_factory):
     root = tmp_path_factory.mktemp("short")
     folders = write_model(root / "t", layers=2, heads=2, seed=1), write_model(root / "d", layers=1, heads=2, seed=2)
-    engine = Engine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
-                                 mode="cpu", max_context=560))
+    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
+                                         mode="cpu", max_context=560))
     list(engine.load())
     list(engine.open_document(document(sentences=34)))
     ends = []
@@ -174,15 +175,14 @@ def test_a_tree_is_no_larger_than_the_context_has_room_for(tmp_path_factory):
 
 
 def decide(*, has_draft=True, context=30_000, offloaded=False, **wanted) -> tuple[Plan, TreeSettings]:
-    found = plan(SpeculationConfig(**wanted), Situation(context, has_draft, on_gpu=False, offloaded=offloaded))
-    return found, found.comparison.trees if isinstance(found.comparison, Compared) else TreeSettings()
+    found = plan(ResearchConfig(**wanted), Situation(context, has_draft, on_gpu=False, offloaded=offloaded))
+    return found, found.trees if isinstance(found, ResearchPlan) else TreeSettings()
 
 
 def test_who_grows_and_how_much():
     usual, trees = decide()
     assert (trees.kind, trees.tier, trees.size) == ("off", "none", 0)
-    assert {name: usual.shown()[name] for name in ("tree", "tree_tier", "tree_size")} == {
-        "tree": "off", "tree_tier": "none", "tree_size": 0}
+    assert not isinstance(usual, ResearchPlan)
     small, trees = decide(tree="sequoia")
     assert (trees.tier, small.draft_model, small.lengths.gamma1) == ("draft", True, trees.depth)
     assert small.lengths.gamma2 == usual.lengths.gamma2 and "grown by the small model" in small.why
@@ -195,12 +195,12 @@ def test_who_grows_and_how_much():
     nobody, trees = decide(tree="sequoia", tree_tier="draft", has_draft=False)
     assert trees.kind == "off" and "no small model to grow them" in nobody.why
     assert decide(tree="sequoia", tree_tier="middle", context=100)[1].kind == "off"
-    assert decide(tree="sequoia", ngram="on")[0].lookup == "off"
+    assert not decide(tree="sequoia", ngram="on")[0].lookup
     for offloaded, tier, most in ((True, "auto", 255), (False, "middle", 15), (False, "draft", 7)):
-        grown = TreeSettings.decide(SpeculationConfig(tree="sequoia", tree_tier=tier), small=True, middle=True,
+        grown = TreeSettings.decide(ResearchConfig(tree="sequoia", tree_tier=tier), small=True, middle=True,
                                     offloaded=offloaded, on_graphs=True)
         assert grown.size == most and (grown.size + 1) & grown.size == 0  # whole passes, the token before it included
     assert decide(tree="sequoia", tree_size=3)[1].depth == 3
     for bad in ({"tree": "oak"}, {"tree_tier": "target"}, {"tree_size": 0}, {"tree_depth": 65}):
         with pytest.raises(ConfigError, match=next(iter(bad))):
-            SpeculationConfig(**bad)
+            ResearchConfig(**bad)

@@ -7,8 +7,8 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from drafters.grown import parents_of
 from speculation.probs import (
+    ANY_SHAPE,
     BOUND,
     PARAMS,
     START,
@@ -32,9 +32,11 @@ from triforce_core.research.lenience import lenient
 from triforce_core.research.siblings import draw_at_once, draw_one_by_one, siblings_on_tensors
 from triforce_core.research.tree_drafter import TreeDrafter
 from triforce_core.research.tree_shape import TreeShape, chains, choose, sequoia
+from triforce_core.research.tree_verifier import for_trees
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import Drafter, NoDrafter
 from triforce_core.speculation.round import speculate
+from triforce_core.speculation.verifier import verify_tokens
 
 # The third has more siblings than there are tokens; in the last an only child has children.
 SHAPES = {"two siblings": (-1, -1), "two levels": (-1, -1, 0), "more than there are": (-1, -1, -1, -1),
@@ -45,6 +47,10 @@ def grown(model: TableModel, parents: tuple[int, ...], *, replacing: bool = Fals
     drafter = TreeDrafter(Settling(model), len(parents), 4, replacing=replacing, tier=tier)
     drafter.shape = TreeShape(parents)
     return drafter
+
+
+def reviewed(model: TableModel, drafter: Drafter, gamma1: int) -> HierarchicalDrafter:
+    return HierarchicalDrafter(Settling(model), drafter, gamma1, verify=for_trees(verify_tokens))
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=["T1", "T0.6 top-p 0.9", "T1.3 top-k 2"])
@@ -63,7 +69,7 @@ def test_the_small_models_tree_under_the_middle_tier_is_lossless(params, gamma2,
 
     def tiers():  # made anew for each branch, as what trees measure is a state
         shape = (-1, -1, 0) if gamma2 == 1 else (-1, -1)
-        return HierarchicalDrafter(Settling(retrieval), grown(small, shape, replacing=replacing), 2)
+        return reviewed(retrieval, grown(small, shape, replacing=replacing), 2)
 
     assert deviation(target, tiers, gamma2, params) < BOUND
 
@@ -74,7 +80,7 @@ def test_lenience_lets_no_more_of_a_tree_pass_and_trees_stand_beside_copies(para
     target, retrieval, small = models()
     drafters = {
         "lenient": lambda: HierarchicalDrafter(Settling(retrieval), grown(small, (-1, -1), replacing=replacing), 2,
-                                               verify=lenient(3.0)),
+                                               verify=for_trees(lenient(3.0))),
         "or a copy": lambda: Router(grown(small, (-1, -1, 0), replacing=replacing), ngrams(), 4, 9.0),
         "a proven copy": lambda: Router(grown(small, (-1, -1, 0), replacing=replacing), proven_ngrams(), 4, 9.0),
     }
@@ -86,8 +92,8 @@ def test_a_fourth_tier_changes_nothing():
     target, retrieval, small = models()
 
     def tiers():
-        between = HierarchicalDrafter(Settling(TableModel(3, 9, like=target, blend=0.4)), grown(small, (-1, -1)), 1)
-        return HierarchicalDrafter(Settling(retrieval), between, 1)
+        between = reviewed(TableModel(3, 9, like=target, blend=0.4), grown(small, (-1, -1)), 1)
+        return reviewed(retrieval, between, 1)
 
     assert deviation(target, tiers, 1, PARAMS[0]) < BOUND
 
@@ -102,7 +108,7 @@ def test_masks_and_forced_tokens_stay_lossless(params, masks, start, replacing, 
         assert deviation(target, grown(small, parents, replacing=replacing), 3, params, masks, start) < BOUND
 
     def tiers():
-        return HierarchicalDrafter(Settling(retrieval), grown(small, (-1, -1), replacing=replacing), 1)
+        return reviewed(retrieval, grown(small, (-1, -1), replacing=replacing), 1)
 
     assert deviation(target, tiers, 2, params, masks, start) < BOUND
 
@@ -181,8 +187,8 @@ def words(target, drafter: Drafter, params: SamplingParams, gamma2: int, length:
     sampler = Sampler(params, verifier="coupled")
     context, later = list(START), 0
     while len(context) < length:
-        done = speculate(target, drafter, context, gamma2, sampler)
-        parents = parents_of(done.draft)
+        done = speculate(target, drafter, context, gamma2, sampler, verify=ANY_SHAPE)
+        parents = done.draft.parents
         later += any(node not in (parents.index(parents[node]),) for node in done.verdict.path if parents)
         context.extend(done.verdict.token_ids)
         drafter.settle(context, committed=True)
@@ -197,7 +203,7 @@ def test_deciding_by_draws_gives_plain_decodings_words(temperature, replacing, m
     params = SamplingParams(temperature=temperature, seed=4)
     drafter: Drafter = TreeDrafter(Settling(small), 6, 3, replacing=replacing)
     if middle:
-        drafter = HierarchicalDrafter(Settling(retrieval), drafter, 3)
+        drafter = reviewed(retrieval, drafter, 3)
     fast, later = words(target, drafter, params, 3)
     assert fast == words(target, NoDrafter(), params, 0)[0]
     if not middle and temperature:
@@ -210,7 +216,7 @@ def test_a_tree_of_one_branch_is_a_chain():
         tree = TreeDrafter(Settling(small), 4, 4, expected=(0.7,))
         drafts = [drafter.propose(START, 4, Sampler(params, verifier=verifier))
                   for drafter in (tree, ModelDrafter(Settling(small)))]
-        assert drafts[0].token_ids == drafts[1].token_ids and parents_of(drafts[0]) == parents_of(drafts[1]) == []
+        assert drafts[0].token_ids == drafts[1].token_ids and drafts[0].parents == drafts[1].parents == []
         for own, other in zip(drafts[0].probs, drafts[1].probs, strict=True):
             assert (own is None and other is None) or torch.equal(own, other)
 
@@ -221,7 +227,7 @@ def test_nothing_follows_the_end_of_an_answer():
     sampler = Sampler(SamplingParams(temperature=1.0, seed=1), stop=stop)
     for _ in range(20):
         draft = grown(small, (-1, -1, -1, 0, 1, 2)).propose(START, 4, sampler)
-        assert all(draft.token_ids[parent] not in stop for parent in parents_of(draft) if parent >= 0)
+        assert all(draft.token_ids[parent] not in stop for parent in draft.parents if parent >= 0)
 
 
 def test_what_siblings_bring_is_measured_and_shapes_the_tree():
@@ -235,7 +241,7 @@ def test_what_siblings_bring_is_measured_and_shapes_the_tree():
     sampler, context = Sampler(SamplingParams()), list(START)
     drafter.shape = TreeShape((-1, -1, 0, 1))
     for _ in range(60):
-        context += speculate(target, drafter, context, 4, sampler).verdict.token_ids
+        context += speculate(target, drafter, context, 4, sampler, verify=ANY_SHAPE).verdict.token_ids
         drafter.settle(context, committed=True)
     found = {count.rank: (count.tested, count.accepted) for count in drafter.stats().ranks}
     assert found[0][1] == 0 and found[1][1] > 0.4 * found[1][0]

@@ -13,10 +13,13 @@ from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.drafters.model import ModelDrafter
 from triforce_core.drafters.prompt_lookup import PromptLookupDrafter, TextIndex
 from triforce_core.events import TierCount
+from triforce_core.research.tree_verifier import for_trees
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.round import speculate
+from triforce_core.speculation.verifier import verify
 
 BOUND = 1e-12
+ANY_SHAPE = for_trees(verify)  # of drafts
 START = [0, 1]
 TEXT = [0, 2, 1, 1, 0, 0, 2, 1]  # what n-grams copy to its end (1, 0) is as likely to be refused as not
 PARAMS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0.9),
@@ -49,8 +52,8 @@ def proven_ngrams() -> PromptLookupDrafter:
 def one_round(target, drafter, gamma2: int, params: SamplingParams, chance, masks=None, start=START) -> tuple[int, ...]:
     sampler = Sampler(params, chance=chance, masks=masks)
     made = drafter() if callable(drafter) else drafter
-    done = speculate(target, made, list(start), gamma2, sampler)
-    if done.draft.layout is None:
+    done = speculate(target, made, list(start), gamma2, sampler, verify=ANY_SHAPE)
+    if not done.draft.parents:
         drafted, accepted = done.draft.token_ids, len(done.verdict.token_ids) - 1
         assert done.verdict.token_ids[:accepted] == drafted[:accepted]
         assert counted(done.counts(["one"] * len(drafted))) == due_counts(accepted, len(drafted))

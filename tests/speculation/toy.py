@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from triforce_core.speculation.draft import Layout
+from triforce_core.speculation.tree import behind, sees
 
 
 def seen(token_ids: Sequence[int], row: Tensor) -> list[int]:
@@ -29,10 +29,10 @@ class TableModel:
     def row(self, context: Sequence[int]) -> Tensor:
         return self.table[context[-2], context[-1]]
 
-    def logits(self, context: Sequence[int], draft: Sequence[int], layout: Layout | None = None) -> Tensor:
+    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
         self.length = len(context) + len(draft)
         chain = torch.ones(len(draft) + 1, len(draft) + 1).tril()
-        mask = chain if layout is None else layout(1, torch.device("cpu"))[1]
+        mask = sees(behind(1, parents), 0, torch.device("cpu"))[1] if parents else chain
         return torch.stack([self.row([*context, *seen(draft, row)]) for row in mask[:, 1:]])
 
     room = 64
@@ -60,9 +60,9 @@ class Settling:
     def num_staged(self) -> int:
         return len(self.staged)
 
-    def logits(self, context: Sequence[int], draft: Sequence[int], layout: Layout | None = None) -> Tensor:
+    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
         self._context, self.staged, self.length = list(context), [context[-1]], len(context)
-        return self.model.logits(context, draft, layout)
+        return self.model.logits(context, draft, parents)
 
     def feed(self, token_ids: Sequence[int], logits_rows: int, depths: Sequence[int], mask: Tensor) -> Tensor:
         self.staged += token_ids

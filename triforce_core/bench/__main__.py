@@ -16,6 +16,7 @@ from ..config import BUILTIN, EngineConfig
 from ..documents.document import Document
 from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
+from ..research.flags import add_research_flags, research_config
 from .rows import ABLATION, POLICIES, Row, Sweep, chosen, combinations, make_rows, parse_sweep
 from .shapes import DRAFT, SHAPES, TARGETS
 from .workload import FIVE, WORKLOADS
@@ -129,7 +130,7 @@ def _parser() -> flags.Parser:
     rows.add_argument("--peer-compile", action="store_true",
                       help="its generate also compiled by torch.compile, which takes minutes")
     flags.add_sampling_flags(parser)
-    flags.add_speculation_flags(parser)
+    add_research_flags(parser)
     flags.add_engine_flags(parser)
     flags.add_tune_flag(parser)
     return parser
@@ -240,7 +241,7 @@ def _with_peer(config: EngineConfig, given: Namespace, model: ModelInfo, only: d
 
 def _rows(given: Namespace, workload: str) -> list[Row]:
     """What is compared on one workload. Raises ConfigError."""
-    speculation = flags.speculation_config(given, "triforce")
+    speculation = research_config(given)
     if workload in ("summary", "needle"):  # forced tokens would hide what a cache has lost
         speculation = replace(speculation, quotes="off")
     sweeps = [parse_sweep(text) for text in given.sweep]
@@ -298,22 +299,23 @@ def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traff
 
 def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:
     """Several ranks have processes of their own, which a client leads."""
-    from ..worker.child import ENGINE, engine_environment
+    from ..worker.child import engine_environment
 
     os.environ.update(engine_environment(config))
     engine: Engine | EngineClient
     if config.gpus > 1:
         from ..worker.client import EngineClient
 
-        engine = EngineClient(config, factory=f"triforce_core.bench.grow:grown_engine:{shape}" if shape else ENGINE)
+        engine = EngineClient(config, factory=f"triforce_core.bench.grow:grown_engine:{shape}" if shape
+                              else "triforce_core.research.engine:ResearchEngine")
     elif shape:
         from .grow import grown_engine
 
         engine = grown_engine(shape, config)
     else:
-        from ..engine.engine import Engine
+        from ..research.engine import ResearchEngine
 
-        engine = Engine(config)
+        engine = ResearchEngine(config)
     for event in engine.load():
         if isinstance(event, ModelInfo):
             return engine, event

@@ -33,7 +33,6 @@ from ..assets import BUILTIN_FOLDER
 from ..config import EngineConfig
 from ..device.memory_plan import Weights, Wish
 from ..device.shard import ALONE, Shard
-from ..engine.engine import Engine
 from ..engine.loading import Loaded, load
 from ..errors import ConfigError, UnsupportedModelError
 from ..kernels import Grouped
@@ -42,6 +41,7 @@ from ..model.quantized import dequantize
 from ..model.rope import RopeConfig
 from ..model.sharded import local_config
 from ..model.weights import Matrix, Part
+from ..research.engine import ResearchEngine
 from .shapes import DRAFT, SHAPES, Shape
 
 _STD = 0.02  # of added weights: what such models start training with
@@ -103,9 +103,9 @@ def grow(folder: Path, shape: Shape, *, device: torch.device | str = "cpu", dtyp
     return Llama(config, weights, device=device, dtype=dtype, shard=shard, rounding=rounding)
 
 
-def grown_engine(name: str, config: EngineConfig, shard: Shard = ALONE) -> Engine:
+def grown_engine(name: str, config: EngineConfig, shard: Shard = ALONE) -> ResearchEngine:
     """An engine over ``grown_pair``: what a worker process makes of "triforce_core.bench.grow:grown_engine:NAME"."""
-    return Engine(config, grown_pair(config, name, shard))
+    return ResearchEngine(config, grown_pair(config, name, shard))
 
 
 def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:

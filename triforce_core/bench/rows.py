@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 from ..config import SamplingParams, SpeculationConfig
 from ..errors import ConfigError
+from ..research.settings import ResearchConfig
 
 Value = int | float | str
-_Config = TypeVar("_Config", SamplingParams, SpeculationConfig)
+_Config = TypeVar("_Config", SamplingParams, ResearchConfig)
 _OWN: Mapping[type, tuple[str, ...]] = {
     SamplingParams: ("temperature", "top_p", "top_k", "seed"),
-    SpeculationConfig: tuple(f.name for f in fields(SpeculationConfig) if f.name != "engine"),
+    ResearchConfig: tuple(f.name for f in fields(ResearchConfig) if f.name != "engine"),
 }
 _SETTINGS = [name for names in _OWN.values() for name in names]
 Variants = Mapping[str, Mapping[str, Value]]  # by name, what each one changes
@@ -24,7 +25,7 @@ ABLATION: Variants = {
     "no hierarchy": {"small_model": "off"},
     "StreamingLLM": {"middle_cache": "streaming"},
     "small model alone": {"middle_cache": "none"},
-    "prompt lookup": {"middle_cache": "none", "small_model": "off", "ngram": "on"},
+    "prompt lookup": {"middle_cache": "none", "small_model": "off", "ngram": "straight"},
 }
 _ALONE: Mapping[str, Value] = {"ngram": "off", "pace": "off"}  # copies and chosen lengths would share in the figures
 # What the middle tier attends and what chooses it (its table 1).
@@ -46,7 +47,7 @@ def combinations(offloaded: bool) -> Variants:
     return {
         PLANNED: {},
         AS_BEFORE: before,
-        "prompt lookup": {"middle_cache": "none", "small_model": "off", "ngram": "on"},
+        "prompt lookup": {"middle_cache": "none", "small_model": "off", "ngram": "straight"},
         "small model alone": {"middle_cache": "none", "draft_cache": "streaming"},
         "retrieval alone": {"small_model": "off"},
         "TriForce, n-grams below": {**before, "ngram": "on", "ngram_tail": 0},
@@ -118,7 +119,7 @@ def chosen(variants: Variants, names: str) -> Variants:
     return {name: variants[name] for name in wanted}
 
 
-def make_rows(sampling: SamplingParams, speculation: SpeculationConfig, sweeps: Sequence[Sweep] = (),
+def make_rows(sampling: SamplingParams, speculation: ResearchConfig, sweeps: Sequence[Sweep] = (),
               variants: Variants | None = None) -> list[Row]:
     """Every combination of the sweeps' values, for every variant. Raises ConfigError."""
     names = [sweep.name for sweep in sweeps]

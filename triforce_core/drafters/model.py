@@ -15,7 +15,8 @@ from ..kv_cache.base import KVCache
 from ..kv_cache.prefix import shared_prefix
 from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler, chances
-from ..speculation.draft import Draft, Layout
+from ..speculation import tree
+from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats, KeepGoing
 
 if TYPE_CHECKING:
@@ -55,17 +56,17 @@ class ModelOnCache(Generic[CacheT]):
     def feed(self, token_ids: Sequence[int], logits_rows: int, depths: list[int] | None = None,
              mask: Tensor | None = None) -> Tensor:
         """Stage these tokens, each behind the one before; logits [logits_rows, V] of the last of them. depths, mask:
-        where they are no chain, see ``Layout``."""
+        where they are no chain, see ``tree.sees``."""
         ids = sent(torch.tensor(token_ids, dtype=torch.int64), self.device)
         self.staged.extend(token_ids)
         return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer, depths=depths,
                                   staged_mask=mask)
 
-    def logits(self, context: Sequence[int], draft: Sequence[int], layout: Layout | None = None) -> Tensor:
+    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
         pending = context[self.length :]
         assert pending, "the last token of the context must not be in the cache: its logits are what is asked for"
-        depths, mask = (None, None) if layout is None else layout(len(pending), self.device)
-        return self.feed([*pending, *draft], len(draft) + 1, depths, mask)
+        shape = tree.sees(tree.behind(len(pending), parents), 0, self.device) if parents else (None, None)
+        return self.feed([*pending, *draft], len(draft) + 1, *shape)
 
     def keep(self, length: int, path: Sequence[int] = ()) -> None:
         first = length - self.skipped - self.cache.num_committed

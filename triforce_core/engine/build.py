@@ -21,7 +21,6 @@ from ..kv_cache.retrieval_indexed import IndexedRetrievalCache
 from ..model import Llama
 from ..model.graphs import CudaCapture
 from ..speculation.drafter import Drafter, NoDrafter
-from . import registry
 from .attention_report import MASS_ROWS, AttentionMass
 from .draft_model import DraftPrefill, on_streaming, prefill_bytes
 from .loading import Loaded
@@ -42,7 +41,7 @@ class DocumentParts:
         self.token_ids, self._loaded, self._shared = token_ids, loaded, shared
         self.observers: dict[int, AttentionMass] = {}  # by chunk size, the one in use
         self.draft_prefill: DraftPrefill | None = None  # once the small model was asked to attend chunks
-        self.compared: dict[str, Any] = {}  # what comparisons keep
+        self.more: dict[str, Any] = {}  # what other kinds of ``Parts`` keep
         self._text: TextIndex | None = None
 
     def text(self) -> TextIndex:
@@ -77,9 +76,10 @@ def runs_on_graphs(loaded: Loaded) -> bool:
 
 
 def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationConfig, context_tokens: int,
-             draft_prefill: DraftPrefill | None = None, budget: int = 0) -> Plan:
+             draft_prefill: DraftPrefill | None = None, budget: int = 0,
+             plan: Callable[[SpeculationConfig, Situation], Plan] = plan) -> Plan:
     """The plan for this model, machine, cache and context. draft_prefill: the small model's, if there is one by now.
-    budget: of the memory plan. Raises ConfigError."""
+    budget: of the memory plan. plan: what decides. Raises ConfigError."""
     target, weights = loaded.target, wanted.retrieval_weights
     able = [kind for kind in WEIGHT_KINDS if target.can_quantize(kind)]
     if weights in WEIGHT_KINDS and weights not in able:
@@ -100,16 +100,17 @@ def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationC
                                   runs_on_graphs(loaded), room_to_read, budget))
 
 
-def build(loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: DocumentParts) -> Pipeline:
-    """Raises ConfigError (not every comparison can follow a cache in host memory), NotEnoughMemoryError."""
-    if plan.engine == "autoregressive":
-        return Pipeline(loaded, full, plan, kept.observer(plan.chunk_size), PipelineParts())
-    parts = registry.parts_for(plan.comparison)(loaded, full, plan, kept)
-    return parts.pipeline()
-
-
 class Parts:
-    """Makes the parts of one pipeline. A comparison overrides those that it is about (``research.parts``)."""
+    """Plans, and makes the parts of one pipeline. A subclass may make others in their places."""
+
+    decide = staticmethod(plan)
+
+    @classmethod
+    def build(cls, loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: DocumentParts) -> Pipeline:
+        """Make the pipeline of a plan that ``decide`` made. Raises ConfigError, NotEnoughMemoryError."""
+        if plan.engine == "autoregressive":
+            return Pipeline(loaded, full, plan, kept.observer(plan.chunk_size), PipelineParts())
+        return cls(loaded, full, plan, kept).pipeline()
 
     def __init__(self, loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: DocumentParts) -> None:
         self.loaded, self.full, self.plan, self.kept = loaded, full, plan, kept
@@ -125,7 +126,7 @@ class Parts:
         if plan.has_intermediate:
             self.add_reviewer(made)
         made.tiers = made.drafter = self.on_graphs(made.tiers)
-        if plan.lookup != "off" or plan.direct:
+        if plan.lookup or plan.direct:
             made.agree = self.kept.text().agree
         if plan.direct:
             made.drafter = self.with_direct_lookup(made.tiers)
@@ -148,7 +149,7 @@ class Parts:
 
     def lowest(self, made: PipelineParts) -> Drafter:
         """The tier that guesses first."""
-        if self.plan.lookup == "alone":
+        if self.plan.lookup:
             return PromptLookupDrafter(self.kept.text())
         if made.draft is None:
             return NoDrafter()
@@ -156,9 +157,13 @@ class Parts:
 
     def add_reviewer(self, made: PipelineParts) -> None:
         """The tier between, over the drafter made so far."""
-        part, model = self.chosen_cache(), self.loaded.with_weights(self.plan.retrieval_weights)
+        part, model = self.chosen_cache(), self.reviewer_model()
         made.part, made.reviewer = part, ModelOnCache(model, part, model.device)
         made.tiers = self.intermediate(made.reviewer, made.tiers)
+
+    def reviewer_model(self) -> Llama:
+        """The target with the weights that the intermediate verifier computes with."""
+        return self.loaded.with_weights(self.plan.retrieval_weights)
 
     def intermediate(self, model: ModelOnCache, drafter: Drafter) -> Drafter:
         return HierarchicalDrafter(model, drafter, self.plan.lengths.gamma1, tier=self.plan.middle_cache)
@@ -182,7 +187,7 @@ class Parts:
 
     def on_graphs(self, drafter: Drafter) -> Drafter:
         """``drafter``, or what takes its place on the device."""
-        if self.plan.lookup != "off" or not runs_on_graphs(self.loaded):
+        if self.plan.lookup or not runs_on_graphs(self.loaded):
             return drafter
         return GraphRunner(cast("HierarchicalDrafter | ModelDrafter", drafter), *self.captures())
 

@@ -59,7 +59,7 @@ class DecodeLoop:
         most = min(self._invariant_limit(), self._max_context - len(context) - 1)
         done = speculate(full, pipeline.drafter, context, min(wanted, left - 1, most), sampler,
                          most=most if choice.most is None else min(most, choice.most),
-                         alternatives=sampler.params.alternatives,
+                         alternatives=sampler.params.alternatives, verify=pipeline.parts.verify,
                          overlap=partial(pipeline.overlap, self._attended.see) if observer is not None else None)
         tokens, stopped = _cut(done.verdict.token_ids, sampler.stop, left)
         context.extend(tokens)

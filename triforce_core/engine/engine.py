@@ -36,6 +36,7 @@ from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
 from ..kv_cache.versions import KV_VERSION, PROMPT_VERSION
 from ..prompt.builder import DocumentPrompt, PromptBuilder
+from .build import Parts
 from .left_conversations import LeftConversations
 from .loading import Loaded, choose, fingerprint, full_cache, load
 from .plan import prefill_chunk
@@ -58,6 +59,8 @@ class Engine:
     """One loaded model and at most one open document. Not thread-safe but for ``cancel`` and ``facts``.
 
     With several ranks, each has an engine of its own that is given the same requests; see ``device.shard``."""
+
+    parts = Parts  # what makes plans and pipelines
 
     def __init__(self, config: EngineConfig, loaded: Loaded | None = None, shard: Shard = ALONE) -> None:
         """loaded: models made elsewhere, for ``load`` to take as they are (benchmarks grow theirs)."""
@@ -199,7 +202,8 @@ class Engine:
                 return
             unsaved = yield from self._save(full, key, prefixes, read_seconds, document.title)
         self._read_seconds = read_seconds
-        self._session = Session(loaded, self.quoting(), prompt, full, chunk, self._profile, self._left, plan.budget)
+        self._session = Session(loaded, self.quoting(), prompt, full, chunk, self._profile, self._left, plan.budget,
+                                self.parts)
         self._plan = plan
         yield from self._session.prefill_draft_model(self._cancelled)
         yield from self._session.prepare(self._settings, self._cancelled)

@@ -17,6 +17,7 @@ from ..events import PrefillProgress
 from ..kv_cache.cross_model import CrossModelCache
 from ..kv_cache.full import FullCache
 from ..speculation.drafter import Drafter, NoDrafter
+from ..speculation.verifier import Verifier, verify
 from .attention_report import AttentionMass
 from .draft_model import mark
 from .loading import Loaded
@@ -53,7 +54,8 @@ class PipelineParts:
     reviewer: ModelOnCache | None = None  # the intermediate verifier: the target over ``part``
     part: ChosenCache | None = None
     agree: Callable[[Sequence[int]], None] = lambda context: None  # tells prompt lookup of a context
-    fixed_width: int = 0  # tokens of each draft for the full cache, where those are no chains
+    fixed_width: int = 0  # tokens of each draft for the full cache, where those are trees
+    verify: Verifier = verify  # what the full cache makes of drafts
 
 
 # large: the tiers, and what was chosen for the next round

@@ -1,7 +1,6 @@
 """What one answer runs with: ``plan`` turns settings into a frozen ``Plan``, every "auto" decided. Pure.
 
-What follows from the machine and the model comes in as a ``Situation``. Comparisons (``research``) are loaded by
-``registry`` where a setting names one, and change a plan through the few fields of their ``Comparison``.
+What follows from the machine and the model comes in as a ``Situation``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from ..draft_length.controller import Candidates
 from ..drafters.model import MAX_GUIDED
 from ..drafters.prompt_lookup import MOST_COPIED
 from ..kernels import BATCH_INVARIANT_ROWS
-from . import registry
 
 # The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
 # shorter, but of the built-in model's tokens 12 to 27 % are then refused instead of 3 to 8 % (temperature 0).
@@ -25,7 +23,7 @@ _LENGTHS = {"cpu": (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28), "on-chip": (2, 4, 6,
 _SMALL_LENGTHS = {"cpu": (1, 2, 3, 4, 6, 8, 12), "on-chip": (2, 3, 4, 6, 8), "offload": (2, 4, 6, 8, 12, 16)}
 # Tokens of the draft model per pass of the intermediate verifier. Where rounds run as graphs one takes next to nothing.
 # To choose their number round by round brought no 1 % on recorded answers, with a CPU's costs or an H200's.
-_CHAIN, _CAPTURED_CHAIN = 2, 4
+CHAIN, _CAPTURED_CHAIN = 2, 4
 # One in so many tokens of a context is retrieved where a full pass streams through a link and memory allows: then more
 # is right of what is drafted, and a full pass has up to a tenth of the layers less on the GPU. Of 1,480 tokens drafted
 # behind 123,000 at temperature 0.6, the same texts, 61 were refused with 4,096 retrieved, 48 with about 8,000, 39 with
@@ -107,8 +105,8 @@ class Plan:
     """What one answer runs with. why: one sentence fit to show.
 
     middle_cache: what the intermediate verifier attends, "none" where there is none. lookup: prompt lookup is a tier of
-    its own, "alone" or "below" the others; "off". direct: tokens of a copy that goes to the full cache without a
-    review, 0: there are none; direct_coupled_only: none where rejection decides either. comparison: of ``research``."""
+    its own. direct: tokens of a copy that goes to the full cache beside the other tiers, 0: there are none;
+    direct_coupled_only: none where rejection decides either."""
 
     engine: str
     verifier: str
@@ -118,16 +116,14 @@ class Plan:
     budget: int
     chunk_size: int
     recent: int
-    refresh: str
     refresh_every: int
     retrieval_weights: str
     draft_cache: str
     sinks: int
     window: int
-    lookup: str
+    lookup: bool
     direct: int
     direct_coupled_only: bool
-    comparison: registry.Comparison
     why: str
 
     @property
@@ -144,63 +140,46 @@ class Plan:
     @property
     def tiers_key(self) -> str | None:
         """All that a step of the drafter takes its time from; None: it takes more for a longer context."""
-        compared = self.comparison
-        if not compared.lasting:
-            return None
         small = f"small model, {self.draft_cache} {self.sinks} and {self.window}" if self.draft_model else \
             "no small model"
-        middle = f"{self.middle_cache} {self.budget}, {self.recent} newest, chunks of {self.chunk_size} by " \
-                 f"{self.refresh} every {self.refresh_every}, weights {self.retrieval_weights}"
-        told = "" if compared == registry.NO_COMPARISON else f"; {compared.why or dict(compared.shown)}"
-        return f"{small}; {middle if self.has_intermediate else 'no intermediate verifier'}{told}"
+        middle = f"{self.middle_cache} {self.budget}, {self.recent} newest, chunks of {self.chunk_size} every " \
+                 f"{self.refresh_every}, weights {self.retrieval_weights}"
+        return f"{small}; {middle if self.has_intermediate else 'no intermediate verifier'}"
 
     def shown(self) -> dict[str, int | str]:
-        """As figures and words. Keys are kept: benchmarks and other programs read them."""
+        """Return its fields, and those of ``lengths``, as figures and words."""
         found = asdict(self)
-        del found["comparison"], found["lengths"]
-        found |= {"small_model": found.pop("draft_model"), "ngram": found.pop("lookup") != "off",
-                  "straight": found.pop("direct"), "straight_by_draws": found.pop("direct_coupled_only"),
-                  **asdict(self.lengths), "gamma1s": self.lengths.gamma1, **self.comparison.shown}
+        found |= found.pop("lengths")
         return {name: ",".join(map(str, value)) if isinstance(value, tuple) else value
                 for name, value in found.items()}
 
 
 def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
     """Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
-    tiers, comparison = _tiers(wanted, at), registry.NO_COMPARISON
-    if wanted.compares:
-        tiers, comparison = registry.compared(wanted, tiers, at)
-    lookup = _lookup(wanted, tiers, comparison)
+    tiers = _tiers(wanted, at)
+    lookup = tiers.speculates and wanted.ngram == "straight" and not tiers.drafts
     # At temperature 0 direct copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to 1.08
     # times going on with five books on a GPU. Above it next to no copy is proven: looking for them costs 2 %.
     directly = wanted.ngram == "straight" or (wanted.ngram == "auto" and not at.offloaded)
     direct = MAX_GUIDED if tiers.speculates and directly and tiers.drafts else 0
-    copied, reads = _copied(wanted, at, tiers), _reads(wanted, at, tiers) and not comparison.attends_all
+    copied, reads = _copied(wanted, at, tiers), _reads(wanted, at, tiers)
     cross = tiers.draft_model and reads and at.room_to_read
-    why = [_who_drafts(wanted, at, tiers, comparison, lookup)]
+    why = [_who_drafts(wanted, at, tiers, lookup)]
     if tiers.speculates:
-        why += [_weights_why(wanted, tiers, copied), comparison.why,
-                _draft_model_why(tiers, reads, cross), _copies_why(at, tiers, lookup, direct)]
+        why += [_weights_why(wanted, tiers, copied), _draft_model_why(tiers, reads, cross)]
+    if direct:
+        why.append("words that stood in the text before are copied instead where that promises more")
     return Plan(
-        engine="triforce" if tiers.speculates and (tiers.drafts or lookup != "off") else "autoregressive",
+        engine="triforce" if tiers.speculates and (tiers.drafts or lookup) else "autoregressive",
         verifier=wanted.verifier, draft_model=tiers.draft_model,
         middle_cache=wanted.middle_cache if tiers.intermediate else "none",
-        lengths=_lengths(wanted, at, tiers, comparison, lookup != "off"),
-        budget=tiers.budget, chunk_size=wanted.chunk_size, recent=tiers.recent, refresh=wanted.refresh,
+        lengths=_lengths(wanted, at, tiers, lookup),
+        budget=tiers.budget, chunk_size=wanted.chunk_size, recent=tiers.recent,
         refresh_every=_auto(wanted.refresh_every, 1), retrieval_weights=copied,
         draft_cache="cross" if cross else "streaming", sinks=wanted.sinks,
         window=_auto(wanted.window, _CROSS_WINDOW if cross else _WINDOW),
-        lookup=lookup, direct=direct, direct_coupled_only=at.on_gpu and wanted.ngram == "auto", comparison=comparison,
+        lookup=lookup, direct=direct, direct_coupled_only=at.on_gpu and wanted.ngram == "auto",
         why="; ".join(filter(None, why)))
-
-
-def _lookup(wanted: SpeculationConfig, tiers: Tiers, comparison: registry.Comparison) -> str:
-    """See ``Plan``."""
-    if not tiers.speculates:
-        return "off"
-    if comparison.lookup:
-        return "below" if tiers.draft_model else "alone"
-    return "alone" if wanted.ngram == "straight" and not tiers.drafts else "off"
 
 
 def _copied(wanted: SpeculationConfig, at: Situation, tiers: Tiers) -> str:
@@ -237,7 +216,7 @@ def _tiers(wanted: SpeculationConfig, at: Situation) -> Tiers:
 def _usual_lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: bool) -> tuple[int, int]:
     """gamma1 and gamma2: as they were given, or what is good for most texts; 0 where nothing drafts."""
     small, middle = tiers.draft_model, tiers.intermediate
-    chain = _CAPTURED_CHAIN if at.on_graphs and middle and not lookup else _CHAIN
+    chain = _CAPTURED_CHAIN if at.on_graphs and middle else CHAIN
     gamma1 = _auto(wanted.gamma1, chain if small else MOST_COPIED) if small or lookup else 0
     if middle:
         # A full pass that streams its cache through a link takes as long as dozens of retrieval passes, and for many
@@ -248,14 +227,11 @@ def _usual_lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, looku
     return gamma1, _auto(wanted.gamma2, usual) if tiers.drafts or lookup else 0
 
 
-def _lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: registry.Comparison,
-             lookup: bool) -> Lengths:
+def _lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: bool) -> Lengths:
     gamma1, gamma2 = _usual_lengths(wanted, at, tiers, lookup)
-    gamma1 = gamma1 if comparison.gamma1 is None else comparison.gamma1
-    gamma2 = gamma2 if comparison.gamma2 is None else comparison.gamma2
     # Chosen lengths alone keep drafting from being slower than plain decoding where drafts are seldom right. Over
     # the usual ones they bring 1.1 to 1.2 times the tokens per second on a GPU, on two CPU cores as many or more.
-    paced = wanted.pace != "off" and comparison.paced
+    paced = wanted.pace != "off"
     chosen = paced and wanted.gamma2 == "auto"
     gamma2s: tuple[int, ...] = (gamma2,)
     if chosen and tiers.drafts:
@@ -267,14 +243,13 @@ def _lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison:
     return Lengths(gamma1, gamma2, gamma2s, may_rest, most, "on" if paced else "off")
 
 
-def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparison: registry.Comparison,
-                lookup: str) -> str:
+def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: bool) -> str:
     """And who verifies."""
     if not tiers.speculates:
         return "plain decoding was chosen"
     context = f"{at.context_tokens:,} tokens"
     if tiers.intermediate:
-        held = f"{comparison.held} {tiers.budget:,} of {context}".lstrip()
+        held = f"{tiers.budget:,} of {context}"
         if tiers.draft_model:
             return f"the small model drafts, {held} check, and all of them decide"
         return f"no small model: {held} draft, all of them verify"
@@ -282,7 +257,7 @@ def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, comparis
     if tiers.draft_model:
         return (f"the small model drafts alone, all of {context} verify" if without
                 else f"the context is short ({context}): the small model drafts alone")
-    if lookup != "off":
+    if lookup:
         return f"no model drafts: what stood in the text before is copied, all of {context} verify"
     off = "there is no intermediate verifier" if without else "the context is short"
     return f"off: {off} and {'the draft model is off' if at.has_draft else 'there is no draft model'}"
@@ -300,10 +275,3 @@ def _draft_model_why(tiers: Tiers, reads: bool, cross: bool) -> str:
     if cross:
         return "to answer in words of its own the small model attends what the model attended"
     return "no memory is free for the small model to read the document" if tiers.draft_model and reads else ""
-
-
-def _copies_why(at: Situation, tiers: Tiers, lookup: str, direct: int) -> str:
-    if lookup != "off" and tiers.drafts:
-        leads = ", so the host leads the rounds" if at.on_graphs else ""
-        return f"what stood in the text before is copied first{leads}"
-    return "words that stood in the text before are copied instead where that promises more" if direct else ""

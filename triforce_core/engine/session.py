@@ -24,7 +24,7 @@ from ..sampling.quote_masks import AnyWords, QuoteMasks
 from ..sampling.quote_matcher import QuoteConstraint
 from .answer import Answer, Prompt
 from .attention_report import AttentionReport
-from .build import DocumentParts, build, plan_for
+from .build import DocumentParts, Parts, plan_for
 from .decode_loop import DecodeLoop
 from .left_conversations import WORTH_KEEPING, LeftConversations
 from .loading import Loaded
@@ -56,12 +56,12 @@ class Session:
 
     def __init__(self, loaded: Loaded, quoting: Quoting, prompt: DocumentPrompt, full: ModelOnCache[FullCache],
                  prefill_chunk: int, profile: Profile | None = None, left: LeftConversations | None = None,
-                 budget: int = 0) -> None:
+                 budget: int = 0, kind: type[Parts] = Parts) -> None:
         """profile: what passes cost on this machine; None: nothing is kept. left: conversations, of any document.
-        budget: tokens that the memory plan has for a retrieval cache."""
+        budget: tokens that the memory plan has for a retrieval cache. kind: what makes plans and pipelines."""
         self.loaded, self.quoting, self.prompt, self.full, self._profile = loaded, quoting, prompt, full, profile
         self.builder = quoting.builder
-        self._chunk, self._budget = prefill_chunk, budget
+        self._chunk, self._budget, self._kind = prefill_chunk, budget, kind
         self._document: list[int] = prompt.token_ids.tolist()
         self._shared = len(self._document) - self.builder.tail_length  # tokens that every context begins with
         self._read = self._document[: full.length]  # ids behind the cache, in order
@@ -220,7 +220,8 @@ class Session:
         return report.page_shares
 
     def _plan(self, speculation: SpeculationConfig, context_tokens: int) -> Plan:
-        return plan_for(self.loaded, self.full, speculation, context_tokens, self._parts.draft_prefill, self._budget)
+        return plan_for(self.loaded, self.full, speculation, context_tokens, self._parts.draft_prefill, self._budget,
+                        self._kind.decide)
 
     def _check_room(self, context: list[int]) -> None:
         longest = self.loaded.info.max_context
@@ -278,11 +279,11 @@ class Session:
     def _pipeline_for(self, plan: Plan) -> Pipeline:
         """Made anew only when the plan is another: its caches go before the new ones come."""
         if plan.engine == "autoregressive":
-            return build(self.loaded, self.full, plan, self._parts)
+            return self._kind.build(self.loaded, self.full, plan, self._parts)
         if self._pipeline is None or not self._pipeline.serves(plan):
             self._pipeline = self._selector = None
             self._parts.let_go()
-            self._pipeline = build(self.loaded, self.full, plan, self._parts)
+            self._pipeline = self._kind.build(self.loaded, self.full, plan, self._parts)
             self._selector = DraftLengthSelector(self._pipeline, self.full, self.loaded.shard, self._profile)
         self._pipeline.reset()
         return self._pipeline

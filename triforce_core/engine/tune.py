@@ -26,7 +26,7 @@ from ..kernels import compiled
 from ..kv_cache.full import FullCache
 from ..sampling import Sampler
 from .attention_report import MASS_ROWS, AttentionMass
-from .build import DocumentParts, build, plan_for
+from .build import DocumentParts, Parts, plan_for
 from .loading import Loaded, full_cache
 from .placement import cpu_kernels
 from .prefill import prefill, prepare, share_done
@@ -108,7 +108,7 @@ def _measure(loaded: Loaded, profile: Profile, plan: MemoryPlan, chunk: int,
             pass
     if cancelled():
         return
-    pipeline = build(loaded, full, chosen, parts)
+    pipeline = Parts.build(loaded, full, chosen, parts)
     pipeline.reset()
     pipeline.start(context)
     sampler = Sampler(SamplingParams())

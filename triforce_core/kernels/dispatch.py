@@ -51,7 +51,6 @@ class Kernels:
     quantize_linear: Callable[..., Linear] = reference.quantize_linear
     quantized_types: tuple[torch.dtype, ...] = ()  # of products that weights in few bits make faster
     look_ahead: Callable[[Tensor], Tensor] = reference.look_ahead
-    top_k_attention: Callable[[Tensor, Tensor, Tensor, int, Tensor | None, int], Tensor] = reference.top_k_attention
     probs: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DeviceSampling has it
     pick: Callable[[Tensor, Tensor], Tensor] | None = None  # None: as sampling.DrawnChance has it
     reject: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None  # None: as speculation.verifier has it

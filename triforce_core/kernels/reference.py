@@ -165,16 +165,6 @@ def indexed_attention(
     return attention(queries, keys.gather(1, slots), values.gather(1, slots), slots.shape[1], staged_mask)[0]
 
 
-def top_k_attention(queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None,
-                    top_k: int) -> Tensor:
-    """``attention`` in which each query head of each row attends only the ``top_k`` slots that it scores highest."""
-    n, num_heads, dim = queries.shape
-    probs = probabilities(queries, keys, length, staged_mask, n)
-    best = probs.topk(min(top_k, length), dim=-1, sorted=False)
-    kept = torch.zeros_like(probs).scatter_(-1, best.indices, best.values / best.values.sum(-1, keepdim=True))
-    return (kept @ values[:, None, :length].float()).permute(2, 0, 1, 3).reshape(n, num_heads * dim)
-
-
 def heaviest(scores: Tensor, wanted: int) -> Tensor:
     """scores fp32 [..., chunks], none negative -> int64 [..., wanted]: which are greatest, in no order."""
     return scores.topk(wanted, dim=-1, sorted=False).indices

@@ -38,7 +38,6 @@ class KVView:
     staged_mask: bool [n, m], m >= n: which of the last m staged tokens each of the n sees (also earlier passes' staged
     ones, where a tree grows level by level); None means causal. Slots before these m are seen by all n: those that
     ``index`` names, or all.
-    top_k: of the slots that a token sees, each of its query heads attends only so many, those it scores highest.
     room: where keys and values are rows of bytes and passes unpack them: for bfloat16 buffers [H, C, D] to do so in.
     """
 
@@ -47,7 +46,6 @@ class KVView:
     length: int | Tensor
     staged_mask: Tensor | None = None
     index: ChunkIndex | None = None
-    top_k: int | None = None
     room: Callable[[], tuple[Tensor, Tensor]] | None = None
 
 

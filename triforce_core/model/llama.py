@@ -7,7 +7,6 @@ commits: the caller decides which staged tokens survive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -125,11 +124,17 @@ class Llama:
         def small(linear: Linear, to: str = kind, pair: int = 0) -> Linear:
             return self.kernels.quantize_linear(linear, to, pair) if isinstance(linear, Dense) else linear
 
+        return self.with_layers([
+            replace(layer, qkv=small(layer.qkv, pair=c.head_dim // 2), output=small(layer.output),
+                    gate_up=small(layer.gate_up, pair=c.intermediate_size), down=small(layer.down))
+            for layer in self.layers], small(self._head, HEAD_KIND))
+
+    def with_layers(self, layers: list[Layer], head: Linear | None = None) -> Llama:
+        """Return a model of these layers and this head (None: its own); all else is shared. It computes another
+        function: for drafting."""
         twin = copy(self)
-        twin.layers = [replace(layer, qkv=small(layer.qkv, pair=c.head_dim // 2), output=small(layer.output),
-                               gate_up=small(layer.gate_up, pair=c.intermediate_size), down=small(layer.down))
-                       for layer in self.layers]
-        twin._head = small(self._head, HEAD_KIND)
+        twin.config, twin.layers = replace(self.config, num_layers=len(layers)), layers
+        twin._head = head or self._head
         twin._fused = twin._fused_parts()
         twin._native = NativePass.of(twin, twin._head, self._final_norm)
         twin.graphs = self._own_graphs()
@@ -148,16 +153,6 @@ class Llama:
                 return None
             found.append(_FusedLayer(index, qkv, output, layer.post_norm, gate_up, down, norm))
         return found
-
-    def with_layers(self, kept: Sequence[int]) -> Llama:
-        """This model with some of its layers only, ascending; weights are shared. For drafting: another function."""
-        twin = copy(self)
-        twin.config = replace(self.config, num_layers=len(kept))
-        twin.layers = [self.layers[index] for index in kept]
-        twin._fused = twin._fused_parts()
-        twin._native = NativePass.of(twin, self._head, self._final_norm)
-        twin.graphs = self._own_graphs()
-        return twin
 
     def _build(self, weights: WeightSource | ShardedWeights) -> None:
         c, d = self.config, self.config.hidden_size
@@ -415,12 +410,9 @@ class Llama:
 
     def _attend(self, q: Tensor, view: KVView, observer: AttentionObserver | None) -> tuple[Tensor, Tensor | None]:
         ops, at = self.kernels, view.index
-        if view.keys.dtype == torch.int8 and (view.top_k is not None or not ops.attends_rows(
-                self.dtype, len(q), view.staged_mask is not None, at is not None)):
+        if view.keys.dtype == torch.int8 and not ops.attends_rows(self.dtype, len(q), view.staged_mask is not None,
+                                                                  at is not None):
             view = self._unpacked(view)
-        if view.top_k is not None:
-            assert isinstance(view.length, int)
-            return ops.top_k_attention(q, view.keys, view.values, view.length, view.staged_mask, view.top_k), None
         if at is not None:
             assert ops.indexed_attention is not None
             return ops.indexed_attention(q, view.keys, view.values, view.length, at.chunks, at.bounds, at.size,

@@ -27,7 +27,6 @@ from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
 from .siblings import siblings_on_tensors
 from .tree_buffers import TreeBuffers, branch
-from .tree_draft import TreeDraft
 from .tree_drafter import TreeDrafter
 from .tree_schedule import Bounds, TreePlan, plan
 
@@ -121,7 +120,7 @@ class DeviceTree(Drafter):
         logits = branch(self.graphed, token_ids, state.start, steps, slots, stop, mask)
         targets, token_probs = state.targets(width, siblings), self.graphed.token_probs(kind, state.parameters)
         if kind.coupled:
-            found = token_probs.best(logits, state.noise_of(steps, kind), siblings)
+            found = _best(token_probs.scores(logits, state.noise_of(steps, kind)), siblings)
             state.put(targets.reshape(-1), found.t().reshape(-1), None)
         else:
             chance = self.graphed.chance(state.numbers_of(targets))
@@ -133,7 +132,7 @@ class DeviceTree(Drafter):
             self._same(state.tokens)
         state.done()
 
-    def _draft(self, state: TreeBuffers, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> TreeDraft:
+    def _draft(self, state: TreeBuffers, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> Draft:
         nodes, parents = grown.living(tokens, sampler.stop)
         probs: Sequence[Tensor | None] = [None] * len(nodes)
         if not sampler.coupled:
@@ -141,7 +140,7 @@ class DeviceTree(Drafter):
             probs = (state.probs[: len(tokens)].clone() if whole
                     else state.probs[torch.tensor(nodes, device=state.probs.device)]).unbind()
         chain = parents == list(range(-1, len(parents) - 1))
-        return TreeDraft([tokens[node] for node in nodes], list(probs), [self.tier] * len(nodes),
+        return Draft([tokens[node] for node in nodes], list(probs), [self.tier] * len(nodes),
                          parents=[] if chain else parents)
 
     def _tell(self, context: Sequence[int], grown: TreePlan, tokens: Sequence[int]) -> None:
@@ -164,3 +163,10 @@ class DeviceTree(Drafter):
         mine = DraftStats(milliseconds=self._clock.read(), passes={self.tier: self._passes})
         self._passes = 0
         return self.host.stats() + mine
+
+
+def _best(scores: Tensor, count: int) -> Tensor:
+    """``tree_rows.best`` on a device: int64 [m, count] of scores [m, V], -1 where nothing more may come."""
+    values, found = scores.topk(min(count, scores.shape[-1]), dim=-1)
+    best = torch.where(values > -torch.inf, found, -1)
+    return torch.nn.functional.pad(best, (0, count - best.shape[1]), value=-1)

@@ -39,9 +39,6 @@ class _Lenient:
         self._lenience = lenience
 
     def __call__(self, draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler) -> Verified:
-        own = draft.verdict(logits, context, sampler)
-        if own is not None:
-            return own
         drafted = torch.tensor(draft.token_ids, dtype=torch.int64, device=logits.device)
         if sampler.coupled:
             drawn = torch.tensor(sampler.draws(logits, context, draft.token_ids), device=logits.device)

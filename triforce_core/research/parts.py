@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import HEAVY_HITTERS
 from ..drafters.hierarchical import HierarchicalDrafter
 from ..drafters.model import ModelDrafter, ModelOnCache
 from ..drafters.prompt_lookup import MOST_COPIED
 from ..engine.attention_report import MASS_ROWS
-from ..engine.build import Parts, runs_on_graphs
+from ..engine.build import DocumentParts, Parts, runs_on_graphs
 from ..engine.draft_model import on_streaming
+from ..engine.loading import Loaded
 from ..engine.pipeline import Pipeline, PipelineParts
+from ..engine.plan import Plan
 from ..errors import ConfigError
+from ..kv_cache.full import FullCache
 from ..model import Llama
 from ..speculation.drafter import Drafter
+from ..speculation.verifier import verify
 from .accumulated_mass import AccumulatedMass
 from .cascade import with_ngrams
 from .chunk_means import LastQueries
@@ -23,25 +26,34 @@ from .device_tree import DeviceTree
 from .heavy_hitter import HeavyHitterCache
 from .independent_tier import IndependentTier
 from .lenience import LenientRunner, lenient
+from .plan import ResearchPlan, plan
 from .self_skip import without_some_layers
-from .settings import Compared
-from .top_k import TopKCache
+from .settings import HEAVY_HITTERS
+from .top_k import TopKCache, attending_best
 from .tree_drafter import A_PARTS, SMALL_MODELS, TreeDrafter
 from .tree_runner import TreeRunner
+from .tree_verifier import for_trees
 
 
 class ResearchParts(Parts):
-    """For a plan with a ``Compared``."""
+    """Plans with comparisons, and makes what a ``ResearchPlan`` needs; any other plan is made as usual."""
+
+    decide = staticmethod(plan)
+
+    @classmethod
+    def build(cls, loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, kept: DocumentParts) -> Pipeline:
+        return super().build(loaded, full, plan, kept) if isinstance(plan, ResearchPlan) else Parts.build(
+            loaded, full, plan, kept)
 
     @property
-    def compared(self) -> Compared:
-        found = self.plan.comparison
-        assert isinstance(found, Compared)
-        return found
+    def compared(self) -> ResearchPlan:
+        assert isinstance(self.plan, ResearchPlan)
+        return self.plan
 
     def make(self) -> PipelineParts:
         made = super().make()
-        made.fixed_width = self.compared.trees.size if self.compared.verifies_trees else 0
+        if self.compared.verifies_trees:
+            made.fixed_width, made.verify = self.compared.trees.size, for_trees(verify)
         return made
 
     @property
@@ -50,7 +62,7 @@ class ResearchParts(Parts):
 
     @property
     def _by_means(self) -> bool:
-        return self.plan.refresh == "chunk-means" and self.plan.has_intermediate
+        return self.compared.refresh == "chunk-means" and self.plan.has_intermediate
 
     def pipeline(self) -> Pipeline:
         loaded, full, plan = self.loaded, self.full, self.plan
@@ -63,7 +75,7 @@ class ResearchParts(Parts):
         return super().pipeline()
 
     def _accumulated(self) -> AccumulatedMass:
-        kept = self.kept.compared
+        kept = self.kept.more
         if "accumulated" not in kept:
             heads = self.loaded.target.config.num_heads
             kept["accumulated"] = AccumulatedMass(self.observer, heads, len(self.kept.token_ids))
@@ -86,7 +98,7 @@ class ResearchParts(Parts):
         compared = self.compared
         if compared.trees.tier == "draft" and made.draft is not None:
             return self._grow_trees(made.draft, tier="draft")
-        if self.plan.lookup != "off":
+        if self.plan.lookup:
             return with_ngrams(made.draft, self.kept.text(), compared.ngram_tail, lenient(compared.lenience))
         return super().lowest(made)
 
@@ -94,8 +106,7 @@ class ResearchParts(Parts):
         if self.plan.middle_cache != "streaming":
             super().add_reviewer(made)
             return
-        model = self.loaded.with_weights(self.plan.retrieval_weights)
-        made.reviewer = on_streaming(model, self.plan.sinks, newest(self.plan))
+        made.reviewer = on_streaming(self.reviewer_model(), self.plan.sinks, newest(self.plan))
         made.tiers = self.intermediate(made.reviewer, made.tiers)
 
     def intermediate(self, model: ModelOnCache, drafter: Drafter) -> Drafter:
@@ -104,7 +115,8 @@ class ResearchParts(Parts):
         if compared.trees.tier == "middle":
             return self._grow_trees(model, tier=plan.middle_cache, follows=follows)
         kind = HierarchicalDrafter if follows else IndependentTier
-        return kind(model, drafter, plan.lengths.gamma1, tier=plan.middle_cache, verify=lenient(compared.lenience))
+        return kind(model, drafter, plan.lengths.gamma1, tier=plan.middle_cache,
+                    verify=for_trees(lenient(compared.lenience)))
 
     def chosen_cache(self) -> Any:
         """Raises ConfigError: not every policy can follow a cache in host memory."""
@@ -113,7 +125,7 @@ class ResearchParts(Parts):
             raise ConfigError(f"middle_cache is {kind!r} and the cache is in host memory",
                               allowed="retrieval, streaming",
                               remedy="It needs every token's attention, or every key, at hand.")
-        if full.streams and plan.refresh == "chunk-means":
+        if full.streams and self.compared.refresh == "chunk-means":
             raise ConfigError("refresh is 'chunk-means' and the cache is in host memory", allowed="attention",
                               remedy="Means would have to be read through the link; attention is known anyway.")
         if self._accumulates:
@@ -123,13 +135,17 @@ class ResearchParts(Parts):
             return TopKCache(full, budget=plan.budget)
         return super().chosen_cache()
 
+    def reviewer_model(self) -> Llama:
+        model = super().reviewer_model()
+        return attending_best(model, self.plan.budget) if self.plan.middle_cache == "top-k" else model
+
     def longest_draft(self) -> int:
-        copied = self.compared.ngram_tail + MOST_COPIED * (self.plan.lookup != "off")
+        copied = self.compared.ngram_tail + MOST_COPIED * self.plan.lookup
         return super().longest_draft() + copied + self.compared.trees.size
 
     def on_graphs(self, drafter: Drafter) -> Drafter:
         loaded, trees = self.loaded, self.compared.trees
-        if self.plan.lookup != "off" or not runs_on_graphs(loaded) or self.plan.middle_cache == "top-k":
+        if self.plan.lookup or not runs_on_graphs(loaded) or self.plan.middle_cache == "top-k":
             return drafter
         if isinstance(drafter, HierarchicalDrafter) and isinstance(drafter.drafter, DeviceTree):
             # Of one pass the review must be: wider ones are not captured.

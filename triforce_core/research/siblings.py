@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
+from . import tree_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,10 @@ def draw(logits: Tensor, context: Sequence[int], tails: Sequence[Sequence[int]],
          sampler: Sampler, *, replacing: bool) -> list[Family]:
     """Up to ``counts[i]`` guesses at what follows ``context`` and ``tails[i]``, by logits [m, V]."""
     if sampler.coupled:  # one draw is right there, and the seed decides it: further ones are what it else might be
-        best = sampler.best(logits, context, tails, max(counts))
+        best = tree_rows.best(sampler, logits, context, tails, max(counts))
         return [Family(tokens[:count], [None] * min(count, len(tokens)))
                 for tokens, count in zip(best, counts, strict=True)]
-    probs = sampler.distributions(logits, context, tails=tails)
+    probs = tree_rows.distributions(sampler, logits, context, tails)
     if probs.is_cuda:
         numbers = sampler.chance.numbers(sum(counts)).to(probs.device)
         return draw_at_once(probs, counts, DrawnChance(numbers), sampler.same, replacing=replacing)

@@ -8,17 +8,21 @@ ones.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
+from functools import partial
 
+import torch
 from torch import Tensor
 
-from ..kv_cache.base import KVView
+from ..kernels.reference import probabilities
 from ..kv_cache.full import FullCache
 from ..kv_cache.retrieval_indexed import SharedBufferCache
+from ..model import Llama
 
 
 class TopKCache(SharedBufferCache):
-    """All that ``full`` has committed; a view asks attention for the ``budget`` best slots of each query head."""
+    """All that ``full`` has committed, for a model that attends the best of it (``attending_best``)."""
 
     chooses_ahead = False
     capturable = False  # the kernels that take a length on the device know no such rule
@@ -46,5 +50,27 @@ class TopKCache(SharedBufferCache):
         """Never called: see ``chooses_ahead``."""
         raise NotImplementedError
 
-    def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
-        return replace(super().stage(layer, k, v), top_k=self.budget)
+
+def attending_best(model: Llama, budget: int) -> Llama:
+    """Return the model with another attention: ``top_k_attention`` over ``budget`` slots."""
+    twin = copy(model)
+    twin.kernels = replace(model.kernels, attention=partial(_attention, budget),
+                           attends_rows=lambda *args: False, device_lengths=())
+    twin.graphs = twin._fused = twin._native = None  # each has the usual attention in it
+    return twin
+
+
+def _attention(budget: int, queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None,
+               mass_rows: int, chunk_size: int) -> tuple[Tensor, None]:
+    assert not mass_rows, "nobody observes the tier that drafts"
+    return top_k_attention(queries, keys, values, length, staged_mask, budget), None
+
+
+def top_k_attention(queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None,
+                    top_k: int) -> Tensor:
+    """``attention`` in which each query head of each row attends only the ``top_k`` slots that it scores highest."""
+    n, num_heads, dim = queries.shape
+    probs = probabilities(queries, keys, length, staged_mask, n)
+    best = probs.topk(min(top_k, length), dim=-1, sorted=False)
+    kept = torch.zeros_like(probs).scatter_(-1, best.indices, best.values / best.values.sum(-1, keepdim=True))
+    return (kept @ values[:, None, :length].float()).permute(2, 0, 1, 3).reshape(n, num_heads * dim)

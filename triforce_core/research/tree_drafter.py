@@ -15,11 +15,11 @@ from torch import Tensor
 from ..drafters.model import MAX_GUIDED, QUOTE, ModelOnCache
 from ..events import RankCount
 from ..sampling import Sampler
+from ..speculation import tree
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
-from . import tree
+from .growing_model import GrowingModel
 from .siblings import draw
-from .tree_draft import GrowingModel, TreeDraft
 from .tree_shape import chains, sequoia
 
 # What siblings are taken for before any was tested, by rank: see ``tree_shape``. The built-in pair's, roughly: of the
@@ -43,7 +43,7 @@ class TreeDrafter(Drafter):
         self.size, self.depth, self._expected = size, depth, tuple(expected)
         self.growing = GrowingModel(model)
         # Of a draft: the context position where its tree begins, the tree's root's row, itself.
-        self._open: tuple[int, int, TreeDraft] | None = None
+        self._open: tuple[int, int, Draft] | None = None
         self._seconds, self._passes = 0.0, 0
         self._fresh: dict[int, tuple[int, int]] = {}  # not yet reported: see ``ranks``
         self._start()
@@ -63,7 +63,7 @@ class TreeDrafter(Drafter):
         """num_draft_tokens: levels at most."""
         started = perf_counter()
         guided = sampler.guided(context, MAX_GUIDED)
-        draft = TreeDraft(guided, [None] * len(guided), [QUOTE] * len(guided))
+        draft = Draft(guided, [None] * len(guided), [QUOTE] * len(guided))
         self._open = None
         if len(guided) < num_draft_tokens and not (guided and guided[-1] in sampler.stop):
             draft = self._grown([*context, *guided], draft, num_draft_tokens - len(guided), sampler)
@@ -71,15 +71,15 @@ class TreeDrafter(Drafter):
         self._seconds += perf_counter() - started
         return draft
 
-    def drafted(self, context: Sequence[int], draft: TreeDraft) -> None:
+    def drafted(self, context: Sequence[int], draft: Draft) -> None:
         """``draft`` was grown after ``context``, elsewhere but on this model's cache, and is to be learnt from."""
         self._open = len(context), 0, draft
 
-    def learn(self, truth: Sequence[int], draft: TreeDraft) -> None:
+    def learn(self, truth: Sequence[int], draft: Draft) -> None:
         """``draft``, grown elsewhere, was reviewed: ``truth`` came of it."""
         self._learn(truth, 0, 0, draft)
 
-    def _grown(self, context: list[int], begun: TreeDraft, levels: int, sampler: Sampler) -> TreeDraft:
+    def _grown(self, context: list[int], begun: Draft, levels: int, sampler: Sampler) -> Draft:
         """``begun``, which ends ``context``, and the tree behind it."""
         tokens, probs, sources = list(begun.token_ids), list(begun.probs), list(begun.sources)
         parents, root = list(range(-1, len(tokens) - 1)), len(tokens) - 1
@@ -117,7 +117,7 @@ class TreeDrafter(Drafter):
             new = _unstaged([node for node, _ in below], parents, places)
             if not below or len(new) > self.model.room:
                 chain = parents == list(range(-1, len(parents) - 1))
-                return TreeDraft(tokens, probs, sources, parents=[] if chain else parents)
+                return Draft(tokens, probs, sources, parents=[] if chain else parents)
             first = self.model.num_staged
             places |= {node: first + number for number, node in enumerate(new)}
             logits = self.growing.grow([tokens[node] for node in new], [places[parents[node]] for node in new],
@@ -145,9 +145,9 @@ class TreeDrafter(Drafter):
         if committed:
             self.model.commit()
 
-    def _learn(self, context: Sequence[int], start: int, row: int, draft: TreeDraft) -> None:
+    def _learn(self, context: Sequence[int], start: int, row: int, draft: Draft) -> None:
         """By what ``context`` has from ``start`` on: which sibling was it, of each family on the way?"""
-        families = draft.families
+        families = tree.families(draft.parents or range(-1, len(draft.token_ids) - 1))
         for true in context[start:]:
             kept = next((node for node in families[row] if draft.token_ids[node] == true), None)
             drawn = [node for node in families[row] if draft.sources[node] == self.tier]

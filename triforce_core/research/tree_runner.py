@@ -25,7 +25,6 @@ from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
 from .device_tree import DeviceTree
 from .tree_buffers import TreeBuffers, branch
-from .tree_draft import TreeDraft
 from .tree_schedule import TreePlan
 from .tree_tables import TreeTables
 from .tree_tensors import reject_tree_on_tensors
@@ -184,7 +183,7 @@ class TreeRunner(Drafter):
         for drafted, path in self._history[: tally.rounds].tolist():
             kept = [node for node in range(n) if path[node]]
             nodes, parents = grown.living(drafted[:n], sampler.stop)
-            tree = TreeDraft([drafted[node] for node in nodes], [None] * len(nodes), [self.trees.tier] * len(nodes),
+            tree = Draft([drafted[node] for node in nodes], [None] * len(nodes), [self.trees.tier] * len(nodes),
                              parents=parents)
             self.trees.host.learn(emitted[at : at + len(kept) + 1], tree)
             at += len(kept) + 1

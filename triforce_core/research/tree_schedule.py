@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import tree
+from ..speculation import tree
 from .tree_shape import TreeShape
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64)  # widths of passes: up to 16 rows take about the same time

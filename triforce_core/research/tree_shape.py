@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from . import tree
+from ..speculation import tree
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import tree
+from ..speculation import tree
 from .tree_schedule import Bounds, TreePlan
 from .tree_tensors import OnDevice
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..sampling import TensorChance
-from . import tree
+from ..speculation import tree
 
 
 @dataclass(frozen=True, slots=True)

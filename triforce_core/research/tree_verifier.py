@@ -9,19 +9,18 @@ reviewed exactly, whoever reviews.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..sampling import Chance, Sampler, TensorChance
-from ..speculation.draft import Verdict
-from ..speculation.verifier import drafted_probs, drawn_chance, odds_of
-from . import tree
+from ..speculation import tree
+from ..speculation.draft import Draft, Verdict
+from ..speculation.verifier import Verified, Verifier, drafted_probs, drawn_chance, odds_of
+from . import tree_rows
 from .tree_tensors import OnDevice, reject_tree_on_tensors
-
-if TYPE_CHECKING:
-    from .tree_draft import TreeDraft
 
 
 class Rows(Protocol):
@@ -33,28 +32,36 @@ class Rows(Protocol):
 class RowsOnDemand:
     """Of a tree most rows are never asked for, and each may cost a sort of the vocabulary."""
 
-    def __init__(self, tails: Sequence[Sequence[int]], logits: Tensor, context: Sequence[int],
-                 sampler: Sampler) -> None:
+    def __init__(self, tails: tree_rows.Tails, logits: Tensor, context: Sequence[int], sampler: Sampler) -> None:
         self._tails, self._logits, self._context, self._sampler = tails, logits, context, sampler
         self._known: dict[int, Tensor] = {}
 
     def __getitem__(self, row: int) -> Tensor:
         if row not in self._known:
-            asked = self._sampler.distributions(self._logits[row : row + 1], self._context, tails=[self._tails[row]])
-            self._known[row] = asked[0]
+            self._known[row] = tree_rows.distributions(self._sampler, self._logits[row : row + 1], self._context,
+                                                       [self._tails[row]])[0]
         return self._known[row]
 
 
-def verify(draft: TreeDraft, logits: Tensor, context: Sequence[int],
-           sampler: Sampler) -> tuple[Verdict, list[Tensor | None]]:
+def for_trees(chains: Verifier) -> Verifier:
+    """Return a verifier of trees that leaves chains to the one given."""
+    return partial(_verify_either, chains)
+
+
+def _verify_either(chains: Verifier, draft: Draft, logits: Tensor, context: Sequence[int],
+                   sampler: Sampler) -> Verified:
+    return (verify if draft.parents else chains)(draft, logits, context, sampler)
+
+
+def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler) -> Verified:
     """See ``speculation.verifier.verify``."""
     tails = tree.tails(draft.token_ids, draft.parents)
     if sampler.coupled:
-        verdict = agree(draft, sampler.draws(logits, context, draft.token_ids, tails))
+        verdict = agree(draft, tree_rows.draws(sampler, logits, context, tails))
         return verdict, [None] * len(verdict.token_ids)
     target: Rows
     if logits.is_cuda:  # each decision on the host would wait for the device
-        target = whole = sampler.distributions(logits, context, draft.token_ids, tails)
+        target = whole = tree_rows.distributions(sampler, logits, context, tails)
         chance = drawn_chance(sampler, whole)
         verdict = reject_at_once(draft, whole, chance, sampler.same)
     else:
@@ -63,9 +70,9 @@ def verify(draft: TreeDraft, logits: Tensor, context: Sequence[int],
     return verdict, [target[row] for row in (0, *(node + 1 for node in verdict.path))]
 
 
-def agree(draft: TreeDraft, own_draws: Sequence[int]) -> Verdict:
+def agree(draft: Draft, own_draws: Sequence[int]) -> Verdict:
     """Keep the path that equals the model's own draws [n + 1]; then the model's own token."""
-    families, row = draft.families, 0
+    families, row = tree.families(draft.parents), 0
     path: list[int] = []
     while True:
         own = own_draws[row]
@@ -76,9 +83,9 @@ def agree(draft: TreeDraft, own_draws: Sequence[int]) -> Verdict:
         row = kept + 1
 
 
-def reject(draft: TreeDraft, target: Rows, chance: Chance) -> Verdict:
+def reject(draft: Draft, target: Rows, chance: Chance) -> Verdict:
     """Rejection against target, n + 1 rows; where a drafted token's distribution is None it is one-hot."""
-    families, row = draft.families, 0
+    families, row = tree.families(draft.parents), 0
     path: list[int] = []
     while True:
         kept, p = None, target[row]
@@ -98,7 +105,7 @@ def reject(draft: TreeDraft, target: Rows, chance: Chance) -> Verdict:
         row = kept + 1
 
 
-def reject_at_once(draft: TreeDraft, target: Tensor, chance: TensorChance,
+def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
                    same: Callable[[list[int]], list[int]] = list) -> Verdict:
     """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
     n = len(draft.token_ids)
@@ -110,4 +117,4 @@ def reject_at_once(draft: TreeDraft, target: Tensor, chance: TensorChance,
     *kept, token = same(torch.cat((found.long(), chance.pick(residuals.index_select(0, row)[0]))).tolist())
     path = [node for node in range(n) if kept[node]]
     last = path[-1] + 1 if path else 0
-    return Verdict([*(draft.token_ids[node] for node in path), token], path, draft.families[last])
+    return Verdict([*(draft.token_ids[node] for node in path), token], path, tree.families(draft.parents)[last])

@@ -15,7 +15,7 @@ chance) is data there.
 
 from .chance import Chance, SeededChance, SharedChance
 from .on_device import DeviceSampling, DrawnChance, FasterSampling, SamplingKind, TensorChance, confidence
-from .sampler import Masks, Sampler, Tails, chances
+from .sampler import Masks, Sampler, chances
 
 __all__ = ["Chance", "DeviceSampling", "DrawnChance", "FasterSampling", "Masks", "Sampler", "SamplingKind",
-           "SeededChance", "SharedChance", "Tails", "TensorChance", "chances", "confidence"]
+           "SeededChance", "SharedChance", "TensorChance", "chances", "confidence"]

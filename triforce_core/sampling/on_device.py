@@ -88,19 +88,14 @@ class DeviceSampling:
 
     def draws(self, logits: Tensor, noise: Tensor) -> Tensor:
         """As ``Sampler.draws``: int64 [m] of logits [m, V]; noise [m, V] of the rows' positions, unread if greedy."""
-        return self._scores(logits, noise).argmax(-1)
-
-    def best(self, logits: Tensor, noise: Tensor, count: int) -> Tensor:
-        """As ``Sampler.best``: int64 [m, count], -1 where nothing more may come."""
-        values, found = self._scores(logits, noise).topk(min(count, logits.shape[-1]), dim=-1)
-        best = torch.where(values > -torch.inf, found, -1)
-        return torch.nn.functional.pad(best, (0, count - best.shape[1]), value=-1)
+        return self.scores(logits, noise).argmax(-1)
 
     def distributions(self, logits: Tensor) -> Tensor:
         """As ``Sampler.distributions``."""
         return self._filtered(logits).softmax(-1) if self._probs is None else self._probs(logits, self._parameters)
 
-    def _scores(self, logits: Tensor, noise: Tensor) -> Tensor:
+    def scores(self, logits: Tensor, noise: Tensor) -> Tensor:
+        """As ``Sampler.scores``."""
         return logits if self.kind.greedy else self._filtered(logits) + noise
 
     def _filtered(self, logits: Tensor) -> Tensor:

@@ -14,8 +14,6 @@ from ..config import SamplingParams
 from .chance import Chance, SeededChance, SharedChance
 from .on_device import FasterSampling, SamplingKind
 
-Tails = Sequence[Sequence[int]] | None  # of each row of a tree: the drafted tokens between the context and it
-
 
 class Masks(Protocol):
     """Says which tokens may follow, row by row (``quote_masks`` is one)."""
@@ -142,59 +140,37 @@ class Sampler:
                    if ids is not None and token not in ids)
         return next(refused, len(draft))
 
-    def draws(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = (),
-              tails: Tails = None) -> list[int]:
-        """The token of each row of logits [m, V]; row i follows ``context`` and the first i of ``draft``, or, in a
-        tree, ``tails[i]``."""
-        scores = self._scores(logits, context, draft, tails)
-        drawn = _greatest(scores)
+    def draws(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> list[int]:
+        """The token of each row of logits [m, V]; row i follows ``context`` and the first i of ``draft``."""
+        drawn = _greatest(self.scores(logits, context, draft))
         return drawn if self.params.temperature == 0 else self.same(drawn)
 
-    def best(self, logits: Tensor, context: Sequence[int], tails: Sequence[Sequence[int]],
-             count: int) -> list[list[int]]:
-        """Of each row its own draw and what would have come next, ``count`` or as many as may come at all. Rows at one
-        position share their noise, so this is what another tier's draw there most likely is."""
-        values, found = self._scores(logits, context, (), tails).topk(min(count, logits.shape[-1]), dim=-1)
-        listed: list[int] = self.same(torch.where(values > -torch.inf, found, -1).flatten().tolist())
-        width = found.shape[1]
-        return [[token for token in listed[at : at + width] if token >= 0] for at in range(0, len(listed), width)]
-
-    def distributions(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = (),
-                      tails: Tails = None) -> Tensor:
+    def distributions(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
         """Probabilities [m, V] of each row (see ``draws``), for rejection. Needs temperature > 0."""
         assert self.params.temperature > 0
-        masked = self._masked(logits, context, draft, tails)
+        masked = self._masked(logits, context, draft)
         if self.faster is None or self.faster.probs is None:
             return self._filtered(masked).softmax(-1)
         if not len(self._parameters):
             self._parameters = torch.tensor(self.parameters(logits.shape[-1]), dtype=torch.float64).to(logits.device)
         return self.faster.probs(masked, self._parameters)
 
-    def _scores(self, logits: Tensor, context: Sequence[int], draft: Sequence[int], tails: Tails) -> Tensor:
-        """What the greatest of is drawn."""
-        logits = self._masked(logits, context, draft, tails)
+    def scores(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
+        """[m, V], the greatest of which is each row's draw (see ``draws``); -inf where nothing may be drawn."""
+        logits = self._masked(logits, context, draft)
         if self.params.temperature == 0:
             return logits
         scores = self._filtered(logits)
-        ahead = range(len(logits)) if tails is None else [len(tail) for tail in tails]
-        noise = self.noise(len(context), max(ahead) + 1, logits.shape[-1]).to(scores.device)
-        return scores + (noise if tails is None else noise[torch.tensor(ahead, device=scores.device)])
+        return scores + self.noise(len(context), len(logits), logits.shape[-1]).to(scores.device)
 
-    def _masked(self, logits: Tensor, context: Sequence[int], draft: Sequence[int], tails: Tails) -> Tensor:
+    def _masked(self, logits: Tensor, context: Sequence[int], draft: Sequence[int]) -> Tensor:
         if self.masks is None:
             return logits
-        if tails is None:
-            allowed = self.masks.allowed(context, draft)
-        else:
-            allowed = [self.masks.allowed(context, tail)[-1] for tail in tails]
+        allowed = self.masks.allowed(context, draft)
         assert len(allowed) == len(logits)
         if all(ids is None for ids in allowed):
             return logits
-        if tails is None:
-            priors = self.masks.prior(context, draft)
-        else:
-            priors = [self.masks.prior(context, tail)[-1] for tail in tails]
-        return _only(logits, allowed, priors)
+        return _only(logits, allowed, self.masks.prior(context, draft))
 
     def _filtered(self, logits: Tensor) -> Tensor:
         """Temperature, then top-k, then top-p (the order of transformers' generate); removed tokens are -inf."""

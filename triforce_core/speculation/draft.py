@@ -1,24 +1,16 @@
 """Values that drafters, verifier and rounds exchange.
 
-Letters: n drafted tokens, V vocabulary. Token i of a draft follows token i - 1. A draft that is no chain is a kind of
-its own (``research.tree_draft``), which says through ``layout`` and ``verdict`` what is different with it.
+Letters: n drafted tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from ..sampling import Sampler
-
-# Of a pass over so many tokens of the context and a draft behind them: how deep each stands, and the mask of which it
-# sees (``KVView.staged_mask``), on that device.
-Layout = Callable[[int, torch.device], tuple[list[int], Tensor]]
+from . import tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +23,9 @@ class Draft:
     and was not overruled on the way here. proposers: for each token, the drafter that handed it up, where several did;
     empty: the one that proposed it all. confidence: for each token, the greatest probability of its tier's distribution
     there, at temperature 1 and unmasked; 1 where it was guided; empty where nobody asked.
+    parents: for each token the one that it follows, where several may follow one (see ``tree``); empty: a chain, token
+    i follows token i - 1. The probs of siblings are given the older ones too: where they were drawn independently they
+    share a distribution, without replacement each lacks the older siblings.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -38,37 +33,38 @@ class Draft:
     sources: list[str] = field(default_factory=list)
     proposers: list[str] = field(default_factory=list)
     confidence: list[float] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.probs) == len(self.sources)
         assert not self.proposers or len(self.proposers) == len(self.token_ids)
         assert not self.confidence or len(self.confidence) == len(self.token_ids)
+        assert not self.parents or len(self.parents) == len(self.token_ids)
 
     @property
     def depth(self) -> int:
         """Tokens along its longest path."""
-        return len(self.token_ids)
+        return 1 + max(tree.depths(self.parents)) if self.parents else len(self.token_ids)
 
-    @property
-    def layout(self) -> Layout | None:
-        """None: a chain."""
-        return None
-
-    def verdict(self, logits: Tensor, context: Sequence[int],
-                sampler: Sampler) -> tuple[Verdict, list[Tensor | None]] | None:
-        """Of a draft that is no chain: see ``verify``. None: a chain."""
-        return None
-
-    def first(self, count: int) -> Draft:
-        """Its first tokens: any beginning of a draft is a draft."""
-        if count >= len(self.token_ids):
+    def first(self, depth: int) -> Draft:
+        """Return its tokens up to ``depth``: any beginning of a draft is a draft."""
+        if depth >= len(self.token_ids):
             return self
-        return Draft(self.token_ids[:count], self.probs[:count], self.sources[:count], self.proposers[:count],
-                     self.confidence[:count])
+        if not self.parents:
+            return self._only(range(depth))
+        return self._only([node for node, level in enumerate(tree.depths(self.parents)) if level < depth])
 
     def within(self, room: int) -> Draft:
-        """What of it is verified where a cache has so much room; who asks for a chain asks for none that is longer."""
-        return self
+        """Return its first ``room`` tokens, however deep: none needs those behind it."""
+        return self if room >= len(self.token_ids) else self._only(range(room))
+
+    def _only(self, nodes: Sequence[int]) -> Draft:
+        number = {old: new for new, old in enumerate(nodes)} | {-1: -1}
+        return Draft([self.token_ids[node] for node in nodes], [self.probs[node] for node in nodes],
+                     [self.sources[node] for node in nodes],
+                     [self.proposers[node] for node in nodes] if self.proposers else [],
+                     [self.confidence[node] for node in nodes] if self.confidence else [],
+                     [number[self.parents[node]] for node in nodes] if self.parents else [])
 
     def proposed_by(self, tier: str) -> list[str]:
         """For each token, the tier under which what becomes of it counts. tier: of the drafter that proposed it."""

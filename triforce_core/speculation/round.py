@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..events import TierCount
 from ..sampling import Sampler, chances
-from .draft import Draft, Layout, Verdict
+from .draft import Draft, Verdict
 from .drafter import Drafter
 from .verifier import Verifier, verify
 
@@ -27,9 +27,9 @@ class CachedModel(Protocol):
         """Tokens that can still be staged."""
         ...
 
-    def logits(self, context: Sequence[int], draft: Sequence[int], layout: Layout | None = None) -> Tensor:
+    def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
         """[len(draft) + 1, V] after ``context`` and each drafted token; stages whatever it had not seen.
-        layout: see ``Draft``."""
+        parents: see ``Draft``."""
         ...
 
     def keep(self, length: int, path: Sequence[int] = ()) -> None:
@@ -69,14 +69,15 @@ def speculate(model: CachedModel, drafter: Drafter, context: Sequence[int], num_
               overlap: Callable[[], None] | None = None) -> Round:
     """Draft after ``context``, verify with one pass of ``model``. Stages and keeps; the caller commits and settles.
 
-    most: tokens of one path of a draft, if that is limited (drafters may overshoot). verify: a tier
-    that only drafts may have its own. overlap: called once the pass is under way, before its verdict is waited for."""
+    most: tokens of one path of a draft, if that is limited (drafters may overshoot). verify: a tier that only drafts
+    may have its own, and drafts that are trees need one that knows them. overlap: called once the pass is under way,
+    before its verdict is waited for."""
     draft = drafter.propose(context, num_draft_tokens, sampler) if num_draft_tokens > 0 else Draft()
     if most is not None:
         draft = draft.first(most)
     draft = draft.within(model.room - 1)
     started = perf_counter()
-    logits = model.logits(context, draft.token_ids, draft.layout)
+    logits = model.logits(context, draft.token_ids, draft.parents)
     if overlap is not None:
         overlap()
     verdict, probs = verify(draft, logits, context, sampler)

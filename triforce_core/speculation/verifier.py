@@ -5,8 +5,7 @@ p is the verifying model's distribution, q the distribution a token was *actuall
 min(1, p(x)/q(x)); at the first refusal draw from norm(max(p - q, 0)); after the last acceptance draw from the
 next p. So it is in the middle tier. The full cache decides on the draft as a whole (block verification, arXiv
 2403.10444), which keeps more. Coupled (arXiv 2408.07978): the model draws each position itself,
-with noise that the seed and the position decide, and keeps what agrees. (What is no chain has rules of its own:
-``research.tree_verifier``.)
+with noise that the seed and the position decide, and keeps what agrees. All this is of chains.
 
 Whichever it is, each emitted token is distributed exactly as the verifying model's, given those before it, so a round
 is itself a valid drafter for the round above it. That is the whole hierarchy.
@@ -56,9 +55,7 @@ def verify_tokens(draft: Draft, logits: Tensor, context: Sequence[int], sampler:
 
 def _verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler, *, whole: bool) -> Verified:
     assert len(logits) == len(draft.token_ids) + 1
-    own = draft.verdict(logits, context, sampler)
-    if own is not None:
-        return own
+    assert not draft.parents, "trees have a verifier of their own"
     if sampler.coupled:
         verdict = agree(draft, sampler.draws(logits, context, draft.token_ids))
         return verdict, [None] * len(verdict.token_ids)

@@ -25,8 +25,7 @@ from .events import PRIVATE
 GROUPS = (
     (settings_words.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
     (settings_words.SPECULATION_GROUP, settings_words.SPECULATION_GROUP_HELP,
-     ("engine", "gamma1", "gamma2", "budget", "chunk_size", "refresh", "retrieval_weights",
-      "ngram")),
+     ("engine", "gamma1", "gamma2", "budget", "chunk_size", "retrieval_weights", "ngram")),
     (settings_words.ENGINE_GROUP, "", ("mode", "dtype")),
 )
 ORDER = tuple(name for _, _, names in GROUPS for name in names)

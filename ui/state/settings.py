@@ -27,8 +27,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "balanced": {"temperature": 0.6, "top_p": 0.9},
     "creative": {"temperature": 1.0, "top_p": 0.95},
     # What is surest is guessed best; the per-token details cost a little each round.
-    "fast": {"temperature": 0.0, "top_p": 1.0, "details": "off", "refresh": "attention", "retrieval_weights": "auto",
-             "ngram": "auto", "quotes": "auto", **_SPECULATE},
+    "fast": {"temperature": 0.0, "top_p": 1.0, "details": "off", "retrieval_weights": "auto", "ngram": "auto",
+             "quotes": "auto", **_SPECULATE},
 }
 
 
@@ -45,7 +45,6 @@ class Settings:
     gamma2: int | str = "auto"
     budget: int | str = "auto"
     chunk_size: int = 8
-    refresh: str = "attention"
     retrieval_weights: str = "auto"
     ngram: str = "auto"
     quotes: str = "auto"
@@ -80,7 +79,7 @@ class Settings:
         chosen = engine or self.engine
         return SpeculationConfig(
             engine="triforce" if chosen == "auto" else chosen, verifier=verifier, gamma1=self.gamma1,
-            gamma2=self.gamma2, budget=self.budget, chunk_size=self.chunk_size, refresh=self.refresh,
+            gamma2=self.gamma2, budget=self.budget, chunk_size=self.chunk_size,
             retrieval_weights=self.retrieval_weights, ngram=self.ngram, quotes=self.quotes)
 
 

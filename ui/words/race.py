@@ -14,9 +14,8 @@ LANES = ("Plain decoding", "TriForce")
 REMOTE = "A race needs the engine of this machine"
 REMOTE_MORE = "A remote server decodes in one way only. Start without --engine remote to race."
 THIRD = (("No third lane", ""), ("Without copied text", "ngram=off"),
-              ("Copied text only", "ngram=on, small_model=off"),
+              ("Copied text only", "ngram=straight, small_model=off, middle_cache=none"),
               ("Small model only", "middle_cache=none, ngram=off"),
-              ("Intermediate verifier on the newest tokens (StreamingLLM)", "middle_cache=streaming"),
               ("Short drafts: 4 tokens per full pass", "gamma2=4"))
 THIRD_LABEL = "Third lane"
 THIRD_HELP = "Choose one, or type settings: gamma2=6, budget=512, ngram=off"

@@ -27,7 +27,6 @@ SETTINGS = {  # name -> label, help
     "gamma2": ("Tokens per full pass (gamma 2)", "Gathered before the full model checks them, 1 to 256, or auto."),
     "budget": ("Retrieval budget", "Tokens of the document in the retrieval cache, from 64 up, or auto."),
     "chunk_size": ("Chunk size", "The document is retrieved in chunks of so many tokens."),
-    "refresh": ("What chooses the chunks", "Attention of the last full pass, or a comparison with each chunk's mean."),
     "retrieval_weights": ("Weights of the intermediate verifier", "Automatic: on a GPU with room, a smaller copy."),
     "ngram": ("Copied text", "Words that stood in the document or the conversation before are drafted by copying."),
     "details": ("Token details", "Keep each token's probability and the likeliest others, for 'Who wrote it'."),
@@ -37,9 +36,8 @@ SETTINGS = {  # name -> label, help
 }
 CHOICES = {
     "engine": (("Automatic", "auto"), ("TriForce", "triforce"), ("Plain", "autoregressive")),
-    "refresh": (("Attention", "attention"), ("Chunk means", "chunk-means")),
     "retrieval_weights": (("Automatic", "auto"), ("The model's own", "same")),
-    "ngram": (("Automatic", "auto"), ("For the full model", "straight"), ("For the small model", "on"), ("Off", "off")),
+    "ngram": (("Automatic", "auto"), ("Always", "straight"), ("Off", "off")),
     "details": (("On", "on"), ("Off", "off")),
     "quotes": (("Automatic", "auto"), ("On", "on"), ("Off", "off")),
     "mode": (("Automatic", "auto"), ("All on the GPU", "on-chip"), ("Cache in host memory", "offload"),

@@ -7,9 +7,12 @@ siblings stand in the order in which they were drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 _Item = TypeVar("_Item")
 
@@ -55,3 +58,19 @@ def ancestry(parents: Sequence[int]) -> np.ndarray:
         if parent >= 0:
             found[node] |= found[parent]
     return found
+
+
+@lru_cache(maxsize=8)
+def sees(parents: tuple[int, ...], before: int, device: torch.device) -> tuple[list[int], Tensor]:
+    """Return, of staged tokens from ``before`` on, depths (counted from there) and the mask of a pass over them, bool
+    [n, m] on the device: see ``KVCache.positions``, ``KVView.staged_mask``. Kept, as the trees of most rounds have one
+    shape: what every layer reads is sent there once."""
+    found = [depth - before for depth in depths(parents)[before:]]
+    rows = ancestry(parents)[before:]
+    for_all = int(rows[:, :before].all(0).cumprod().sum())  # staged tokens that all of these follow
+    return found, torch.from_numpy(rows[:, for_all:].copy()).to(device)
+
+
+def behind(pending: int, parents: Sequence[int]) -> tuple[int, ...]:
+    """Return the parents of ``pending`` tokens of the context and of a tree that grows behind the last of them."""
+    return (*range(-1, pending - 1), *(pending + parent for parent in parents))
