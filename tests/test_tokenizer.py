@@ -147,5 +147,5 @@ def test_models_think_only_when_told_to(tmp_path: Path, kind: str) -> None:
         "{{ bos_token }}{% if enable_thinking is defined and not enable_thinking %}<no>{% endif %}"
         "{{ messages[0].content }}")
     turns = [{"role": "user", "content": "Why?"}]
-    assert Tokenizer(tmp_path).render_chat(turns) == "<s><no>Why?"
-    assert Tokenizer(tmp_path, thinking=True).render_chat(turns) == "<s>Why?"
+    assert Tokenizer(tmp_path).render_chats([turns]) == ["<s><no>Why?"]
+    assert Tokenizer(tmp_path, thinking=True).render_chats([turns]) == ["<s>Why?"]

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.documents import hostile
-from triforce_core.documents import READERS, ReadCancelled, ReadLimits, child, limits, read, read_document
+from triforce_core.documents import READERS, ReadCancelled, ReadLimits, bytecode, limits, read, read_document
+from triforce_core.sandbox import child
 
 ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("resource")
@@ -24,8 +25,8 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 def test_it_starts_no_processes_and_is_the_first_to_go() -> None:
     done = run("import resource\n"
-               "from triforce_core.documents.reader_process import ReadLimits, restrict\n"
-               "restrict(ReadLimits(memory_bytes=1 << 30))\n"
+               "from triforce_core.documents.reader_process import ReadLimits, limit\n"
+               "limit(ReadLimits(memory_bytes=1 << 30))\n"
                "for kind in ('AS', 'CORE', 'FSIZE', 'NPROC'):\n"
                "    print(resource.getrlimit(getattr(resource, 'RLIMIT_' + kind))[1])\n"
                "try:\n    print(open('/proc/self/oom_score_adj').read().strip())\n"
@@ -37,9 +38,9 @@ def test_it_starts_no_processes_and_is_the_first_to_go() -> None:
 def test_the_system_ends_it_when_its_parent_is_gone() -> None:
     """Inside a pattern that never ends, where no Python code gets a turn."""
     done = run("import re\n"
-               "from triforce_core.documents import reader_process as process\n"
-               "process._SLACK = 0\n"
-               "process.sign_of_life(process.ReadLimits(page_seconds=0.5))\n"
+               "from triforce_core.sandbox import restrict\n"
+               "restrict._SLACK = 0\n"
+               "restrict.sign_of_life(0.5)\n"
                "re.match('(a+)+$', 'a' * 60 + 'b')\n")
     assert done.returncode == -signal.SIGALRM
 
@@ -57,9 +58,9 @@ def test_what_it_imports_is_compiled_before(tmp_path: Path) -> None:
 
 def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[int] = []
-    monkeypatch.setattr(child, "_compile", lambda: compiled.append(1))
-    monkeypatch.setattr(child.sys, "dont_write_bytecode", False)
-    child.keep_bytecode.cache_clear()
+    monkeypatch.setattr(bytecode, "_compile", lambda: compiled.append(1))
+    monkeypatch.setattr(bytecode.sys, "dont_write_bytecode", False)
+    bytecode.keep_bytecode.cache_clear()
     path = tmp_path / "note.txt"
     path.write_text("A note.")
     for _ in range(2):
@@ -74,7 +75,7 @@ def test_what_it_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.Monkey
     script.write_text("""#!/bin/sh\nsleep 60 &\nprintf '\\000\\000\\000\\007{"a":1}'\nwait\n""")
     script.chmod(0o700)
     monkeypatch.setattr(child.sys, "executable", str(script))
-    process = child.ChildProcess("reader_process")
+    process = child.ChildProcess("triforce_core.documents.reader_process")
     assert process.next(10) == {"a": 1}
     closing = threading.Thread(target=process.close)
     closing.start()

@@ -14,7 +14,7 @@ from triforce_core.documents.sentences import SentenceRules
 from triforce_core.errors import UnsupportedModelError
 from triforce_core.gguf import open_gguf
 from triforce_core.prompt.chat_layout import ChatLayout
-from triforce_core.tokenizer.chat_template import render
+from triforce_core.tokenizer.chat_template import ChatTemplate
 from triforce_core.tokenizer.gguf_vocabulary import open_vocabulary
 
 DATA = folder()
@@ -52,7 +52,10 @@ def test_texts_give_the_published_ids(name: str) -> None:
 
 
 def ours(template: str, turns: list[dict[str, str]], thinking: bool) -> str:
-    return render(template, turns, generate=True, thinking=thinking, names=NAMES, where=Path("here"))
+    (found,) = ChatTemplate(template, Path("here"), NAMES).render([turns], generate=True, thinking=thinking)
+    if isinstance(found, UnsupportedModelError):
+        raise found
+    return found
 
 
 @pytest.mark.parametrize("thinking", [False, True])
@@ -81,8 +84,9 @@ class Letters:
     def __init__(self, template: str) -> None:
         self._template = template
 
-    def render_chat(self, turns: list[dict[str, str]], generate: bool = True) -> str:
-        return ours(self._template, turns, False)
+    def render_chats(self, conversations: list[list[dict[str, str]]], generate: bool = True) -> list:
+        template = ChatTemplate(self._template, Path("here"), NAMES)
+        return template.render(conversations, generate=generate, thinking=False)
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         return [ord(letter) for letter in text]
@@ -101,5 +105,5 @@ def test_templates_are_cut_into_a_fixed_prefix(path: Path) -> None:
     question = "Who found it?"
     joined = text(layout.head) + "PAGES" + text(layout.tail) + text(layout.question(question, True))
     content = joined[joined.index("Below is a document") : joined.index(question) + len(question)]
-    assert joined == tokenizer.render_chat([{"role": "user", "content": content}])
+    assert [joined] == tokenizer.render_chats([[{"role": "user", "content": content}]])
     assert "PAGES" in content and text(layout.question("Next", False)).startswith("Next")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .child import NOTHING, ChildProcess
+from ..sandbox.child import NOTHING, ChildProcess
 from .limits import READERS, ReadLimits
 
 PATIENCE = 15.0  # seconds for one page
@@ -49,7 +49,7 @@ class _Drawer:
         """The child's answer about ``path``; None: it died; NOTHING: it hangs."""
         if self._child is None or self._opened != self.path:
             self.end()
-            self._child, self._opened = ChildProcess("page_process"), self.path
+            self._child, self._opened = ChildProcess("triforce_core.documents.page_process"), self.path
             self._child.ask({"path": str(self.path), "limits": dataclasses.asdict(limits)}, last=False)
         self._child.ask(request, last=False)
         until = time.monotonic() + patience

@@ -12,9 +12,10 @@ import sys
 from math import sqrt
 from typing import Any
 
-from .frames import write_frame
+from ..sandbox.frames import write_frame
+from ..sandbox.restrict import rest, sign_of_life
 from .limits import ReadLimits
-from .reader_process import rest, restrict, sign_of_life
+from .reader_process import limit
 
 MOST_PIXELS = 8_000_000  # of one picture
 MOST_CHARACTERS = 30_000  # of one page's text layer
@@ -27,13 +28,13 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries that print must not spoil the stream
     limits = ReadLimits(**first["limits"])
-    restrict(limits)
+    limit(limits)
     import pypdfium2 as pdfium  # type: ignore[import-untyped]
 
     pdf = None
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        sign_of_life(limits)
+        sign_of_life(limits.page_seconds)
         try:
             pdf = pdf or pdfium.PdfDocument(first["path"])
             page = pdf[request["page"]]

@@ -19,7 +19,8 @@ from ..errors import (
     EmptyDocumentError,
     EncryptedDocumentError,
 )
-from .child import NOTHING, ChildProcess, keep_bytecode
+from ..sandbox.child import NOTHING, ChildProcess
+from .bytecode import keep_bytecode
 from .document import Chapter, Document, Page
 from .limits import READERS, ReadLimits
 from .readers.source import FORMATS
@@ -138,7 +139,7 @@ class _Attempt:
             self._heed_cancel()
         try:
             started = time.monotonic()
-            with ChildProcess("reader_process") as child:
+            with ChildProcess("triforce_core.documents.reader_process") as child:
                 child.ask(
                     {
                         "path": str(self.path.resolve()),

@@ -7,27 +7,23 @@ numpy."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable
-from math import ceil
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import DocumentError, DocumentTooLargeError
+from ..sandbox.frames import write_frame
+from ..sandbox.restrict import restrict, sign_of_life
 from .chapters import chapters_of
 from .finish import finish
-from .frames import write_frame
 from .limits import ReadLimits
 from .readers.source import Raw, Source
 from .sniff import sniff
-
-_SLACK = 5.0  # seconds beyond the parent's clock
 
 
 def main() -> None:
@@ -36,8 +32,8 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries that print must not spoil the stream
     limits = ReadLimits(**request["limits"])
-    restrict(limits)
-    sign_of_life(limits)
+    limit(limits)
+    sign_of_life(limits.page_seconds)
     gc.set_threshold(200_000)  # hundreds of thousands of small values, hardly a circle among them
     spare = bytearray(8 << 20)  # given back to word the error when memory runs out
     try:
@@ -51,9 +47,14 @@ def main() -> None:
     os._exit(0)  # libraries' own tear-down of a hostile file is not worth the risk
 
 
+def limit(limits: ReadLimits) -> None:
+    """Hold this process to what one reading may use."""
+    restrict(limits.memory_bytes, int(limits.seconds_for(limits.pages)) + 1)
+
+
 def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None:
     def at_page(page: int, pages: int) -> None:
-        sign_of_life(limits)
+        sign_of_life(limits.page_seconds)
         write_frame(out, {"at": page, "pages": pages})
 
     name = request["name"]
@@ -67,7 +68,7 @@ def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None
         raise DocumentTooLargeError(
             f"{name} is nested too deeply", remedy="Get the file in another format."
         ) from problem
-    sign_of_life(limits)
+    sign_of_life(limits.page_seconds)
     write_frame(out, {"extracted": len(raw.pages)})
     source.check_pages(len(raw.pages))
     pages, warnings = finish(raw, name)
@@ -108,41 +109,6 @@ def _reader(kind: str, reader: str) -> Callable[[Source], Raw]:
     from .readers.epub import read_epub
 
     return read_epub
-
-
-def restrict(limits: ReadLimits) -> None:
-    """Where the system knows such limits (not on Windows; there the parent's clock is the only one)."""
-    with contextlib.suppress(OSError):  # only on Linux
-        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out: this process before any other
-    try:
-        import resource
-    except ImportError:
-        return
-    seconds = int(limits.seconds_for(limits.pages)) + 1
-    for kind, value in (
-        (resource.RLIMIT_AS, limits.memory_bytes),
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NPROC, 0),  # no processes of its own
-    ):
-        try:
-            resource.setrlimit(kind, (value, value))
-        except (ValueError, OSError):
-            continue  # a lower limit is already in force
-
-
-def sign_of_life(limits: ReadLimits) -> None:
-    """To be called before each piece of work: without another one in time, the system ends this process, also when
-    the parent, which would have done so sooner, is gone."""
-    if hasattr(signal, "alarm"):
-        signal.alarm(ceil(limits.page_seconds + _SLACK))
-
-
-def rest() -> None:
-    """Nothing is being worked on: no sign of life is due."""
-    if hasattr(signal, "alarm"):
-        signal.alarm(0)
 
 
 def _too_much_memory(name: str, limits: ReadLimits) -> DocumentTooLargeError:

@@ -37,45 +37,49 @@ class ChatLayout(Layout):
     def __init__(self, tokenizer: Tokenizer, rules: SentenceRules) -> None:
         self._tokenizer, self._rules = tokenizer, rules
         first = f"{_BEFORE}{_DOCUMENT}{_AFTER}{_QUESTION}"
-        rendered = tokenizer.render_chat([{"role": "user", "content": first}])
-        if rendered is None or _DOCUMENT not in rendered or _QUESTION not in rendered:
+        document, question = ("user", f"{_BEFORE}{_DOCUMENT}{_END}"), ("user", f"{_ASKED}{_QUESTION}")
+        written = self._rendered(
+            [("user", first)], [("user", first), ("assistant", _ANSWER), ("user", _NEXT)],
+            [document, ("system", _SYSTEM), question], [("system", _SYSTEM), question],
+            [document, ("assistant", _SYSTEM), question])
+        asked = _accepted(written[0])
+        if _DOCUMENT not in asked or _QUESTION not in asked:
             bos = tokenizer.bos_token_id
             self._set([] if bos is None else [bos], "\nAnswer:", "\n\nQuestion: ", "\nAnswer:")
             return
-        head, rest = rendered.split(_DOCUMENT, 1)
+        head, rest = asked.split(_DOCUMENT, 1)
         before_question, ask = rest.split(_QUESTION, 1)
         self.head = tokenizer.encode(head, special=True)
         self.tail = tokenizer.encode(before_question, special=True)
         self._ask = tokenizer.encode(ask, special=True)
-        turns = [("user", first), ("assistant", _ANSWER), ("user", _NEXT)]
-        later = tokenizer.render_chat([{"role": role, "content": content} for role, content in turns]) or ""
+        later = _accepted(written[1])
         assert _ANSWER in later and _NEXT in later.split(_ANSWER, 1)[1], "a chat template drops earlier turns"
         between, ask_again = later.split(_ANSWER, 1)[1].split(_NEXT, 1)
         self._between = tokenizer.encode(between, special=True)
         self._ask_again = tokenizer.encode(ask_again, special=True)
-        own_turn = self._own_turn(head, ask)
+        # What it refuses has no system turn there: the role is unknown, or turns must alternate.
+        own_turn = self._own_turn(head, ask, *(text if isinstance(text, str) else "" for text in written[2:]))
         if own_turn is not None:
             self._instructed = own_turn
         else:
             self._instructed = tokenizer.encode(f"{_END}\n\n"), tokenizer.encode(f"\n\n{_ASKED}")
 
-    def _own_turn(self, head: str, ask: str) -> tuple[list[int], list[int]] | None:
+    def _rendered(self, *conversations: Sequence[tuple[str, str]]) -> list[str | UnsupportedModelError]:
+        """Return each filled in, or the template's refusal; "" where there is no template."""
+        found = self._tokenizer.render_chats([[{"role": role, "content": words} for role, words in turns]
+                                              for turns in conversations])
+        return found if found is not None else [""] * len(conversations)
+
+    def _own_turn(self, head: str, ask: str, whole: str, alone: str,
+                  answered: str) -> tuple[list[int], list[int]] | None:
         """What the template writes from the end of the document to a system text and from there to the question; None
-        where it has no system turn, or another one there than at the beginning. head, ask: as rendered without one."""
-        document, question = ("user", f"{_BEFORE}{_DOCUMENT}{_END}"), ("user", f"{_ASKED}{_QUESTION}")
-
-        def rendered(*turns: tuple[str, str]) -> str:
-            try:
-                return self._tokenizer.render_chat([{"role": role, "content": words} for role, words in turns]) or ""
-            except UnsupportedModelError:  # templates say so: the role is unknown, or turns must alternate
-                return ""
-
-        start, whole = f"{head}{_DOCUMENT}", rendered(document, ("system", _SYSTEM), question)
+        where it has no system turn, or another one there than at the beginning. head, ask: as rendered without one;
+        whole: with one behind the document; alone: without the document; answered: with an answer in its place."""
+        start = f"{head}{_DOCUMENT}"
         before, _, rest = whole.removeprefix(start).partition(_SYSTEM)
         between, _, after = rest.partition(_QUESTION)
-        first = rendered(("system", _SYSTEM), question).partition(_SYSTEM)[2]
-        taken_for_an_answer = whole == rendered(document, ("assistant", _SYSTEM), question)
-        if not whole.startswith(start) or not between or rest != first or after != ask or taken_for_an_answer:
+        if (not whole.startswith(start) or not between or rest != alone.partition(_SYSTEM)[2] or after != ask
+                or whole == answered):
             return None
         return self._tokenizer.encode(before, special=True), self._tokenizer.encode(between, special=True)
 
@@ -110,3 +114,9 @@ class ChatLayout(Layout):
         between = self._between
         done = bool(answer_ids) and bool(between) and answer_ids[-1] == between[0]
         return list(between[1:] if done else between)
+
+
+def _accepted(text: str | UnsupportedModelError) -> str:
+    if isinstance(text, UnsupportedModelError):
+        raise text
+    return text

@@ -14,7 +14,7 @@ import codecs
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from ..errors import ModelNotFoundError, TokenizerMismatchError, UnsupportedMode
 from ..events import whole_text
 from ..gguf import open_gguf
 from . import gguf_vocabulary
+from .chat_template import Messages
 from .vocabulary import open_vocabulary
 
 # Files that change how a text is read; the fingerprint covers those that exist.
@@ -192,9 +193,14 @@ class Tokenizer:
         """Whether every id means the same piece in both, so that one model may draft for the other."""
         return self.vocab_size == other.vocab_size and self._vocabulary_hash == other._vocabulary_hash
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool = True) -> str | None:
-        """The model's chat template filled in, or None when the model has none."""
-        return self._vocabulary.render_chat(messages, generate, self._thinking)
+    def render_chats(self, conversations: Sequence[Messages],
+                     generate: bool = True) -> list[str | UnsupportedModelError] | None:
+        """The model's chat template filled in for each, or its refusal; None when the model has none. Raises
+        UnsupportedModelError where it takes too much time or memory."""
+        template = self._vocabulary.chat_template()
+        if template is None:
+            return None
+        return template.render(conversations, generate=generate, thinking=self._thinking)
 
 
 class StreamDecoder:

@@ -1,53 +1,73 @@
-"""Chat templates filled in: jinja in its sandbox, with what transformers offers to templates.
-
-One thing differs on purpose: ``tools`` and ``documents`` are not defined, where transformers says None. Templates that
-take tools for given (some models bring no other) then write an empty list of them, and do not fail.
-"""
+"""Chat templates filled in, by a process with limits: see ``sandbox.template_process``."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import UnsupportedModelError
+from ..sandbox.child import NOTHING, ChildProcess
+
+_START_SECONDS = 60.0  # for the process to come up, on a disk that is busy with weights
+_SECONDS = 5.0  # for all conversations together; ordinary templates take milliseconds
+_MEMORY_BYTES = 512 * 2**20  # address space of the process, of which Python takes some 30 MiB
+_CHARACTERS = 2**20  # that one conversation may become, and a template may have; real ones have up to 20,000
+_TICK = 0.05
+
+Messages = Sequence[Mapping[str, str]]
 
 
-def render(template: str, messages: Sequence[Mapping[str, str]], *, generate: bool, thinking: bool,
-           names: Mapping[str, Any], where: Path) -> str:
-    """generate: up to where the answer begins. thinking: whether the model shall reason before it answers, where it can
-    do without. names: special tokens, such as bos_token. where: for messages. Raises UnsupportedModelError."""
-    try:
-        return str(_environment().from_string(template).render(
-            messages=[dict(message) for message in messages], add_generation_prompt=generate,
-            enable_thinking=thinking, thinking=thinking, **names))
-    except Exception as problem:  # templates are programs: whatever they raise, they do not work
-        raise UnsupportedModelError(f"The chat template in {where} does not work: {problem}") from problem
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A model's template. names: special tokens, such as bos_token. where: for messages."""
 
+    text: str
+    where: Path
+    names: Mapping[str, Any] = field(default_factory=dict)
 
-def _environment() -> Any:
-    from jinja2 import nodes
-    from jinja2.exceptions import TemplateError
-    from jinja2.ext import Extension
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    def render(self, conversations: Sequence[Messages], *, generate: bool, thinking: bool
+               ) -> list[str | UnsupportedModelError]:
+        """Return each conversation filled in, or the template's own refusal of it. One process does them all, since
+        it takes a while to start.
 
-    class Generation(Extension):
-        """``{% generation %}`` marks answers for training: nothing to us."""
+        generate: up to where the answer begins. thinking: whether the model shall reason before it answers, where it
+        can do without. Raises UnsupportedModelError where the template exceeds a limit."""
+        if len(self.text) > _CHARACTERS:
+            raise self._beyond(f"it has {len(self.text):,} characters", f"up to {_CHARACTERS:,}")
+        variables: dict[str, Any] = {name: str(value) if not isinstance(value, list) else [str(each) for each in value]
+                     for name, value in self.names.items()}
+        variables |= {"add_generation_prompt": generate, "enable_thinking": thinking, "thinking": thinking}
+        with ChildProcess("triforce_core.sandbox.template_process") as child:
+            child.ask({"template": self.text, "variables": variables, "seconds": _SECONDS,
+                       "conversations": [[dict(message) for message in messages] for messages in conversations],
+                       "memory_bytes": _MEMORY_BYTES, "characters": _CHARACTERS})
+            self._next(child, time.monotonic() + _START_SECONDS)
+            until = time.monotonic() + _SECONDS
+            return [self._result(self._next(child, until)) for _ in conversations]
 
-        tags = {"generation"}  # noqa: RUF012
+    def _next(self, child: ChildProcess, until: float) -> dict[str, Any]:
+        message: dict[str, Any] | None = NOTHING
+        while message is NOTHING and time.monotonic() < until:
+            message = child.next(_TICK)
+        if message is NOTHING:
+            raise self._beyond("it takes too long", f"{_SECONDS:g} seconds")
+        if message is None:
+            raise self._beyond("the process that filled it in was ended by a limit",
+                               f"{_SECONDS:g} seconds, {_MEMORY_BYTES >> 20} MiB of memory")
+        return message
 
-        def parse(self, parser: Parser) -> list[nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def _result(self, message: dict[str, Any]) -> str | UnsupportedModelError:
+        if message.get("limit") == "memory":
+            raise self._beyond("it needs too much memory", f"{_MEMORY_BYTES >> 20} MiB")
+        if "limit" in message:
+            raise self._beyond("it writes too much", f"{_CHARACTERS:,} characters")
+        if "text" in message:
+            return str(message["text"])
+        return UnsupportedModelError(f"The chat template in {self.where} does not work: {message.get('error')}")
 
-    def refuse(message: str) -> None:
-        raise TemplateError(message)
-
-    sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                            extensions=["jinja2.ext.loopcontrols", Generation])
-    sandbox.filters["tojson"] = lambda value, **form: json.dumps(value, **{"ensure_ascii": False, **form})
-    sandbox.globals |= {"raise_exception": refuse, "strftime_now": lambda form: time.strftime(form)}
-    return sandbox
+    def _beyond(self, what: str, allowed: str) -> UnsupportedModelError:
+        return UnsupportedModelError(f"The chat template in {self.where} does not work: {what}", allowed=allowed,
+                                     remedy="Copy the model folder again, or get the model from somebody you trust.")

@@ -9,13 +9,13 @@ import json
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..errors import ModelNotFoundError, UnsupportedModelError
-from .chat_template import render
+from .chat_template import ChatTemplate
 
 UNKNOWN = "\ufffd".encode()
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
@@ -67,9 +67,8 @@ class Vocabulary(ABC):
     def id_of(self, piece: str) -> int | None:
         """The id of a piece as the vocabulary spells it, or None."""
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool, thinking: bool) -> str | None:
-        """The chat template filled in, or None where there is none. Raises UnsupportedModelError where it refuses.
-        thinking: whether the model shall reason before it answers, where it can do without."""
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's, or None where there is none."""
         return None
 
 
@@ -112,12 +111,12 @@ class SentencePieces(Vocabulary):
         found = self._model.piece_to_id(piece)
         return found if 0 <= found < self.size and self._pieces[found] == piece else None
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool, thinking: bool) -> str | None:
+    def chat_template(self) -> ChatTemplate | None:
         template = self._template()
         if template is None:
             return None
-        names = {"bos_token": self._name(self.bos), "eos_token": self._name(self.eos)}
-        return render(template, messages, generate=generate, thinking=thinking, names=names, where=self._where)
+        return ChatTemplate(template, self._where, {"bos_token": self._name(self.bos),
+                                                    "eos_token": self._name(self.eos)})
 
     def _name(self, token_id: int | None) -> str:
         return "" if token_id is None else self._pieces[token_id]
@@ -168,14 +167,11 @@ class HuggingFace(Vocabulary):
     def id_of(self, piece: str) -> int | None:
         return self._inner.token_to_id(piece)
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], generate: bool, thinking: bool) -> str | None:
+    def chat_template(self) -> ChatTemplate | None:
         template = self._outer.chat_template
         if isinstance(template, dict):
             template = template.get("default")
-        if not template:
-            return None
-        return render(template, messages, generate=generate, thinking=thinking, names=self._outer.special_tokens_map,
-                      where=self._where)
+        return ChatTemplate(template, self._where, self._outer.special_tokens_map) if template else None
 
 
 def open_vocabulary(folder: Path, has_prompt: bool) -> Vocabulary:

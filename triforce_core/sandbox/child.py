@@ -1,9 +1,7 @@
-"""A child process that opens a file which may be hostile, and a thread that listens to it."""
+"""A child process for what may be hostile, and a thread that listens to it."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import os
 import queue
@@ -18,39 +16,27 @@ from .frames import BrokenFrameError, read_frame
 
 NOTHING: dict[str, Any] = {}  # a mark: nothing came yet
 _TICK = 0.05
-_ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def _command(module: str) -> list[str]:
-    return [sys.executable, "-X", "utf8", "-m", f"triforce_core.documents.{module}"]
+def command(module: str) -> list[str]:
+    """module: its whole name."""
+    return [sys.executable, "-X", "utf8", "-m", module]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     others = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    return others | {"PYTHONPATH": str(_ROOT), "PYTHONHASHSEED": "0"}
-
-
-@functools.cache
-def keep_bytecode() -> None:
-    """Once in this process's life, beside what it does: the children's modules are compiled (see ``bytecode``)."""
-    if not sys.dont_write_bytecode:
-        threading.Thread(target=_compile, name="bytecode", daemon=True).start()
-
-
-def _compile() -> None:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):  # nothing depends on it
-        subprocess.run(_command("bytecode"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL, env=_environment(), cwd=_ROOT, timeout=60, check=False)
+    return others | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
 
 
 class ChildProcess:
     """Requests go in as lines of JSON, frames come out; waiting works the same on every system."""
 
     def __init__(self, module: str) -> None:
-        """module: run as ``python -m triforce_core.documents.MODULE``."""
+        """module: run as ``python -m MODULE``; it calls ``restrict`` before it touches anything hostile."""
         self._process = subprocess.Popen(
-            _command(module), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=_ROOT,
-            env=_environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
+            command(module), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT,
+            env=environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
             start_new_session=True,  # a group of its own, so that whatever it starts ends with it
         )  # fmt: skip
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(maxsize=256)
