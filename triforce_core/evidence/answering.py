@@ -8,30 +8,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .front_matter import says_of_itself
 from .line_roles import Role
 from .question_words import points_back
 from .request_kind import RequestKind, request_kind
 from .sentence_index import SentenceIndex
 from .sentence_prior import Ranking, SentencePrior
 from .summary import LONGEST_QUOTATION, chosen, finished, quotable, scope_of, summary_features, with_lead_in
-from .table_rows import asked_row
 
 NOT_FOUND = "I found no sentence that clearly answers this. Closest:"
 _OWN_WORDS = {
-    RequestKind.SOCIAL: "You are welcome to ask about this document: I answer with sentences quoted from it.",
-    RequestKind.ABOUT_APP: "I am the small built-in model of this app: I answer questions about this document in "
-    "English, with sentences quoted from it. For anything else, load a chat model under Models.",
+    RequestKind.SOCIAL: "I am the small built-in model of this app. You are welcome to ask about this document, in "
+    "English: I answer with sentences quoted from it. For anything else, load a chat model under Models.",
     RequestKind.TASK: "I can only quote from this document. To translate, rewrite or write something new, load a chat "
     "model under Models.",
     RequestKind.LANGUAGE: "I only understand English. To ask in another language, load a chat model under Models.",
-    RequestKind.OUTSIDE: "I only know what this document says. For other questions, load a chat model under Models.",
 }
 THRESHOLD = 0.43  # confidence below which the answer says that it found none; see docs/measurements.md
 _DIGEST, _CLOSEST, _AROUND = 5, 3, 2  # sentences of a digest, beside "no sentence", around the last quotation
 _REMEMBERED = 8  # questions
 _CHOICES = 8  # passages that the model chooses from
-_SURE = 0.95  # of a line of the front matter, or of a table that the question names
 _NEAR = 3.0  # nats behind the best: a neighbour that is quoted with it
 _FAR = 6.0  # nats behind the best: no part of a list
 _QUOTED = re.compile("“([^”]*+)(”?)")  # one that is open to the end is read once
@@ -73,8 +68,6 @@ class Answering:
             return AnswerPlan(kind, spans=around)
         if kind is RequestKind.SUMMARY:
             return AnswerPlan(kind, spans=self._digest(question))
-        if named := says_of_itself(self.index, question) or asked_row(self.index, question):
-            return AnswerPlan(kind, choices=(named,), weights=(0.0,), confidence=_SURE, answerable=True)
         before = before if points_back(question) else ""
         ranking = self._ranking(question, before)
         scores, confidence = ranking.scores, ranking.confidence

@@ -109,11 +109,6 @@ class SentenceIndex:
         """Of a line, counted from 0."""
         return int(self._line_starts[line])
 
-    def sentences_of(self, line: int) -> tuple[int, int]:
-        """The first and the last of a line."""
-        end = self._line_starts[line + 1] if line + 1 < len(self._line_starts) else self.size
-        return int(self._line_starts[line]), int(end) - 1
-
     def lead_in(self, sentence: int) -> str:
         """What an item or a row is not understood without: the sentence with a colon that introduces its list, or the
         first row of its table. "" where there is none, as for every other sentence."""
