@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 CORE = ROOT / "triforce_core"
 FLOORS = [
     {"errors", "events", "config", "assets"},  # words and files: standard library only
-    {"gguf", "native_build", "sandbox"},  # another program's file format; a compiler; processes with limits
+    {"gguf", "native_build", "sandbox", "pipe"},  # a file format; a compiler; processes of ours
     {"device", "kernels", "sampling", "tokenizer", "metrics", "flags"},  # the machine
     {"kv_cache", "documents"},  # memory and text
     {"model", "prompt", "evidence"},

@@ -2,9 +2,8 @@
 
 "slow": rounds for ever, until cancelled; "die": SIGKILL of its own process after three rounds; "bug": an unexpected
 exception; "oom"; "exit": ends with status 3; "mute": closes the pipe that it answers on and stays; "compute": without a
-word, until cancelled; "hold": stays in compiled code with the interpreter's lock; "sleep": there without it; "numpy":
-yields what may not cross; "print": writes to stdout; "error": a TriForceError. "prepare for long" and "prepare with a
-bug": what it does behind the answer.
+word, until cancelled; "hold": stays in compiled code with the interpreter's lock; "sleep": there without it; "print":
+writes to stdout; "error": a TriForceError. "prepare for long" and "prepare with a bug": what it does behind the answer.
 """
 
 from __future__ import annotations
@@ -136,10 +135,6 @@ class FakeEngine:
             if i == 3 and question == "mute":
                 _close_what_is_written_to()
                 time.sleep(60)
-            if i == 3 and question == "numpy":
-                import numpy
-
-                yield TextDelta(numpy.float32(1.0))  # type: ignore[arg-type]
             rounds.append(RoundEvent(i, (i,), ("draft",), (TierCount("draft", 2, 1),), {"verify": 1.0}, None, i * 0.1))
             yield rounds[-1]
             yield TextDelta(words[i] + " " if i < len(words) else "x")

@@ -246,7 +246,7 @@ def test_killed_from_outside_while_idle_is_not_noticed_by_the_asker(client: Engi
 
 
 @pytest.mark.parametrize(("question", "words"), [
-    ("bug", r"RuntimeError: CUDA error: device-side assert"), ("oom", "ran out of memory"), ("numpy", "may not cross"),
+    ("bug", r"RuntimeError: CUDA error: device-side assert"), ("oom", "ran out of memory"),
     ("exit", "exit code 3; what it said last is in the log"), ("mute", "answered no more and was ended"),
 ])
 def test_what_nobody_foresaw_ends_the_child_only(client: EngineClient, question: str, words: str) -> None:

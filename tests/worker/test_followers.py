@@ -43,7 +43,7 @@ class ScriptedChild:
 
 @pytest.fixture
 def lead(monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[Followers, ScriptedChild, list[str]]]:
-    monkeypatch.setattr(followers, "Child", ScriptedChild)
+    monkeypatch.setattr(followers, "EngineChild", ScriptedChild)
     monkeypatch.setattr(followers, "GRACE", 0.1)
     monkeypatch.setattr(followers, "PATIENCE", 0.3)
 

@@ -29,7 +29,7 @@ from ..events import (
     Turn,
 )
 from ..metrics import answer_stats
-from .child import ENGINE, Child
+from .child import ENGINE, EngineChild
 from .job import DOING, Job, JobKind
 from .protocol import (
     Accepted,
@@ -42,7 +42,6 @@ from .protocol import (
     Measure,
     OpenDocument,
     Prepare,
-    Refused,
     Reported,
     Request,
     Tune,
@@ -78,7 +77,7 @@ class EngineClient:
         self._thread: threading.Thread | None = None
         self._numbers = itertools.count(1)
         self._request = 0  # number of the running job's request in the child
-        self._child: Child | None = None
+        self._child: EngineChild | None = None
         self._model: ModelInfo | None = None
         self._facts: EngineFacts | None = None
         self._in_cache: str | None = None  # id of the document that the child holds
@@ -284,7 +283,7 @@ class EngineClient:
         if self._child is not None and not self._child.alive:
             self._bury()
         if self._child is None:
-            child = Child(self.config, self._factory)
+            child = EngineChild(self.config, self._factory)
             with self._changed:
                 self._child, self._cause = child, ""
                 closed = self._closed
@@ -356,9 +355,6 @@ class EngineClient:
                 else:
                     fit: DocumentFit | None = message.value
                     return fit
-        except Refused as error:
-            child.end(0.0)
-            raise self._died(job, f"it sent what may not cross ({error})") from None
         except (OSError, EOFError):
             if self._closed:
                 raise self._gone() from None

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from ..config import EngineConfig
 from ..errors import TriForceError
-from .child import Child
+from .child import EngineChild
 from .protocol import Cancel, Crashed, Failed, Load, Request, Returned
 
 GRACE = 5.0  # seconds for all ranks to fail, if one did
@@ -32,7 +32,7 @@ class Followers:
         self._open: Request | None = None
         self._ending = False
         self._progress = time.monotonic()
-        self._children = [Child(config, factory, str(rank), str(port)) for rank in range(1, config.gpus)]
+        self._children = [EngineChild(config, factory, str(rank), str(port)) for rank in range(1, config.gpus)]
         self._outcomes: list[queue.SimpleQueue[Failed | Returned]] = [queue.SimpleQueue() for _ in self._children]
         for index in range(len(self._children)):
             threading.Thread(target=self._watch, args=(index,), name=f"watch-{index + 1}", daemon=True).start()

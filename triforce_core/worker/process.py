@@ -5,18 +5,15 @@
 MODULE:FUNCTION:ARGUMENT works as well. With a rank it follows another such process, see ``followers``.
 
 The main thread works. A reader thread takes messages meanwhile, so that a cancel is heard while a job streams,
-and ends the process at once when the parent's end of the pipe closes. Ctrl+C is ignored: the parent decides.
-Whatever is printed goes to stderr; stdout carries frames only.
+and ends the process at once when the parent's end of the pipe closes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import os
 import queue
-import signal
 import sys
 import threading
 import time
@@ -29,6 +26,7 @@ from ..config import EngineConfig
 from ..errors import TriForceError
 from ..events import DocumentFit, Event
 from ..native_build import compile_ahead
+from ..pipe import Close, Receiver, Sender, parents_pipes
 from .child import HEARTBEAT
 from .followers import Followers
 from .heartbeat import beat
@@ -37,19 +35,15 @@ from .protocol import (
     Ask,
     Cancel,
     Check,
-    Close,
     Crashed,
     Failed,
     Load,
     Measure,
     OpenDocument,
     Prepare,
-    Receiver,
-    Refused,
     Reported,
     Request,
     Returned,
-    Sender,
     Tune,
     Yielded,
 )
@@ -256,8 +250,6 @@ def _in_words(error: BaseException) -> str:
     text = str(error).strip().split("\n")[0][:300]
     if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text.lower():
         return f"it ran out of memory ({type(error).__name__}: {text})"
-    if isinstance(error, Refused):
-        return f"it tried to send something that is not a value ({text})"
     return f"an unexpected error ({type(error).__name__}: {text})"
 
 
@@ -268,23 +260,17 @@ def _die_first() -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_first()
     if descriptor := os.environ.pop(HEARTBEAT, ""):
         beat(int(descriptor))
-    commands = io.FileIO(os.dup(0), "rb")
-    answers = io.FileIO(os.dup(1), "wb")
-    os.dup2(2, 1)  # a library that prints must not write into our frames
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    receiver = Receiver(commands)
+    receiver, sender = parents_pipes()
     try:
         config = receiver.receive()
     except EOFError:
         return
     factory, *place = sys.argv[1:]
     compile_ahead()
-    Process(config, factory, receiver, Sender(answers), *map(int, place)).run()
+    Process(config, factory, receiver, sender, *map(int, place)).run()
     sys.stderr.flush()
     os._exit(0)  # the reader thread still waits on its pipe
 

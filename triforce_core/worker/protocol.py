@@ -1,10 +1,4 @@
-"""What the two processes say to each other, and how it is framed.
-
-The parent writes ``Request``, ``Cancel`` and ``Close`` to the child's stdin; the child answers on a private copy of
-its stdout. Both are anonymous pipes of exactly these two processes: nobody else can reach them, so there is no
-password and no port. They are used raw: a dying interpreter trips over the locks of buffered files. A frame is its
-length (u32) and a pickle. Only our own values, plain Python ones and TriForceErrors are let out of a pickle: anything
-else (a tensor, a numpy number, code) is refused on arrival.
+"""What the page's process and the engine's say to each other over a ``pipe``.
 
 A verb is one Request; the child answers Accepted, then Yielded for every event, then exactly one of Returned,
 Failed and Crashed; Reported may come in between. After Crashed the child ends.
@@ -12,24 +6,12 @@ Failed and Crashed; Reported may come in between. After Crashed the child ends.
 
 from __future__ import annotations
 
-import io
-import pickle
-import struct
-import threading
 from dataclasses import dataclass
-from io import RawIOBase
-from typing import Any
 
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..errors import TriForceError
 from ..events import DocumentFit, EngineFacts, Event, Turn
-
-_LENGTH = struct.Struct("<I")
-_PLAIN = frozenset({("builtins", name) for name in ("set", "frozenset", "complex", "slice", "range", "bytearray")})
-_PATHS = frozenset({"Path", "PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "PurePath"})
-_OURS = ("triforce_core.events", "triforce_core.config", "triforce_core.errors", "triforce_core.documents.document",
-         "triforce_core.worker.protocol")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +72,6 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Close: ...
-
-
-@dataclass(frozen=True, slots=True)
 class Accepted:
     """The child has begun this request: from here on it may have effects."""
 
@@ -133,68 +111,3 @@ class Crashed:
 
     number: int
     cause: str
-
-
-class Refused(Exception):
-    """A frame held something that may not cross."""
-
-
-class _OurValuesOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        is_path = module.split(".")[0] == "pathlib" and name in _PATHS
-        if is_path or (module, name) in _PLAIN:
-            return super().find_class(module, name)
-        if module.split(".")[0] == "triforce_core" and "." not in name:
-            found = super().find_class(module, name)
-            settings = isinstance(found, type) and issubclass(found, SpeculationConfig)  # another kind of them, too
-            if (module in _OURS or settings) and getattr(found, "__module__", None) == module:
-                return found
-        raise Refused(f"{module}.{name} may not cross between the processes")
-
-
-def encode(message: object) -> bytes:
-    return pickle.dumps(message, protocol=5)
-
-
-def decode(data: bytes) -> Any:
-    return _OurValuesOnly(io.BytesIO(data)).load()
-
-
-class Sender:
-    """Writes whole frames to an unbuffered pipe; any thread may send."""
-
-    def __init__(self, pipe: RawIOBase) -> None:
-        self._pipe, self._lock = pipe, threading.Lock()
-
-    def send(self, message: object) -> None:
-        """Raises OSError or ValueError when the pipe is gone."""
-        data = encode(message)
-        rest = memoryview(_LENGTH.pack(len(data)) + data)
-        with self._lock:
-            while rest:
-                rest = rest[self._pipe.write(rest) or 0 :]
-
-    def close(self) -> None:
-        """Never in the middle of a frame. Whoever sends afterwards gets ValueError."""
-        with self._lock:
-            self._pipe.close()
-
-
-class Receiver:
-    """Reads whole frames from an unbuffered pipe, blocking: waiting costs nothing. One thread reads."""
-
-    def __init__(self, pipe: RawIOBase) -> None:
-        self._pipe = pipe
-
-    def receive(self) -> Any:
-        """The next message. Raises EOFError when the other side is gone, also in the middle of a frame."""
-        return decode(self._exactly(_LENGTH.unpack(self._exactly(_LENGTH.size))[0]))
-
-    def _exactly(self, count: int) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            part = self._pipe.read(min(count - len(data), 1024**2))
-            if not part:
-                raise EOFError
-            data += part
-        return bytes(data)
