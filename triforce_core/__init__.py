@@ -38,7 +38,7 @@ _HOME = {
     ),
     "kv_cache.snapshot": ("SnapshotStore",),
     "metrics": ("metrics",),
-    "evidence.answer_support": ("SupportFinder",),
+    "evidence.client": ("EvidenceClient",),
     "remote.engine": ("RemoteEngine",),
     "worker.client": ("EngineClient",),
 }

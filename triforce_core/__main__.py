@@ -348,7 +348,7 @@ class _Progress:
 
 def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges, compare: Document | None) -> dict[str, Any]:
     """ranges: the pages that were read, counted from 1. compare: those pages, where the answer is in free words."""
-    from .evidence.answer_support import SupportFinder
+    from .evidence.support import SupportFinder
 
     support = SupportFinder(compare).support(finished.text) if compare else ()
     stats = finished.stats

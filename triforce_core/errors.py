@@ -20,6 +20,7 @@
     ├── NotEnoughDiskError
     ├── EngineDiedError              the engine process ended; the partial answer is kept
     ├── EngineBusyError
+    ├── EvidenceDiedError            the evidence process ended; the answer stands unchecked
     └── RemoteServerError            a server elsewhere refused, failed or did not answer
 """
 
@@ -104,6 +105,9 @@ class EngineDiedError(TriForceError): ...
 
 
 class EngineBusyError(TriForceError): ...
+
+
+class EvidenceDiedError(TriForceError): ...
 
 
 class RemoteServerError(TriForceError): ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triforce_core.documents.document import Document, Page
-from triforce_core.evidence.answer_support import SupportFinder, answer_sentences
+from triforce_core.evidence.support import SupportFinder, answer_sentences
 from triforce_core.metrics import support_as_json
 
 ONE = "The lighthouse keeper counted forty ships before the storm. He wrote their names down."

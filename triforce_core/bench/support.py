@@ -17,8 +17,7 @@ from pathlib import Path
 
 from ..documents import read_document
 from ..errors import TriForceError
-from ..evidence.answer_support import SupportFinder
-from ..evidence.support import THRESHOLD, support
+from ..evidence.support import THRESHOLD, SupportFinder, support
 from .answers import Asked, load_questions
 
 KINDS = ("restated", "foreign", "half foreign")

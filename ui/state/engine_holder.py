@@ -25,6 +25,7 @@ from . import watchdog
 from .engines import Engine
 from .jobs import Prefill, Selection
 from .library import Library, Ranges
+from .supports import Supports
 from .wait_estimates import Estimates
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class EngineHolder:
         self.fits: dict[str, DocumentFit] = {}
         self.too_long: set[tuple[str, Ranges]] = set()
         self._estimates = Estimates(self.fits)
+        self._supports = Supports()
 
     @property
     def open_key(self) -> tuple[str, Ranges] | None:
@@ -165,6 +167,7 @@ class EngineHolder:
         self._in_cache = None
         if not selection.ephemeral:
             self._library.begins_to_be_read(selection.key, selection.text)
+        self._expect_answers(selection)
         self._watchdog.began("read")
         for event in engine.open_document(selection.chosen):
             if isinstance(event, DocumentOpened):
@@ -176,6 +179,11 @@ class EngineHolder:
         if opened is None:
             raise Stopped
         return opened
+
+    def _expect_answers(self, selection: Selection) -> None:
+        """Have evidence ready for answers about these pages, where the model writes in words of its own."""
+        if self.model is not None and self.model.instructions:
+            self._supports.expect(selection)
 
     def _fit(self, engine: Engine, selection: Selection, heard: Callable[[PrefillProgress], None]) -> DocumentFit:
         """Of the chosen pages; the whole of a library's document is counted once."""

@@ -28,7 +28,6 @@ from .job_queue import JobQueue
 from .jobs import Job, JobKind, Prefill, Request, Selection
 from .library import Library, Ranges
 from .runs import Run, RunState, RunStore
-from .supports import Supports
 from .wait_estimates import Ahead, read_by
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,6 @@ class EngineQueue(EngineHolder):
         self.prefills: dict[str, Prefill] = {}  # of each document the one to show; replaced, never changed
         self.problems: dict[str, str] = {}
         self.counters = Counters()
-        self._supports = Supports()
 
     # -- requests from the page ---------------------------------------------------------------------------------
 
@@ -222,6 +220,7 @@ class EngineQueue(EngineHolder):
         if self._engine:
             self._engine.close()
             self._thread.join(patience / 4)
+        self._supports.close()
 
     def _put(self, kind: JobKind, run: Run, request: Request) -> Run:
         with self._asking:
@@ -325,6 +324,8 @@ class EngineQueue(EngineHolder):
                 raise Stopped
             run.state = "preparing"
             self._open(request.selection, prefill)
+            if not run.race:
+                self._expect_answers(request.selection)  # again: the process may have ended since, being idle
             for lane in range(len(request.lanes)):
                 if lane:
                     run.accumulators.append(Accumulator(run.ranges))

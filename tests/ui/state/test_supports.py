@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 from little_books import wait_for, write_book
 
 from tests.scripted_engine import EngineScript
-from ui.state import supports
+from triforce_core import EvidenceClient
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 
@@ -45,8 +46,22 @@ def test_one_that_only_quotes_is_not_compared(services: Services, script: Engine
     services.queue.reconfigure(services.queue.config.__class__(max_context=16_384))
     wait_for(lambda: services.queue.model is not None and not services.queue.model.instructions)
     assert answered(services, tmp_path) == []
+    assert services.queue._supports._evidence.pid is None, "no process without work for it"
 
 
 def test_an_answer_is_never_lost_for_it(services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supports, "SupportFinder", lambda document: 1 / 0)
+    monkeypatch.setattr(EvidenceClient, "index", lambda client, document: 1 / 0)
+    monkeypatch.setattr(EvidenceClient, "check", lambda client, document, answer: 1 / 0)
     assert answered(services, tmp_path) == []
+
+
+def test_the_process_is_there_before_an_answer_needs_it_and_goes_with_the_app(services: Services,
+                                                                              tmp_path: Path) -> None:
+    evidence = services.queue._supports._evidence
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "book.txt", 6), "book.txt")])
+    wait_for(lambda: services.queue.open_key is not None)
+    pid = evidence.pid
+    assert pid is not None and psutil.pid_exists(pid)
+    services.close()
+    assert not psutil.pid_exists(pid)
