@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import hostile
 from triforce_core.documents import Document, read_document
 from triforce_core.documents.readers.superscripts import raised_text
 
@@ -136,3 +137,10 @@ if a:
 ])
 def test_hostile_nesting_ends_soon(tmp_path: Path, markup: str) -> None:
     read(tmp_path, f"<p>The whale.</p>{markup}")
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.epub"])
+def test_code_keeps_its_indentation_through_the_reader(tmp_path: Path, name: str) -> None:
+    page = "<html><body><p>Some   prose.</p><pre>if x:\n    return  1</pre></body></html>"
+    (tmp_path / name).write_bytes(hostile.epub({"c.xhtml": page}) if name == "a.epub" else page.encode())
+    assert read_document(tmp_path / name).pages[0].text == "Some prose.\n\nif x:\n    return  1"

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from triforce_core.documents import read_document
-from triforce_core.documents.readers.markdown import markdown_blocks
+from triforce_core.documents.readers.html import HtmlText
+from triforce_core.documents.readers.markdown import markdown_tree
 
 
 def text_of(markup: str) -> str:
-    return markdown_blocks(markup).finish()[0]
+    return HtmlText(markdown_tree(markup)).text()
 
 
 @pytest.mark.parametrize(("markup", "expected"), [
@@ -29,7 +30,7 @@ def text_of(markup: str) -> str:
     ("[One](a)[Two](b)", "One Two"),
     ("> a quotation\n> that wraps\n\n> > and another", "a quotation that wraps\n\nand another"),
     ("> [!WARNING]\n> Hot.", "Warning\nHot."),
-    ("- one\n  wraps\n- two\n\n3. three\n4. four", "- one wraps\n- two\n3. three\n4. four"),
+    ("- one\n  wraps\n- two\n\n3. three\n4) four", "- one wraps\n- two\n\n3. three\n\n4) four"),
     ("Term\n: what it means\n  and more", "Term\nwhat it means and more"),
     ("|a|b|\n|-|-|\n|1 *x*|2|\n||3|\n\n|c|\n|-|\n|4|", "a | b\n1 x | 2\n| 3\n\nc\n4"),
     ("| a | b\n| 1 | 2 |\nA paragraph.", "a | b\n1 | 2\n\nA paragraph."),
@@ -72,7 +73,7 @@ def test_headings_and_title(tmp_path: Path) -> None:
                                    f"\n{words}\n\nOf size\n\n{words}\n\nOf food\n\n{words}\n\nAn end\n---\n\n{words}\n")
     document = read_document(tmp_path / "a.md")
     assert [chapter.title for chapter in document.chapters] == ["Contents", "Of size", "Of food", "An end"]
-    assert document.title == "Contents" and document.reader == "markdown 2"
+    assert document.title == "Contents" and document.reader == "markdown 3"
     for chapter in document.chapters[1:]:  # with its text, not at the foot of the page before
         assert f"{chapter.title}\n\nThe whale" in document.pages[chapter.first - 1].text
 

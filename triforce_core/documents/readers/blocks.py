@@ -6,11 +6,11 @@ what it means, which follow each other line by line."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 _LONGEST_HEADING = 300  # longer ones are paragraphs
 _MOST_HEADINGS = 20_000
-_CONTENTS = re.compile(r"(?:table of )?contents", re.IGNORECASE)
+CONTENTS = re.compile(r"(?:table of )?contents", re.IGNORECASE)
 _MARKED = re.compile(  # a note's mark that nothing sets apart from a sentence's end: 'memorials."9 Some'
     r"((?:[.,;:!?][\"'”’)]|[^\W\d_]{3}[.!?]))(\d{1,3})(?=\s+[\"“(]?[A-ZÀ-Þ]|\s*\Z)", re.MULTILINE
 )
@@ -68,7 +68,8 @@ class Blocks:
         before = ""
         for kind, text, _ in self._blocks:
             close = before == "term" or (kind, before) in _TOGETHER
-            pieces += ["\n" if close else "\n\n", self._unmarked(text) if kind in ("paragraph", "item") else text]
+            marked = self._marks and kind in ("paragraph", "item")
+            pieces += ["\n" if close else "\n\n", unmarked(text, self._marks) if marked else text]
             before = kind
         found = [(text, level) for kind, text, level in self._blocks if kind == "heading"]
         headings = [item for item in found if len(item[0]) <= _LONGEST_HEADING]
@@ -80,17 +81,11 @@ class Blocks:
         level = 0
         for number, (kind, text, own) in enumerate(self._blocks):
             if kind == "heading":
-                level = own if _CONTENTS.fullmatch(text) else 0
+                level = own if CONTENTS.fullmatch(text) else 0
             elif level and kind == "item":
-                listed.add(_bare(text.partition(" ")[2]))
-            elif kind == "paragraph" and len(text) <= _LONGEST_HEADING and "\n" not in text and _bare(text) in listed:
+                listed.add(bare(text.partition(" ")[2]))
+            elif kind == "paragraph" and len(text) <= _LONGEST_HEADING and "\n" not in text and bare(text) in listed:
                 self._blocks[number] = ("heading", text, 1)
-
-    def _unmarked(self, text: str) -> str:
-        if not self._marks:
-            return text
-        text = _MARKED.sub(lambda found: found[1] if found[2] in self._marks else found[0], text)
-        return _BRACKETED.sub(lambda found: "" if found[1] in self._marks else found[0], text)
 
     def _add(self, kind: str, text: str, level: int = 0) -> None:
         if text.strip():
@@ -102,5 +97,12 @@ def in_lines(text: str) -> str:
     return "\n".join(filter(None, (" ".join(line.split()) for line in text.split("\n"))))
 
 
-def _bare(text: str) -> str:
+def unmarked(text: str, marks: Set[str]) -> str:
+    """A sentence without those marks of notes that nothing but their place sets apart from it."""
+    text = _MARKED.sub(lambda found: found[1] if found[2] in marks else found[0], text)
+    return _BRACKETED.sub(lambda found: "" if found[1] in marks else found[0], text)
+
+
+def bare(text: str) -> str:
+    """Return the words as two lines of one document are compared."""
     return " ".join(text.casefold().split())

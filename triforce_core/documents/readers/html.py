@@ -39,6 +39,7 @@ SCRIPT_LOST = "breaks off inside a script or style sheet: what stands behind it 
 _ANCHORS = frozenset({"¶", "#", "§", "🔗", "\uf0c1", "link"})
 _ANY_MARK = re.compile(r"[\[(]([\w*†‡§¶]{1,5})[\])][.:]?\s*|(\d{1,3}(?=[.:)]?\s|[^\W\d_])|[*†‡§¶]{1,3})[.:)]?\s*")
 _LEFT_OF_MARK = re.compile(r"\A(?:[\s^↑.:]|\[\s*\]|\(\s*\))+")  # of a note, where its link back stood
+_BACK = re.compile("(?<!\\s)\\s*+[\u21a9\u2191\u2934]\ufe0e?\ufe0f?\\Z")  # an arrow from a note back to its mark
 _SMALL = 40  # nodes
 _FORMULAS = {"msup": "^", "msub": "_", "mfrac": "/"}
 _INVISIBLE_OPERATORS = dict.fromkeys(range(0x2061, 0x2065))
@@ -49,11 +50,12 @@ class HtmlText:
     """What was read from a page: blank lines between paragraphs, a line for each item or row of a table, notes as
     paragraphs "[mark] text"."""
 
-    def __init__(self, root: Node, links: Links, file: str = "") -> None:
+    def __init__(self, root: Node, links: Links | None = None, file: str = "") -> None:
+        """links, file: of the book whose part this is."""
         self.title, self.language = "", ""
         self.headings: list[tuple[str, int]] = []  # words, level
         self.unread = Unread()
-        self._notes = find_notes(root, links, file)
+        self._notes = find_notes(root, Links() if links is None else links, file)
         self._flows = [Flow()]
         self._tables: list[Table] = []
         self._lists: list[list[int] | None] = []  # of each open one the last number; None: it has none
@@ -65,6 +67,12 @@ class HtmlText:
 
     def text(self) -> str:
         return tidy(self._flows[0].text())
+
+    def raw(self, kind: str, reader: str, title: str, warnings: list[str], keep_titles: bool = False) -> Raw:
+        """As a file's only part, in sections. keep_titles: no section ends with a heading."""
+        sections = split_sections(self.text(), {words for words, _ in self.headings} if keep_titles else frozenset())
+        return Raw(kind, reader, title, numbered(sections), warnings=warnings, unread=self.unread, laid_out=True,
+                   headings=placed(self.headings, sections), language=self.language)
 
     @property
     def _flow(self) -> Flow:
@@ -156,7 +164,7 @@ class HtmlText:
             self._flows.append(Flow())
             self._in_heading += bool(level)
             if id(node) in self._notes.bodies:
-                self._open_notes.append(self._notes.bodies[id(node)])
+                self._open_notes.append(attribute(node, "data-mark") or self._notes.bodies[id(node)])
         elif name == "pre":
             self._flows.append(Flow(raw=True))
         elif name in ("td", "th") and self._tables:
@@ -238,6 +246,8 @@ class HtmlText:
             self._flow.words("”" if name == "q" else ")")
 
     def _item(self, node: Node) -> str:
+        if printed := attribute(node, "data-mark"):
+            return f"{printed} "
         numbers = self._lists[-1] if self._lists else None
         if numbers is None:
             return "- "
@@ -272,11 +282,14 @@ class HtmlText:
         return raised
 
     def _end_note(self, node: Node, mark: str) -> None:
-        words = _LEFT_OF_MARK.sub("", self._flows.pop().line())
-        if mark:
+        words = _BACK.sub("", self._flows.pop().line())
+        if attribute(node, "data-mark"):
+            own = None
+        elif mark:
+            words = _LEFT_OF_MARK.sub("", words)
             behind = r"\s+" if mark[-1].isalpha() else r"(?:\s+|(?=\D))"
             own = re.match(rf"[\[(]?\s*{re.escape(mark)}\s*(?:[\])]?\s*[.:,)]\s+|[\])]\s*|{behind})", words)
-        elif own := _ANY_MARK.match(words):
+        elif own := _ANY_MARK.match(words := _LEFT_OF_MARK.sub("", words)):
             mark = own[1] or own[2]
         words = words[own.end() :] if own else words
         if not any(map(str.isalnum, words)):
@@ -333,8 +346,7 @@ def _span(node: Node, name: str) -> int:
 
 
 def html_text(markup: str, links: Links | None = None, file: str = "") -> HtmlText:
-    """links, file: of the book whose part this is."""
-    return HtmlText(parse(markup), Links() if links is None else links, file)
+    return HtmlText(parse(markup), links, file)
 
 
 def decode_html(data: bytes, name: str) -> tuple[str, str]:
@@ -355,10 +367,8 @@ def read_html(source: Source) -> Raw:
     if breaks_off_in_script(markup):
         warnings.append(f"{source.name} {SCRIPT_LOST}")
     page = html_text(markup)
-    sections = split_sections(page.text())
     title = page.title or next((words for words, level in page.headings if level < 3), "")
-    return Raw("html", "html-2", title, numbered(sections), warnings=warnings, unread=page.unread,
-               headings=placed(page.headings, sections), language=page.language)
+    return page.raw("html", "html-3", title, warnings)
 
 
 def tidy(text: str) -> str:

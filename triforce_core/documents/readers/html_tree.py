@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from justhtml import JustHTML
-from justhtml.dom import Node
+from justhtml.dom import Node, Text
 
 # What stands in them is not read, or is not taken as markup.
 _HIDING = "nav|button|object|select|noscript|template|iframe|title|textarea|audio|video|canvas|dialog"
@@ -19,7 +19,7 @@ _HIDING_TAG = re.compile(rf"<(/?)({_HIDING})(?=[\s/>])[^<>]*>", re.IGNORECASE)
 _XHTML = re.compile(r"<\?xml|xmlns\s*=\s*[\"']http://www\.w3\.org/1999/xhtml", re.IGNORECASE)
 _SELF_CLOSED = re.compile(r"""<([A-Za-z][\w:.-]*+)((?:[^<>"']|"[^"<]*"|'[^'<]*')*?)/>""")
 _CDATA = re.compile(r"<!\[CDATA\[((?:[^\]]|\](?!\]>))*+)(\]\]>)?")  # one that is open to the end is read once
-_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _HEAD = 4096
 
 
@@ -29,6 +29,44 @@ def parse(markup: str) -> Node:
         markup = _SELF_CLOSED.sub(_opened_and_closed, markup)
         markup = _CDATA.sub(lambda found: html.escape(found[1]) if found[2] else found[0], markup)
     return JustHTML(_without_unclosed(markup), sanitize=False, scripting_enabled=False).root
+
+
+class Builder:
+    """A tree that a reader of another format writes: what would come of its HTML, without the HTML."""
+
+    def __init__(self) -> None:
+        self.root = self.here = Node("body")
+
+    def open(self, name: str, attributes: dict[str, str] | None = None) -> None:
+        node = Node(name, {**attributes} if attributes else None)
+        node.parent = self.here
+        self.here.children.append(node)  # type: ignore[union-attr]
+        self.here = node
+
+    def close(self, name: str) -> None:
+        """Close the innermost open element of that name, with all that stands in it; nothing if there is none."""
+        found: Node | None = self.here
+        while found is not None and found.name != name:
+            found = found.parent
+        if found is not None and found.parent is not None:
+            self.here = found.parent
+
+    def text(self, data: str) -> Text:
+        node = Text(data)
+        node.parent = self.here
+        self.here.children.append(node)  # type: ignore[union-attr]
+        return node
+
+    def element(self, name: str, data: str = "") -> None:
+        self.open(name)
+        if data:
+            self.text(data)
+        self.close(name)
+
+    def graft(self, root: Node) -> None:
+        """Put a whole tree here."""
+        root.parent = self.here
+        self.here.children.append(root)  # type: ignore[union-attr]
 
 
 def breaks_off_in_script(markup: str) -> bool:
@@ -68,7 +106,7 @@ def attribute(node: Node, name: str) -> str:
 
 
 def _opened_and_closed(found: re.Match[str]) -> str:
-    return found[0] if found[1].lower() in _VOID else f"<{found[1]}{found[2]}></{found[1]}>"
+    return found[0] if found[1].lower() in VOID else f"<{found[1]}{found[2]}></{found[1]}>"
 
 
 def _without_unclosed(markup: str) -> str:

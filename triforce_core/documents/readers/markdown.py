@@ -1,23 +1,26 @@
-"""Markdown by markdown-it-py (CommonMark, with tables, notes and definition lists): its tokens as text."""
+"""Markdown by markdown-it-py (CommonMark, with tables, notes and definition lists), written as a tree of HTML.
+
+What Markdown leaves to the eye is found on the way: notes below a heading "Footnotes", rows without the rule of a
+table, lines that a table of contents names, and what only looks like a tag."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import groupby, pairwise
 from typing import Any
 
+from justhtml.dom import Node, Text
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.deflist import deflist_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
-from ..sections import placed, split_sections
-from .blocks import Blocks
-from .html import html_text, tidy
-from .inline_html import raised, tag_text
-from .plain_text import decode_text, numbered
+from .blocks import CONTENTS, bare, unmarked
+from .html import HtmlText
+from .html_tree import VOID, Builder, parse
+from .plain_text import decode_text
 from .source import Raw, Source
 
 _NESTING = 60  # of quotes and lists; markdown-it drops what stands deeper, so deeper marks are taken off before
@@ -30,43 +33,51 @@ _LONG_LINE = 200  # whoever writes lines longer than this does not wrap them: ea
 _LONGEST_UNDERLINED = 120  # a longer line above "---" is prose above a rule
 _UNDEFINED_NOTE = re.compile(r"(?<=[^\s\[(|])\[\^\d{1,4}\]")
 _ALERT = re.compile(r"\A\[!([A-Z]+)\]\s*")
+_LINES = ("heading_open", "paragraph_open")
+_ROW = re.compile(r"\s*\|")
 _NOTES = re.compile(r"(?:foot|end)?notes?:?", re.IGNORECASE)
-_NOTE_LINE = re.compile(r"\[?(\d{1,4})[.)\]]{1,2}\s+(?=\S)")
+_NOTE_LINE = re.compile(r"\A\[?(\d{1,4})[.)\]]{1,2}\s+(?=\S)")
 _NOTE_CELL = re.compile(r"\[?(\d{1,4})[.)\]]{0,2}")
 _NOTE_LINK = re.compile(r"#(?:user-content-)?_?(?:fn|foot|note|ftn|end|cite|sdfoot)", re.IGNORECASE)
 _NOTE_MARK = re.compile(r"[\[(]?(?:\d{1,4}|[a-z*†‡§])[\])]?")
 # An arrow that leads from a note back to its mark.
 _BACK = re.compile("(?<!\\s)\\s*+[\u21a9\u2191\u2934]\ufe0e?\ufe0f?")
-_HTML_NOTE = re.compile(r"<(?:p|li|div|aside)\b[^>]{0,300}\b(?:id|class)=[\"'][^\"'>]{0,80}(?:note|fn)", re.IGNORECASE)
+_HTML_NOTE = re.compile(r"(<(?:p|li|div|aside)\b[^>]{0,300}\b(?:id|class)=[\"'][^\"'>]{0,80}(?:note|fn)[^>]{0,300})>"
+                        r"(?=\s*+(?:<[^<>]{1,200}>\s*+){0,4}\[?\d{1,4}[.)\]]{1,2}\s)", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)(.*?)/?>", re.DOTALL)
+_ATTRIBUTE = re.compile(r"(?<![\w:-])([\w:-]++)\s*+=\s*+(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
+_ELEMENTS = VOID | frozenset(
+    "a abbr acronym address article aside audio b bdi bdo big blockquote button caption center cite code colgroup data "
+    "datalist dd del details dfn div dl dt em fieldset figcaption figure font footer form h1 h2 h3 h4 h5 h6 header i "
+    "iframe ins kbd label legend li main map mark meter nav nobr noscript object ol optgroup option output p picture "
+    "pre progress q rp rt ruby s samp script section select small span strike strong style sub summary sup svg table "
+    "tbody td template textarea tfoot th thead time tr tt u ul var video".split()
+)
 
 
 def read_markdown(source: Source) -> Raw:
     text, warning = decode_text(source.path.read_bytes(), source.name)
     source.check_characters(len(text))
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    blocks = markdown_blocks(text)
-    body, headings = blocks.finish()
-    sections = split_sections(body, {words for words, _ in headings})
+    page = HtmlText(markdown_tree(text))
     front = _front_matter(text)
     named = _TITLE.search(front[0]) if front else None
-    title = next((words for words, _ in headings), named[1].strip("\"' ") if named else "")
-    return Raw("markdown", "markdown 2", title, numbered(sections), warnings=[warning] if warning else [],
-               headings=placed(headings, sections), laid_out=True)
+    title = next((words for words, _ in page.headings), named[1].strip("\"' ") if named else "")
+    return page.raw("markdown", "markdown 3", title, [warning] if warning else [], keep_titles=True)
 
 
-def markdown_blocks(text: str) -> Blocks:
-    """No marks, links as their words, a paragraph or item a line; headings and code as they stand."""
-    blocks = Blocks()
-    front = _front_matter(text)
-    if front:
-        blocks.code(front[0].split("\n"))
-        text = text[front[1] :]
+def markdown_tree(text: str) -> Node:
+    """The same as a tree of HTML; settings at the top as they stand."""
     parser = MarkdownIt("commonmark", {"maxNesting": _NESTING}).enable(["table", "strikethrough"])
     parser.use(deflist_plugin).use(footnote_plugin, move_to_end=False)
     environment: dict[str, Any] = {}
-    tokens = parser.parse(_DEEP.sub(r"\1", text), environment)
-    _Layout(blocks, environment).lay_out(tokens)
-    return blocks
+    front = _front_matter(text)
+    tokens = parser.parse(_DEEP.sub(r"\1", text[front[1] if front else 0 :]), environment)
+    writer = _Writer(environment.get("footnotes", {}).get("list", {}))
+    if front:
+        writer.tree.element("pre", front[0])
+    writer.blocks(tokens)
+    return writer.tree.root
 
 
 def _front_matter(text: str) -> tuple[str, int] | None:
@@ -78,201 +89,186 @@ def _front_matter(text: str) -> tuple[str, int] | None:
     return (found[1], found.end()) if settings else None
 
 
-class _Layout:
-    """Walks over the tokens of a document; those of blocks open and close in pairs around "inline" ones."""
+class _Writer:
+    """Writes the tokens of a document as a tree. noted: the notes that are written inside a sentence."""
 
-    def __init__(self, blocks: Blocks, environment: dict[str, Any]) -> None:
-        self._blocks, self._environment = blocks, environment
-        self._item = ""  # marker of the item whose first line is still to come
-        self._note: list[str] | None = None  # label and paragraphs of the note that is open
-        self._row: list[str] | None = None
-        self._first = False  # is the next row the first of its table?
-        self._heading, self._underline = 0, ""
-        self._term = False
+    def __init__(self, noted: dict[int, dict[str, Any]]) -> None:
+        self.tree = Builder()
+        self._noted = noted
+        self._marks: set[str] = set()  # of notes
+        self._sentences: list[Text] = []  # in which such marks may stand
         self._in_notes = False  # below a heading such as "Footnotes"
+        self._in_contents = False
+        self._listed: set[str] = set()  # what a table of contents names
 
-    def lay_out(self, tokens: Sequence[Token]) -> None:
-        by_type: dict[str, Callable[[Token], None]] = {
-            "inline": self._words, "heading_open": self._open_heading, "list_item_open": self._open_item,
-            "list_item_close": self._close_item, "dd_open": self._close_item, "dt_open": self._open_term,
-            "footnote_reference_open": self._open_note, "footnote_reference_close": self._close_note,
-            "table_open": self._open_table, "tr_open": self._open_row, "tr_close": self._close_row,
-            "fence": self._code, "code_block": self._code, "html_block": self._markup,
-        }  # fmt: skip
-        for token in tokens:
-            if token.type in by_type:
-                by_type[token.type](token)
+    def blocks(self, tokens: Sequence[Token]) -> None:
+        for at, token in enumerate(tokens):
+            if token.type == "inline" and tokens[at - 1].type in _LINES:
+                self._line(tokens[at - 1], token.children or [], in_item=tokens[at - 2].type == "list_item_open")
+            elif token.type == "inline":
+                self._inline(token.children or [], _breaks(token.children or []))
+            elif token.type in ("fence", "code_block"):
+                self.tree.element("pre", token.content)
+            elif token.type == "html_block":
+                self.tree.graft(parse(_HTML_NOTE.sub(r'\1 role="doc-footnote">', token.content)))
+            elif token.type == "list_item_open" and token.info:
+                self.tree.open("li", {"data-mark": f"{token.info}{token.markup}"})
+                self._note(token.info if self._in_notes else "")
+            elif token.type == "footnote_reference_open":
+                self.tree.open("aside")
+                self._note(token.meta["label"])
+            elif token.nesting > 0 and token.type not in _LINES:
+                self.tree.open(token.tag)
+            elif token.nesting < 0:
+                self.tree.close(token.tag or "aside")
+        for text in self._sentences if self._marks else ():
+            text.data = unmarked(text.data or "", self._marks)
 
-    def _open_heading(self, token: Token) -> None:
-        self._heading, self._underline = int(token.tag[1]), token.markup
+    def _note(self, mark: str) -> None:
+        """What was opened last is a note, if it has a mark."""
+        if mark:
+            self._marks.add(mark)
+            self.tree.here.attrs = {"role": "doc-footnote", "data-mark": mark}
 
-    def _open_item(self, token: Token) -> None:
-        self._item = f"{token.info}{token.markup}" if token.info else "-"
+    def _line(self, opening: Token, tokens: Sequence[Token], in_item: bool) -> None:
+        """A heading or a paragraph. in_item: it is the first of a list's item."""
+        breaks = _breaks(tokens)
+        words = _plain(tokens, breaks)
+        line = " ".join(words.split())
+        heading = opening.type == "heading_open"
+        if heading and opening.markup == "-" and (len(line) > _LONGEST_UNDERLINED or line.endswith((".", ";", ","))):
+            heading = False
+        if heading:
+            self._in_notes, self._in_contents = bool(_NOTES.fullmatch(line)), bool(CONTENTS.fullmatch(line))
+        elif in_item and self._in_contents:
+            self._listed.add(bare(line))
+        elif "|" in words and any(map(_ROW.match, words.split("\n"))):
+            self._rows(words.split("\n"))
+            return
+        listed = not (in_item or heading or "\n" in words) and bare(line) in self._listed
+        self.tree.open(opening.tag if heading else "h1" if listed else "span" if opening.hidden else "p")
+        if alert := _ALERT.match(words):
+            self.tree.text(alert[1].capitalize())
+            self.tree.element("br")
+        texts = self._inline(tokens, breaks)
+        if alert:
+            texts[0].data = _ALERT.sub("", texts[0].data or "")
+        if not heading and not listed:
+            self._sentences += texts
+            if self._in_notes and not in_item and (note := _NOTE_LINE.match(texts[0].data or "")):
+                self._note(note[1])
+                texts[0].data = (texts[0].data or "")[note.end() :]
+        self.tree.close(self.tree.here.name)
 
-    def _close_item(self, token: Token) -> None:
-        self._item = ""
+    def _rows(self, lines: Sequence[str]) -> None:
+        """A paragraph some of whose lines are written as rows of a table, without the rule that makes it one."""
+        for barred, group in groupby(lines, lambda line: _ROW.match(line) is not None):
+            self.tree.open("table" if barred else "p")
+            for line in group:
+                cells = line.strip().removeprefix("|").removesuffix("|").split("|")
+                note = _NOTE_CELL.fullmatch(cells[0].strip()) if self._in_notes and barred else None
+                self.tree.open("p" if note else "tr" if barred else "span")
+                if note:
+                    self._note(note[1])
+                    self.tree.text(" ".join(cells[1:]))
+                elif barred:
+                    for cell in cells:
+                        self.tree.element("td", cell)
+                else:
+                    self._sentences.append(self.tree.text(line))
+                    self.tree.element("br")
+                self.tree.close(self.tree.here.name)
+            self.tree.close("table" if barred else "p")
 
-    def _open_term(self, token: Token) -> None:
-        self._term = True
-
-    def _open_note(self, token: Token) -> None:
-        self._note = [token.meta["label"]]
-
-    def _close_note(self, token: Token) -> None:
-        if self._note:
-            self._blocks.note(self._note[0], " ".join(self._note[1:]))
-        self._note = None
-
-    def _open_table(self, token: Token) -> None:
-        self._first = True
-
-    def _open_row(self, token: Token) -> None:
-        self._row = []
-
-    def _close_row(self, token: Token) -> None:
-        self._add_row(self._row or [])
-        self._row = None
-
-    def _code(self, token: Token) -> None:
-        if self._note is not None:
-            self._note.append(token.content)
-        else:
-            self._blocks.code(token.content.expandtabs(4).split("\n"))
-
-    def _markup(self, token: Token) -> None:
-        extractor = html_text(token.content)
-        titles = dict(extractor.headings)
-        for part in filter(str.strip, tidy(extractor.text()).split("\n\n")):
-            note = _NOTE_LINE.match(part) if _HTML_NOTE.match(token.content.lstrip()[:500]) else None
-            if note:
-                self._blocks.note(note[1], _BACK.sub("", part[note.end() :]))
-            elif part in titles:
-                self._blocks.heading(part, titles[part])
+    def _inline(self, tokens: Sequence[Token], breaks: Sequence[str]) -> list[Text]:
+        """A line of text, with the breaks and tags that a reader sees. Returns its words, where they are no code."""
+        tags, softbreaks = _Tags(tokens), iter(breaks)
+        texts: list[Text] = []
+        words: list[str] = []
+        for at, token in enumerate(tokens):
+            if token.type == "text":
+                words.append(_words(token))
+            elif token.type == "softbreak" and (gap := next(softbreaks, " ")) == " ":
+                words.append(gap)
             else:
-                self._blocks.paragraph(part)
+                if words:
+                    texts.append(self.tree.text("".join(words)))
+                    words = []
+                self._element(tokens, at, tags)
+        return [*texts, self.tree.text("".join(words))]
 
-    def _words(self, token: Token) -> None:
-        inline = _Inline(self._environment)
-        text = inline.text(token.children or [])
-        if self._row is not None:
-            self._row.append(text)
-        elif self._heading:
-            self._add_heading(text)
-        elif self._term:
-            self._blocks.term(text)
-            self._term = False
-        elif self._note is not None:
-            self._note.append(text)
-        elif self._item:
-            self._add_item(text)
-        else:
-            self._add_lines(text)
-        for mark, words in inline.notes:
-            self._blocks.note(mark, words)
+    def _element(self, tokens: Sequence[Token], at: int, tags: _Tags) -> None:
+        """What is no text in a line of text."""
+        token = tokens[at]
+        if token.type in ("hardbreak", "softbreak"):
+            self.tree.element("br")
+        elif token.type == "code_inline":
+            self.tree.text(token.content)
+        elif token.type == "image":
+            self._image(_plain(token.children or []))
+        elif token.type == "html_inline":
+            self._tag(token.content, tags)
+        elif token.type == "link_open":
+            if at and tokens[at - 1].type == "link_close":
+                self.tree.text(" ")  # a row of buttons
+            self.tree.open("a", _link(token, tokens[at + 1 :]))
+        elif token.type == "link_close":
+            self.tree.close("a")
+        elif token.type == "footnote_ref" and "label" not in token.meta:
+            self.tree.open("span")
+            self._note(str(token.meta["id"] + 1))
+            self._inline(self._noted[token.meta["id"]]["tokens"], ())
+            self.tree.close("span")
 
-    def _add_heading(self, text: str) -> None:
-        words = " ".join(text.split())
-        if self._underline == "-" and (len(words) > _LONGEST_UNDERLINED or words.endswith((".", ";", ","))):
-            self._add_lines(text)
-        else:
-            self._blocks.heading(words, self._heading)
-            self._in_notes = _NOTES.fullmatch(words) is not None
-        self._heading = 0
+    def _image(self, words: str) -> None:
+        self.tree.text(words)
+        self.tree.element("img")
 
-    def _add_item(self, text: str) -> None:
-        marker, self._item = self._item, ""
-        if self._in_notes and marker[:-1].isdigit():
-            self._blocks.note(marker[:-1], _BACK.sub("", text))
-        else:
-            self._blocks.item(marker, text)
-
-    def _add_row(self, cells: list[str]) -> None:
-        note = _NOTE_CELL.fullmatch(cells[0].strip()) if cells else None
-        if self._in_notes and note:
-            self._blocks.note(note[1], " ".join(cells[1:]))
-        else:
-            self._blocks.row(cells, self._first)
-            self._first = False
-
-    def _add_lines(self, text: str) -> None:
-        """A paragraph; its lines that are written as rows of a table (without the rule that makes it one) are rows."""
-        prose: list[str] = []
-        self._first = True
-        for line in text.split("\n"):
-            if not line.lstrip().startswith("|"):
-                prose.append(line)
-                continue
-            self._blocks.paragraph("\n".join(prose))
-            prose = []
-            self._add_row(line.strip().removeprefix("|").removesuffix("|").split("|"))
-        if self._in_notes and prose and (note := _NOTE_LINE.match(prose[0])):
-            self._blocks.note(note[1], _BACK.sub("", " ".join(prose)[note.end() :]))
-        else:
-            self._blocks.paragraph("\n".join(prose))
+    def _tag(self, tag: str, tags: _Tags) -> None:
+        """What a reader sees of a tag, and those that mean something to the words around them."""
+        found = _TAG.fullmatch(tag)
+        if not found:
+            return  # a comment or a declaration
+        name = found[2].lower()
+        attributes = {key.lower(): one or two or three for key, one, two, three in _ATTRIBUTE.findall(found[3])}
+        if not tags.is_one(name, found[1] != "", found[3]):
+            self.tree.text(tag)
+        elif name in ("a", "sup"):
+            self.tree.close(name) if found[1] else self.tree.open(name, attributes)
+        elif name == "br":
+            self.tree.element("br")
+        elif name == "img":
+            self._image(attributes.get("alt", ""))
 
 
-class _Inline:
-    """The text of a paragraph. notes: (mark, text) of those that are written inside it."""
+class _Tags:
+    """Tells a paragraph's tags from what only looks like one, as the type in "a list of <T>"."""
 
-    def __init__(self, environment: dict[str, Any]) -> None:
-        self._noted = environment.get("footnotes", {}).get("list", {})
-        self.notes: list[tuple[str, str]] = []
-        self._out: list[str] = []
-        self._links: list[tuple[int, str]] = []  # where their words begin in out, and where they lead
-        self._raised: list[int] = []  # where superscripts begin in out
-        self._open: Counter[str] = Counter()  # HTML elements
-        self._closing: Counter[str] = Counter()
-
-    def text(self, tokens: Sequence[Token]) -> str:
-        """Line breaks that count are "\\n"; those at which a wrapped paragraph goes on are spaces."""
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._open = Counter[str]()
         self._closing = Counter(token.content[2:-1].strip().lower() for token in tokens
                                 if token.type == "html_inline" and token.content.startswith("</"))
-        for number, token in enumerate(tokens):
-            if token.type in ("text", "code_inline"):
-                self._out.append(token.content if token.type == "code_inline" else
-                                 _UNDEFINED_NOTE.sub("", token.content))
-            elif token.type == "softbreak":
-                self._out.append("\n" if _is_field(tokens[number + 1 : number + 4]) else "\v")
-            elif token.type == "hardbreak":
-                self._out.append("\n")
-            elif token.type == "image":
-                self._out.append(_Inline({}).text(token.children or []))
-            elif token.type == "html_inline":
-                self._tag(token.content)
-            elif token.type == "link_open":
-                if number and tokens[number - 1].type == "link_close":
-                    self._out.append(" ")  # a row of buttons
-                self._links.append((len(self._out), str(token.attrs.get("href", ""))))
-            elif token.type == "link_close" and self._links:
-                self._close_link()
-            elif token.type == "footnote_ref" and "label" not in token.meta:
-                words = _Inline({}).text(self._noted[token.meta["id"]]["tokens"])
-                self.notes.append((str(token.meta["id"] + 1), words))
-        return _ALERT.sub(lambda found: f"{found[1].capitalize()}\n", _unwrapped("".join(self._out)))
 
-    def _close_link(self) -> None:
-        start, href = self._links.pop()
-        words = "".join(self._out[start:]).strip()
-        if _BACK.fullmatch(words) or (_NOTE_LINK.match(href) and _NOTE_MARK.fullmatch(words)):
-            del self._out[start:]
+    def is_one(self, name: str, closes: bool, attributes: str) -> bool:
+        if closes:
+            self._open[name] -= 1
+            return name in _ELEMENTS and self._open[name] >= 0
+        closed = name in VOID or name == "p" or self._closing[name] > self._open[name]
+        if name not in _ELEMENTS or not (closed or "=" in attributes):
+            return False
+        self._open[name] += 1
+        return True
 
-    def _tag(self, tag: str) -> None:
-        name, closes, text = tag_text(tag, self._open, self._closing)
-        if name == "sup" and not text:
-            if not closes:
-                self._raised.append(len(self._out))
-            elif self._raised:
-                start = self._raised.pop()
-                before = self._out[start - 1] if start else ""
-                self._out[start:] = [raised("".join(self._out[start:]), before)]
-        elif name == "a" and not text:
-            if not closes:
-                href = re.search(r"href\s*=\s*[\"']?([^\"'\s>]*)", tag)
-                self._links.append((len(self._out), href[1] if href else ""))
-            elif self._links:
-                self._close_link()
-        else:
-            self._out.append(text)
+
+def _link(token: Token, behind: Sequence[Token]) -> dict[str, str]:
+    """Its attributes as the HTML reader knows them: links to notes and back are no words of the sentence."""
+    href = str(token.attrs.get("href", ""))
+    end = next((at for at, other in enumerate(behind) if other.type == "link_close"), 0)
+    words = _plain(behind[:end]).strip()
+    kind = "doc-backlink" if _BACK.fullmatch(words) else ""
+    if _NOTE_LINK.match(href) and _NOTE_MARK.fullmatch(words):
+        kind = "doc-noteref"
+    return {"href": href, "role": kind}
 
 
 def _is_field(tokens: Sequence[Token]) -> bool:
@@ -281,14 +277,32 @@ def _is_field(tokens: Sequence[Token]) -> bool:
     return len(shown) > 1 and shown[0].type == "strong_open" and shown[1].content.endswith(":")
 
 
-def _unwrapped(text: str) -> str:
-    """"\\v" (a line end in the source) as a space, or as a line break in a paragraph that is not wrapped by hand and
-    around a row of a table."""
-    lines = text.split("\v")
+def _breaks(tokens: Sequence[Token]) -> list[str]:
+    """What each line end of a paragraph's source is: a blank, or a line break in a paragraph that is not wrapped by
+    hand, around a row of a table and before a field."""
+    places = [at for at, token in enumerate(tokens) if token.type == "softbreak"]
+    if not places:
+        return []
+    lines = _plain(tokens, ["\v"] * len(places)).split("\v")
     wrapped = max(map(len, lines)) <= _LONG_LINE
-    out = [lines[0]]
-    for last, line in pairwise(lines):
-        row = line.lstrip().startswith("|") or last.lstrip().startswith("|")
-        out.append("\n" if row or not (wrapped or line[:1].islower()) else " ")
-        out.append(line)
+    return ["\n" if _ROW.match(line) or _ROW.match(last) or not (wrapped or line[:1].islower())
+            or _is_field(tokens[at + 1 : at + 4]) else " "
+            for at, (last, line) in zip(places, pairwise(lines), strict=True)]
+
+
+def _plain(tokens: Sequence[Token], breaks: Sequence[str] = ()) -> str:
+    """The words without their tags."""
+    softbreaks = iter(breaks)
+    out: list[str] = []
+    for token in tokens:
+        if token.type == "softbreak":
+            out.append(next(softbreaks, " "))
+        elif token.type == "hardbreak":
+            out.append("\n")
+        elif token.type != "html_inline":
+            out.append(_plain(token.children) if token.children else _words(token))
     return "".join(out)
+
+
+def _words(token: Token) -> str:
+    return _UNDEFINED_NOTE.sub("", token.content) if token.type == "text" and "[^" in token.content else token.content
