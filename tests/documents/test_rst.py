@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from triforce_core.documents import read_document
-from triforce_core.documents.readers.rst import rst_blocks
+from triforce_core.documents.readers.html import HtmlText
+from triforce_core.documents.readers.rst import rst_tree
 
 
 def text_of(markup: str) -> str:
-    return rst_blocks(markup)[0].finish()[0]
+    return HtmlText(rst_tree(markup)[0]).text()
 
 
 @pytest.mark.parametrize(("markup", "expected"), [
@@ -24,7 +25,7 @@ def text_of(markup: str) -> str:
     ("pip [#pip]_ and easy [1]_. [CIT]_\n\n.. [#pip] Its\n   note.\n.. [1] One.\n.. [CIT] Cited.",
      "pip and easy. [CIT]\n\n[pip] Its note.\n\n[1] One.\n\n[CIT] Cited."),
     ("2\\ :sup:`30` and H\\ :sub:`2`\\ O", "2^30 and H2O"),
-    ("- one\n  wraps\n- two\n\n#. three\n\n   more\n#. four", "- one wraps\n- two\n1. three\n\nmore\n\n2. four"),
+    ("- one\n  wraps\n- two\n\n#. three\n\n   more\n#. four", "- one wraps\n- two\n\n1. three\n\nmore\n2. four"),
     ("iv) roman", "iv) roman"),
     ("term : kind\n    What it\n    means.", "term : kind\nWhat it means."),
     (":Author: Me\n:Date: now", "Author: Me\nDate: now"),

@@ -56,19 +56,22 @@ def _binary(name: str) -> UnknownFormatError:
 
 
 def read_text(source: Source) -> Raw:
-    from .text_lines import text_blocks
-
     text, warning = decode_text(source.path.read_bytes(), source.name)
     source.check_characters(len(text))
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text_raw(text.replace("\r\n", "\n").replace("\r", "\n"), [warning] if warning else [])
+
+
+def text_raw(text: str, warnings: list[str]) -> Raw:
+    from .text_lines import text_blocks
+
     # A form feed begins a page; where pages are numbered at their foot, as in RFCs, text runs on over them.
     parts = [text] if "[Page " in text else text.split("\f")
     read = [text_blocks(part).finish() for part in parts if part.strip()]
     headings = [heading for _, found in read for heading in found]
     sections = [section for body, found in read for section in split_sections(body, {words for words, _ in found})]
     title = _TITLE.search(text[:_HEAD])
-    return Raw("txt", "text 2", title[1].strip() if title else "", numbered(sections),
-               warnings=[warning] if warning else [], headings=placed(headings, sections), laid_out=True)
+    return Raw("txt", "text 2", title[1].strip() if title else "", numbered(sections), warnings=warnings,
+               headings=placed(headings, sections), laid_out=True)
 
 
 def numbered(sections: list[str]) -> list[RawPage]:

@@ -1,4 +1,5 @@
-"""reStructuredText by docutils: its tree as text. Nothing of it reaches outside the file: no inclusion, no raw output.
+"""reStructuredText by docutils: its tree as one of HTML. Nothing of it reaches outside the file: no inclusion,
+no raw output.
 
 Directives and roles that docutils does not know (Sphinx's, a project's own) are read for their words."""
 
@@ -8,20 +9,20 @@ import io
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from dataclasses import replace
+from string import ascii_lowercase
 from typing import Any, ClassVar
 
 from docutils import frontend, nodes, utils
 from docutils.parsers.rst import Directive, Parser, directives, languages, roles
 from docutils.statemachine import StringList
+from justhtml.dom import Node
 
-from ..sections import placed, split_sections
-from .blocks import Blocks
-from .html import html_text, tidy
-from .inline_html import raised
-from .plain_text import decode_text, numbered
+from .docx_styles import roman
+from .html import HtmlText, html_text
+from .html_tree import Builder
+from .plain_text import decode_text, text_raw
 from .source import Raw, Source
-from .text_lines import text_blocks
 
 _DIRECTIVE = re.compile(r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,80})[ ]?::(?:\s|$)", re.MULTILINE)
 _ROLE = re.compile(r":([\w:+.-]{1,80}):`|`:([\w:+.-]{1,80}):")
@@ -39,7 +40,12 @@ _STARTS = re.compile(r"(?:^|\s)[*`|_:]\S")
 _TABLE = re.compile(r"^[ \t]*(?:\+[-=]{2}|={2,} +=)", re.MULTILINE)  # its cells are read one by one
 _MOST_STARTS = 5_000  # in a paragraph: the time for marks that are not closed grows with the square of their number
 _LOST = 3  # from this level on, docutils leaves the source of what it could not read in its message
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_ELEMENTS = {
+    "paragraph": "p", "rubric": "p", "attribution": "p", "caption": "p", "bullet_list": "ul", "list_item": "li",
+    "definition_list": "dl", "term": "dt", "definition": "dd", "literal_block": "pre", "doctest_block": "pre",
+    "math_block": "pre", "table": "table", "row": "tr", "entry": "td", "superscript": "sup",
+}  # fmt: skip
+_NOTHING = frozenset("comment substitution_definition pending label raw meta footnote_reference".split())
 
 
 def read_rst(source: Source) -> Raw:
@@ -54,18 +60,17 @@ def read_rst(source: Source) -> Raw:
         if any(sum(1 for _ in _STARTS.finditer(part)) > _MOST_STARTS for part in text.split("\n\n")
                if not _TABLE.search(part)):
             raise ValueError("more marks in a paragraph than docutils reads in reasonable time")
-        blocks, title = rst_blocks(text)
+        root, title = rst_tree(text)
+        page = HtmlText(root)
     except (RecursionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        blocks = text_blocks(text)  # nested too deeply, or stranger than docutils expects
         told.append("The markup of this file could not be understood: it was read as plain text.")
-    body, headings = blocks.finish()
-    sections = split_sections(body, {words for words, _ in headings})
-    return Raw("rst", "rst", title or next((words for words, _ in headings), ""), numbered(sections), warnings=told,
-               headings=placed(headings, sections), laid_out=True)
+        return replace(text_raw(text, told), kind="rst", reader="rst 2")
+    title = title or next((words for words, _ in page.headings), "")
+    return page.raw("rst", "rst 2", title, told, keep_titles=True)
 
 
-def rst_blocks(text: str) -> tuple[Blocks, str]:
-    """The blocks of a text, and its title as its header has it ("": none). Raises what docutils raises."""
+def rst_tree(text: str) -> tuple[Node, str]:
+    """A text as a tree of HTML, and its title as its header has it ("": none). Raises what docutils raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         settings = frontend.get_default_settings(Parser)
@@ -78,9 +83,9 @@ def rst_blocks(text: str) -> tuple[Blocks, str]:
     document = utils.new_document("document", settings)
     _make_known(text, document)
     Parser(rfc2822=_HEADER.match(text) is not None).parse(text, document)
-    layout = _Layout(document)
-    layout.children(document)
-    return layout.blocks, layout.title
+    writer = _Writer(document)
+    writer.children(document)
+    return writer.tree.root, writer.title
 
 
 def _make_known(text: str, document: nodes.document) -> None:
@@ -159,7 +164,7 @@ class _Code(_Anything):
 
 class _Markup(_Anything):
     def run(self) -> list[nodes.Node]:
-        words = tidy(html_text("\n".join(self.content)).text()) if "html" in self.arguments else ""
+        words = html_text("\n".join(self.content)).text() if "html" in self.arguments else ""
         return [nodes.paragraph(part, part) for part in words.split("\n\n") if part]
 
 
@@ -168,150 +173,126 @@ class _Unseen(_Anything):
         return []
 
 
-class _Layout:
-    """Walks over the tree of a document."""
+class _Writer:
+    """Writes the tree of a document as a tree of HTML."""
 
     def __init__(self, document: nodes.document) -> None:
-        self.blocks, self.title = Blocks(), ""
+        self.tree, self.title = Builder(), ""
         self._document = document
-        self._level = 0
-        self._item = ""  # marker of the item whose first line is still to come
+        self._level = 0  # of sections
+        self._flat = 0  # inside fields, which are a line each
         self._numbered = 0  # notes that number themselves
-        self._kinds: dict[str, Callable[[Any], None]] = {
-            "section": self._section, "title": self._heading, "subtitle": self._heading, "paragraph": self._paragraph,
-            "rubric": self._paragraph, "attribution": self._paragraph, "caption": self._paragraph,
-            "bullet_list": self._list, "enumerated_list": self._list, "term": self._term, "field": self._field,
-            "option_list_item": self._field, "literal_block": self._code, "doctest_block": self._code,
-            "math_block": self._code, "line_block": self._lines, "table": self._table, "footnote": self._note,
-            "citation": self._note, "image": self._image, "reference": self._paragraph,
-            "system_message": self._message, "comment": self._nothing, "substitution_definition": self._nothing,
-            "target": self._nothing, "pending": self._nothing, "label": self._nothing, "raw": self._nothing,
-            "meta": self._nothing, "docinfo": self.children,
-        }  # fmt: skip
 
-    def children(self, node: nodes.Element) -> None:
+    def children(self, node: nodes.Element, name: str = "", attributes: dict[str, str] | None = None) -> None:
+        """What stands in a node, in an element of that name if it has one."""
+        if name:
+            self.tree.open(name, attributes)
+            element = self.tree.here
         for child in node.children:
-            if isinstance(child, nodes.Element):
-                self._kinds.get(type(child).__name__, self.children)(child)
+            self._write(child)
+        if name:
+            self.tree.here = element.parent or self.tree.root
 
-    def _nothing(self, node: nodes.Element) -> None: ...
+    def _write(self, node: Any) -> None:
+        kind = type(node).__name__
+        own = getattr(self, f"_{kind}", None)
+        if own is not None:
+            own(node)
+        elif kind not in _NOTHING:
+            name = _ELEMENTS.get(kind, "")
+            self.children(node, "" if self._flat else name)
+            if name and self._flat:
+                self.tree.text(" ")
+
+    def _Text(self, node: nodes.Text) -> None:
+        self.tree.text(node.astext())
 
     def _section(self, node: nodes.Element) -> None:
         self._level += 1
         self.children(node)
         self._level -= 1
 
-    def _heading(self, node: nodes.Element) -> None:
-        if isinstance(node.parent, nodes.section):
-            self.blocks.heading(self._words(node), self._level)
-        else:  # of a topic, a sidebar or an admonition
-            self._paragraph(node)
+    def _title(self, node: nodes.Element) -> None:  # also of a topic, a sidebar, a table or an admonition
+        self.children(node, f"h{min(self._level, 6)}" if isinstance(node.parent, nodes.section) else "p")
 
-    def _paragraph(self, node: nodes.Element) -> None:
-        words = self._words(node)
-        if self._item:
-            self.blocks.item(self._item, words)
-            self._item = ""
-        else:
-            self.blocks.paragraph(words)
+    _subtitle = _title
 
-    def _list(self, node: nodes.Element) -> None:
+    def _enumerated_list(self, node: nodes.Element) -> None:
+        self.tree.open("ol")
         for number, item in enumerate(node.children, int(node.get("start", 1))):
-            self._item = "-" if isinstance(node, nodes.bullet_list) else _marker(node, number)
-            self.children(item)
-        self._item = ""
+            self.children(item, "li", {"data-mark": _marker(node, number)})
+        self.tree.close("ol")
 
-    def _term(self, node: nodes.Element) -> None:
-        beside = [self._words(other) for other in node.parent.children if isinstance(other, nodes.classifier)]
-        self.blocks.term(" : ".join([self._words(node), *beside]))
+    def _classifier(self, node: nodes.Element) -> None:
+        list_item = self.tree.here
+        if not self._flat:
+            self.tree.here = (list_item.children or [])[-1]  # it stands behind its term
+        self.tree.text(" : ")
+        self.children(node)
+        self.tree.here = list_item
 
-    def _field(self, node: nodes.Element) -> None:
-        name, body = (self._all_words(child) for child in node.children[:2])
-        mark = ":" if isinstance(node, nodes.field) else ""
-        if name.lower() == "title" and not self._level:
-            self.title = self.title or body
-        self.blocks.field(f"{name}{mark} {body}")
+    def _field_list(self, node: nodes.Element) -> None:
+        self.tree.open("p")
+        for field in node.children:
+            name, body = field.children[:2]
+            if name.astext().lower() == "title" and not self._level:
+                self.title = self.title or " ".join(body.astext().split())
+            self._flat += 1
+            self.children(name)
+            self.tree.text(": " if isinstance(field, nodes.field) else " ")
+            self.children(body)
+            self._flat -= 1
+            self.tree.element("br")
+        self.tree.close("p")
 
-    def _code(self, node: nodes.Element) -> None:
-        self.blocks.code(self._words(node, lines=True).split("\n"))
+    _option_list = _field_list
 
-    def _lines(self, node: nodes.Element) -> None:
-        self.blocks.paragraph("\n".join(self._words(line) for line in node.findall(nodes.line)))
+    def _option(self, node: nodes.Element) -> None:
+        self.tree.text(f"{node.astext()} ")
 
-    def _table(self, node: nodes.Element) -> None:
-        for title in node.findall(nodes.title):
-            self._paragraph(title)
-        for number, row in enumerate(node.findall(nodes.row)):
-            self.blocks.row([self._all_words(entry) for entry in row.children], first=not number)
+    def _line_block(self, node: nodes.Element) -> None:
+        self.children(node, "" if isinstance(node.parent, nodes.line_block) else "p")
 
-    def _note(self, node: nodes.Element) -> None:
+    def _line(self, node: nodes.Element) -> None:
+        self.children(node)
+        self.tree.element("br")
+
+    def _footnote(self, node: nodes.Element) -> None:
         label = next((child.astext() for child in node.children if isinstance(child, nodes.label)), "")
         if not label and not node["names"]:
             self._numbered += 1
         mark = label or (node["names"][0] if node["names"] else str(self._numbered))
-        body = [self._all_words(child) for child in node.children if not isinstance(child, nodes.label)]
-        self.blocks.note(mark, " ".join(body))
+        self.children(node, "aside", {"role": "doc-footnote", "data-mark": mark})
+
+    _citation = _footnote
 
     def _image(self, node: nodes.Element) -> None:
-        self.blocks.paragraph(node.get("alt", ""))
+        block = not isinstance(node.parent, nodes.TextElement)
+        self.tree.open("p" if block else "span")
+        self.tree.text(node.get("alt", ""))
+        self.tree.element("img")
+        self.tree.close(self.tree.here.name)
 
-    def _message(self, node: nodes.Element) -> None:
-        if node.get("level", 0) >= _LOST:
-            for source in node.findall(nodes.literal_block):
-                self.blocks.code(source.astext().split("\n"))
+    def _system_message(self, node: nodes.Element) -> None:
+        lost = node.get("level", 0) >= _LOST and not isinstance(node.parent, nodes.entry)
+        for source in node.findall(nodes.literal_block) if lost else ():
+            self.tree.element("pre", source.astext())
 
-    def _all_words(self, node: nodes.Node) -> str:
-        """On one line, whatever stands in it."""
-        if not isinstance(node, nodes.Element) or isinstance(node, (nodes.system_message, nodes.comment)):
-            return ""
-        if isinstance(node, nodes.option):
-            return node.astext()
-        if isinstance(node, nodes.TextElement):
-            return " ".join(self._words(node).split())
-        return " ".join(filter(None, map(self._all_words, node.children)))
+    def _substitution_reference(self, node: nodes.Element) -> None:
+        known, name = self._document.substitution_defs, node.get("refname", "")
+        found = known.get(name) or known.get(self._document.substitution_names.get(name.lower(), ""))
+        self.tree.text(f"|{node.astext()}|" if found is None else found.astext())
 
-    def _words(self, node: nodes.Node, lines: bool = False) -> str:
-        """The text of a paragraph. lines: as its line breaks have it."""
-        out: list[str] = []
-        self._collect(node, out)
-        text = "".join(out)
-        return text if lines else text.replace("\n", " ")
-
-    def _collect(self, node: nodes.Node, out: list[str]) -> None:
-        for child in node.children:
-            if isinstance(child, nodes.Text):
-                out.append(child.astext())
-            elif isinstance(child, nodes.substitution_reference):
-                name = child.get("refname", "")
-                known = self._document.substitution_defs
-                found = known.get(name) or known.get(self._document.substitution_names.get(name.lower(), ""))
-                out.append(f"|{child.astext()}|" if found is None else found.astext())
-            elif isinstance(child, nodes.citation_reference):
-                out.append(f"[{child.astext()}]")
-            elif isinstance(child, nodes.superscript):
-                out.append(raised(child.astext(), out[-1] if out else ""))
-            elif isinstance(child, nodes.image):
-                out.append(child.get("alt", ""))
-            elif not isinstance(child, (nodes.footnote_reference, nodes.raw, nodes.system_message)):
-                self._collect(child, out)
+    def _citation_reference(self, node: nodes.Element) -> None:
+        self.tree.text(f"[{node.astext()}]")
 
 
 def _marker(node: nodes.Element, number: int) -> str:
     kind = node.get("enumtype", "arabic")
     name = str(number)
-    if kind.endswith("alpha") and number <= len(_LETTERS):
-        name = _LETTERS[number - 1]
+    if kind.endswith("alpha") and number <= len(ascii_lowercase):
+        name = ascii_lowercase[number - 1]
     elif kind.endswith("roman"):
-        name = _roman(min(number, 999))
+        name = roman(min(number, 999))
     name = name.upper() if kind.startswith("upper") else name
     return f"{node.get('prefix', '')}{name}{node.get('suffix', '.')}"
-
-
-def _roman(number: int) -> str:
-    """3 -> "iii"."""
-    steps = ((100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
-    digits = []
-    for value, sign in steps:
-        digits.append(sign * (number // value))
-        number %= value
-    return "".join(digits)
