@@ -195,10 +195,11 @@ UI_FOLDERS = {  # of ui/: the other folders of it that each may import from; gra
     "assets": set(),
     "words": set(),
     "state": {"words"},
-    "view": {"state", "words"},
-    "panels": {"state", "view", "words", "gradio"},
-    "api": {"state", "view", "words"},
-    "server": {"state", "view", "words", "api", "panels", "gradio"},
+    "page": {"state", "view", "words", "gradio"},
+    "view": {"state", "page", "words"},
+    "panels": {"state", "page", "view", "words", "gradio"},
+    "api": {"state", "page", "view", "words"},
+    "server": {"state", "page", "view", "words", "api", "panels", "gradio"},
 }
 
 

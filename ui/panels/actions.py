@@ -9,12 +9,12 @@ import gradio as gr
 
 from triforce_core import ranges_text
 
+from ..page.panel import safely
 from ..state.quotes import places
 from ..state.services import Services
 from ..state.tab_view import LISTED, TabView
 from ..state.tabs import Tabs
 from . import address, models, together
-from .events import safely
 
 Actions = dict[str, Callable[[TabView, dict[str, str]], Any]]
 

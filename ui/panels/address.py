@@ -6,19 +6,18 @@ from collections.abc import Callable
 
 import gradio as gr
 
+from ..page.html import esc
+from ..page.panel import Panel, block
 from ..state.address import of_view, visit
 from ..state.services import Services
 from ..state.tab_view import TabView
-from ..view.charts import esc
-from ..view.painter import Panel
 from ..words import page as page_words
-from . import html
 
 
 def build() -> tuple[gr.HTML, gr.HTML]:
     """What it should be, and the button that address.js presses."""
-    return html("address"), html("address-go", '<button type="button" data-action="go" tabindex="-1"></button>',
-                                 clicks=True)
+    return block("address"), block("address-go", '<button type="button" data-action="go" tabindex="-1"></button>',
+                                   clicks=True)
 
 
 def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]], None]]:

@@ -8,6 +8,9 @@ from typing import Any
 
 import gradio as gr
 
+from ..page.html import esc
+from ..page.panel import PRIVATE, Panel, block, safely
+from ..page.race import RACE, Race
 from ..state.conversations import Answer
 from ..state.race import plain_rate
 from ..state.services import Services
@@ -15,19 +18,13 @@ from ..state.tab_view import TabView
 from ..state.tabs import Tabs
 from ..state.trace import Trace
 from ..view import provenance, transcript
-from ..view.charts import esc
 from ..view.citations import Citations
 from ..view.live_answer import inside
 from ..view.page_choice import scope
-from ..view.painter import Panel
 from ..view.welcome import begin, meanwhile, welcome
 from ..words import chat as chat_words
 from ..words import library as library_words
-from ..words import race as race_words
-from . import html
 from .conversations import editing_note
-from .events import PRIVATE, safely
-from .race import Race
 
 
 @dataclass(frozen=True)
@@ -45,16 +42,16 @@ class Chat:
 
 def build() -> Chat:
     with gr.Column(elem_id="chat-scroll"):
-        finished = html("transcript", clicks=True)
-        live = html("live", clicks=True)
-    editing, context = editing_note(), html("context-note", clicks=True)
+        finished = block("transcript", clicks=True)
+        live = block("live", clicks=True)
+    editing, context = editing_note(), block("context-note", clicks=True)
     with gr.Column(elem_id="composer"):
         question = gr.Textbox(placeholder=chat_words.ASK_PLACEHOLDER, label=chat_words.ASK_PLACEHOLDER,
                               show_label=False,
                               container=False, lines=1, max_lines=7, elem_id="question")
         with gr.Row(elem_id="composer-row"):
-            keys = html("keys")
-            race = gr.Button(race_words.RACE, elem_id="race-now", size="sm", min_width=74)
+            keys = block("keys")
+            race = gr.Button(RACE, elem_id="race-now", size="sm", min_width=74)
             stop = gr.Button(chat_words.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
             send = gr.Button(chat_words.SEND, variant="primary", elem_id="send", size="sm", min_width=74)
     return Chat(finished, live, question, send, stop, editing, context, keys, race)

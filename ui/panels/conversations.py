@@ -7,19 +7,15 @@ from typing import Any
 
 import gradio as gr
 
+from ..page.html import CANCEL, DISMISS, button, esc
+from ..page.panel import PRIVATE, Panel, block, safely
 from ..state.search import search
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..view.charts import esc
 from ..view.conversations import bar, context_note, found
 from ..view.export import exported
-from ..view.painter import Panel
-from ..view.transcript import button
 from ..words import conversations as conversation_words
-from ..words import page as page_words
-from . import html
-from .events import PRIVATE, safely
 
 
 @dataclass(frozen=True)
@@ -35,14 +31,14 @@ class Talks:
 
 
 def build() -> Talks:
-    bar = html("talk-bar", clicks=True)
+    bar = block("talk-bar", clicks=True)
     with gr.Column(visible=False, elem_id="renaming", elem_classes="tf-dialog") as renaming:
         with gr.Row():
             title = gr.Textbox(label=conversation_words.RENAME_LABEL, elem_id="new-title", max_lines=1, max_length=200,
                                scale=3, min_width=140)
             save = gr.Button(conversation_words.RENAME, variant="primary", elem_id="save-title", size="md", scale=0,
                              min_width=96)
-            leave = gr.Button(page_words.CANCEL, elem_id="leave-title", size="md", scale=0, min_width=90)
+            leave = gr.Button(CANCEL, elem_id="leave-title", size="md", scale=0, min_width=90)
     return Talks(bar, renaming, title, save, leave, gr.JSON(visible="hidden", elem_id="parcel"))
 
 
@@ -54,7 +50,7 @@ def build_search() -> gr.Textbox:
 
 def editing_note() -> gr.HTML:
     """Above the composer, while an earlier question is asked in other words."""
-    return html("editing", clicks=True)
+    return block("editing", clicks=True)
 
 
 def results(services: Services, view: TabView) -> str:
@@ -83,7 +79,7 @@ def panels(services: Services) -> list[Panel]:
     def draw_editing(view: TabView) -> str:
         if view.editing is None:
             return ""
-        leave = button(page_words.DISMISS, "leave-edit", css="tf-quiet")
+        leave = button(DISMISS, "leave-edit", css="tf-quiet")
         return f'<div class="tf-editing" role="status"><span>{esc(conversation_words.EDITING)}</span>{leave}</div>'
 
     return [

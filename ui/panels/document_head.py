@@ -6,24 +6,20 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from ..page.html import DISMISS, button, card, esc
+from ..page.panel import PRIVATE, Panel, block, safely
 from ..state.library import Entry
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
 from ..state.watchdog import SILENT_LIMIT
-from ..view.charts import esc
 from ..view.document_head import head
-from ..view.painter import Panel
-from ..view.transcript import button, card
 from ..view.wait_line import wait_line
 from ..words import chat as chat_words
 from ..words import document_head as head_words
 from ..words import engine as engine_words
-from ..words import page as page_words
 from ..words import storage as storage_words
 from ..words import together as together_words
-from . import html
-from .events import PRIVATE, safely
 
 
 @dataclass(frozen=True)
@@ -37,12 +33,12 @@ class Locked:
 
 
 def build_head() -> tuple[gr.HTML, gr.HTML]:
-    return html("head", clicks=True), html("notice", clicks=True)
+    return block("head", clicks=True), block("notice", clicks=True)
 
 
 def build_locked() -> Locked:
     with gr.Column(visible=False, elem_id="locked", elem_classes="tf-dialog") as column:
-        text = html("locked-text")
+        text = block("locked-text")
         with gr.Row():
             password = gr.Textbox(type="password", label=head_words.PASSWORD, elem_id="password", scale=3,
                                   min_width=140)
@@ -95,7 +91,7 @@ def panels(services: Services) -> list[Panel]:
             seconds=silent, limit=SILENT_LIMIT)) if silent else ""
         if shown is None:
             return lasting
-        return lasting + card(*shown, action=button(page_words.DISMISS, "dismiss", css="tf-quiet"))
+        return lasting + card(*shown, action=button(DISMISS, "dismiss", css="tf-quiet"))
 
     def draw_locked(view: TabView) -> str:
         entry, now = phase(view)

@@ -7,16 +7,14 @@ from typing import Any
 
 import gradio as gr
 
+from ..page.html import CANCEL
+from ..page.panel import PRIVATE, Panel, block, safely
 from ..state.instructions import LONGEST
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
 from ..view.instructions import about
-from ..view.painter import Panel
 from ..words import conversations as conversation_words
-from ..words import page as page_words
-from . import html
-from .events import PRIVATE, safely
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Instructions:
 
 def build() -> Instructions:
     with gr.Column(visible=False, elem_id="instructing", elem_classes="tf-dialog") as box:
-        about = html("instructions-about")
+        about = block("instructions-about")
         words = gr.Textbox(label=conversation_words.INSTRUCT_LABEL, show_label=False, container=False, lines=3,
                            max_lines=10,
                            max_length=LONGEST, elem_id="instructions")
@@ -38,7 +36,7 @@ def build() -> Instructions:
             keep = gr.Button(conversation_words.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions",
                              size="md",
                              scale=0, min_width=96)
-            leave = gr.Button(page_words.CANCEL, elem_id="leave-instructions", size="md", scale=0, min_width=90)
+            leave = gr.Button(CANCEL, elem_id="leave-instructions", size="md", scale=0, min_width=90)
     return Instructions(box, about, words, keep, leave)
 
 

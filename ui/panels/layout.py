@@ -18,20 +18,20 @@ from gradio.block_function import BlockFunction
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import is_file_obj, traverse
 
+from ..page import race
+from ..page.html import esc
+from ..page.panel import PRIVATE, Painter, Panel, block, pace
+from ..page.race import RACE
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..view.charts import esc
 from ..view.conversations import keys_table
 from ..view.library import removed_readings
-from ..view.pace import pace
-from ..view.painter import Painter, Panel
 from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import library as library_words
 from ..words import models as model_words
 from ..words import page as page_words
-from ..words import race as race_words
 from ..words import settings as settings_words
 from . import (
     actions,
@@ -39,18 +39,15 @@ from . import (
     chat,
     conversations,
     document_head,
-    html,
     instructions,
     library,
     models,
     page_choice,
-    race,
     reader,
     settings,
     side,
     together,
 )
-from .events import PRIVATE
 from .gradio_sessions import Sessions
 
 TICK = 0.1
@@ -76,10 +73,10 @@ def build(services: Services, *, secret: str) -> gr.Blocks:
     """The whole page."""
     tabs = Tabs(services, removed_readings(*services.removed_readings))
     with Page(title=page_words.APP, fill_height=True, fill_width=True, analytics_enabled=False,
-                   delete_cache=(3600, 86400)) as page:
+              delete_cache=(3600, 86400)) as page:
         memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)
-        html("bar", _bar(services.sends_to))
-        undo = html("undo-offer", clicks=True)
+        block("bar", _bar(services.sends_to))
+        undo = block("undo-offer", clicks=True)
         shown_address, gone = address.build()
         with gr.Row(elem_id="shell", equal_height=False):
             with gr.Column(elem_id="library", scale=0, min_width=200):
@@ -93,7 +90,7 @@ def build(services: Services, *, secret: str) -> gr.Blocks:
                         named = conversations.build()
                         told = instructions.build()
                         talk = chat.build()
-                    with gr.Tab(race_words.RACE, id="race", elem_id="tab-race"):
+                    with gr.Tab(RACE, id="race", elem_id="tab-race"):
                         lanes = race.build()
                     with gr.Tab(model_words.TAB, id="models", elem_id="tab-models") as models_tab:
                         models_form = models.build(services.models_unused)

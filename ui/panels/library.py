@@ -10,16 +10,14 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
+from ..page.panel import PRIVATE, Panel, block, safely
 from ..state.library import EXTENSIONS, Entry
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
 from ..view.library import about, listing, room_line, undo_offer
-from ..view.painter import Panel
 from ..words import library as library_words
-from . import html
 from .conversations import build_search, results
-from .events import PRIVATE, safely
 
 
 def build() -> tuple[gr.File, gr.HTML, gr.Textbox]:
@@ -27,7 +25,7 @@ def build() -> tuple[gr.File, gr.HTML, gr.Textbox]:
     upload = gr.File(label=library_words.DROP_HERE, file_count="multiple", file_types=list(EXTENSIONS), height=112,
                      elem_id="upload", show_label=False)
     sought = build_search()
-    listing = html("documents", clicks=True)
+    listing = block("documents", clicks=True)
     return upload, listing, sought
 
 

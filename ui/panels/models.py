@@ -8,15 +8,13 @@ from typing import Any
 
 import gradio as gr
 
+from ..page.html import esc
+from ..page.panel import PRIVATE, Panel, block
 from ..state.models import FETCH, LOOK, OFFER
 from ..state.services import Services
 from ..state.tab_view import TabView
-from ..view.charts import esc
 from ..view.models import board
-from ..view.painter import Panel
 from ..words import models as model_words
-from . import html
-from .events import PRIVATE
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,8 @@ class ModelsForm:
 
 def build(unused: str = "") -> ModelsForm:
     """unused: why models of this machine do not apply; the form is hidden then."""
-    html("models-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(model_words.TITLE)}</h2>'
-                        f'<p class="tf-note">{esc(unused or model_words.HELP)}</p></div>')
+    block("models-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(model_words.TITLE)}</h2>'
+                         f'<p class="tf-note">{esc(unused or model_words.HELP)}</p></div>')
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
         folder = gr.Textbox(label=model_words.FOLDER, info=model_words.FOLDER_HELP, elem_id="models-folder",
                             max_lines=1, scale=5)
@@ -41,7 +39,7 @@ def build(unused: str = "") -> ModelsForm:
         repo = gr.Textbox(label=model_words.REPO, info=model_words.REPO_HELP, elem_id="models-repo",
                           max_lines=1, scale=5)
         ask = gr.Button(model_words.ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
-    board = html("models-board", clicks=True)  # below both, so that what they answer stands where they are
+    board = block("models-board", clicks=True)  # below both, so that what they answer stands where they are
     return ModelsForm(board, folder, look, repo, ask)
 
 

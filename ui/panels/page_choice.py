@@ -13,16 +13,14 @@ import gradio as gr
 
 from triforce_core import DocumentFit, ranges_text
 
+from ..page.html import CANCEL
+from ..page.panel import PRIVATE, Panel, block, safely
 from ..state.library import Entry
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
 from ..view.page_choice import listed, range_words, readable, words
-from ..view.painter import Panel
-from ..words import page as page_words
 from ..words import page_choice as choice_words
-from . import html
-from .events import PRIVATE, safely
 
 
 @dataclass(frozen=True)
@@ -38,15 +36,15 @@ class Choice:
 def build() -> Choice:
     """Always in the page, for chapters.js; shelf.css hides it while it has no heading."""
     with gr.Column(elem_id="choice", elem_classes="tf-dialog tf-by-heading"):
-        text = html("choice-text")
-        chapters = html("chapters")
+        text = block("choice-text")
+        chapters = block("chapters")
         wanted = gr.Textbox(label=choice_words.PAGES, placeholder=choice_words.PAGES_HELP, elem_id="pages-wanted",
                             lines=1, max_lines=1)
-        room = html("range-text")
+        room = block("range-text")
         with gr.Row():
             read = gr.Button(choice_words.READ, variant="primary", elem_id="read-pages", size="md", scale=0,
                              min_width=150)
-            leave = gr.Button(page_words.CANCEL, elem_id="leave-pages", size="md", scale=0, min_width=90)
+            leave = gr.Button(CANCEL, elem_id="leave-pages", size="md", scale=0, min_width=90)
     return Choice(text, chapters, wanted, room, read, leave)
 
 

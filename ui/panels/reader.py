@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import gradio as gr
 
+from ..page.panel import Panel, block
 from ..state.services import Services
-from ..view.painter import Panel
 from ..view.reader import opened, shell
-from . import html
 
 
 def build() -> tuple[gr.HTML, gr.HTML]:
     """Makes the shell; what is open, and where the reader reports that somebody turned a page."""
-    html("page", shell())
+    block("page", shell())
     turned = '<button type="button" data-action="turned" tabindex="-1"></button>'
-    return html("page-open"), html("page-turned", turned, clicks=True)
+    return block("page-open"), block("page-turned", turned, clicks=True)
 
 
 def panels(services: Services) -> list[Panel]:

@@ -10,17 +10,14 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
+from ..page.html import card, esc
+from ..page.panel import PRIVATE, Panel, block
 from ..state.services import Services
 from ..state.settings import Settings, from_form
 from ..state.tab_view import TabView
-from ..view.charts import esc
 from ..view.engine_status import engine_section
-from ..view.painter import Panel
-from ..view.transcript import card
 from ..words import presets as preset_words
 from ..words import settings as settings_words
-from . import html
-from .events import PRIVATE
 
 GROUPS = (
     (settings_words.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
@@ -61,21 +58,21 @@ def build(settings: Settings) -> SettingsForm:
     fields: dict[str, gr.components.Component] = {}
     presets: dict[str, gr.Button] = {}
     with gr.Column(elem_id="settings"):
-        html("presets-head", f'<h2 class="tf-h tf-group">{esc(preset_words.TITLE)}</h2>')
+        block("presets-head", f'<h2 class="tf-h tf-group">{esc(preset_words.TITLE)}</h2>')
         with gr.Row(elem_id="presets"):
             for name, (label, help_text) in preset_words.PRESETS.items():
                 with gr.Column(min_width=150, elem_classes="tf-preset"):
                     presets[name] = gr.Button(label, elem_id=f"preset-{name}", size="md")
-                    html(f"preset-{name}-help", f'<p class="tf-note">{esc(help_text)}</p>')
+                    block(f"preset-{name}-help", f'<p class="tf-note">{esc(help_text)}</p>')
         for number, (title, help_text, names) in enumerate(GROUPS):
             note = f'<p class="tf-note">{esc(help_text)}</p>' if help_text else ""
-            html(f"settings-group-{number}", f'<h2 class="tf-h tf-group">{esc(title)}</h2>{note}')
+            block(f"settings-group-{number}", f'<h2 class="tf-h tf-group">{esc(title)}</h2>{note}')
             with gr.Row(elem_classes="tf-fields"):
                 for name in names:
                     fields[name] = field(name, getattr(settings, name))
-        engine = html("engine")
+        engine = block("engine")
         with gr.Column(elem_id="settings-foot"):  # always in sight: what was saved is said where the hand is
-            result = html("settings-result")
+            result = block("settings-result")
             with gr.Row(elem_id="settings-buttons"):
                 save = gr.Button(settings_words.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
                                  min_width=130)

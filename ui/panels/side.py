@@ -10,26 +10,25 @@ import gradio as gr
 
 from triforce_core import ModelInfo
 
+from ..page.html import esc
+from ..page.panel import Panel, block
 from ..state.accumulator import figures_of
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.trace import Trace
 from ..view import charts, charts_over_time
-from ..view.charts import esc
 from ..view.document_strip import MOST_PASSAGES, cited_pages, pages_read, strip_section, usual_shares
-from ..view.painter import Panel
 from ..view.passages import passages
 from ..words import figures as figure_words
-from . import html
 
 MOST_ANSWERS = 50  # of a document's history
 MOST_USUAL = 12  # of which the usual attention is the mean
 
 
 def build() -> tuple[gr.HTML, gr.HTML, gr.HTML]:
-    strip = html("strip", clicks=True)
+    strip = block("strip", clicks=True)
     with gr.Accordion(figure_words.STATISTICS, open=False, elem_id="statistics"):
-        return html("figures"), strip, html("history")
+        return block("figures"), strip, block("history")
 
 
 def panels(services: Services) -> list[Panel]:

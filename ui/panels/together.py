@@ -6,18 +6,17 @@ from collections.abc import Callable
 
 import gradio as gr
 
+from ..page.panel import Panel, block
 from ..state.library import Entry
 from ..state.services import Services
 from ..state.tab_view import TabView
-from ..view.painter import Panel
 from ..view.together import chosen, listed
-from . import html
 
 
 def build() -> tuple[gr.HTML, gr.HTML]:
     """The list, and the bar with its buttons; shelf.css hides both while there is no heading."""
     with gr.Column(elem_id="together", elem_classes="tf-dialog tf-by-heading"):
-        return html("pick", clicks=True), html("pick-budget", clicks=True)
+        return block("pick", clicks=True), block("pick-budget", clicks=True)
 
 
 def pickable(services: Services) -> list[Entry]:

@@ -19,11 +19,12 @@ from triforce_core import (
     __version__,
 )
 
+from ..page import number_format as fmt
+from ..page.number_format import CONTEXT_TOKENS
 from ..state import folders
 from ..state.arguments import Arguments, engine_config
 from ..state.engines import engine_maker
 from ..state.models import Models, model_is_open
-from ..view import number_format as fmt
 from ..words import check as check_words
 from ..words import engine as engine_words
 from ..words import page as page_words
@@ -91,14 +92,14 @@ def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
     if model.drafting:
         yield check_words.DRAFTS, model.drafting
     if model.plan is None:
-        yield engine_words.CONTEXT, engine_words.CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))
+        yield engine_words.CONTEXT, CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))
         return
     plan = model.plan
     yield engine_words.CONTEXT, check_words.LONGEST.format(tokens=fmt.count(plan.longest),
                                                         most=fmt.count(model.max_context))
     if plan.longest_on_chip is not None and plan.longest_offloaded is not None:
         yield "", check_words.ON_CHIP.format(on_chip=fmt.count(plan.longest_on_chip),
-                                               offloaded=fmt.count(plan.longest_offloaded))
+                                             offloaded=fmt.count(plan.longest_offloaded))
     yield check_words.PLAN, check_words.PLAN_FOR.format(tokens=fmt.count(plan.context))
     for name, value in parts(plan):
         yield "", f"{name:<26} {value}"
@@ -118,7 +119,7 @@ def parts(plan: MemoryPlan) -> Iterator[tuple[str, str]]:
     yield check_words.TOGETHER, check_words.OF_FREE.format(need=fmt.memory(plan.need), have=fmt.memory(plan.have))
     if plan.host:
         yield check_words.HOST, check_words.OF_FREE.format(need=fmt.memory(plan.host),
-                                                               have=fmt.memory(plan.host_have))
+                                                           have=fmt.memory(plan.host_have))
 
 
 def version(package: str) -> str:

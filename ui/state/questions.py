@@ -18,7 +18,6 @@ from ..words import conversations as conversation_words
 from ..words import document_head as head_words
 from ..words import library as library_words
 from ..words import page_choice as choice_words
-from ..words import race as race_words
 from ..words import waiting as waiting_words
 from . import race
 from .context_budget import ContextUse, taken
@@ -31,6 +30,10 @@ from .library import Entry, Library
 from .runs import Run, RunStore
 from .settings import Settings
 from .tab_view import TabView
+
+NEEDS_QUESTION = "What should they race on?"
+NEEDS_QUESTION_MORE = "Write a question, then press Race."
+
 
 MOST_CARRIED = 3  # exchanges that go along into a new conversation
 
@@ -147,7 +150,7 @@ class Questions:
         entry = self._ready(view)
         question = question.strip()
         if not question:
-            raise Refusal(race_words.NEEDS_QUESTION, remedy=race_words.NEEDS_QUESTION_MORE)
+            raise Refusal(NEEDS_QUESTION, remedy=NEEDS_QUESTION_MORE)
         with self._lock:
             running = self._runs.race_of(entry.id)
             if running is not None and not running.ended:

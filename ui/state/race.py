@@ -9,9 +9,20 @@ from typing import Any
 
 from triforce_core import ConfigError, ModelInfo, SpeculationConfig
 
-from ..words import race as race_words
 from .accumulator import Accumulator
 from .settings import Settings
+
+LANES = ("Plain decoding", "TriForce")
+THIRD = (("No third lane", ""), ("Without copied text", "ngram=off"),
+         ("Copied text only", "ngram=straight, small_model=off, middle_cache=none"),
+         ("Small model only", "middle_cache=none, ngram=off"),
+         ("Short drafts: 4 tokens per full pass", "gamma2=4"))
+THIRD_BAD = "{part} is not a setting of a third lane"
+DIFFERS_ROUNDING = ("In {dtype} a pass over several tokens rounds a little differently from a pass over one, and "
+                    "a near-tie can fall the other way. Choose 'exact' numbers in Settings for identical words.")
+DIFFERS_EXACT = ("With exact numbers this should not happen. Please report it with the document's length, the "
+                 "seed and the settings.")
+
 
 FIXED = ("engine", "verifier", "quotes")  # of a third lane: without them the words could differ
 CONTEXT = 60  # characters shown on either side of the first difference
@@ -22,11 +33,11 @@ def lanes(settings: Settings, third: str = "") -> tuple[tuple[str, SpeculationCo
 
     All with the verifier whose words the seed alone decides. Raises ConfigError."""
     fast = settings.speculation(engine="triforce", verifier="coupled")
-    found = [(race_words.LANES[0], settings.speculation(engine="autoregressive", verifier="coupled")),
-             (race_words.LANES[1], fast)]
+    found = [(LANES[0], settings.speculation(engine="autoregressive", verifier="coupled")),
+             (LANES[1], fast)]
     if third.strip():
         changes = _changes(third)
-        name = next((label for label, text in race_words.THIRD if _changes(text) == changes), third.strip())
+        name = next((label for label, text in THIRD if _changes(text) == changes), third.strip())
         found.append((name, replace(fast, **changes)))
     return tuple(found)
 
@@ -37,13 +48,13 @@ def _changes(text: str) -> dict[str, Any]:
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = (word.strip() for word in part.partition("="))
         if name not in known or not value:
-            raise ConfigError(race_words.THIRD_BAD.format(part=part), allowed=", ".join(known))
+            raise ConfigError(THIRD_BAD.format(part=part), allowed=", ".join(known))
         changes[name] = int(value) if value.isdigit() else value
     return changes
 
 
 def compare(answers: Sequence[Accumulator], model: ModelInfo | None,
-            names: Sequence[str] = race_words.LANES) -> dict[str, Any]:
+            names: Sequence[str] = LANES) -> dict[str, Any]:
     """Lanes for the replay; of each its speed-up over the first (plain decoding) and whether the words are the same."""
     made: list[dict[str, Any]] = [
         {"name": name, "text": answer.text, "marks": thin(answer.marks), "figures": asdict(answer.figures()),
@@ -90,7 +101,7 @@ def difference(plain: Accumulator, fast: Accumulator, model: ModelInfo | None) -
         "before": plain.text[max(0, start - CONTEXT) : start],
         "plain": plain.text[start : start + CONTEXT],
         "fast": fast.text[start : start + CONTEXT],
-        "why": race_words.DIFFERS_EXACT if exact else race_words.DIFFERS_ROUNDING.format(
+        "why": DIFFERS_EXACT if exact else DIFFERS_ROUNDING.format(
             dtype=model.dtype if model else "?"),
     }
 

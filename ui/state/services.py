@@ -11,7 +11,6 @@ from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, 
 
 from ..words import chat as chat_words
 from ..words import library as library_words
-from ..words import race as race_words
 from ..words import storage as storage_words
 from ..words import together as together_words
 from . import settings as settings_store
@@ -35,6 +34,9 @@ from .snapshots import Snapshots
 from .suggestions import Suggestions
 from .tab_view import LISTED, TabView, TabViews
 from .trash import Trash
+
+RACE_IS_LOCAL = "A race needs the engine of this machine"
+RACE_IS_LOCAL_MORE = "A remote server decodes in one way only. Start without --engine remote to race."
 
 
 # large: the one place that makes the parts of the state and knows them all
@@ -317,7 +319,7 @@ class Services:
     def race(self, view: TabView, question: str, third: str = "") -> Run:
         """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
         if self.sends_to:
-            raise Refusal(race_words.REMOTE, remedy=race_words.REMOTE_MORE)
+            raise Refusal(RACE_IS_LOCAL, remedy=RACE_IS_LOCAL_MORE)
         return self.questions.race(view, question, self.settings, third)
 
     def stop(self, view: TabView) -> None:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
 
+from ..page import number_format as fmt
+from ..page.html import esc, meter
 from ..state.accumulator import Figures
 from ..words import figures as figure_words
 from ..words import strip as strip_words
-from . import number_format as fmt
 from . import page_names
 
 PARTS = 8
 TIERS = ("quote", "n-gram", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
-
-
-def esc(text: object) -> str:
-    return html.escape(str(text), quote=True)
-
-
-def meter(fraction: float, css: str = "", label: str = "") -> str:
-    """A thin bar, filled to ``fraction``."""
-    filled = max(0.0, min(1.0, fraction))
-    return (f'<div class="tf-meter {css}" role="meter" aria-label="{esc(label)}" aria-valuemin="0" aria-valuemax="100" '
-            f'aria-valuenow="{filled * 100:.0f}"><span style="width:{filled * 100:.1f}%"></span></div>')
 
 
 def tier_class(tier: str) -> str:

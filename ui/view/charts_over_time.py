@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from triforce_core import EngineFacts, ModelInfo
 
+from ..page import number_format as fmt
+from ..page.html import esc, meter
 from ..state.accumulator import Figures, figures_of
 from ..state.conversations import Answer
 from ..state.trace import Trace
 from ..words import figures as figure_words
 from . import charts
-from . import number_format as fmt
-from .charts import esc
 
 WINDOW = 8  # rounds over which a rate is taken
 POINTS = 120  # of one line
@@ -105,7 +105,7 @@ def bandwidth(trace: Trace, figures: Figures, model: ModelInfo | None, facts: En
         share = read / seconds / facts.copy_rate
         words += figure_words.PASS_SHARE.format(share=fmt.percent(share, 1), rate=fmt.size(facts.copy_rate))
         return (f'<p class="tf-note" title="{esc(figure_words.PASS_READS_HELP)}">{esc(words)}</p>'
-                f"{charts.meter(share, 'tf-meter-thin', figure_words.PASS_READS_HELP)}")
+                f"{meter(share, 'tf-meter-thin', figure_words.PASS_READS_HELP)}")
     return f'<p class="tf-note" title="{esc(figure_words.PASS_READS_HELP)}">{esc(words)}</p>'
 
 

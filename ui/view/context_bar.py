@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..page import number_format as fmt
+from ..page.html import esc
 from ..state.context_budget import Part
 from ..words import figures as figure_words
 from ..words import page_choice as choice_words
-from . import number_format as fmt
-from .charts import esc, part_colour
+from .charts import part_colour
 
 
 def tokens(count: int, estimated: bool) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..page import number_format as fmt
+from ..page.html import button, esc, menu
 from ..state.context_budget import ContextUse
 from ..state.conversations import Conversation
 from ..state.search import Hit
 from ..words import conversations as conversation_words
-from . import number_format as fmt
-from .charts import esc
-from .transcript import button, menu
 
 
 def context_menu(use: ContextUse) -> str:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from triforce_core import DocumentOpened, LoadProgress
 
+from ..page import number_format as fmt
+from ..page.html import CANCEL, button, card, esc, menu, meter
 from ..state.collection import Weighing
 from ..state.extraction import Extraction
 from ..state.jobs import Prefill
 from ..state.library import Entry
 from ..words import document_head as head_words
 from ..words import library as library_words
-from ..words import page as page_words
 from ..words import page_choice as choice_words
 from ..words import storage as storage_words
 from ..words import together as together_words
 from . import context_bar
-from . import number_format as fmt
-from .charts import esc, meter
 from .library import pages
 from .page_choice import which
-from .transcript import button, card, menu
 from .wait_line import LEAST_LEFT
 
 
@@ -52,7 +50,7 @@ def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") ->
 
 
 def progress(text: str, fraction: float, figures: str, cancelling: bool) -> str:
-    cancel = button(head_words.CANCELLING if cancelling else page_words.CANCEL, "cancel-reading", css="tf-quiet")
+    cancel = button(head_words.CANCELLING if cancelling else CANCEL, "cancel-reading", css="tf-quiet")
     if cancelling:
         cancel = cancel.replace("<button ", "<button disabled ")
     return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'

@@ -7,12 +7,12 @@ from typing import Any
 
 from triforce_core import Document, merge_ranges
 
+from ..page.html import esc
 from ..state.library import Ranges
 from ..state.page_shares import above
 from ..state.quotes import spot
 from ..words import strip as strip_words
 from . import charts, page_names
-from .charts import esc
 from .passages import Passage, shown
 
 LEAST_OTHERS = 2  # answers that make a mean

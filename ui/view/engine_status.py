@@ -6,10 +6,9 @@ from typing import Any
 
 from triforce_core import EngineFacts, LoadProgress, ModelInfo
 
+from ..page import number_format as fmt
+from ..page.html import esc, meter
 from ..words import engine as engine_words
-from . import charts
-from . import number_format as fmt
-from .charts import esc
 
 
 def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | None, status: Any, waiting: int,
@@ -22,7 +21,7 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
     parts = [f'<h3 class="tf-h">{esc(engine_words.ENGINE)} '
              f'<span class="tf-state-word"><i class="{dot}"></i>{esc(word)}</span></h3>']
     if state == "starting" and load:
-        parts.append(f'<p class="tf-note">{esc(load.stage)}</p>{charts.meter(load.fraction or 0.0, "", load.stage)}')
+        parts.append(f'<p class="tf-note">{esc(load.stage)}</p>{meter(load.fraction or 0.0, "", load.stage)}')
     if model:
         facts: EngineFacts | None = getattr(status, "facts", None)
         here = model.mode != "remote"
@@ -58,4 +57,4 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
 def memory_use(name: str, used: int, free: int) -> str:
     """What the engine has of what it could have."""
     words = engine_words.MEMORY_USE.format(used=fmt.memory(used), free=fmt.memory(free))
-    return esc(words) + charts.meter(used / max(used + free, 1), "tf-meter-thin", name)
+    return esc(words) + meter(used / max(used + free, 1), "tf-meter-thin", name)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..page.html import esc
 from ..words import conversations as conversation_words
-from .charts import esc
 
 
 def about(followed: bool) -> str:

@@ -6,6 +6,8 @@ import datetime
 import time
 from collections.abc import Sequence
 
+from ..page import number_format as fmt
+from ..page.html import esc, meter
 from ..state.conversations import Conversation
 from ..state.library import Entry
 from ..state.snapshots import SnapshotSpace
@@ -14,8 +16,7 @@ from ..words import figures as figure_words
 from ..words import library as library_words
 from ..words import storage as storage_words
 from ..words import together as together_words
-from . import number_format as fmt
-from .charts import esc, meter, part_colour
+from .charts import part_colour
 from .languages import in_words
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ..page.html import button
+from ..page.panel import pace
 from ..state.runs import Run
 from ..state.services import Services
 from ..words import chat as chat_words
 from ..words import waiting as waiting_words
 from . import citations, transcript
 from .document_head import prefill_line
-from .pace import pace
 from .page_choice import which
 from .wait_line import text_line, wait_line
 
@@ -23,8 +24,8 @@ def inside(services: Services, run: Run, by_token: bool) -> str:
 def sooner(services: Services, run: Run) -> str:
     """The offer to answer from the pages that are read by now, as safe HTML; "" where there is nothing to offer."""
     pages = services.queue.pages_read(run)
-    return transcript.button(chat_words.ANSWER_NOW.format(pages=which(pages)), "answer-now", css="tf-quiet",
-                             run=run.id) if pages else ""
+    return button(chat_words.ANSWER_NOW.format(pages=which(pages)), "answer-now", css="tf-quiet",
+                  run=run.id) if pages else ""
 
 
 def wait(services: Services, run: Run) -> str:

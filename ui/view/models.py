@@ -6,13 +6,10 @@ from collections.abc import Sequence
 
 from triforce_core import ClassFit, CuratedModel, DraftChoice, Fit, LoadProgress, ModelFound, ModelInfo, ModelOffer
 
+from ..page import number_format as fmt
+from ..page.html import CANCEL, button, card, esc, meter
 from ..state.models import FETCH, Models
 from ..words import models as model_words
-from ..words import page as page_words
-from . import charts
-from . import number_format as fmt
-from .charts import esc
-from .transcript import button, card
 
 _BOOK = 30_000  # tokens of a document whose reading time is told: some eighty pages
 
@@ -38,7 +35,7 @@ def room(found: ModelFound) -> str:
     words = model_words.ROOM.format(
         tokens=fmt.count(plan.context), weights=fmt.memory(plan.weights), kv=fmt.memory(plan.kv),
         drafts=fmt.memory(drafts), need=fmt.memory(plan.need), have=fmt.memory(plan.have), mode=plan.mode)
-    return f"<p>{esc(words)}</p>{charts.meter(plan.need / max(plan.have, 1), 'tf-meter-thin', words)}"
+    return f"<p>{esc(words)}</p>{meter(plan.need / max(plan.have, 1), 'tf-meter-thin', words)}"
 
 
 def fits(found: ModelFound, weights: str) -> str:
@@ -110,7 +107,7 @@ def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProg
 def loading(load: LoadProgress | None) -> str:
     """What the engine is doing with it now."""
     text = load.stage if load else model_words.STARTING
-    return under_way(text, charts.meter(load.fraction or 0.0 if load else 0.0, "tf-meter-big", text))
+    return under_way(text, meter(load.fraction or 0.0 if load else 0.0, "tf-meter-big", text))
 
 
 def under_way(text: str, bar: str, cancel: str = "") -> str:
@@ -139,7 +136,7 @@ def total(model: CuratedModel) -> int:
 
 def question(model: CuratedModel) -> str:
     """What a download means, and the yes that starts it."""
-    size, no = fmt.size(total(model)), button(page_words.CANCEL, "leave-model")
+    size, no = fmt.size(total(model)), button(CANCEL, "leave-model")
     if total(model) > model.disk_free:
         return card("error", model_words.GET_QUESTION.format(name=model.name),
                     full(model.folder, model.disk_free, total(model)), action=no)
@@ -156,8 +153,8 @@ def progress(models: Models) -> str:
     words = model_words.DOING[models.errand]
     share = models.progress.fraction if models.progress else None
     text = models.progress.stage if models.progress else words
-    bar = charts.meter(share or 0.0, "tf-meter-big", text) if models.errand == FETCH else ""
-    return under_way(text, bar, button(page_words.CANCEL, "cancel-models", css="tf-quiet"))
+    bar = meter(share or 0.0, "tf-meter-big", text) if models.errand == FETCH else ""
+    return under_way(text, bar, button(CANCEL, "cancel-models", css="tf-quiet"))
 
 
 def suggestion(model: CuratedModel, models: Models) -> str:

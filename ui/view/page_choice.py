@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from triforce_core import Chapter, Document, DocumentFit, TriForceError, page_ranges, ranges_text
 
+from ..page import number_format as fmt
+from ..page.html import esc
 from ..state.collection import Weighing
 from ..state.context_budget import Part, answer_room, fitting_pages
 from ..state.library import Entry, Ranges
 from ..words import page_choice as choice_words
 from ..words import together as together_words
 from . import context_bar
-from . import number_format as fmt
-from .charts import esc
 from .library import pages
 
 MOST_NAMED = 3  # ranges of pages in one phrase

@@ -10,14 +10,14 @@ from typing import Any
 
 from triforce_core import Document
 
+from ..page import number_format as fmt
+from ..page.html import esc
 from ..state.quotes import spot
 from ..state.trace import Trace
 from ..words import figures as figure_words
 from ..words import provenance as provenance_words
 from ..words import strip as strip_words
 from . import charts, page_names
-from . import number_format as fmt
-from .charts import esc
 from .passages import Passage, passages, shown
 
 MOST_ROUNDS = 400  # that are drawn one by one

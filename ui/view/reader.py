@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..page.html import esc
 from ..state.quotes import spot
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..words import reader as reader_words
-from .charts import esc
 
 LINK_SIGN = ('<svg viewBox="0 0 16 16" width="15" height="15" fill="none" stroke="currentColor" stroke-width="1.6" '
              'stroke-linecap="round" aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.6l1.5-1.5a2.8 2.8 0 0 1 4 4L11 8.6'

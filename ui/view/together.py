@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..page import number_format as fmt
+from ..page.html import CANCEL, button, esc
 from ..state.collection import Weighing
 from ..state.library import Entry
-from ..words import page as page_words
 from ..words import page_choice as choice_words
 from ..words import together as together_words
 from . import context_bar
-from . import number_format as fmt
-from .charts import esc
-from .transcript import button
 
 
 def listed(entries: Sequence[Entry], picked: Sequence[str], weighing: Weighing) -> str:
@@ -57,4 +55,4 @@ def chosen(weighing: Weighing) -> str:
     read = button(together_words.READ_TOGETHER, "read-together", css="tf-primary")
     if len(weighing.parts) < 2:
         read = read.replace("<button ", "<button disabled ")
-    return f'{drawn}<div class="tf-dialog-row">{fits}{read}{button(page_words.CANCEL, "leave-together")}</div>'
+    return f'{drawn}<div class="tf-dialog-row">{fits}{read}{button(CANCEL, "leave-together")}</div>'

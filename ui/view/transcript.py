@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..page import number_format as fmt
+from ..page.html import button, card, esc
 from ..state.accumulator import figures_of
 from ..state.conversations import Answer
 from ..state.runs import Run
 from ..words import chat as chat_words
 from ..words import conversations as conversation_words
-from ..words import page as page_words
 from ..words import provenance as provenance_words
 from ..words import waiting as waiting_words
 from . import charts, markdown, provenance
 from .page_choice import which
 
-esc = charts.esc
 _CIRCLE = 40  # characters that no answer writes three times without going in circles
 
 
 def question(text: str) -> str:
-    return f'<div class="tf-question"><div class="tf-bubble">{html.escape(text)}</div></div>'
-
-
-def card(kind: str, title: str, text: str, *, action: str = "") -> str:
-    """A notice in place: what happened and what to do. kind: error, warn or info."""
-    role = "alert" if kind == "error" else "status"
-    return (f'<div class="tf-card tf-card-{kind}" role="{role}"><strong>{esc(title)}</strong>'
-            f"<span>{esc(text)}</span>{action}</div>")
-
-
-def button(label: str, action: str, *, css: str = "", **data: object) -> str:
-    """A button that reports to Python: ``action`` and the data travel with the click."""
-    extra = "".join(f' data-{key.replace("_", "-")}="{esc(value)}"' for key, value in data.items())
-    return f'<button type="button" class="tf-btn {css}" data-action="{action}"{extra}>{esc(label)}</button>'
-
-
-def menu(items: str, css: str = "") -> str:
-    """A ⋯ button that unfolds buttons."""
-    return (f'<details class="tf-menu tf-more {css}"><summary class="tf-turn" aria-label="{esc(page_words.MORE)}" '
-            f'title="{esc(page_words.MORE)}">⋯</summary><div class="tf-menu-items">{items}</div></details>')
+    return f'<div class="tf-question"><div class="tf-bubble">{esc(text)}</div></div>'
 
 
 def plain(item: Answer) -> str:
@@ -105,9 +85,9 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
         parts.append('<div class="tf-foot">' + charts.figures_line(figures, plain_rate, item.result.get("model", ""))
                      + trace_button(item.id, traced) + again
                      + f'<button type="button" class="tf-copy tf-aloud" data-aloud>'
-                       f"{esc(chat_words.READ_ALOUD)}</button>"
+                     f"{esc(chat_words.READ_ALOUD)}</button>"
                      + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(chat_words.COPY)}">'
-                       f"{esc(chat_words.COPY)}</button></div>")
+                     f"{esc(chat_words.COPY)}</button></div>")
     parts.append("</div></div>")
     return "".join(parts)
 
@@ -176,9 +156,9 @@ def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True
         state = chat_words.THINKING
         read = run.accumulator.prefill  # a conversation that was left is read again behind the document
         if read is not None and read.eta_seconds is not None and read.eta_seconds >= 1:
-            state += f" · {waiting_words.ETA.format(eta=charts.fmt.seconds(read.eta_seconds))}"
+            state += f" · {waiting_words.ETA.format(eta=fmt.seconds(read.eta_seconds))}"
     else:
-        rate = charts.fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # none of one round
+        rate = fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # none of one round
         state = chat_words.WRITING.format(rate=rate, tokens=figures.tokens)
         state += quoting(run.quotes)
     text = ""

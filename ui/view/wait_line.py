@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ..page import number_format as fmt
 from ..state.extraction import Extraction
 from ..state.wait_estimates import Ahead
 from ..words import waiting as waiting_words
-from . import number_format as fmt
 
 LEAST_LEFT = 0.05  # seconds: less is told as 0.0
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from triforce_core import Document
 
+from ..page.html import button, esc
 from ..words import chat as chat_words
 from ..words import document_head as head_words
 from . import page_names
-from .charts import esc
-from .transcript import button
 
 MOST_CHAPTERS = 60
 

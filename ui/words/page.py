@@ -5,10 +5,7 @@ from __future__ import annotations
 APP = "TriForce Chat"
 TAGLINE = "Whole documents, exact words, faster"
 SENDS_TO = "Text leaves this machine: documents and questions are sent to {url}"
-CANCEL = "Cancel"
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
-MORE = "More"
-DISMISS = "Dismiss"
 TITLE_OF = "{title} · TriForce Chat"
 NO_DOCUMENT = "That document is not in this library"
 NO_DOCUMENT_MORE = "The link may come from another library, or the document was deleted. Open one on the left."

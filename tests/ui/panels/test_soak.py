@@ -20,13 +20,13 @@ from little_books import read_quickly, wait_for, write_book
 
 from tests.documents import hostile
 from triforce_core import EngineClient, EngineConfig, read_document
+from ui.page.panel import Painter
 from ui.panels import chat, layout, library, side
 from ui.panels import document_head as head
 from ui.state import folders as places
 from ui.state.runs import ENDED, Run
 from ui.state.services import Services
 from ui.state.tab_view import TabView
-from ui.view.painter import Painter
 
 FULL = os.environ.get("TRIFORCE_SOAK") == "full"
 DOCUMENTS, QUESTIONS = (100, 500) if FULL else (6, 36)

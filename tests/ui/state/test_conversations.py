@@ -14,6 +14,7 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
+from ui.page.panel import Painter
 from ui.panels import chat, side
 from ui.panels import conversations as talks_panel
 from ui.panels import instructions as panel
@@ -27,7 +28,6 @@ from ui.state.settings import Settings
 from ui.state.tab_view import LISTED, TabView
 from ui.view import export
 from ui.view.export import exported
-from ui.view.painter import Painter
 from ui.words import conversations as conversation_words
 
 EVIL = '<img src=x onerror=alert(1)> ![a](http://evil.example/?q=1) <script>alert(1)</script>'

@@ -24,9 +24,9 @@ from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, NotEnoughDiskError
 from triforce_core import __main__ as command
 from ui import api
+from ui.page.panel import safely
 from ui.panels import document_head as head
 from ui.panels import layout
-from ui.panels.events import safely
 from ui.state import folders as places
 from ui.state.conversations import Answer
 from ui.state.database import Database

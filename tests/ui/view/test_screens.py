@@ -18,20 +18,23 @@ from triforce_core import (
     PrefillProgress,
 )
 from triforce_core.worker.status import EngineStatus
+from ui.page import html as page_words
+from ui.page import number_format as figures
+from ui.page import race as race_view
+from ui.page.html import esc
 from ui.state import race
 from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
 from ui.state.jobs import Prefill
 from ui.state.page_shares import above
+from ui.state.race import DIFFERS_EXACT
 from ui.state.runs import Run
 from ui.view import charts, page_names, transcript
 from ui.view import document_head as head_view
 from ui.view import document_strip as document_strip_view
 from ui.view import engine_status as engine_status_view
 from ui.view import library as library_view
-from ui.view import number_format as figures
 from ui.view import page_choice as page_choice_view
-from ui.view import race as race_view
 from ui.view import welcome as welcome_view
 from ui.view.passages import LONGEST, Passage, passages, shown
 from ui.words import chat as chat_words
@@ -39,9 +42,7 @@ from ui.words import document_head as head_words
 from ui.words import engine as engine_words
 from ui.words import figures as figure_words
 from ui.words import library as library_words
-from ui.words import page as page_words
 from ui.words import page_choice as choice_words
-from ui.words import race as race_words
 from ui.words import strip as strip_words
 
 FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (55, 44)},
@@ -172,7 +173,7 @@ def test_what_every_question_draws_is_not_called_most_attended() -> None:
     assert passage.text not in drawn((0.1, 0.9)), "its page has no bar"
     assert passage.text in drawn((0.2, 0.8)), "no page has one"
     bare = drawn(())
-    assert passage.text not in bare and strip_words.PASSAGES not in bare and charts.esc(strip_words.STRIP_ALL) in bare
+    assert passage.text not in bare and strip_words.PASSAGES not in bare and esc(strip_words.STRIP_ALL) in bare
 
 
 def test_a_fragment_is_no_passage() -> None:
@@ -322,13 +323,13 @@ def lane(tokens: list[int], text: str) -> Accumulator:
 def test_race_verdicts() -> None:
     model = ModelInfo("m", "d", "cpu", "", "cpu", "bfloat16", 1024, 1, 1)
     same = race.compare([lane([1, 2], "ab"), lane([1, 2], "ab")], model)
-    assert same["same"] and race_words.SAME in race_view.verdict(same)
+    assert same["same"] and race_view.SAME in race_view.verdict(same)
     parted = race.compare([lane([1, 2, 3], "a b c"), lane([1, 9], "a x")], model)
     assert not parted["same"] and parted["difference"]["token"] == 2
     html = race_view.verdict(parted)
     assert "bfloat16" in html and "<mark>b c</mark>" in html and "<mark>x</mark>" in html
     exact = race.compare([lane([1], "a"), lane([2], "b")], replace(model, dtype="float32"))
-    assert exact["difference"]["why"] == race_words.DIFFERS_EXACT
+    assert exact["difference"]["why"] == DIFFERS_EXACT
     for speedup, words in ((2.0, "2.00 times as fast"), (0.7, "Speculation lost"), (1.01, "No real difference"),
                            (None, "Too short")):
         assert words in race_view.verdict(same | {"speedup": speedup})

@@ -7,13 +7,12 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from triforce_core import ConfigError, ModelInfo, RoundEvent
+from ui.page import race as race_view
 from ui.state import race
 from ui.state.accumulator import Accumulator
+from ui.state.race import LANES, THIRD
 from ui.state.runs import Run
 from ui.state.settings import Settings
-from ui.view import race as race_view
-from ui.view import race_picture
-from ui.words import race as race_words
 
 MODEL = ModelInfo("m", "d", "cpu", "", "cpu", "float32", 1024, 1, 1)
 
@@ -32,12 +31,12 @@ def lane(text: str, seconds: float, tokens_a_round: int = 1, verify: float = 20.
 
 def test_lanes() -> None:
     settings = Settings(budget=512)
-    assert [name for name, _ in race.lanes(settings)] == list(race_words.LANES)
+    assert [name for name, _ in race.lanes(settings)] == list(LANES)
     (_, plain), (_, fast), (name, third) = race.lanes(settings, " gamma2=6 ,ngram = off")
     assert plain.engine == "autoregressive" and plain.verifier == fast.verifier == third.verifier == "coupled"
     assert (third.gamma2, third.ngram, third.budget, third.engine) == (6, "off", 512, "triforce")
     assert name == "gamma2=6 ,ngram = off" and fast.ngram == "auto"
-    for label, text in race_words.THIRD[1:]:
+    for label, text in THIRD[1:]:
         assert race.lanes(settings, text)[2][0] == label
 
 
@@ -57,8 +56,8 @@ def test_every_lane_is_compared_with_the_first() -> None:
     outcome = three()
     assert [round(lane["speedup"], 1) for lane in outcome["lanes"]] == [1.0, 2.0, 0.5]
     assert all(lane["same"] for lane in outcome["lanes"]) and outcome["same"]
-    lines = race_picture.summary(outcome)
-    assert "2.0" in lines[0] and race_words.SAME in lines[0] and "4.00 tokens per full pass" in lines[0]
+    lines = race_view.summary(outcome)
+    assert "2.0" in lines[0] and race_view.SAME in lines[0] and "4.00 tokens per full pass" in lines[0]
     html = race_view.replay(outcome, "Q?", key="k", fresh=False)
     assert html.count("<section") == 3 and "Odd &lt;lane&gt;" in html and "<lane>" not in html
 
@@ -76,7 +75,7 @@ def test_races_that_were_kept_before_there_were_three_are_still_shown() -> None:
     kept = [{key: lane[key] for key in ("text", "marks", "figures")} for lane in outcome["lanes"][:2]]
     old = outcome | {"lanes": kept}
     html = race_view.replay(old, "Q?", key="k", fresh=False)
-    assert all(name in html for name in race_words.LANES) and html.count("<section") == 2
+    assert all(name in html for name in LANES) and html.count("<section") == 2
 
 
 def test_the_lanes_show_what_was_written_as_the_chat_does() -> None:
@@ -88,17 +87,17 @@ def test_the_lanes_show_what_was_written_as_the_chat_does() -> None:
         assert "<strong>Forty</strong>" in html and "<code>oak</code>" in html and "<ol>" in html and "**" not in html
         assert "<img" not in html and "&lt;img src=x" in html
     for animated in (False, True):
-        root = ElementTree.fromstring(race_picture.svg(outcome, "Q?", animated=animated))
+        root = ElementTree.fromstring(race_view.svg(outcome, "Q?", animated=animated))
         words = " ".join(root.itertext())
         assert words.count("1. Forty ships of oak <img") == 2 and "2. and one more" in words
 
 
 @pytest.mark.parametrize("animated", [False, True])
 def test_the_picture_is_one_file_with_everything_in_it(animated: bool) -> None:
-    drawn = race_picture.svg(three(), "How <many> & why?\x07", animated=animated)
+    drawn = race_view.svg(three(), "How <many> & why?\x07", animated=animated)
     root = ElementTree.fromstring(drawn)
     words = " ".join(root.itertext())
-    for expected in ("How <many> & why?", "Plain decoding", "Odd <lane>", race_words.SAME, "forty ships"):
+    for expected in ("How <many> & why?", "Plain decoding", "Odd <lane>", race_view.SAME, "forty ships"):
         assert expected in words
     assert "http" not in drawn.replace("http://www.w3.org/2000/svg", "") and "<script" not in drawn
     bars = root.findall(".//{http://www.w3.org/2000/svg}animate")

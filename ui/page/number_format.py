@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..words import engine as engine_words
+CONTEXT_TOKENS = "{tokens} tokens"
+CONTEXT_UNKNOWN = "not reported by the server"
+ABOUT = "about {tokens}"
+CONTEXT_FITS = "{tokens} tokens, {fit} fit into memory"
 
 
 def count(number: int) -> str:
@@ -55,10 +58,10 @@ def percent(part: float, whole: float) -> str:
 def context(most: int, fits: int | None = None) -> str:
     """How long a context may be: what the model can, and what of it fits into memory."""
     if not most:
-        return engine_words.CONTEXT_UNKNOWN
-    shape = engine_words.CONTEXT_TOKENS if fits is None or fits >= most else engine_words.CONTEXT_FITS
+        return CONTEXT_UNKNOWN
+    shape = CONTEXT_TOKENS if fits is None or fits >= most else CONTEXT_FITS
     return shape.format(tokens=count(most), fit=count(fits or most))
 
 
 def tokens(number: int, estimated: bool) -> str:
-    return engine_words.ABOUT.format(tokens=count(number)) if estimated else count(number)
+    return ABOUT.format(tokens=count(number)) if estimated else count(number)

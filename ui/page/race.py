@@ -1,0 +1,334 @@
+"""Race: the question, the lanes while they are recorded, the verdict, and the result as a picture to share.
+
+The replay runs in the browser from recorded times (page.js).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import textwrap
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from ..state.accumulator import figures_of
+from ..state.race import LANES, THIRD
+from ..state.runs import Run
+from ..state.services import Services
+from ..state.tab_view import TabView
+from ..state.tabs import Tabs
+from ..view import charts, markdown
+from ..view.wait_line import wait_line
+from ..words import chat as chat_words
+from ..words import figures as figure_words
+from . import number_format as fmt
+from .html import card, esc
+from .panel import PRIVATE, Panel, block, safely
+
+RACE = "Race"
+TITLE = "The same question, with and without TriForce"
+HELP = ("One after the other, from the same cached document and the same seed; then both are replayed side by side, "
+        "each as fast as it was written.")
+QUESTION = "Question"
+START = "Start the race"
+THIRD_LABEL = "Third lane"
+THIRD_HELP = "Choose one, or type settings: gamma2=6, budget=512, ngram=off"
+TIMES = "{factor:.2f} times plain decoding's speed"
+SUMMARY = "{name}: {speed} · {per_pass:.2f} tokens per full pass · {same}"
+SHARE = "Share"
+SVG = "Animated SVG"
+PNG = "PNG"
+WAITS = "Waiting for its turn"
+RECORDING = "{tokens} tokens, {rate} tok/s"
+AGAIN = "Play again"
+FASTER = "TriForce was {factor:.2f} times as fast"
+SLOWER = "Speculation lost: TriForce ran at {factor:.2f} of plain decoding's speed"
+SLOWER_WHY = ("Its drafts cost more than they saved here ({per_pass:.1f} tokens per full pass). That happens with "
+              "short documents, where one full pass is cheap, and where drafts are seldom accepted.")
+SLOWER_COSTS = ("A round took {rest:.0f} ms of drafting and {verify:.0f} ms of full pass; plain decoding took "
+                "{plain:.0f} ms a token. It pays from {need:.1f} tokens per full pass on.")
+NO_DIFFERENCE = "No real difference: {factor:.2f} times plain decoding's speed"
+UNMEASURED = "Too short to measure a speed: ask for a longer answer"
+SAME = "Same words: yes"
+SAME_MORE = "{tokens} tokens, identical one by one."
+DIFFERENT = "Same words: no"
+DIFFERENT_MORE = "They part at token {token}."
+RECORDED = "Recorded on this machine: {model}, {dtype}, {device}."
+EMPTY = "No race yet. It takes as long as two answers."
+STOPPED = "The race was stopped."
+FAILED = "The race did not finish"
+
+
+WIDTH, MARGIN, LINE = 1000, 36, 21
+MOST_LINES = 12
+COLOURS = ("#5a635f", "#00845f", "#24557a")
+STEPS = 60  # moments of a lane's bar
+
+
+def svg(outcome: Mapping[str, Any], question: str, *, animated: bool) -> str:
+    """The lanes side by side, each with its words, bar and rate, and the verdict below."""
+    lanes = outcome["lanes"]
+    title = textwrap.wrap(question, 90)[:2]
+    top = MARGIN + 30 * len(title) + 14
+    wide = (WIDTH - 2 * MARGIN - 24 * (len(lanes) - 1)) / len(lanes)
+    height = top + 96 + LINE * MOST_LINES + 92
+    drawn = [_lane(lane, MARGIN + number * (wide + 24), top, wide, COLOURS[number % len(COLOURS)], animated)
+             for number, lane in enumerate(lanes)]
+    foot = height - 62
+    words = [*summary(outcome), RECORDED.format(**{key: outcome[key] for key in ("model", "dtype",
+                                                                                   "device")})]
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+            f'font-family="system-ui, sans-serif"><rect width="100%" height="100%" fill="#f4f5f3"/>'
+            + "".join(_text(MARGIN, MARGIN + 8 + 30 * n, line, 21, weight=650) for n, line in enumerate(title))
+            + "".join(drawn)
+            + "".join(_text(MARGIN, foot + 22 * n, line, 14, colour="#1d2321" if n < len(words) - 1 else "#5a635f")
+                      for n, line in enumerate(words[-3:])) + "</svg>")
+
+
+def summary(outcome: Mapping[str, Any]) -> list[str]:
+    """One line for each lane that is compared with the first."""
+    lines = []
+    for lane in outcome["lanes"][1:]:
+        factor = lane.get("speedup")
+        speed = TIMES.format(factor=factor) if factor else UNMEASURED
+        lines.append(SUMMARY.format(
+            name=lane["name"], speed=speed, per_pass=lane["figures"]["tokens_per_full_pass"],
+            same=SAME if lane["same"] else DIFFERENT))
+    return lines
+
+
+def _lane(lane: Mapping[str, Any], x: float, y: float, wide: float, colour: str, animated: bool) -> str:
+    marks = lane["marks"] or [(0.0, len(lane["text"]))]
+    end = max(marks[-1][0], 0.1)
+    rate = lane["figures"]["tokens_per_second"]
+    bar = f'<rect x="{x:.1f}" y="{y + 50}" width="{wide:.1f}" height="7" rx="3.5" fill="{colour}">'
+    if animated:
+        times = [*marks[:: max(1, len(marks) // STEPS)], marks[-1]]
+        most = max(marks[-1][1], 1)
+        values = ";".join(f"{wide * done / most:.1f}" for _, done in [(0.0, 0), *times])
+        moments = ";".join(f"{min(at / end, 1):.4f}" for at, _ in [(0.0, 0), *times])
+        bar += (f'<animate attributeName="width" dur="{end:.2f}s" fill="freeze" values="{values}" '
+                f'keyTimes="{moments}"/>')
+    words = markdown.plain(lane["text"])
+    lines = textwrap.wrap(words, max(12, int(wide / 7.6)))
+    left_out = len(lines) > MOST_LINES
+    shown, done, parts = lines[:MOST_LINES], 0, []
+    for number, line in enumerate(shown):
+        done += len(line) + 1
+        written = done * len(lane["text"]) / len(words)  # with Markdown's marks, as the moments count
+        begin = next((at for at, letters in marks if letters >= written), end) if animated else None
+        last = " …" if left_out and number == len(shown) - 1 else ""
+        parts.append(_text(x, y + 88 + LINE * number, line + last, 14, begin=begin))
+    return (_text(x, y + 18, textwrap.shorten(lane["name"], max(12, int(wide / 9.4)), placeholder="…"), 16, weight=650)
+            + _text(x, y + 40, f"{fmt.rate(rate)} {figure_words.RATE} · {fmt.seconds(end)}", 14, colour="#5a635f")
+            + f'<rect x="{x:.1f}" y="{y + 50}" width="{wide:.1f}" height="7" rx="3.5" fill="#dde2df"/>{bar}</rect>'
+            + "".join(parts))
+
+
+def _text(x: float, y: float, words: str, size: int, *, weight: int = 400, colour: str = "#1d2321",
+          begin: float | None = None) -> str:
+    """begin: seconds after which the words appear."""
+    hidden = "" if begin is None else ' visibility="hidden"'
+    shows = "" if begin is None else f'<set attributeName="visibility" to="visible" begin="{begin:.2f}s"/>'
+    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" fill="{colour}"{hidden}>'
+            f"{esc(_printable(words))}{shows}</text>")
+
+
+def _printable(words: str) -> str:
+    """XML takes no control characters."""
+    return "".join(c for c in words if c.isprintable())
+
+
+EVEN = 0.03  # a difference smaller than this is no difference
+FRESH = 20.0  # seconds during which a finished race starts its replay by itself
+
+
+def lane_html(name: str, state: str, text: str, css: str = "") -> str:
+    return (f'<section class="tf-lane {css}"><header><h3>{esc(name)}</h3>'
+            f'<span class="tf-lane-state">{esc(state)}</span></header>'
+            f'<div class="tf-lane-text tf-prose">{markdown.render(text)}</div></section>')
+
+
+def recording(run: Run, wait: str = "") -> str:
+    """The race while it is being recorded, one lane after the other. wait: for what, while it is queued."""
+    lanes = []
+    for index, (name, _) in enumerate(run.lanes):
+        if index >= len(run.accumulators):
+            lanes.append(lane_html(name, WAITS, "", "tf-lane-wait"))
+            continue
+        accumulator = run.accumulators[index]
+        figures = accumulator.figures()
+        state = RECORDING.format(tokens=fmt.count(figures.tokens),
+                                 rate=fmt.rate(figures.tokens_per_second))
+        if run.stopping:
+            state = chat_words.STOPPING
+        elif run.state in ("queued", "preparing"):
+            state = wait or chat_words.PREPARING
+        lanes.append(lane_html(name, state, accumulator.text))
+    return (f'<p class="tf-race-question">{esc(run.question)}</p>'
+            f'<div class="tf-lanes tf-lanes-{len(lanes)}">{"".join(lanes)}</div>')
+
+
+def verdict(outcome: dict[str, Any]) -> str:
+    """Faster, even or slower; same words or not, and why."""
+    factor, fast = outcome["speedup"], figures_of(outcome["lanes"][1])
+    if factor is None:
+        speed, css, why = UNMEASURED, "", ""
+    elif abs(factor - 1) < EVEN:
+        speed, css, why = NO_DIFFERENCE.format(factor=factor), "", ""
+    elif factor > 1:
+        speed, css, why = FASTER.format(factor=factor), "tf-win", ""
+    else:
+        speed, css = SLOWER.format(factor=factor), "tf-lose"
+        why = " ".join((SLOWER_WHY.format(per_pass=fast.tokens_per_full_pass), costs(outcome)))
+    if outcome["same"]:
+        words = (f'<p class="tf-same" id="same-words"><b>{esc(SAME)}</b> '
+                 f"{esc(SAME_MORE.format(tokens=fmt.count(fast.tokens)))}</p>")
+    else:
+        parts = outcome["difference"]
+        words = (f'<p class="tf-different" id="same-words"><b>{esc(DIFFERENT)}</b> '
+                 f'{esc(DIFFERENT_MORE.format(token=fmt.count(parts["token"])))} {esc(parts["why"])}</p>'
+                 f'<dl class="tf-parts"><dt>{esc(LANES[0])}</dt><dd>…{esc(parts["before"])}'
+                 f'<mark>{esc(parts["plain"])}</mark></dd><dt>{esc(LANES[1])}</dt>'
+                 f'<dd>…{esc(parts["before"])}<mark>{esc(parts["fast"])}</mark></dd></dl>')
+    reason = f'<p class="tf-note">{esc(why)}</p>' if why else ""
+    more = "".join(f'<p class="tf-note tf-third">{esc(line)}</p>' for line in summary(named(outcome))[1:])
+    return f'<div class="tf-verdict {css}"><p class="tf-speedup">{esc(speed)}</p>{reason}{words}{more}</div>'
+
+
+def costs(outcome: dict[str, Any]) -> str:
+    """Where the time of the lane that lost went, if it was recorded."""
+    spent, plain = outcome["lanes"][1].get("round"), figures_of(outcome["lanes"][0]).tokens_per_second
+    if not spent or not spent["verify"] or not plain:
+        return ""
+    return SLOWER_COSTS.format(rest=spent["rest"], verify=spent["verify"], plain=1000 / plain,
+                               need=(spent["rest"] + spent["verify"]) * plain / 1000)
+
+
+def named(outcome: dict[str, Any]) -> dict[str, Any]:
+    """A race that an older version kept has two lanes without names."""
+    known = {"same": outcome["same"], "speedup": outcome["speedup"]}
+    lanes = [{"name": name} | known | lane for name, lane in zip(LANES, outcome["lanes"], strict=False)]
+    return outcome | {"lanes": [*lanes, *outcome["lanes"][2:]]}
+
+
+def share(outcome: dict[str, Any], question: str) -> str:
+    """The race as files: an SVG that replays itself, and a picture that the browser makes of the still one."""
+    def address(animated: bool) -> str:
+        drawn = svg(outcome, question, animated=animated).encode()
+        return "data:image/svg+xml;base64," + base64.b64encode(drawn).decode("ascii")
+
+    return (f'<span class="tf-note">{esc(SHARE)}</span>'
+            f'<a class="tf-btn" download="race.svg" href="{address(True)}">{esc(SVG)}</a>'
+            f'<button type="button" class="tf-btn" data-picture="{address(False)}">{esc(PNG)}</button>')
+
+
+def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> str:
+    """The recorded race: verdict, two lanes with their times for the replay, figures of both."""
+    lanes, outcome = [], named(outcome)
+    for recorded in outcome["lanes"]:
+        figures = figures_of(recorded)
+        marks = json.dumps(recorded["marks"], separators=(",", ":"))
+        detail = charts.figures_line(figures)
+        lanes.append(
+            f'<section class="tf-lane" data-marks="{esc(marks)}" data-rate="{figures.tokens_per_second:.2f}">'
+            f'<header><h3>{esc(recorded["name"])}</h3><span class="tf-lane-state">'
+            f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(figure_words.RATE)}</span></header>"
+            '<div class="tf-lane-bar"><span></span></div><div class="tf-lane-clock" aria-hidden="true"></div>'
+            f'<div class="tf-lane-text tf-prose" tabindex="0">{markdown.render(recorded["text"])}</div>'
+            f'{detail}</section>')
+    again = f'<button type="button" class="tf-btn" data-replay="{esc(key)}">{esc(AGAIN)}</button>'
+    recorded_on = RECORDED.format(model=outcome["model"], dtype=outcome["dtype"], device=outcome["device"])
+    return (f'<p class="tf-race-question">{esc(question)}</p>{verdict(outcome)}'
+            f'<div class="tf-lanes tf-lanes-{len(lanes)}" data-race="{esc(key)}" data-fresh="{int(fresh)}">'
+            f'{"".join(lanes)}</div>'
+            f'<div class="tf-race-foot">{again}{share(outcome, question)}'
+            f'<span class="tf-note">{esc(recorded_on)}</span></div>')
+
+
+def board(run: Run | None, kept: dict[str, Any] | None, now: float, wait: str = "") -> str:
+    """What the race tab shows: a running race, its result, the last kept one, or nothing yet."""
+    if run is not None and not run.ended:
+        return recording(run, wait)
+    if run is not None and run.state == "done":
+        return replay(run.outcome, run.question, key=run.id, fresh=now - run.ended_at < FRESH)
+    problem = ""
+    if run is not None:
+        problem = (card("error", FAILED, run.error) if run.state == "failed"
+                   else card("info", RACE, STOPPED))
+    if kept is not None:
+        return problem + replay(kept, kept["question"], key="kept", fresh=False)
+    return problem or f'<p class="tf-note tf-pad">{esc(EMPTY)}</p>'
+
+
+@dataclass(frozen=True)
+class Race:
+    question: gr.Textbox
+    start: gr.Button
+    stop: gr.Button
+    third: gr.Dropdown
+    board: gr.HTML
+
+
+def build() -> Race:
+    block("race-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(TITLE)}</h2>'
+          f'<p class="tf-note">{esc(HELP)}</p></div>')
+    with gr.Row(equal_height=True, elem_id="race-form"):
+        question = gr.Textbox(label=QUESTION, lines=1, max_lines=4, elem_id="race-question", scale=5)
+        start = gr.Button(START, variant="primary", elem_id="race-start", size="md", scale=0,
+                          min_width=130)
+        stop = gr.Button(chat_words.STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90,
+                         visible=False)
+    third = gr.Dropdown(list(THIRD), value="", label=THIRD_LABEL,
+                        info=THIRD_HELP, allow_custom_value=True, elem_id="race-third")
+    board = block("race-board", clicks=True, begin="tfWatchRace(element);")
+    return Race(question, start, stop, third, board)
+
+
+def panels(services: Services) -> list[Panel]:
+    runs = services.runs
+
+    def wait(run: Run | None) -> str:
+        return wait_line(services.queue.ahead(run)) if run and run.state == "queued" else ""
+
+    def draw(view: TabView) -> str:
+        run = runs.race_of(view.document)
+        running = run is not None and not run.ended
+        kept = None if running or not view.document else services.conversations.race(view.document)
+        return board(run, kept, time.time(), wait(run))
+
+    def key(view: TabView) -> object:
+        run = runs.race_of(view.document)
+        return view.document, run and run.version[:-1]
+
+    def told(view: TabView) -> object:
+        run = runs.race_of(view.document)
+        return run and (run.version, wait(run))
+
+    def stop_state(view: TabView) -> tuple[bool, bool]:
+        run = runs.race_of(view.document)
+        return run is not None and not run.ended, bool(run and run.stopping)
+
+    def draw_stop(view: TabView) -> dict[str, Any]:
+        shown, stopping = stop_state(view)
+        return gr.update(visible=shown, interactive=not stopping, value=chat_words.STOPPING if stopping
+                         else chat_words.STOP)
+
+    return [Panel("race_board", key, draw, 0.15, told, "words"), Panel("race_stop", stop_state, draw_stop)]
+
+
+def wire(services: Services, tabs: Tabs, lanes: Race) -> None:
+    def start(question: str, third: str | None, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.race(view, question, third or ""))
+
+    def stop(request: gr.Request) -> None:
+        services.stop(tabs.get(request.session_hash))
+
+    for event in (lanes.start.click, lanes.question.submit):
+        event(start, [lanes.question, lanes.third], None, queue=False, **PRIVATE)
+    lanes.stop.click(stop, None, None, queue=False, **PRIVATE)
