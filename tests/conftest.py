@@ -10,15 +10,15 @@ from importlib.util import find_spec
 
 import pytest
 
-# What no GPU test needs: a machine with a GPU may do without. The names that imports ask for.
+# A machine without one of these skips what asks for it, and says so. The names that imports ask for.
 MAY_BE_MISSING = {"PIL", "docutils", "fastapi", "fpdf", "gguf", "gradio", "h11", "httpx", "jinja2", "justhtml",
                   "markdown_it", "matplotlib", "mdit_py_plugins", "openai", "platformdirs", "playwright", "pyarrow",
                   "pypdf", "pypdfium2", "reportlab", "snowballstemmer", "starlette", "uvicorn", "zstandard"}
 
-# Where several workers share the cores, an engine's threads only wait for each other; before anything imports torch,
-# and for the processes that tests start. Alone, tests run with as many threads as users do.
-if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
-    os.environ |= {"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "1"}  # torch asks for the second only
+# Before anything imports torch, and for the processes that tests start: on shared cores an engine's threads only wait
+# for each other. A test that needs more sets them itself; who wants more everywhere sets these two variables.
+for variable in ("OMP_THREAD_LIMIT", "OMP_NUM_THREADS"):  # torch heeds the second only
+    os.environ.setdefault(variable, "1")
 
 
 # After ``pip install --no-compile`` the first process that imports a module compiles it for all others. Where the
@@ -27,19 +27,46 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+def missing_package(error: BaseException | None) -> str:
+    """Return the package that ``error``, or what caused it, did not find: one of those that may be missing, or ""."""
+    while error is not None and not os.environ.get("TRIFORCE_REQUIRE_BROWSER"):  # which forbids to skip anything
+        if isinstance(error, ModuleNotFoundError):
+            package = (error.name or "").partition(".")[0]
+            if package in MAY_BE_MISSING and not _installed(package):
+                return package
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # sys.modules holds None in its place
+        return False
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport,
                                                                          pytest.CollectReport]:
-    """A module that asks for one of these where it is not installed is skipped and says so; any other import that
-    fails is an error, and so is every one where nothing may be skipped."""
+    """Skip a module whose import asks for a package that may be missing; any other import that fails is an error."""
     report = yield
     call = getattr(report, "call", None)
-    cause = call.excinfo.value.__cause__ if call is not None and call.excinfo is not None else None
-    if isinstance(cause, ModuleNotFoundError) and not os.environ.get("TRIFORCE_REQUIRE_BROWSER"):
-        package = (cause.name or "").partition(".")[0]
-        if package in MAY_BE_MISSING and find_spec(package) is None:
-            report.outcome, reason = "skipped", f"Skipped: {package} is not installed"
-            report.longrepr = (str(collector.path), 1, reason)
+    package = missing_package(call.excinfo.value) if call is not None and call.excinfo is not None else ""
+    if package:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 1, f"Skipped: {package} is not installed")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport,
+                                                                                           pytest.TestReport]:
+    """Skip a test that fails only because what it runs imports a package that may be missing."""
+    report = yield
+    package = missing_package(call.excinfo.value) if report.failed and call.excinfo is not None else ""
+    if package:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), 1, f"Skipped: {package} is not installed")
     return report
 
 

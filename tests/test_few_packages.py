@@ -33,13 +33,23 @@ for name in named - sys.stdlib_module_names - {THERE!r}:
 """
 
 
+def run_pytest(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "hides.py").write_text(HIDES, encoding="utf-8")
+    given = [*arguments, "-p", "hides", "-p", "no:cacheprovider"]
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import pytest; sys.exit(pytest.main({given!r}))"
+    there = {name: value for name, value in os.environ.items() if name != "TRIFORCE_REQUIRE_BROWSER"}
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200,
+                          env={**there, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+
+
 @pytest.mark.exhaustive
 def test_gpu_tests_collect_where_the_pages_packages_are_missing(tmp_path: Path) -> None:
-    (tmp_path / "hides.py").write_text(HIDES, encoding="utf-8")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import pytest; " \
-           "sys.exit(pytest.main(['-m', 'gpu', '--collect-only', '-p', 'hides', '-p', 'no:cacheprovider']))"
-    there = {name: value for name, value in os.environ.items() if name != "TRIFORCE_REQUIRE_BROWSER"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200,
-                          env={**there, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    done = run_pytest(tmp_path, "-m", "gpu", "--collect-only")
     assert done.returncode == 0, done.stdout[-9000:] + done.stderr[-2000:]
     assert "test_gpu.py" in done.stdout
+
+
+def test_what_runs_without_a_package_that_it_needs_is_skipped_and_says_so(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "-rs", "tests/engine/test_preparing.py", "tests/gguf/test_hostile.py")
+    assert done.returncode in (0, 5), done.stdout[-9000:] + done.stderr[-2000:]
+    assert "snowballstemmer is not installed" in done.stdout and "gguf is not installed" in done.stdout
