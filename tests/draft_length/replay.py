@@ -6,7 +6,7 @@ left one choice. right: how likely the full cache accepts what the retrieval tie
 before it, once for each of ``AGO``: so many tokens after its chunks were chosen. below: how likely the retrieval tier
 accepts the small model's token. At temperature 0 both are 0 or 1, above it the share of the two laws that is common to
 both (the chance of rejection sampling). sure: how sure the retrieval tier was, for each row of right (see
-``draft_length.confidence``). Base64's letters are 0 to 63 of 63. ``tests.draft_length.record`` makes them."""
+``Draft.confidence``). Base64's letters are 0 to 63 of 63. ``tests.draft_length.record`` makes them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from triforce_core.draft_length.controller import Controller, RoundSeen, Selection
-from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.draft_length.controller import Controller, Costs, RoundSeen, Selection
 from triforce_core.drafters.model import MAX_GUIDED
 
 WORKLOADS = ("continue", "questions", "summary", "code", "table")
@@ -30,11 +29,11 @@ STEPS = {0: 3.5, 1: 4.6, 2: 5.6, 3: 6.4, 4: 8.4, 6: 10.0}
 STEPS_ON_A_GPU = {1: 2.95, 2: 3.08, 4: 3.32}
 MEASURED = Costs(
     plain=27.2,
-    verify=Curve(((1, 27.2), (2, 30.5), (3, 34.0), (5, 38.5), (7, 45.0), (9, 48.5), (11, 52.8), (15, 61.0), (21, 73.0),
-                  (29, 86.0), (33, 92.0), (41, 110.0), (61, 131.0))),
+    verify=((1, 27.2), (2, 30.5), (3, 34.0), (5, 38.5), (7, 45.0), (9, 48.5), (11, 52.8), (15, 61.0), (21, 73.0),
+                  (29, 86.0), (33, 92.0), (41, 110.0), (61, 131.0)),
     step=5.6, choose=4.7)
 # An H200, bf16, 124,000 tokens, the pair grown to llama3-8b.
-ON_A_GPU = Costs(plain=8.2, verify=Curve(((3, 8.6), (18, 10.0), (33, 10.6))), step=3.32, choose=3.0)
+ON_A_GPU = Costs(plain=8.2, verify=((3, 8.6), (18, 10.0), (33, 10.6)), step=3.32, choose=3.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class Replay:
         while self._at < len(self._trace):
             choice = lengths if isinstance(lengths, Selection) else lengths.next()
             seen = self._round(choice)
-            spent += seen.draft_ms + seen.verify_ms + seen.other_ms
+            spent += seen.milliseconds
             if isinstance(lengths, Controller):
                 lengths.learn(seen)
         return spent
@@ -102,9 +101,8 @@ class Replay:
             del guided[choice.most :], right[choice.most :]
         accepted = right.index(False) if False in right else len(right)
         self._at += min(accepted + 1, left)
-        return RoundSeen(choice, guided, min(accepted + 1, len(guided)), accepted, steps, steps * costs.step,
-                         costs.verify.at(len(guided) + 1) if wanted else costs.plain, costs.choose if wanted else 0.0,
-                         sure)
+        spent = steps * costs.step + costs.verifying(len(guided) + 1) + costs.choose if wanted else costs.plain
+        return RoundSeen(choice, guided, min(accepted + 1, len(guided)), accepted, steps, spent, sure)
 
     def _draft(self, choice: Selection, wanted: int, left: int) -> tuple[list[bool], list[bool], list[float], int]:
         """Of each drafted token whether it was forced and is right; how sure its tier was of the others; the middle

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.draft_length.controller import Costs
 from triforce_core.draft_length.profile import Profile, Subject
 
 HERE = Subject({"CPU": "EPYC", "threads": "2"}, "weights", "small weights")
-COSTS = Costs(10.0, Curve(((3, 12.0), (33, 40.0))), 4.0, 0.5)
+COSTS = Costs(10.0, ((3, 12.0), (33, 40.0)), 4.0, 0.5)
 PLACE, TIERS = "all on the device", "small model; retrieval 768"
 
 
@@ -39,9 +39,9 @@ def test_costs_near_and_between_lengths(tmp_path):
     assert profile.costs(PLACE, TIERS, 8000, 2) is None
     assert profile.costs(PLACE, TIERS, 4096, 1) is None  # a chain that nobody timed
     assert profile.costs("on another device", TIERS, 4096, 2) is None
-    profile.keep_costs(PLACE, TIERS, 12288, 2, Costs(30.0, Curve(((3, 36.0), (33, 80.0))), 3.0, 1.5))
+    profile.keep_costs(PLACE, TIERS, 12288, 2, Costs(30.0, ((3, 36.0), (33, 80.0)), 3.0, 1.5))
     middle = profile.costs(PLACE, TIERS, 8192, 2)
-    assert middle.plain == pytest.approx(20.0) and middle.verify.at(33) == pytest.approx(60.0)
+    assert middle.plain == pytest.approx(20.0) and middle.verifying(33) == pytest.approx(60.0)
     assert middle.choose == pytest.approx(1.0)
     profile.keep_costs(PLACE, TIERS, 12300, 2, COSTS)  # the newer one stands
     assert profile.lengths() == (4096, 12300)
@@ -61,9 +61,9 @@ def test_a_profile_of_an_earlier_version_is_read(tmp_path):
 
 def test_a_pass_that_was_disturbed_is_not_dearer_than_a_wider_one(tmp_path):
     profile = Profile(None, HERE)
-    profile.keep_costs(PLACE, TIERS, 100, 2, Costs(90.0, Curve(((3, 12.0), (9, 80.0), (33, 40.0))), 4.0))
+    profile.keep_costs(PLACE, TIERS, 100, 2, Costs(90.0, ((3, 12.0), (9, 80.0), (33, 40.0)), 4.0))
     found = profile.costs(PLACE, TIERS, 100, 2)
-    assert found.plain == 12.0 and found.verify.points == ((3, 12.0), (9, 40.0), (33, 40.0))
+    assert found.plain == 12.0 and found.verify == ((3, 12.0), (9, 40.0), (33, 40.0))
 
 
 @pytest.mark.parametrize("damage", [

@@ -10,17 +10,17 @@ from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.draft_length import selector
-from triforce_core.draft_length.costs import Costs, Curve, Drift
+from triforce_core.draft_length.controller import Costs
 from triforce_core.engine.engine import Engine
 from triforce_core.events import Finished, RoundEvent
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "pace": "on", "ngram": "off"}
 # A verdict that costs as much as drafting a hundred tokens: long drafts are worth a try even of random weights.
-DEAR = Costs(100.0, Curve(((1, 100.0), (64, 101.0))), 1.0)
+DEAR = Costs(100.0, ((1, 100.0), (64, 101.0)), 1.0)
 # One that costs no more than a few drafted tokens.
-EVEN = Costs(10.0, Curve(((1, 10.0), (33, 14.0))), 4.0)
+EVEN = Costs(10.0, ((1, 10.0), (33, 14.0)), 4.0)
 # A small model at a short context: its pass over a part of the cache takes most of a whole one.
-DEAR_STEPS = Costs(8.2, Curve(((3, 10.7), (17, 32.3), (32, 50.7))), 5.6, 3.8)
+DEAR_STEPS = Costs(8.2, ((3, 10.7), (17, 32.3), (32, 50.7)), 5.6, 3.8)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,6 @@ def answer(running, tokens=48, temperature=0.0, seed=0, **settings) -> tuple[Fin
 def test_the_words_stay_whatever_is_chosen(engine, monkeypatch, tiers, dear):
     if dear:
         monkeypatch.setattr(selector, "measure_costs", lambda *_: DEAR)
-        monkeypatch.setattr(Drift, "note", lambda *_: None)
     plain = answer(engine, temperature=0.8, engine="autoregressive", verifier="coupled")[0].token_ids
     for _ in range(2):  # the second goes by what the first has learnt
         done, rounds = answer(engine, temperature=0.8, verifier="coupled", **tiers)
@@ -70,7 +69,6 @@ def test_the_words_stay_whatever_is_chosen(engine, monkeypatch, tiers, dear):
 
 def test_drafts_of_random_weights_are_left_alone(engine, monkeypatch):
     monkeypatch.setattr(selector, "measure_costs", lambda *_: EVEN)
-    monkeypatch.setattr(Drift, "note", lambda *_: None)
     answer(engine, tokens=60)
     done, rounds = answer(engine, tokens=120)
     assert "nothing is drafted now, but for a try now and then: a full pass over one token takes" in done.stats.why

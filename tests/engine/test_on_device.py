@@ -12,7 +12,7 @@ from engine.tiny import document, write_model
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.draft_length import selector
-from triforce_core.draft_length.costs import Costs, Curve, Drift
+from triforce_core.draft_length.controller import Costs
 from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.engine import build, session
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
@@ -125,7 +125,7 @@ def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monk
     """They take longer than those that the device leads; each kind is measured once."""
     measured = []
     monkeypatch.setattr(selector, "measure_costs", lambda *given: (
-        measured.append(given[-2].masks is not None), Costs(100.0, Curve(((1, 100.0), (64, 101.0))), 1.0))[1])
+        measured.append(given[-2].masks is not None), Costs(100.0, ((1, 100.0), (64, 101.0)), 1.0))[1])
     wanted = {**SETTINGS, "gamma2": "auto", "window": 33}  # other tiers than those that are known
     for quotes in ("on", "off", "on", "off"):
         answer(engines[0], ResearchConfig(pace="on", **{**wanted, "quotes": quotes}), tokens=8)
@@ -133,8 +133,7 @@ def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monk
 
 
 def test_chains_that_the_device_leads_are_longer(engines, monkeypatch):
-    monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(100.0, Curve(((1, 100.0), (64, 101.0))), 1.0))
-    monkeypatch.setattr(Drift, "note", lambda *_: None)
+    monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(100.0, ((1, 100.0), (64, 101.0)), 1.0))
     wanted = {name: value for name, value in SETTINGS.items() if not name.startswith("gamma")}
     plain, _ = answer(engines[0], ResearchConfig(engine="autoregressive", quotes="off"), tokens=60)
     done, rounds = answer(engines[0], ResearchConfig(pace="on", **wanted), tokens=60)

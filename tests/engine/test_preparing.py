@@ -13,7 +13,7 @@ from engine.tiny import document, write_model
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.draft_length import selector
-from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.draft_length.controller import Costs
 from triforce_core.engine import build, session, warm_up
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.pipeline import COPY_LENGTHS, Pipeline
@@ -167,7 +167,7 @@ def test_what_drafting_needs_first_is_in_every_figure(prepared, monkeypatch):
 
 def test_an_answer_that_nothing_was_measured_for_has_the_usual_lengths(prepared, monkeypatch):
     engine, _ = prepared
-    monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(1.0, Curve(((1, 1.0),)), 1.0))
+    monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(1.0, ((1, 1.0),), 1.0))
     _, rounds = answer(engine, window=40, quotes="off", ngram="off")
     assert {event.gamma2 for event in rounds} == {engine._session._pipeline.plan.lengths.gamma2}
 

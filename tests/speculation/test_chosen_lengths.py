@@ -8,10 +8,7 @@ from speculation.probs import BOUND, PARAMS, START, completed, models, plain_pro
 from speculation.toy import enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
-from triforce_core.draft_length.acceptance import Acceptance, Prior
-from triforce_core.draft_length.calibration import Calibration
-from triforce_core.draft_length.controller import Candidates, Controller, RoundSeen
-from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.draft_length.controller import Candidates, Controller, Costs, Prior, RoundSeen
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
@@ -20,11 +17,10 @@ ERROR_RATES = (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 
 def adaptive(target, retrieval, small, chance, params, length: int, *, cheat: bool = False,
-             calibration: Calibration | None = None) -> tuple[int, ...]:
+             errors: tuple[float, ...] = ()) -> tuple[int, ...]:
     """Rounds whose lengths a controller chooses by how the rounds before fared; at least ``length`` tokens."""
-    costs = Costs(2.0, Curve(((1, 2.0), (9, 2.2))), 0.6, 0.0)
-    controller = Controller(costs, Candidates(1, (1, 2), True, True), Acceptance(Prior(0.5)), clocks=False,
-                            calibration=calibration)
+    costs = Costs(2.0, ((1, 2.0), (9, 2.2)), 0.6, 0.0)
+    controller = Controller(costs, Candidates((1, 2), True), Prior(0.5, 1.5, errors=errors), clocks=False)
     drafter, sampler, context = tiers(retrieval, small, 1), Sampler(params, chance=chance), list(START)
     while len(context) - len(START) < length:
         choice = controller.next()
@@ -36,7 +32,7 @@ def adaptive(target, retrieval, small, chance, params, length: int, *, cheat: bo
         context += done.verdict.token_ids
         stats = drafter.stats()
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
-                                   done.verdict.num_accepted, stats.passes["retrieval"], 1.0, 1.0, 0.0,
+                                   done.verdict.num_accepted, stats.passes["retrieval"], 2.0,
                                    done.draft.confidence))
     return tuple(context[len(START) :])
 
@@ -57,7 +53,7 @@ class Cheating(NoDrafter):
 def test_lengths_chosen_by_the_past_are_lossless(params, confident):
     target, retrieval, small = models()
     rounds = enumerate_exactly(lambda chance: adaptive(target, retrieval, small, chance, params, 3,
-                                                       calibration=Calibration(ERROR_RATES) if confident else None))
+                                                       errors=ERROR_RATES if confident else ()))
     lengths = {len(tokens) for tokens in rounds}
     assert max(lengths) > 3  # rounds of more than one token
     token_probs = completed(target, params, rounds, max(lengths))
@@ -111,9 +107,8 @@ def test_lengths_chosen_by_the_past_change_no_word_when_deciding_by_draws(temper
     while len(context) < 150:
         context += speculate(target, NoDrafter(), context, 0, sampler).verdict.token_ids
     chosen = adaptive(target, retrieval, small, Sampler(params).chance, params, 148) if not temperature else None
-    costs = Costs(2.0, Curve(((1, 2.0), (9, 3.0))), 1.5, 0.1)
-    controller = Controller(costs, Candidates(1, (1, 2, 4), True, True), Acceptance(Prior(0.5)), clocks=True,
-                            calibration=Calibration(ERROR_RATES))
+    costs = Costs(2.0, ((1, 2.0), (9, 3.0)), 1.5, 0.1)
+    controller = Controller(costs, Candidates((1, 2, 4), True), Prior(0.5, 1.5, errors=ERROR_RATES), clocks=True)
     drafter, sampler, text, asked = tiers(retrieval, small, 1), Sampler(params, verifier="coupled"), list(START), set()
     while len(text) < 150:
         choice = controller.next()
@@ -123,7 +118,7 @@ def test_lengths_chosen_by_the_past_change_no_word_when_deciding_by_draws(temper
         text += done.verdict.token_ids
         drafter.settle(text, committed=True)
         controller.learn(RoundSeen(choice, [False] * len(done.draft.token_ids), done.verdict.num_tested,
-                                   done.verdict.num_accepted, drafter.stats().passes["retrieval"], 1.0, 1.0, 0.0,
+                                   done.verdict.num_accepted, drafter.stats().passes["retrieval"], 2.0,
                                    done.draft.confidence))
     assert text[:150] == context[:150] and len(asked) > 1
     assert chosen is None or list(chosen[:148]) == context[2:150]

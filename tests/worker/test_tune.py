@@ -12,7 +12,7 @@ from engine.tiny import document, write_model
 from triforce_core import __main__ as cli
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.draft_length import selector
-from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.draft_length.controller import Costs
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress
 from triforce_core.worker.client import EngineClient
@@ -54,7 +54,7 @@ def test_through_the_engines_process(config: EngineConfig, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_the_command_and_the_check(config: EngineConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str],
                                    monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = Costs(25.0, Curve(((3, 30.0), (33, 60.0))), 6.0, 0.5)
+    costs = Costs(25.0, ((3, 30.0), (33, 60.0)), 6.0, 0.5)
     monkeypatch.setattr(selector, "measure_costs", lambda *_: costs)
     named = ["--model", config.model, "--draft-model", config.draft_model, "--mode", "cpu", "--dtype", "float32",
              "--data-dir", str(tmp_path)]

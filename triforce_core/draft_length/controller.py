@@ -1,13 +1,10 @@
-"""How many tokens to draft in the next round: as many as bring the most tokens per second.
+"""How many tokens to draft in the next round: as many as bring the most tokens per millisecond.
 
-A round that asks for g tokens brings 1 + S(1) + ... + S(g) of them, S(i) being the chance that its first i are right
-(with one rate a for all positions: (1 - a^(g+1)) / (1 - a), arXiv 2211.17192, equation 1), and costs its drafts and one
-full pass. Both are measured: times by medians, a by counts that fade. Where the best draft brings less than
-plain decoding would in its time, none is made, and seldom one is tried again.
-
-Where a tier says how sure it is of its tokens, a draft is as long as the next step still pays: while the chance that
-all before is right, times what a step brings, is more than the best length for all rounds alike earns in the step's
-time.
+A round that asks for g tokens brings 1 + a + ... + a^g of them (arXiv 2211.17192, equation 1), a being the share that
+was accepted lately, and costs its drafts and one full pass, which were measured. Where a tier says how sure it is of
+its tokens (the greatest probability of its distribution; AdaEDL, arXiv 2410.18351) a draft goes on as long as its next
+step pays: while the chance that all before is right, times what a step brings, is more than rounds earn in its time.
+Where the best draft brings less than plain decoding in its time none is made, but for a try now and then.
 
 Whether a token is drafted is decided before it is, from rounds that are over and from the tokens before it: what knew
 the token itself would change the text's distribution. Where chance decides the text depends on the lengths; clocks are
@@ -16,37 +13,48 @@ then left alone, so that a seed fixes the text.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from math import ceil
 from operator import mul
-from statistics import median
 
 from ..speculation.drafter import KeepGoing
-from .acceptance import Acceptance
-from .calibration import Calibration, ErrorRates, survival
-from .costs import Costs, Drift
 
-_SLACK = 2.5  # tokens of plain decoding whose time drafts may have lost, in all, before none are made
-_SURE = 1.1  # times plain decoding's rate: drafts that promise so much are made whatever was lost
-_TRYING = 0.02  # of the time of plain decoding that tries may take while drafting does not pay
-_SHORTEST_REST, _LONGEST_REST = 4, 100  # rounds between tries
-_SOFTENED = 6.0  # tests that old knowledge counts for when something is tried again
-_CONVINCED = 3  # tries in a row that must gain
-_RECENT = 9
-_NEARLY = 0.9  # of the best rate: how far runs reach is known that roughly
-_CHEAP = 1.5  # times a pass of one row, for the widest
-_BEYOND = 1.5  # times the best length for all rounds alike, that a draft may reach where it is sure
-_FARTHER, _PROVEN = 2, 6  # times what one of so many rounds has held
-# An answer may be so far behind plain decoding, as a share of that one's time for so many tokens or, once it has more,
-# for its own; and drafted tokens that are all right with such odds count as written already.
-_BEHIND, _SHORT, _CERTAIN = 0.05, 20, 0.97
-_DRAFTING = 0.3  # of a full pass that the longest draft must take, or there is nothing to save
-# Of a full pass: a step between quotations that takes less may always follow, as a forced run may come. One that takes
-# more must pay for itself (on an H200, llama3-8b at 30,000 tokens, drafts made six such steps in the place of one).
-_DEAR = 0.45
+_KEPT = 0.97  # of what is known, with every round: texts change
+_EDGES = (0.3, 0.5, 0.7, 0.9, 0.98)  # of how sure a tier is
+_TRUST, _TRIED = 8.0, 6.0  # tests that an assumption counts for; that all before count for when drafts are tried again
+_SLACK, _SURE = 2.5, 1.1  # tokens of plain decoding lost, after which drafts must promise so many times its rate
+_TRYING, _RESTS, _CONVINCED = 0.02, (4, 100), 3  # share of time for tries; rounds between two; gains that end a rest
+_BEHIND, _SHORT, _CERTAIN = 0.05, 20, 0.97  # share of an answer's time, of so many tokens at least, that may be lost
+_BEYOND, _FARTHER = 1.5, 2.0  # times the best length, and what drafts have held lately, that a sure draft may reach
+_CHEAP, _DEAR = 1.5, 0.5  # in passes of one row: the widest, for quotations to be drafted whole; a step, not to be
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Milliseconds. plain: of a round that drafts nothing and that nobody observes. verify: (rows, milliseconds) of the
+    full pass over a draft, with its verdict, ascending. step: of the drafter's smallest one (the small model's chain
+    and the middle tier's pass over it; without a middle tier one pass; without a model one token). choose: of all that
+    a round does beside, whatever its length."""
+
+    plain: float
+    verify: tuple[tuple[int, float], ...]
+    step: float
+    choose: float = 0.0
+
+    def __post_init__(self) -> None:
+        rows = [rows for rows, _ in self.verify]
+        assert rows and rows == sorted(set(rows)), rows
+
+    def verifying(self, rows: float) -> float:
+        """Linear between what was measured, and beyond; a wider pass is not quicker."""
+        if len(self.verify) == 1 or rows <= self.verify[0][0]:
+            return self.verify[0][1]
+        (low, before), (high, after) = next((pair for pair in pairwise(self.verify) if rows <= pair[1][0]),
+                                            self.verify[-2:])
+        return before + max(0.0, after - before) * (rows - low) / (high - low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +71,9 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What may be chosen from. has_intermediate: a middle tier reviews chains of gamma1. may_rest: a round may draft
-    nothing. most: see ``Selection``."""
+    """What may be chosen from. may_rest: a round may draft nothing. most: see ``Selection``."""
 
-    gamma1: int
     gamma2s: tuple[int, ...]
-    has_intermediate: bool
     may_rest: bool
     most: int | None = None
 
@@ -79,245 +84,204 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
+class Prior:
+    """What is assumed before anything was seen. right: the share of drafted tokens that is accepted. per_step: tokens
+    that a step drafts. forced: tokens that the document forces behind each of them. errors: the share that is refused,
+    by how sure their tier was, least sure first; empty: it does not say."""
+
+    right: float
+    per_step: float = 1.0
+    forced: float = 0.0
+    errors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RoundSeen:
-    """What a round did. guided: of each drafted token. confidence: of each token that was not forced, where it was
-    asked for. Milliseconds of drafting, of the full pass, and of all else."""
+    """What a round did. guided: of each drafted token, whether the document forced it. confidence: of each of the
+    others, where it was asked for. Milliseconds of the whole round."""
 
     choice: Selection
     guided: Sequence[bool]
     num_tested: int
     num_accepted: int
     steps: int
-    draft_ms: float
-    verify_ms: float
-    other_ms: float
+    milliseconds: float
     confidence: Sequence[float] = ()
 
 
-def can_pay(costs: Costs, candidates: Candidates) -> bool:
+class Mean:
+    """A mean that fades."""
+
+    def __init__(self, assumed: float, weight: float) -> None:
+        self.total, self.weight = assumed * weight, weight
+
+    @property
+    def value(self) -> float:
+        return self.total / self.weight
+
+    def add(self, total: float, weight: float) -> None:
+        self.total, self.weight = _KEPT * self.total + total, _KEPT * self.weight + weight
+
+    def soften(self, most: float) -> None:
+        """Keep no more weight than ``most``."""
+        kept = min(1.0, most / self.weight)
+        self.total, self.weight = kept * self.total, kept * self.weight
+
+
+def can_pay(costs: Costs, candidates: Candidates, per_step: float) -> bool:
     """Whether drafts of some length bring clearly more than plain decoding if next to all of their tokens are right and
-    the tier below is never refused. Where not, no try needs to be made: each takes several tokens' time."""
-    per_step = candidates.gamma1 + 1 if candidates.has_intermediate else 1
+    a step writes ``per_step``, the most it can. Where not, no try is made: each takes several tokens' time."""
     return any(sum(_CERTAIN**i for i in range(length + 1)) * costs.plain
-               > _SURE * (ceil(length / per_step) * costs.step + costs.verify.at(length + 1) + costs.choose)
+               > _SURE * (ceil(length / per_step) * costs.step + costs.verifying(length + 1) + costs.choose)
                for length in candidates.gamma2s)
 
 
-# large: what is known of an answer so far; each number is one of the rules above
 class Controller:
-    """For one answer, or several of one kind in a row."""
+    """Chooses for one answer, or for several of one kind in a row."""
 
-    def __init__(self, costs: Costs, candidates: Candidates, acceptance: Acceptance, *, clocks: bool,
-                 calibration: Calibration | None = None) -> None:
-        """clocks: whether times measured on the way may change the choice. calibration: None where no tier says how
-        sure it is."""
-        self.acceptance, self.calibration = acceptance, calibration
-        self._costs, self._candidates, self._clocks = costs, candidates, clocks
-        self._drafting, self._verifying = Drift(), Drift()
-        self._others: dict[bool, deque[float]] = {drafts: deque(maxlen=_RECENT) for drafts in (False, True)}
+    def __init__(self, costs: Costs, candidates: Candidates, prior: Prior, *, clocks: bool) -> None:
+        """clocks: whether times measured on the way may change the choice."""
+        self._costs, self._candidates, self._prior, self._clocks = costs, candidates, prior, clocks
+        self.right = Mean(prior.right, 10.0)  # tokens that were really drafted: forced ones always are
+        self._per_step, self._forced = Mean(prior.per_step, 3.0), Mean(prior.forced, 10.0)
+        self._tests = [(0.0, 0.0)] * len(prior.errors)  # by how sure their tier was: tested, refused
+        self._held = [0]  # accepted tokens of the last drafts
+        self._slow = {False: 1.0, True: 1.0}  # times what was measured that rounds take now, without drafts and with
         self._lost = 0.0  # milliseconds that drafts took longer than plain decoding, what others gained taken off
-        self._resting = False
-        self._rested = self._pause = self._gains = 0
-        self._held: deque[int] = deque(maxlen=_PROVEN)  # accepted tokens of their drafts
-        self._written, self._ahead = 0, 0.0  # of this answer: tokens, and milliseconds before plain decoding
+        self._rest = self._rested = self._gains = 0  # rounds of the rest (0: none), of them over; tries that gained
+        self.begin()
 
     def begin(self) -> None:
         """Another answer of the same kind."""
-        self._written, self._ahead = 0, 0.0
+        self._written, self._ahead = 0, 0.0  # tokens, and milliseconds before plain decoding
 
     def next(self) -> Selection:
-        """Of the next round."""
-        if self._resting and not self._gains and self._rested + 1 < self._pause:
-            return Selection(0, False, self._candidates.most)  # figures would only keep the device waiting
-        best, rate = self._draft()
-        if not self._candidates.may_rest:
-            return best
-        plain = self._plain()
-        gain = rate * plain
-        if self._resting and self._gains >= _CONVINCED and gain >= 1.0:
-            self._resting, self._lost = False, 0.0
-        if not self._resting and gain >= (1.0 if self._lost <= _SLACK * plain else _SURE):
-            return best
-        if not self._resting:
-            self._resting = True
-            self._rest(best, rate, plain)
-        if self._gains or self._rested >= self._pause:
-            return best
-        return Selection(0, self._rested + 1 >= self._pause, best.most)
+        """Choose for the next round."""
+        most = self._candidates.most
+        if self._rest and not self._gains and self._rested + 1 < self._rest:
+            return Selection(0, False, most)  # figures would only keep the device waiting
+        length, rate = self._best()
+        gain = rate * self._plain
+        if self._rest and self._gains >= _CONVINCED and gain >= 1.0:
+            self._rest, self._lost = 0, 0.0
+        if self._candidates.may_rest and not self._rest and gain < self._least_gain:
+            self._begin_rest()
+        if self._rest and not self._gains and self._rested < self._rest:
+            return Selection(0, self._rested + 1 >= self._rest, most)  # what the next try attends is chosen before it
+        longest, costs = max(self._candidates.gamma2s), self._costs
+        rows = costs.verifying(longest + 1) / costs.verifying(1)
+        if self._forced.value > 1.0 and rows < _CHEAP and costs.step < _DEAR * costs.plain:
+            return Selection(longest, True, most)  # how far a quotation reaches is known roughly
+        return Selection(length, True, most) if not self._tests else self._patient(length, rate)
 
     def why(self) -> str:
-        """What it would do next and from what figures, in plain words."""
-        best, _ = self._draft()
-        drafting = self._drafting_ms
-        figures = (f"a full pass over one token takes {self._plain():.1f} ms, a drafted token {drafting:.1f} ms, "
-                   f"and {self.acceptance.share:.0%} of the drafted tokens were accepted lately")
-        if self._resting:
+        """Return what it would do next and from what figures, in plain words."""
+        drafting = self._costs.step * self._slow[True] / self._per_step.value
+        figures = (f"a full pass over one token takes {self._plain:.1f} ms, a drafted token {drafting:.1f} ms, "
+                   f"and {self.right.value:.0%} of the drafted tokens were accepted lately")
+        if self._rest:
             return f"nothing is drafted now, but for a try now and then: {figures}"
-        if best.keep_going is not None:
+        if self._tests:
             return f"drafts go on as long as another token pays: {figures}"
-        return f"the next draft would have {best.gamma2} tokens: {figures}"
-
-    def _rest(self, best: Selection, rate: float, plain: float) -> None:
-        """Until the next try, which will have cost no more than its share of the time by then."""
-        drafted, rows, _ = self._expected(best.gamma2)
-        waste = self._milliseconds(drafted, rows) * (1.0 - rate * plain)
-        rounds = ceil(max(waste, self._lost - _SLACK * plain) / (_TRYING * plain))
-        self._pause = min(_LONGEST_REST, max(_SHORTEST_REST, rounds))
-        self._rested = self._gains = 0
-        self.acceptance.soften(_SOFTENED)
-
-    def _draft(self) -> tuple[Selection, float]:
-        """What to draft, if anything is, and tokens per millisecond with the best length for all rounds alike."""
-        best, rate = self._best()
-        if self.calibration is not None:
-            best = self._patient(best, rate, self.calibration.error_rates)
-        return best, rate
-
-    def _patient(self, choice: Selection, rate: float, error_rates: ErrorRates) -> Selection:
-        """For as long as another step pays. rate: what is earned otherwise."""
-        step, verify = self._costs.step * self._drafting.factor, self._costs.verify
-        tokens, slowness, longest = self._per_step, self._verifying.factor, max(self._candidates.gamma2s)
-        per_row = step / tokens + (verify.at(1 + longest) - verify.at(1)) * slowness / longest
-        quoting = self._guides and step < _DEAR * self._plain()
-        if quoting or longest * per_row < _DRAFTING * self._plain():
-            return choice
-        known = self.acceptance
-        brings = sum(known.share**i * min(1.0, tokens - i + 1) for i in range(1, ceil(tokens) + 1))
-        each = 1.0 + known.run_odds * known.run_length
-
-        # What a short answer has lost it seldom wins back: a draft goes on for as long as the answer can bear that all
-        # of it is refused but for what is next to certain. Of twenty answers of 10 to 80 tokens (llama3-8b's shape,
-        # 30,000 tokens, temperature 0.6) none was slower than plain decoding by 5 %; with twice the risk, tokens
-        # certain from 0.9 on and steps reckoned from tokens, two were.
-        bearable = self._ahead + _BEHIND * self._plain() * max(_SHORT, self._written)
-
-        def can_bear(confidence: Sequence[float], rows: float, steps: int) -> bool:
-            each = (survival(error_rates, [sure]) for sure in confidence)
-            certain = sum(chance >= _CERTAIN for chance in accumulate(each, mul))
-            spent = steps * step + verify.at(rows) * slowness + self._other(True, self._costs.choose)
-            return spent <= bearable + (certain + 1) * self._plain()
-
-        def keep_going(confidence: Sequence[float], num_drafted: int, steps: int, under_way: int) -> bool:
-            if not can_bear(confidence, 1 + num_drafted + tokens * (under_way + 1), steps + under_way + 1):
-                return False
-            ahead = tokens * under_way
-            rows = num_drafted + 1 + ahead * each
-            wider = (verify.at(rows + tokens * each) - verify.at(rows)) * slowness
-            return survival(error_rates, confidence) * known.share**ahead * brings * each > rate * (step + wider)
-
-        # Confidence alone promises too much: what was never seen to hold may take as long as a full pass, if in vain.
-        reach = min(_BEYOND * choice.gamma2, max([self._plain() / per_row, *(_FARTHER * held for held in self._held)]))
-        gamma2 = min(longest, max(min(self._candidates.gamma2s), int(reach)))
-        return replace(choice, gamma2=gamma2, keep_going=keep_going)
+        return f"the next draft would have {self._best()[0]} tokens: {figures}"
 
     def learn(self, seen: RoundSeen) -> None:
         """After each round."""
-        plain = self._plain()
-        self._written += seen.num_accepted + 1
-        if seen.choice.gamma2 == 0:
+        drafts, tokens = seen.choice.gamma2 > 0, seen.num_accepted + 1
+        usual = self._time(seen.steps, len(seen.guided) + 1) if drafts else self._plain
+        self._written += tokens
+        if not drafts:
             self._rested += 1
-            self._lost = max(0.0, self._lost - _TRYING * plain)
+            self._lost = max(0.0, self._lost - _TRYING * self._plain)
         else:
-            self.acceptance.learn(seen.choice.gamma2, seen.guided, seen.num_tested, seen.num_accepted, seen.steps)
-            loss = self._spent(seen) - (seen.num_accepted + 1) * plain
+            self._count(seen)
+            loss = usual - tokens * self._plain  # what disturbed this round was not its length's fault
             self._ahead -= loss
-            self._held.append(seen.num_accepted)
-            if self.calibration is not None and seen.confidence:
-                own = [i for i, given in enumerate(seen.guided) if not given]
-                self.calibration.learn(seen.confidence, sum(i < seen.num_tested for i in own),
-                                      sum(i < seen.num_accepted for i in own))
             self._lost = max(0.0, self._lost + loss)
-            if self._resting:
+            if self._rest:
                 self._gains = self._gains + 1 if loss < 0 else 0
                 if not self._gains:
-                    best, rate = self._best()
-                    self._rest(best, rate, plain)
-        if self._clocks:
-            self._time(seen)
+                    self._begin_rest()
+        if self._clocks:  # one stop tells little
+            now = min(2.0, max(0.5, seen.milliseconds / usual)) * self._slow[drafts]
+            self._slow[drafts] += 0.2 * (now - self._slow[drafts])
 
-    def _spent(self, seen: RoundSeen) -> float:
-        """Milliseconds that such a round usually takes: what disturbed this one was not its length's fault."""
-        drafting = seen.steps * self._costs.step * self._drafting.factor
-        verifying = self._costs.verify.at(len(seen.guided) + 1) * self._verifying.factor
-        return drafting + verifying + self._other(True, self._costs.choose)
+    def _count(self, seen: RoundSeen) -> None:
+        own = [i for i, given in enumerate(seen.guided) if not given]
+        tested, accepted = sum(i < seen.num_tested for i in own), sum(i < seen.num_accepted for i in own)
+        self.right.add(accepted, tested)
+        self._per_step.add(len(own), seen.steps)
+        self._forced.add(len(seen.guided) - len(own), len(own) + 1)
+        self._held = [*self._held[-5:], seen.num_accepted]
+        self._tests = [(_KEPT * tests, _KEPT * refused) for tests, refused in self._tests]
+        for number, sure in enumerate(seen.confidence[:tested] if self._tests else ()):
+            row = bisect_right(_EDGES, sure)
+            tests, refused = self._tests[row]
+            self._tests[row] = tests + 1, refused + (number >= accepted)
 
-    def _time(self, seen: RoundSeen) -> None:
-        drafts = seen.choice.gamma2 > 0
-        rows = len(seen.guided) + 1
-        self._verifying.note(seen.verify_ms, self._costs.verify.at(rows) if drafts else self._costs.plain)
-        if drafts and seen.steps:
-            self._drafting.note(seen.draft_ms / seen.steps, self._costs.step)
-        self._others[drafts].append(seen.other_ms)
-
-    def _best(self) -> tuple[Selection, float]:
-        """The lengths with the most tokens per millisecond, and how many those are."""
-        rates = {Selection(gamma2, most=self._candidates.most): self._rate(gamma2)
-                 for gamma2 in self._candidates.gamma2s}
-        best = max(rates, key=rates.__getitem__)
-        if self._guides and self._rows_are_cheap:
-            # How runs end drafts is known roughly; one that is longer costs little, and may hold the rest of an answer.
-            best = max((choice for choice, rate in rates.items() if rate >= _NEARLY * rates[best]),
-                       key=lambda choice: choice.gamma2)
-        return best, rates[best]
+    def _begin_rest(self) -> None:
+        """Until the next try, which will have cost no more than its share of the time by then."""
+        waste = max(self._lost / self._plain - _SLACK, 0.5)
+        self._rest = min(_RESTS[1], max(_RESTS[0], ceil(waste / _TRYING)))
+        self._rested = self._gains = 0
+        self.right.soften(_TRIED)
 
     @property
-    def _guides(self) -> bool:
-        """Whether most of the tokens are the document's."""
-        return self.acceptance.run_odds * self.acceptance.run_length > 1.0
-
-    @property
-    def _rows_are_cheap(self) -> bool:
-        verify = self._costs.verify
-        return verify.at(1 + max(self._candidates.gamma2s)) < _CHEAP * verify.at(1)
-
-    def _rate(self, gamma2: int) -> float:
-        drafted, rows, brought = self._expected(gamma2)
-        return brought / self._milliseconds(drafted, rows)
-
-    def _expected(self, gamma2: int) -> tuple[float, float, float]:
-        """Of a round: tokens drafted that are not forced, rows of the full pass, tokens brought.
-
-        Behind each token that is not forced, the verdict's own as well, the document may force a run: it is right
-        whoever wrote that token, takes its rows, counts as drafted, and so often ends the draft."""
-        known = self.acceptance
-        longest = gamma2 + known.overshoot
-        odds, run = known.run_odds, known.run_length
-        each, a = 1.0 + odds * run, known.share
-        drafted = right = 0.0
-        keep_going = 1.0
-        for number in range(1, ceil(longest) + 1):
-            keep_going *= 1.0 - odds * min(1.0, run / max(1.0, gamma2 - number + 1))
-            share = keep_going * min(1.0, longest - number + 1)
-            drafted += share
-            right += share * a**number
-        return drafted, self._rows((1.0 + drafted) * each), (1.0 + right) * each
-
-    def _rows(self, rows: float) -> float:
-        """Of a full pass that is to verify so many."""
-        most = self._candidates.most
-        return rows if most is None else min(rows, most + 1)
-
-    def _milliseconds(self, drafted: float, rows: float) -> float:
-        """Of a round. drafted: tokens that are not forced."""
-        verifying = self._costs.verify.at(rows) * self._verifying.factor
-        return drafted * self._drafting_ms + verifying + self._other(True, self._costs.choose)
-
-    @property
-    def _drafting_ms(self) -> float:
-        """Of drafting a token that is not forced."""
-        return self._costs.step * self._drafting.factor / self._per_step
-
-    @property
-    def _per_step(self) -> float:
-        """Drafted tokens of one of the drafter's steps."""
-        if not self._candidates.has_intermediate:
-            return 1.0
-        hoped = self.acceptance.expected_prior.below
-        return self.acceptance.per_step or sum(hoped**i for i in range(self._candidates.gamma1 + 1))
-
     def _plain(self) -> float:
         """Milliseconds of a token without drafts."""
-        return self._costs.plain * self._verifying.factor + self._other(False, 0.0)
+        return self._costs.plain * self._slow[False]
 
-    def _other(self, drafts: bool, known: float) -> float:
-        return median(self._others[drafts]) if self._others[drafts] else known
+    @property
+    def _least_gain(self) -> float:
+        return 1.0 if self._lost <= _SLACK * self._plain else _SURE
+
+    @property
+    def _errors(self) -> list[float]:
+        """By how sure their tier was: the share of tokens that is refused. What is seldom tested moves with all."""
+        expected = sum(error * tests for error, (tests, _) in zip(self._prior.errors, self._tests, strict=True))
+        level = (sum(refused for _, refused in self._tests) + 0.5) / (expected + 0.5)
+        return [min(1.0, (refused + _TRUST * level * error) / (tests + _TRUST))
+                for error, (tests, refused) in zip(self._prior.errors, self._tests, strict=True)]
+
+    def _best(self) -> tuple[int, float]:
+        """The length for all rounds alike with the most tokens per millisecond, and how many those are."""
+        rates = {length: self._rate(length) for length in self._candidates.gamma2s}
+        best = max(rates, key=rates.__getitem__)
+        return best, rates[best]
+
+    def _rate(self, length: int) -> float:
+        each, a = 1.0 + self._forced.value, self.right.value
+        own = length / each  # tokens that the document does not force
+        tokens = sum(a**i * min(1.0, own - i + 1) for i in range(ceil(own) + 1))
+        return tokens * each / self._time(own / self._per_step.value, length + each)
+
+    def _time(self, steps: float, rows: float) -> float:
+        """Milliseconds of a round that drafts."""
+        if self._candidates.most is not None:
+            rows = min(rows, self._candidates.most + 1)
+        return (steps * self._costs.step + self._costs.verifying(rows) + self._costs.choose) * self._slow[True]
+
+    def _patient(self, length: int, rate: float) -> Selection:
+        """For as long as another step pays. rate: what is earned otherwise."""
+        tokens, each, a = self._per_step.value, 1.0 + self._forced.value, self.right.value
+        brings = each * sum(a**i * min(1.0, tokens - i + 1) for i in range(1, ceil(tokens) + 1))
+        errors, step, verifying = self._errors, self._costs.step, self._costs.verifying
+        # What a short answer has lost it seldom wins back: a draft goes on for as long as the answer can bear that all
+        # of it is refused but for what is next to certain.
+        bearable = self._ahead + _BEHIND * self._plain * max(_SHORT, self._written)
+
+        def keep_going(confidence: Sequence[float], num_drafted: int, steps: int, under_way: int) -> bool:
+            each_right = (1.0 - errors[bisect_right(_EDGES, sure)] for sure in confidence)
+            right = list(accumulate(each_right, mul, initial=1.0))
+            rows = 1 + num_drafted + tokens * under_way * each
+            certain = sum(chance >= _CERTAIN for chance in right)  # the round's own token is one
+            if self._time(steps + under_way + 1, rows + tokens) > bearable + certain * self._plain:
+                return False
+            added = (step + verifying(rows + tokens * each) - verifying(rows)) * self._slow[True]
+            return right[-1] * a ** (tokens * under_way) * brings > rate * added
+
+        # Confidence alone promises too much: what was never seen to hold may take as long as a full pass, if in vain.
+        per_row = self._time(1.0 / (tokens * each), 2.0) - self._time(0.0, 1.0)
+        reach = max(_BEYOND * length, self._plain / per_row, _FARTHER * max(self._held))
+        gamma2s = self._candidates.gamma2s
+        return Selection(min(max(gamma2s), max(min(gamma2s), int(reach))), True, self._candidates.most, keep_going)

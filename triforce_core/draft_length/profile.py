@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from .costs import Costs, Curve
+from .controller import Costs
 
 _VERSION = 1  # raise it when older measurements mean something else
 _NEVER = "not measured on this machine yet"
@@ -86,9 +86,9 @@ class Profile:
         known = self._kept.full.setdefault(place, {})
         for tokens in [tokens for tokens in known if abs(tokens - context) <= _NEAR * context]:
             del known[tokens]
-        rows, times = zip(*costs.verify.points, strict=True)
+        rows, times = zip(*costs.verify, strict=True)
         plain, *verify = _undisturbed([costs.plain, *times])
-        known[context] = Costs(plain, Curve(tuple(zip(rows, verify, strict=True))), 0.0, costs.choose)
+        known[context] = Costs(plain, tuple(zip(rows, verify, strict=True)), 0.0, costs.choose)
         self._kept.steps.setdefault(tiers, {})[gamma1] = costs.step
         self._kept.measured = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
@@ -111,7 +111,7 @@ class Profile:
         return {
             "version": _VERSION, "machine": dict(self._subject.machine), "model": self._subject.model,
             "draft": self._subject.draft, "measured": kept.measured,
-            "full": {place: {str(tokens): {"plain": one.plain, "verify": one.verify.points, "choose": one.choose}
+            "full": {place: {str(tokens): {"plain": one.plain, "verify": one.verify, "choose": one.choose}
                              for tokens, one in sorted(known.items())} for place, known in kept.full.items()},
             "steps": {tiers: {str(gamma1): time for gamma1, time in known.items()}
                       for tiers, known in kept.steps.items()},
@@ -161,12 +161,8 @@ def _about(known: Mapping[int, Costs], context: int) -> Costs | None:
 
 def between(one: Costs, other: Costs, share: float) -> Costs:
     """At ``share`` of the way: attention takes time in proportion to the context."""
-    return Costs(_mix(one.plain, other.plain, share), _curve_between(one.verify, other.verify, share), 0.0,
-                 _mix(one.choose, other.choose, share))
-
-
-def _curve_between(one: Curve, other: Curve, share: float) -> Curve:
-    return Curve(tuple((rows, _mix(time, other.at(rows), share)) for rows, time in one.points))
+    verify = tuple((rows, _mix(time, other.verifying(rows), share)) for rows, time in one.verify)
+    return Costs(_mix(one.plain, other.plain, share), verify, 0.0, _mix(one.choose, other.choose, share))
 
 
 def _mix(one: float, other: float, share: float) -> float:
@@ -183,8 +179,8 @@ def _kept(found: Mapping[str, Any]) -> _Kept:
         str(found["measured"]))
 
 
-def _curve(found: Sequence[Any]) -> Curve:
-    return Curve(tuple((int(rows), _time(time)) for rows, time in found))
+def _curve(found: Sequence[Any]) -> tuple[tuple[int, float], ...]:
+    return tuple((int(rows), _time(time)) for rows, time in found)
 
 
 def _time(value: Any, least: float = 1e-6) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median_low
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -16,17 +17,14 @@ from ..sampling import Sampler
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, NoDrafter
 from ..speculation.round import Round, speculate
-from .acceptance import Acceptance, Prior
-from .calibration import Calibration
-from .controller import Candidates, Controller, RoundSeen, Selection, can_pay
-from .costs import Costs, Curve, middle
+from .controller import Candidates, Controller, Costs, Prior, RoundSeen, Selection, can_pay
 from .profile import Profile
 
 # What is assumed before anything was seen: priors, soon overruled. Measured with the built-in pair at 30,000 tokens.
 _RIGHT, _OTHER = {"retrieval": 0.95, "none": 0.5}, 0.85
 _BELOW = 0.6
 _WARMTH = 0.06, 0.1  # what both lose at temperature 1 and above
-QUOTING = Prior(right=0.78, below=0.3, runs=0.3, run_length=22.0)  # where every answer is a quotation
+_QUOTING = 0.78, 0.3, 6.6  # where every answer is a quotation; the last: tokens forced behind a drafted one
 # How much a tier's confidence is worth, with greedy choices and with any others; measured likewise.
 ERROR_RATES = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005), (0.14, 0.12, 0.09, 0.06, 0.03, 0.01)
 _REPEATS = 3  # of every measurement
@@ -37,10 +35,14 @@ _NEVER = "no model drafts: even if nearly every token were right, drafting would
 _OVERHEADS = ("verify", "select", "other")  # stages of a round that are no drafting
 
 
-def expected_prior(middle_cache: str, temperature: float) -> Prior:
-    """middle_cache: what the intermediate verifier attends, or "none"."""
-    right, below = (lost * min(1.0, temperature) for lost in _WARMTH)
-    return Prior(_RIGHT.get(middle_cache, _OTHER) - right, _BELOW - below)
+def expected_prior(middle_cache: str, gamma1: int, temperature: float, *, quotes: bool = False,
+                   confident: bool = True) -> Prior:
+    """middle_cache: what the intermediate verifier attends, or "none"; below it chains of gamma1. quotes: answers are
+    quotations. confident: the drafter says how sure it is."""
+    lost = [share * min(1.0, temperature) for share in _WARMTH]
+    right, below, forced = _QUOTING if quotes else (_RIGHT.get(middle_cache, _OTHER) - lost[0], _BELOW - lost[1], 0.0)
+    per_step = 1.0 if middle_cache == "none" else sum(below**i for i in range(gamma1 + 1))
+    return Prior(right, per_step, forced, ERROR_RATES[temperature > 0] if confident else ())
 
 
 class DraftPipeline(Protocol):
@@ -89,7 +91,8 @@ class DraftLengthSelector:
         self._costs[kind] = costs
         key = self._pipeline.profile_key
         if self._profile is not None and key is not None:
-            self._profile.keep_costs(key[0] + kind, key[1] + kind, len(context), self._candidates.gamma1, costs)
+            gamma1 = self._pipeline.plan.lengths.gamma1
+            self._profile.keep_costs(key[0] + kind, key[1] + kind, len(context), gamma1, costs)
             self._profile.write()
 
     def _known_costs(self, context: Sequence[int], kind: str) -> Costs | None:
@@ -97,7 +100,7 @@ class DraftLengthSelector:
         if kind not in self._costs and self._profile is not None and not self._candidates.settled:
             key = self._pipeline.profile_key
             costs = None if key is None else self._profile.costs(
-                key[0] + kind, key[1] + kind, len(context), self._candidates.gamma1)
+                key[0] + kind, key[1] + kind, len(context), self._pipeline.plan.lengths.gamma1)
             if self._shard.least(costs is not None) and costs is not None:
                 self._costs[kind] = costs
         return self._costs.get(kind)
@@ -112,19 +115,23 @@ class DraftLengthSelector:
         # Held to the document most tokens are its own, and drafts are worth more. A small model's passes are cheap, and
         # it would have to read on meanwhile. Several ranks may have measured differently.
         alone = plan.has_intermediate and not plan.draft_model and self._shard.world == 1
+        gamma1 = plan.lengths.gamma1
         self.rests = (alone and self._candidates.may_rest and sampler.masks is None
-                      and not can_pay(costs, self._candidates))
+                      and not can_pay(costs, self._candidates, gamma1 + 1))
         if self.rests:
             return
-        temperature, quotes = sampler.params.temperature, bool(sampler.guided(context, 1))
-        prior = QUOTING if quotes else expected_prior(plan.middle_cache, temperature)
+        temperature = sampler.params.temperature
+        confident = self._pipeline.tiers.tells_confidence and len(self._candidates.gamma2s) > 1
+        prior = expected_prior(plan.middle_cache, gamma1, temperature, quotes=bool(sampler.guided(context, 1)),
+                               confident=confident)
         if not sampler.coupled:
-            self._controller = self._new(costs, prior, temperature, clocks=False)
+            self._controller = Controller(costs, self._candidates, prior, clocks=False)
             return
         kind = temperature, sampler.masks is not None
         if kind not in self._known:
             # A CPU is shared with all else that runs: times there go up and down by a third, and lengths would follow.
-            self._known[kind] = self._new(costs, prior, temperature, clocks=self._full.device.type == "cuda")
+            clocks = self._full.device.type == "cuda"
+            self._known[kind] = Controller(costs, self._candidates, prior, clocks=clocks)
         self._controller = self._known[kind]
         self._controller.begin()
 
@@ -153,11 +160,9 @@ class DraftLengthSelector:
         if done.draft.proposers and done.draft.proposers[0] == NGRAM:
             return  # a direct copy: its length was not chosen here
         guided = [source == QUOTE for source in done.draft.sources]
-        spent = event.milliseconds
         self._controller.learn(RoundSeen(
             choice, guided, done.verdict.num_tested, done.verdict.num_accepted,
-            _steps(plan, event.passes, len(guided) - sum(guided)),
-            _drafting(spent), spent["verify"], spent.get("select", 0.0) + spent["other"],
+            _steps(plan, event.passes, len(guided) - sum(guided)), sum(event.milliseconds.values()),
             [sure for sure, given in zip(done.draft.confidence, guided, strict=False) if not given]))
 
     def _kind(self, sampler: Sampler) -> str:
@@ -175,11 +180,6 @@ class DraftLengthSelector:
         if self.rests:
             return _NEVER
         return self._controller.why() if self._controller is not None else ""
-
-    def _new(self, costs: Costs, prior: Prior, temperature: float, *, clocks: bool) -> Controller:
-        told = self._pipeline.tiers.tells_confidence and len(self._candidates.gamma2s) > 1
-        return Controller(costs, self._candidates, Acceptance(prior), clocks=clocks,
-                          calibration=Calibration(ERROR_RATES[temperature > 0]) if told else None)
 
 
 class _Given(NoDrafter):
@@ -227,8 +227,8 @@ def measure_costs(pipeline: DraftPipeline, full: ModelOnCache, context: Sequence
         steps.append(_step(pipeline, context, sampler))
         if shard.same([int(perf_counter() - started > _PATIENCE)])[0]:
             break
-    return Costs(middle(plain), Curve(tuple((drafted + 1, middle(verify[drafted])) for drafted in widths)),
-                 middle(steps), middle(choose))
+    return Costs(median_low(plain), tuple((drafted + 1, median_low(verify[drafted])) for drafted in widths),
+                 median_low(steps), median_low(choose))  # the lower ones, as whatever disturbs makes them longer
 
 
 def _pass(full: ModelOnCache, context: Sequence[int], drafted: int, observer: AttentionObserver | None,

@@ -134,8 +134,7 @@ class Plan:
     def candidates(self) -> Candidates:
         """Lengths to choose from."""
         lengths = self.lengths
-        return Candidates(lengths.gamma1, lengths.gamma2s, self.has_intermediate, lengths.may_rest,
-                          lengths.most or None)
+        return Candidates(lengths.gamma2s, lengths.may_rest, lengths.most or None)
 
     @property
     def tiers_key(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What sureness is worth is hoped, then learnt; and drafts end where it says that another step does not pay."""
+"""What confidence is worth is assumed, then learnt; drafts end where it says that another step does not pay."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from triforce_core.draft_length.acceptance import Acceptance, Prior
-from triforce_core.draft_length.calibration import Calibration, survival
-from triforce_core.draft_length.controller import Candidates, Controller, RoundSeen, Selection
-from triforce_core.draft_length.costs import Costs, Curve
+from triforce_core.draft_length.controller import Candidates, Controller, Costs, Prior, RoundSeen, Selection
 
 HOPED = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005)
-COSTS = Costs(20.0, Curve(((1, 20.0), (33, 24.0))), 3.0, 1.0)
+COSTS = Costs(20.0, ((1, 20.0), (33, 24.0)), 3.0, 1.0)
 LENGTHS = (2, 4, 6, 8, 12, 16, 24, 32)
 
 
@@ -32,10 +29,10 @@ class Patches:
         count, accepted = len(sure), 0
         while accepted < count and self._right(self._place + accepted):
             accepted += 1
-        drafting, verifying = count * COSTS.step, COSTS.verify.at(count + 1) if count else COSTS.plain
+        drafting, verifying = count * COSTS.step, COSTS.verifying(count + 1) if count else COSTS.plain
         self._place += accepted + 1
-        seen = RoundSeen(choice, [False] * count, min(accepted + 1, count), accepted, count, drafting, verifying,
-                         1.0, sure)
+        seen = RoundSeen(choice, [False] * count, min(accepted + 1, count), accepted, count,
+                         drafting + verifying + 1.0, sure)
         return accepted + 1, drafting + verifying + 1.0, seen
 
     def rate(self, lengths: Selection | Controller, tokens: int) -> float:
@@ -59,37 +56,34 @@ class Patches:
 
 
 def controller(*, confident: bool = True, hope: float = 0.9) -> Controller:
-    return Controller(COSTS, Candidates(0, LENGTHS, True, True), Acceptance(Prior(hope)), clocks=False,
-                      calibration=Calibration(HOPED) if confident else None)
+    return Controller(COSTS, Candidates(LENGTHS, True), Prior(hope, errors=HOPED if confident else ()), clocks=False)
 
 
-def test_what_is_hoped_holds_until_something_was_seen():
-    known = Calibration(HOPED)
-    assert known.error_rates == pytest.approx(HOPED)
-    assert survival(HOPED, [0.2, 0.6, 0.99]) == pytest.approx(0.7 * 0.94 * 0.995)
-    assert survival(HOPED, []) == 1.0
+def taught(*rounds: tuple[list[float], int, int]) -> list[float]:
+    """What a controller takes for the errors of each row after rounds of (confidence, tested, accepted)."""
+    made = controller()
+    for sure, tested, accepted in rounds:
+        made.learn(RoundSeen(Selection(len(sure)), [False] * len(sure), tested, accepted, 1, 1.0, sure))
+    return made._errors
+
+
+def test_errors_are_the_assumed_ones_until_something_was_seen():
+    assert taught() == pytest.approx(HOPED)
 
 
 def test_a_row_that_is_seen_often_is_known_by_itself():
-    known = Calibration(HOPED)
-    for number in range(200):
-        known.learn([0.99, 0.2], 2, 1 if number % 2 else 2)
-    assert known.error_rates[0] == pytest.approx(0.5, abs=0.1) and known.error_rates[-1] < 0.01
+    errors = taught(*[([0.99, 0.2], 2, 1 if number % 2 else 2) for number in range(200)])
+    assert errors[0] == pytest.approx(0.5, abs=0.1) and errors[-1] < 0.01
 
 
-def test_what_is_refused_anywhere_raises_all_doubts():
-    known = Calibration(HOPED)
-    for _ in range(10):
-        known.learn([0.95], 1, 0)
-    assert known.error_rates[0] > 2 * HOPED[0] or known.error_rates[0] == 1.0
-    assert all(now > before for now, before in zip(known.error_rates, HOPED, strict=True))
+def test_what_is_refused_anywhere_raises_all_errors():
+    errors = taught(*[([0.95], 1, 0)] * 10)
+    assert errors[0] > 2 * HOPED[0] or errors[0] == 1.0
+    assert all(now > before for now, before in zip(errors, HOPED, strict=True))
 
 
 def test_what_was_not_tested_teaches_nothing():
-    known, less = Calibration(HOPED), Calibration(HOPED)
-    known.learn([0.99, 0.2, 0.99, 0.99], 2, 1)
-    less.learn([0.99, 0.2], 2, 1)
-    assert known.error_rates == less.error_rates
+    assert taught(([0.99, 0.2, 0.99, 0.99], 2, 1)) == taught(([0.99, 0.2], 2, 1))
 
 
 def test_drafts_end_where_the_text_gets_hard_and_beat_every_fixed_length():
@@ -121,7 +115,6 @@ def test_steps_under_way_are_reckoned_with():
 
 
 def test_where_the_longest_draft_costs_nothing_it_is_always_made():
-    cheap = replace(COSTS, plain=1000.0, verify=Curve(((1, 1000.0), (33, 1001.0))))
-    made = Controller(cheap, Candidates(0, LENGTHS, True, True), Acceptance(Prior(0.9)), clocks=False,
-                      calibration=Calibration(HOPED))
-    assert made.next().keep_going is None and made.next().gamma2 == max(LENGTHS)
+    cheap = replace(COSTS, plain=1000.0, verify=((1, 1000.0), (33, 1001.0)))
+    choice = Controller(cheap, Candidates(LENGTHS, True), Prior(0.9, errors=HOPED), clocks=False).next()
+    assert choice.gamma2 == max(LENGTHS) and choice.keep_going([0.99] * 31, 31, 31, 0)
