@@ -13,7 +13,6 @@ transformers = pytest.importorskip("transformers")
 spm = pytest.importorskip("sentencepiece")
 
 from training.export import BUILTIN_FOLDER, export  # noqa: E402
-from training.quantise import load_model  # noqa: E402
 from training.text import Encoder, normalise  # noqa: E402
 
 TEXTS = (
@@ -62,21 +61,6 @@ def test_chat_template_is_the_turn_of_the_prompt_file(exported: Path) -> None:
     chat = [{"role": "user", "content": "Where is the whale?"}]
     ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
     assert ids == Encoder(BUILTIN_FOLDER / "tokenizer.model").question("Where is the whale?")
-
-
-@pytest.mark.parametrize("name", ["target", "draft"])
-def test_scores_are_those_of_the_int8_files(exported: Path, name: str) -> None:
-    """AutoModelForCausalLM computes what int8 * scale says."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(exported / name)
-    ids = torch.tensor(
-        [Encoder(BUILTIN_FOLDER / "tokenizer.model").encode("It was the best of times, it was the worst of times.")]
-    )
-    with torch.no_grad():
-        ours = load_model(BUILTIN_FOLDER / name)(ids, torch.arange(ids.shape[1]))
-        theirs = model(ids).logits
-    assert model.dtype == torch.float32
-    assert (ours - theirs).abs().max() < 1e-3
-    assert model.config.max_position_embeddings == 262_144
 
 
 def test_prompt_file_states_the_layout() -> None:
