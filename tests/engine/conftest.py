@@ -18,10 +18,16 @@ def chosen_after_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pipeline, "overlap", lambda self, told: told(self.observer.latest))
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory, lengths_given: None) -> tuple[Path, Path]:
-    """A tiny random pair, draft lengths given: what a file of tests uses unless it makes another."""
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Write a tiny random pair, target and draft."""
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("pair")
-    target = write_model(root / "target", layers=3, heads=4, seed=1)
-    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
+    return (write_model(root / "target", layers=3, heads=4, seed=1),
+            write_model(root / "draft", layers=1, heads=2, seed=2))
+
+
+@pytest.fixture(scope="module")
+def folders(pair: tuple[Path, Path], lengths_given: None) -> tuple[Path, Path]:
+    """Return the pair for tests that give draft lengths: what a file of tests uses unless it makes another."""
+    return pair

@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
-from engine.tiny import document, write_model
+from engine.tiny import document, pair_config
 
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.engine import pipeline, session
 from triforce_core.engine.engine import Engine
 from triforce_core.events import RoundEvent
@@ -18,11 +17,8 @@ SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10
 
 
 @pytest.fixture
-def engine(tmp_path, lengths_given):
-    torch.set_num_threads(1)
-    target = write_model(tmp_path / "target", layers=3, heads=4, seed=1)
-    draft = write_model(tmp_path / "draft", layers=1, heads=2, seed=2)
-    engine = Engine(EngineConfig(model=str(target), draft_model=str(draft), dtype="float32", threads=1, mode="cpu"))
+def engine(folders):
+    engine = Engine(pair_config(folders))
     list(engine.load())
     list(engine.open_document(document()))
     return engine

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engine.tiny import document, write_model
+from engine.tiny import document, pair_config
 
 from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
@@ -24,17 +24,8 @@ PLAIN = ResearchConfig(engine="autoregressive", verifier="coupled")
 TRIFORCE = ResearchConfig(verifier="coupled", ngram="off", budget=128, recent=48, window=32)
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("pair")
-    target = write_model(root / "target", layers=3, heads=4, seed=1)
-    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
-
-
 def open_engine(folders) -> ResearchEngine:
-    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
-                                         mode="cpu"))
+    engine = ResearchEngine(pair_config(folders))
     list(engine.load())
     list(engine.open_document(document()))
     return engine
@@ -80,15 +71,6 @@ def test_the_retrieval_tier_says_what_its_copy_truly_drew_from(copying_engine):
         tier.model.model = model
         probs.append(sampler.distributions(tier.model.logits(context, ()), context)[0])
     assert torch.allclose(draft.probs[0], probs[0], atol=1e-6) and not torch.allclose(probs[0], probs[1], atol=1e-3)
-
-
-def test_a_streaming_middle_tier_has_the_copy_too(copying_engine):
-    """A comparison of caches compares caches."""
-    speculation = replace(TRIFORCE, retrieval_weights="int8", middle_cache="streaming")
-    sampling = SamplingParams(max_new_tokens=30, stop_token_ids=())
-    plain, copied = (list(copying_engine.ask("Who?", (), sampling, each))[-1] for each in (PLAIN, speculation))
-    assert copied.token_ids == plain.token_ids
-    assert copying_engine._session._pipeline.parts.reviewer.model is copying_engine._need_loaded().copies["int8"]
 
 
 def test_without_room_for_a_copy_there_is_none(copying_engine, monkeypatch):

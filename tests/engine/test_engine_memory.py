@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from engine.tiny import document, pair_config
+from engine.tiny import document, free, pair_config
 
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.device import memory
 from triforce_core.device.memory_plan import Room
 from triforce_core.engine import loading
@@ -39,16 +39,6 @@ def answer(engine: Engine) -> Finished:
     *_, done = engine.ask("Who found the lamp?", (), SAMPLING, SPECULATION)
     assert isinstance(done, Finished)
     return done
-
-
-def free(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
-    """This machine has so much memory left, and what we hold does not count."""
-    monkeypatch.setattr(memory, "free_host_memory", lambda: nbytes)
-    monkeypatch.setattr(memory.psutil.Process, "memory_info", lambda self: _Info())
-
-
-class _Info:
-    rss = shared = 0
 
 
 def tensors(thing: Any) -> Iterator[torch.Tensor]:
@@ -206,15 +196,6 @@ def test_running_out_is_told_and_survived(folders, monkeypatch, doing, error):
     assert answer(engine).token_ids == expected.token_ids
 
 
-def test_what_was_asked_for_is_named(folders, monkeypatch):
-    engine = Engine(config(folders))
-    list(engine.load())
-    for error, words in zip(ERRORS, ("2 GiB more", "while reading:", "0 MiB more"), strict=True):
-        with monkeypatch.context() as patch, pytest.raises(NotEnoughMemoryError, match=words):
-            Failing(patch, 0, error)
-            list(engine.open_document(document()))
-
-
 def test_other_errors_are_not_taken_for_it(folders, monkeypatch):
     engine = Engine(config(folders))
     list(engine.load())
@@ -281,12 +262,6 @@ def test_the_limit_is_planned_with_and_enforced(folders, gpu):
 def test_a_limit_without_a_gpu_is_refused(folders):
     with pytest.raises(ConfigError, match="gpu_memory_limit is 24 and the engine does not run on a GPU"):
         choose(config(folders, gpu_memory_limit=24))
-
-
-@pytest.mark.parametrize("limit", [0, -1, 0.4, 5000, True, "many", float("nan")])
-def test_bad_limits(limit):
-    with pytest.raises(ConfigError, match="gpu_memory_limit"):
-        EngineConfig(gpu_memory_limit=limit)
 
 
 def test_the_next_document_may_have_what_the_open_one_holds(folders, gpu, monkeypatch):

@@ -37,10 +37,9 @@ TRIFORCE = ResearchConfig(verifier="coupled", **SETTINGS)
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    root = tmp_path_factory.mktemp("pair")
-    target = write_model(root / "target", layers=3, heads=4, seed=1)
-    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
+def folders(pair):
+    """Draft lengths are measured here."""
+    return pair
 
 
 def words(folders, mode: str, speculation: ResearchConfig, temperature: float, **settings) -> tuple[int, ...]:

@@ -8,12 +8,11 @@ from functools import partial
 
 import pytest
 import torch
-from engine.tiny import document, pair_config
+from engine.tiny import document, free, pair_config
 from model.tiny import LIKE_A_GPU, tiny_config
 
 from triforce_core.config import EngineConfig, SamplingParams
-from triforce_core.device import memory
-from triforce_core.device.memory_plan import Room, Weights, Wish, longest_plan, make_plan
+from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
 from triforce_core.device.shard import ALONE
 from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.engine import memory as planning
@@ -22,7 +21,6 @@ from triforce_core.engine.memory import Planner
 from triforce_core.engine.placement import modes
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished
-from triforce_core.flags import Parser, add_engine_flags, engine_config
 from triforce_core.kernels import HEAD_KIND, KV_BITS, REFERENCE, Kernels, bytes_per_weight, compiled
 from triforce_core.model import parse_config
 from triforce_core.research.engine import ResearchEngine
@@ -109,16 +107,6 @@ def test_a_reading_is_of_one_kind(folders, tmp_path):
     assert sizes[0] < 0.6 * sizes[1] < 0.36 * sizes[2]
 
 
-def free(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
-    """This machine has so much memory left, and what we hold does not count."""
-    monkeypatch.setattr(memory, "free_host_memory", lambda: nbytes)
-    monkeypatch.setattr(memory.psutil.Process, "memory_info", lambda self: _Info())
-
-
-class _Info:
-    rss = shared = 0
-
-
 def test_int8_is_chosen_where_only_that_fits_and_told(folders, monkeypatch):
     free(monkeypatch, 2 * GIB)
     auto = choose(config(folders, kv="auto"))
@@ -175,12 +163,6 @@ def gpu_wish(monkeypatch: pytest.MonkeyPatch, kernels: Kernels = ON_A_GPU, dtype
                               device=torch.device("cuda"), dtype=dtype)
 
 
-def test_what_else_could_be_chosen(monkeypatch):
-    """The smaller kinds, the best first."""
-    offers = {kind: gpu_wish(monkeypatch, kv=kind).kv_offers for kind in ("auto", "same", *KV_BITS)}
-    assert offers == {"auto": ("int8", "int4"), "same": ("int8", "int4"), "int8": ("int4",), "int4": ()}
-
-
 @both
 def test_a_gpu_takes_it_where_it_is_asked_for(monkeypatch, kind):
     assert gpu_wish(monkeypatch).kv_kinds == ("same",)
@@ -224,16 +206,6 @@ def test_what_does_not_fit_a_gpu_is_offered_in_few_bits(monkeypatch):
         make_plan(rounded, Room(2**40, needs[1].need // 2), 250_000, ["on-chip"])
 
 
-def test_llama3_8b_in_few_bits_holds_250_000_tokens_within_24_gib(monkeypatch):
-    raw = tiny_config(vocab_size=128_256, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=32,
-                      num_attention_heads=32, num_key_value_heads=8, tie_word_embeddings=False,
-                      max_position_embeddings=262_144)
-    weights = Weights(parse_config(raw), few_bits=bytes_per_weight("int4"), few_bits_head=bytes_per_weight(HEAD_KIND))
-    room = Room(2**40, 2**37, 24 * GIB)
-    assert make_plan(gpu_wish(monkeypatch, weights=weights, kv="int8"), room, 250_000, ["on-chip"]).fits
-    assert longest_plan(gpu_wish(monkeypatch, weights=weights), room, ["on-chip"]).context < 150_000
-
-
 def test_what_fits_a_gpu_is_told_with_rounded_keys_too_and_with_speeds(monkeypatch):
     """Where a cache would stream or does not fit, and it need not, rounded."""
     raw = tiny_config(vocab_size=128_256, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=32,
@@ -249,16 +221,6 @@ def test_what_fits_a_gpu_is_told_with_rounded_keys_too_and_with_speeds(monkeypat
         assert [(fit.mode, fit.kv) for fit in long] == list(zip(modes_, ("same", "int8"), strict=True))
         assert short.tokens_per_second > long[1].tokens_per_second > 5 * long[0].tokens_per_second
     assert not any(fit.tokens_per_second for fit in fits(planner, "int4", (8192,), 0))
-
-
-def test_the_flag():
-    parser = Parser()
-    add_engine_flags(parser)
-    assert engine_config(parser.parse_args([])).kv == "auto"
-    for kind in KV_BITS:
-        assert engine_config(parser.parse_args(["--kv", kind])).kv == kind
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--kv", "int3"])
 
 
 @both

@@ -10,14 +10,14 @@ from functools import cache
 
 import pytest
 import torch
-from engine.tiny import document, write_model
+from engine.tiny import document
 
 from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.drafters.model import MAX_GUIDED
 from triforce_core.engine.placement import modes
 from triforce_core.engine.plan import Plan, Situation, plan, prefill_chunk
 from triforce_core.errors import ConfigError
-from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, Turn
+from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
@@ -26,14 +26,6 @@ SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10
 PLAIN = ResearchConfig(engine="autoregressive", verifier="coupled")
 TRIFORCE = ResearchConfig(verifier="coupled", **SETTINGS)
 LAYERS = 3
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, lengths_given):
-    torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("pair")
-    target = write_model(root / "target", layers=LAYERS, heads=4, seed=1)
-    return target, write_model(root / "draft", layers=1, heads=2, seed=2)
 
 
 def opened(folders, doc=None, **changes) -> tuple[ResearchEngine, DocumentOpened]:
@@ -108,15 +100,6 @@ def test_every_round_counts_what_it_streamed(ordinary, offloaded):
     assert answer(ordinary, PLAIN)[0].stats.streamed_bytes_per_second == 0
 
 
-def test_a_follow_up_and_a_new_conversation(ordinary, offloaded):
-    first, _ = answer(offloaded, TRIFORCE)
-    history = (Turn("Who found the lamp?", first.token_ids),)
-    second, _ = answer(offloaded, TRIFORCE, question="And who sold it?", history=history)
-    assert second.stats.prompt_tokens < 60 < second.stats.reused_tokens
-    assert second.token_ids == answer(ordinary, PLAIN, question="And who sold it?", history=history)[0].token_ids
-    assert answer(offloaded, TRIFORCE)[0].token_ids == first.token_ids
-
-
 def test_an_answer_longer_than_the_room_that_was_reserved(folders, ordinary, monkeypatch):
     monkeypatch.setattr("triforce_core.engine.engine._CONVERSATION", 40)
     engine, _ = opened(folders, prefill_chunk=200)
@@ -124,22 +107,6 @@ def test_an_answer_longer_than_the_room_that_was_reserved(folders, ordinary, mon
     long = answer(engine, TRIFORCE, tokens=72)[0]
     assert engine._session.full.cache.slots > slots
     assert long.token_ids == answer(ordinary, PLAIN, tokens=72)[0].token_ids
-
-
-def test_closing_the_stream_leaves_the_session_usable(offloaded):
-    before, _ = answer(offloaded, TRIFORCE)
-    stream = offloaded.ask("Who found the lamp?", (), SamplingParams(max_new_tokens=90, stop_token_ids=()), TRIFORCE)
-    while not isinstance(next(stream), RoundEvent):
-        pass
-    stream.close()
-    assert answer(offloaded, TRIFORCE)[0].token_ids == before.token_ids
-
-
-def test_a_saved_reading_gives_the_same_answer(folders, tmp_path):
-    first, opening = opened(folders, saved_readings=tmp_path, resident_layers=1)
-    second, reopening = opened(folders, saved_readings=tmp_path)
-    assert not opening.restored and reopening.restored
-    assert answer(second, TRIFORCE)[0].token_ids == answer(first, TRIFORCE)[0].token_ids
 
 
 def test_reading_can_be_cancelled_while_memory_is_made_ready(folders):

@@ -8,10 +8,10 @@ from time import perf_counter, sleep
 import pytest
 import torch
 from engine.captures import Captures
-from engine.tiny import document, write_model
+from engine.tiny import document, pair_config
 
 from tests.model.tiny import attention, indexed_attention
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.draft_length import selector
 from triforce_core.draft_length.controller import Costs
 from triforce_core.engine import build, session, warm_up
@@ -24,18 +24,14 @@ KINDS = [{}, {"temperature": 0.7}, {"temperature": 0.7, "top_p": 0.9}]
 
 
 @pytest.fixture(scope="module", params=["streaming", "cross"])
-def prepared(request, tmp_path_factory):
+def prepared(request, pair):
     """An engine as on a GPU, captures and all, with a document open; and what counts its captures."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        yield _prepared(request.param, tmp_path_factory, monkeypatch)
+        yield _prepared(request.param, pair, monkeypatch)
 
 
-def _prepared(draft_cache, tmp_path_factory, monkeypatch):
-    torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("pair")
-    engine = Engine(EngineConfig(model=str(write_model(root / "target", layers=3, heads=4, seed=1)),
-                                 draft_model=str(write_model(root / "draft", layers=1, heads=2, seed=2)),
-                                 dtype="float32", threads=1, mode="cpu"))
+def _prepared(draft_cache, pair, monkeypatch):
+    engine = Engine(pair_config(pair))
     list(engine.load())
     captures, target = Captures(), engine._loaded.target
     for model in (target, engine._loaded.draft):

@@ -135,15 +135,6 @@ def test_a_follow_up_finds_what_was_said_before(engine):
     assert (second_again.token_ids, second_again.stats.acceptance) == (second.token_ids, second.stats.acceptance)
 
 
-def test_passes_of_each_tier_are_counted(engine):
-    dials = SpeculationConfig(**{**SETTINGS, "gamma2": 6, "verifier": "coupled", "quotes": "off"})
-    _, events = answer(engine, dials)
-    passes = [event.passes for event in events if isinstance(event, RoundEvent)]
-    drafted = sum(made["draft"] for made in passes)
-    # Every inner round drafts two tokens with the small model,.
-    assert drafted == 2 * sum(made["retrieval"] for made in passes) and drafted > 0
-
-
 def test_a_streaming_middle_tier_that_holds_everything_is_always_right(folders):
     model = load_model(folders[0])
     c = model.config

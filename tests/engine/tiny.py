@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.config import EngineConfig
+from triforce_core.device import memory
 from triforce_core.documents.document import Document, Page
 
 TOKENIZER = Path(__file__).with_name("tiny_tokenizer.model")  # 8,192 pieces: scores of few pieces are soon computed
@@ -61,3 +64,9 @@ def document(sentences: int = 220, seed: int = 0) -> Document:
              f"of day {i + seed}." for i in range(sentences)]
     pages = [Page(str(1 + k // 20), " ".join(lines[k : k + 20])) for k in range(0, sentences, 20)]
     return Document("Made-up facts", "txt", tuple(pages), "test")
+
+
+def free(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    """Let this machine have so much memory left, of which what we hold does not count."""
+    monkeypatch.setattr(memory, "free_host_memory", lambda: nbytes)
+    monkeypatch.setattr(memory.psutil.Process, "memory_info", lambda self: SimpleNamespace(rss=0, shared=0))
