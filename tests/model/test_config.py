@@ -71,11 +71,3 @@ def test_sliding_window_limits_the_context() -> None:
     assert unused.longest_context == unused.max_context
     used = parse_config(tiny_config(architectures=["Qwen2ForCausalLM"], sliding_window=128, use_sliding_window=True))
     assert used.sliding_window == 128
-
-
-def test_yarn_llama_2_128k() -> None:
-    """The rope part of NousResearch/Yarn-Llama-2-7b-128k's config.json."""
-    config = parse_config(tiny_config(max_position_embeddings=131072, rope_scaling={
-        "factor": 32.0, "original_max_position_embeddings": 4096, "type": "yarn", "finetuned": True}))
-    assert config.max_context == 131072 and config.rope.kind == "yarn"
-    assert config.rope.attention_factor == pytest.approx(1.3465736)

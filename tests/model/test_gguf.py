@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,13 +222,6 @@ def test_several_files_in_a_folder_must_be_named(folders: dict[str, Path], tmp_p
     with pytest.raises(ModelNotFoundError, match=r"2 GGUF files.*a\.gguf"):
         find_model(tmp_path)
     assert find_model(tmp_path / "b.gguf") == tmp_path / "b.gguf"
-
-
-def test_words_about_what_is_stored(folders: dict[str, Path], tmp_path: Path) -> None:
-    path = write_gguf(folders["llama"], tmp_path / "model.gguf", "Q6_K")
-    assert stored_form(path).words("bfloat16", True) == "Q6_K, unpacked to bfloat16"
-    assert stored_form(write_gguf(folders["llama"], tmp_path / "plain.gguf", "BF16")).words("bfloat16", True) == ""
-    assert replace(stored_form(path), int8=True).words("x", True) == "Q6_K, kept as int8"
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])

@@ -59,12 +59,6 @@ def test_a_model_kept_in_few_bits(kind: str, tmp_path: Path) -> None:
     assert told.words("float32", False) == (f"{kind}, unpacked to float32" if kind in FORMS else "")
 
 
-def test_matrices_that_are_plain_numbers_are_told_of(tmp_path: Path) -> None:
-    """Of K-quants the last products' inputs are no whole blocks here."""
-    place = write_gguf(plain_folder(tmp_path / "whole", intermediate_size=544), tmp_path / "model.gguf", "Q4_K")
-    assert stored_form(place).words("bfloat16", True, True) == "Q4_K, kept in few bits, but some matrices in bfloat16"
-
-
 def test_every_type_in_few_bits_has_a_form() -> None:
     assert {kind.name for kind in BY_NUMBER.values() if kind.weights > 1} == set(FORMS)
 

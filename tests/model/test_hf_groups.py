@@ -202,14 +202,6 @@ def test_a_head_in_few_bits(tied: bool, tmp_path: Path) -> None:
     check_bytes(place, kept)
 
 
-@needs_library
-def test_other_settings_unpack_it(tmp_path: Path) -> None:
-    place = folder_of(tmp_path, "awq")
-    assert not load_model(place, dtype=torch.float32).in_groups
-    assert not load_model(place, dtype=BF16, rounding="int8").in_groups
-    assert stored_form(place).words("float32", False, False) == "AWQ, unpacked to float32"
-
-
 @pytest.mark.parametrize(("form", "method"), [("compressed-int8", "compressed-tensors"), ("bnb-int8", "bitsandbytes")])
 def test_a_gpu_keeps_int8_rows(form: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As groups that are as long as rows; several share their layers out, and unpack them. No GPU need be there."""
@@ -227,11 +219,3 @@ def test_a_gpu_keeps_int8_rows(form: str, method: str, tmp_path: Path, monkeypat
     assert loading._weights(place, BF16, gpu, Shard(0, 2)).few_bits == 2
     told = {shard: loading._weight_words(place, BF16, gpu, "same", shard) for shard in (ALONE, Shard(0, 2))}
     assert list(told.values()) == [f"{method}, kept as int8", f"{method}, unpacked to bfloat16"]
-
-
-def test_a_cpu_has_int8_rows_in_its_own_layout(tmp_path: Path) -> None:
-    place = tmp_path / "few"
-    write_form(plain_folder(tmp_path / "whole"), "bnb-int8", place, tmp_path / "plain")
-    assert not load_model(place, dtype=BF16).in_groups
-    told = loading._weight_words(place, BF16, torch.device("cpu"), "same", ALONE)
-    assert told == "bitsandbytes, kept as int8"

@@ -45,15 +45,17 @@ def test_a_sound_checkpoint_loads(folder: Path) -> None:
     assert load_model(str(folder)).config == model.config
 
 
-def test_missing_tensor(folder: Path) -> None:
-    rewrite(folder, lambda t: t.pop("model.layers.1.mlp.up_proj.weight"))
-    with pytest.raises(DamagedWeightsError, match=r"no tensor model\.layers\.1\.mlp\.up_proj\.weight"):
-        load_model(folder)
-
-
-def test_extra_tensor(folder: Path) -> None:
-    rewrite(folder, lambda t: t.update({"model.layers.7.mlp.up_proj.weight": torch.ones(2, 2)}))
-    with pytest.raises(DamagedWeightsError, match=r"model\.safetensors holds model\.layers\.7\.mlp\.up_proj\.weight"):
+@pytest.mark.parametrize(("change", "named"), [
+    (lambda t: t.pop("model.layers.1.mlp.up_proj.weight"), r"no tensor model\.layers\.1\.mlp\.up_proj\.weight"),
+    (lambda t: t.update({"model.layers.7.mlp.up_proj.weight": torch.ones(2, 2)}),
+     r"model\.safetensors holds model\.layers\.7\.mlp\.up_proj\.weight"),
+    (lambda t: t.update({"model.norm.weight": torch.ones(31)}),
+     r"model\.safetensors: model\.norm\.weight has shape \[31\].*\[32\]"),
+    (lambda t: t.update({"model.norm.weight": torch.ones(32, dtype=torch.int32)}),
+     r"model\.norm\.weight has type torch\.int32")], ids=["missing", "extra", "misshapen", "wrong type"])
+def test_wrong_tensors_are_named(folder: Path, change: Callable[[dict[str, torch.Tensor]], object], named: str) -> None:
+    rewrite(folder, change)
+    with pytest.raises(DamagedWeightsError, match=named):
         load_model(folder)
 
 
@@ -65,18 +67,6 @@ def test_derived_buffers_of_old_exports_are_no_extra(folder: Path) -> None:
 def test_tied_matrix_written_twice(folder: Path) -> None:
     rewrite(folder, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"].clone()}))
     load_model(folder)
-
-
-def test_misshapen_tensor(folder: Path) -> None:
-    rewrite(folder, lambda t: t.update({"model.norm.weight": torch.ones(31)}))
-    with pytest.raises(DamagedWeightsError, match=r"model\.safetensors: model\.norm\.weight has shape \[31\].*\[32\]"):
-        load_model(folder)
-
-
-def test_wrong_type(folder: Path) -> None:
-    rewrite(folder, lambda t: t.update({"model.norm.weight": torch.ones(32, dtype=torch.int32)}))
-    with pytest.raises(DamagedWeightsError, match=r"model\.norm\.weight has type torch\.int32"):
-        load_model(folder)
 
 
 @pytest.mark.parametrize("left", [0, 4, 100, 5000])
