@@ -32,12 +32,6 @@ def test_the_pdf_is_what_its_sources_build(handbook: Document, tmp_path: Path) -
         "run `python -m docs.handbook`")
 
 
-def test_a_letter_that_the_fonts_lack_is_refused() -> None:
-    builder = pytest.importorskip("docs.handbook", reason="reportlab is not installed")
-    with pytest.raises(ValueError, match="no ⋯"):
-        builder._printable("press ⋯")
-
-
 def test_it_is_a_whole_book(handbook: Document) -> None:
     import pypdfium2
 

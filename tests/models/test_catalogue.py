@@ -265,11 +265,6 @@ def test_time_left_follows_the_rate_since_it_went_on(monkeypatch: pytest.MonkeyP
     assert clock.words(5_100, 10_000) == ", about 8 min left"
 
 
-@pytest.mark.parametrize("seconds, words", [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (9000, "2.5 h")])
-def test_durations_in_words(seconds: float, words: str) -> None:
-    assert hub_module._duration(seconds) == words
-
-
 def test_the_list_names_published_models_too(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "triforce_core", "models", "--mode", "cpu"], cwd=ROOT, text=True,
                           timeout=120, capture_output=True, env=os.environ | {"HF_HOME": str(tmp_path)})

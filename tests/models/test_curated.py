@@ -19,7 +19,7 @@ from triforce_core.events import CuratedModel
 from triforce_core.kernels import compiled
 from triforce_core.model.config import ARCHITECTURES
 from triforce_core.models import curated, survey
-from triforce_core.models.curated import FILE, PRECISIONS, Entry, class_fit, curated_list, recommended
+from triforce_core.models.curated import FILE, PRECISIONS, Entry, curated_list, recommended
 
 ENTRIES = curated_list().entries
 KEYS = {"name", "licence", "gated", "parameters", "good_at", "drafter", "drafts_only", "download", "config"}
@@ -73,17 +73,6 @@ def test_names_are_found_however_they_are_typed() -> None:
     assert curated.repo_of("some/model") == "some/model"
 
 
-def test_a_form_in_few_bits_is_modelled_by_what_a_pass_reads() -> None:
-    """llama3-8b in int4 behind 123,813 tokens on one H200: 170 tokens/s; with an int8 cache of 248,436, 137."""
-    llama = replace(curated_list().find("Llama 3.1 8B Instruct").shape, vocab_size=24_576)
-    weights = Weights(llama, few_bits=0.53, few_bits_head=1.0)
-    wish = Wish(weights, 262_144, kv_kinds=("int8",))
-    plan = longest_plan(replace(wish, kv_kinds=("same",)), Room(GIB, 24 * GIB), ["on-chip"])
-    assert modelled_rate(weights, plan, 123_813, 4.3e12) == pytest.approx(170, rel=0.15)
-    rounded = longest_plan(wish, Room(GIB, 24 * GIB), ["on-chip"])
-    assert 137 < modelled_rate(weights, rounded, 248_436, 4.3e12) < 137 * 1.4  # its kernel reads at 69 %
-
-
 def test_modelled_speed_is_near_what_was_measured() -> None:
     """llama3-8b at 124,928 tokens on one H200, whose copies move 4.2 TB/s: 119 tokens/s (docs/measurements.md)."""
     llama = curated_list().find("Llama 3.1 8B Instruct")
@@ -92,23 +81,6 @@ def test_modelled_speed_is_near_what_was_measured() -> None:
     assert modelled_rate(weights, plan, 124_928, 4.19e12) == pytest.approx(119, rel=0.1)
     away = replace(plan, resident_layers=0)
     assert modelled_rate(weights, away, 124_928, 4.16e12) < 2, "16 GB a token come through the link"
-
-
-def test_usual_machines_hold_what_they_should() -> None:
-    fits = {entry.name: {one.name: one for one in (class_fit(entry, None, machine)
-                                                    for machine in curated_list().machines)} for entry in ENTRIES}
-    large = fits["Qwen3 32B"]
-    assert large["80 GB card"].weights == "same" and large["48 GB card"].weights == "int4"
-    assert large["24 GB card"].weights == "int4", "its keys and values go to host memory"
-    assert min(large[name].tokens for name in ("80 GB card", "48 GB card", "24 GB card")) > 8192
-    assert not large["16 GB laptop"].tokens
-    assert fits["Llama 3.1 8B Instruct"]["24 GB card"].tokens == 131_072, "keys and values go to host memory"
-    laptop = fits["Qwen3 8B"]["16 GB laptop"]
-    assert laptop.tokens > 8192 and laptop.weights == "int4", "16 GB of bf16 do not fit there"
-    assert fits["Qwen3 1.7B"]["16 GB laptop"].weights == "same" and not fits["Qwen3 8B"]["8 GB laptop"].tokens
-    for name, kinds in fits.items():
-        counts = [one.tokens for one in kinds.values()]
-        assert counts == sorted(counts), f"{name}: a larger machine holds no less"
 
 
 @pytest.fixture
