@@ -17,8 +17,7 @@ from little_books import make_document, wait_for
 
 from tests.scripted_engine import EngineScript
 from triforce_core import SamplingParams
-from ui.api.messages import _stops, sampling, shown
-from ui.api.problems import Problem
+from ui.api.messages import sampling, shown
 from ui.state.tab_view import TabView
 
 
@@ -255,15 +254,6 @@ def test_what_changes_nothing_is_granted(client) -> None:
         assert client.chat.completions.create(model="builtin", messages=about(file), extra_body=more).choices
 
 
-@pytest.mark.parametrize(("stop", "words"), [
-    ("", "an empty text, which would end every answer"), (["a", ""], "holds an empty text"), (7, "neither a text nor"),
-    (["a"] * 17, "holds 17 texts. Give at most 16")])
-def test_what_is_wrong_with_a_stop_text_is_said(stop: object, words: str) -> None:
-    with pytest.raises(Problem) as caught:
-        _stops(stop)
-    assert words in caught.value.body["error"]["message"]
-
-
 @pytest.mark.parametrize(("text", "stops", "left"), [
     ("One STOP HERE two", ["never", "STOP HERE"], "One "), ("aabaabaac", ["aabaac", "bb"], "aab"),
     ("STOP STOP IT", ["STOP IT", "IT"], "STOP "), ("a\n\n", ["\n\n"], "a"), ("one STO", ["STOP"], "one STO")])
@@ -419,5 +409,3 @@ def test_an_upload_over_the_limit_is_cut_off(served, monkeypatch) -> None:
     assert answer.status_code == 413 and answer.json()["error"]["code"] == "file_too_large"
     assert httpx.post(served.url + "v1/files", files={"file": ("a.txt", b"a" * (1 << 20))}).status_code == 413
     assert len(served.services.library.entries()) == before and not list(served.services.folders.uploads.glob("*.txt"))
-
-

@@ -10,7 +10,6 @@ from starlette.routing import Mount
 
 from ui.server import access
 from ui.server.routes import own_routes
-from ui.state.arguments import parse
 from ui.words import command_line as cli_words
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
@@ -26,7 +25,3 @@ def test_every_route_flag_and_variable_exists() -> None:
     for flag in set(re.findall(r"--[a-z][a-z-]+", PAGE)):
         assert flag.removeprefix("--").replace("-", "_") in cli_words.FLAGS, flag
     assert access.KEY_VARIABLE in PAGE and str(access.SHORTEST_KEY) in PAGE
-
-
-def test_its_flags_are_read() -> None:
-    assert parse(["--engine", "remote", "--base-url", "http://h:1/v1", "--remote-model", "m"]).remote_model == "m"

@@ -186,24 +186,6 @@ def test_conversations(served, tab) -> None:
     tab.wait_for_selector("#transcript .tf-welcome")
 
 
-def test_the_words_of_all_lanes_begin_at_one_height_while_a_race_runs(served, tab, scripted) -> None:
-    upload(served, tab)
-    scripted.plain_tokens_per_second = 16.0  # told with a decimal: longer than what the other lanes say
-    tab.click("#tab-race-button")
-    for third in ("gamma2=3", ""):
-        tab.fill("#race-third input", third)
-        tab.press("#race-third input", "Enter")
-        tab.fill("#race-question textarea", "How many ships?")
-        tab.click("#race-start")
-        running = f".tf-lanes-{3 if third else 2}:not([data-race]) .tf-lane-state"
-        tab.wait_for_selector(f"{running}:text-matches('^[1-9][0-9]')")
-        tops = tab.evaluate(
-            "[...document.querySelectorAll('.tf-lane-text')].map(text => text.getBoundingClientRect().top)")
-        assert len(tops) > 1 and max(tops) - min(tops) < 1
-        tab.click("#race-stop")
-        tab.wait_for_selector("#race-stop", state="hidden")
-
-
 def test_race(served, tab) -> None:
     upload(served, tab)
     tab.fill("#question textarea", "How many ships?")

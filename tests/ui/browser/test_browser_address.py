@@ -131,6 +131,10 @@ def test_what_is_not_there_is_told_kindly(served, tab) -> None:
     tab.evaluate("address => { location.hash = address; }", f"{here}&conversation=0123456789ab")
     tab.wait_for_selector(f"#notice:has-text('{page_words.NO_CONVERSATION}')")
     assert path.stem in tab.inner_text(".tf-title")
+    told(tab)
+    assert named(tab) == here
+    tab.go_back()  # the corrected address is no further step
+    assert named(tab) == here
     tab.evaluate("location.hash = '#document=0123456789ab&page=9'")
     tab.wait_for_selector(f"#notice:has-text('{page_words.NO_DOCUMENT}')")
     tab.wait_for_selector("#transcript .tf-welcome h1")
@@ -188,17 +192,3 @@ def test_of_steps_taken_faster_than_drawn_the_last_counts(served, tab, held_open
     tab.wait_for_selector(f".tf-title:has-text('{first.stem}')")
     told(tab)
     assert named(tab) == start
-
-
-def test_an_address_that_is_corrected_is_no_further_step(served, tab) -> None:
-    upload(served, tab)
-    wait_named(tab, "document=")
-    here = named(tab)
-    tab.evaluate("address => { location.hash = address; }", f"{here}&conversation=0123456789ab")
-    told(tab)
-    assert named(tab) == here
-    tab.go_back()
-    assert named(tab) == here
-    tab.go_back()
-    tab.wait_for_selector("#transcript .tf-welcome h1")
-    assert named(tab) == ""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
-import uuid
 
 import pytest
 from page_steps import answered, ask, statistics, upload
@@ -129,31 +127,3 @@ def test_a_hostile_answer_stays_in_its_place(served, tab, scripted) -> None:
     assert tab.locator("#transcript img, #transcript script, #transcript [style*=fixed]").count() == 0
     tab.click("button[role=tab]:has-text('Settings')")  # nothing covers the page
     assert "[evil.example]" in tab.locator("#transcript").text_content()
-
-
-def test_updates_do_not_slow_down_with_the_chat(served, tab, scripted, monkeypatch) -> None:
-    """A 100-message chat streams like an empty one, and never faster than ten times a second."""
-    queue = served.services.queue
-    monkeypatch.setattr(queue, "model", dataclasses.replace(queue.model, mode="on-chip"))
-    upload(served, tab)
-    scripted.answer, scripted.triforce_tokens_per_second = "The harbour was quiet that night. " * 12, 4000.0
-    ask(tab, "Begin?")
-    answered(tab)
-    (talk,) = served.services.conversations.of(served.services.library.entries()[0].id)
-    for number in range(49):
-        served.services.conversations.begin(uuid.uuid4().hex, talk.id, f"Question {number}?")
-        row = served.services.conversations.answers(talk.id)
-        served.services.conversations.save(row[-1].id, text="An earlier answer. " * 40, token_ids=(1,), state="done",
-                                           error="", result=row[0].result)
-    answered(tab, 50)
-    scripted.triforce_tokens_per_second = 40.0
-    tab.evaluate("""() => { window.seen = []; new MutationObserver(() => seen.push(performance.now())).observe(
-        document.querySelector('#live'), {childList: true, subtree: true, characterData: true}); }""")
-    ask(tab, "One more?")
-    tab.wait_for_selector("#live .tf-streaming")
-    time.sleep(1.5)
-    times = tab.evaluate("seen")
-    rate = (len(times) - 1) / (times[-1] - times[0]) * 1000
-    assert 3 < rate <= 10.5, rate
-    box = tab.evaluate("(b => b.scrollHeight - b.scrollTop - b.clientHeight)(document.querySelector('#chat-scroll'))")
-    assert box < 90  # the end stays in sight

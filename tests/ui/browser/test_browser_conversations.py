@@ -11,6 +11,7 @@ from page_steps import answered, ask, more, upload
 
 from ui.state.suggestions import Suggestions
 from ui.words import conversations as conversation_words
+from ui.words import presets as preset_words
 
 pytestmark = pytest.mark.browser
 
@@ -119,6 +120,7 @@ def test_a_preset_fills_the_form_and_is_kept(served, tab) -> None:
     tab.click("#preset-precise")
     tab.wait_for_function("document.querySelector('#set-temperature input[type=number]').value === '0'")
     assert served.services.settings.temperature == 0.0
+    tab.wait_for_selector(f"#preset-precise:has-text('{preset_words.ACTIVE.format(name='Precise')}')")
 
 
 WORK = """() => { window.work = {updates: 0, letters: 0, nodes: 0, bytes: 0};

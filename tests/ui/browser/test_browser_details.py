@@ -6,7 +6,6 @@ import pytest
 from page_steps import answered, ask, upload
 
 from ui.words import chat as chat_words
-from ui.words import presets as preset_words
 
 pytestmark = pytest.mark.browser
 SMALL = """() => [...document.querySelectorAll('#strip .tf-page, .tf-delete, .tf-turn, .tf-copy, .tf-tools .tf-btn, '
@@ -64,27 +63,6 @@ def test_copied_words_read_like_words(served, tab, scripted) -> None:
     assert " (p. 1, p. 2, p. 3 and 9 more places) often" in copied
     assert f"({chat_words.QUOTE_MISSING})" in copied
     assert tab.locator("#transcript .tf-cite").count() == 3  # the answer itself is as it was
-
-
-def test_the_active_preset_is_marked_and_saving_is_said_where_one_looks(served, tab) -> None:
-    tab.click("#tab-settings-button")
-    for name in ("creative", "precise"):
-        tab.click(f"#preset-{name}")
-        label = preset_words.PRESETS[name][0]
-        tab.wait_for_selector(f"#preset-{name}:has-text('{preset_words.ACTIVE.format(name=label)}')")
-        tab.wait_for_selector(f"#settings-result:has-text('{label}: saved')")
-        box = tab.locator("#settings-result").bounding_box()
-        assert 0 < box["y"] and box["y"] + box["height"] <= 800
-    assert preset_words.ACTIVE.format(name="Creative") not in tab.inner_text("#presets")
-
-
-def test_a_narrow_page_says_what_it_shows(served, tab) -> None:
-    tab.set_viewport_size({"width": 360, "height": 740})
-    tab.reload()
-    tab.wait_for_selector(".tf-panes [data-pane=center][aria-pressed=true]")
-    tab.click(".tf-panes [data-pane=library]")
-    tab.wait_for_selector(".tf-panes [data-pane=library][aria-pressed=true]")
-    tab.wait_for_selector("#documents", state="visible")
 
 
 def test_the_end_of_the_chat_stays_in_sight_when_a_page_opens(served, tab, scripted) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from page_steps import answered, ask, upload
+from page_steps import ask, upload
 
 from ui.words import chat as chat_words
 
@@ -24,14 +24,3 @@ def test_answered_now_from_the_pages_that_are_read(served, tab, scripted) -> Non
     said = tab.wait_for_selector("#transcript .tf-ended:has-text('the rest was still being read')").inner_text()
     assert re.match(r"Answered from pages? [\d–]+ of pages 1–\d+", said)
     tab.wait_for_selector("#head .tf-dot-ok")  # the rest was read behind it
-
-
-def test_a_short_note_makes_a_long_reading_wait(served, tab, scripted) -> None:
-    scripted.prefill_tokens_per_second, scripted.prefill_chunk = 100.0, 20
-    long = upload(served, tab, words=900, wait=".tf-progress:has-text('Reading')")
-    upload(served, tab, words=3, wait=".tf-fact")
-    ask(tab, "What does the note say?")
-    answered(tab)
-    unread = next(entry for entry in served.services.library.entries() if long.name in (entry.name, entry.title))
-    assert served.services.phase(unread) in ("waiting", "loading", "tokenize", "read"), "it was not read first"
-    scripted.prefill_tokens_per_second = 1e6

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from little_books import write_book, write_chapters
 from page_steps import answered, ask, more, upload
@@ -50,17 +48,6 @@ def test_a_laptop_shows_answer_citation_and_page_at_once(served, tab, scripted) 
         seen(tab, selector)
 
 
-def test_on_a_phone_the_page_views_buttons_stay_in_one_row(served, tab, scripted) -> None:
-    upload(served, tab)
-    tab.set_viewport_size({"width": 360, "height": 740})
-    tab.click(".tf-panes [data-pane=side]")
-    tab.click("#strip .tf-page >> nth=1")
-    tab.wait_for_selector("#page .tf-page-text")
-    tops = tab.eval_on_selector_all(".tf-reader-bar button", "all => all.map(one => one.getBoundingClientRect().top)")
-    assert max(tops) - min(tops) < 4
-    seen(tab, "[data-reader=close]")
-
-
 @pytest.mark.parametrize(("width", "height"), [(640, 400), (360, 740)])
 def test_a_quotation_far_down_its_page_leaves_the_page_views_bar_in_sight(served, tab, scripted, width: int,
                                                                           height: int) -> None:
@@ -87,15 +74,6 @@ def test_a_menu_stays_inside_its_column(served, tab) -> None:
         seen(tab, f"#head .tf-more [data-action={action}]")
 
 
-def test_details_move_into_sight(served, tab, scripted) -> None:
-    upload(served, tab)
-    scripted.answer = SENTENCES * 6
-    ask(tab, "How many ships?")
-    answered(tab)
-    tab.click("#transcript .tf-line summary")
-    seen(tab, "#transcript .tf-line-bar .tf-legend")
-
-
 @pytest.mark.parametrize(("width", "height"), [(640, 400), (360, 420), (1280, 660)])
 def test_pages_can_be_chosen_and_read_without_looking_for_the_button(served, tab, width: int, height: int) -> None:
     path = write_chapters(served.folder, f"{width} wide.pdf", [(f"Part {page}", 0, page) for page in range(1, 15)], 14)
@@ -111,45 +89,6 @@ def test_pages_can_be_chosen_and_read_without_looking_for_the_button(served, tab
     seen(tab, "#leave-pages")
     if width == 1280:
         seen(tab, "#range-text .tf-good")
-
-
-def test_a_question_to_race_on_is_seen_whole_where_the_box_gets_narrower(served, tab, scripted) -> None:
-    upload(served, tab)
-    tab.click("#tab-race-button")
-    tab.fill("#race-question textarea", "How many ships did the keeper count before the storm?")
-    tab.set_viewport_size({"width": 360, "height": 740})
-    tab.wait_for_function("""() => {
-      const box = document.querySelector('#race-question textarea');
-      return box.scrollHeight <= box.clientHeight && box.clientHeight > 50;  // more than one line
-    }""")
-
-
-def test_on_a_phone_the_settings_buttons_are_as_high_as_one_another(served, tab) -> None:
-    tab.set_viewport_size({"width": 360, "height": 740})
-    tab.click("#tab-settings-button")
-    tab.wait_for_selector("#settings-save")
-    heights = tab.eval_on_selector_all("#settings-buttons > button", "all => all.map(one => one.offsetHeight)")
-    assert len(heights) == 2 and heights[0] == heights[1] < 45  # one line of words
-
-
-def test_an_answer_that_is_written_does_not_stick_to_its_question(served, tab, scripted) -> None:
-    upload(served, tab)
-    scripted.triforce_tokens_per_second = 2.0
-    ask(tab, "How many ships?")
-    tab.wait_for_selector("#live .tf-prose")
-    gap = tab.evaluate("""() => document.querySelector('#live .tf-answer').getBoundingClientRect().top
-      - document.querySelector('#live .tf-bubble').getBoundingClientRect().bottom""")
-    assert gap >= 8
-    tab.click("#stop")
-    answered(tab)
-
-
-def test_a_short_documents_pages_stand_side_by_side(served, tab) -> None:
-    upload(served, tab, pages=3)
-    tab.wait_for_selector("#strip .tf-page >> nth=2")
-    places = tab.eval_on_selector_all("#strip .tf-page", """all => all.map(one => one.getBoundingClientRect())
-      .map(box => [box.left, box.right])""")
-    assert len(places) == 3 and all(fresh[0] - old[1] < 4 for old, fresh in pairwise(places))
 
 
 def test_the_keys_are_read_from_the_top(served, tab, scripted) -> None:

@@ -16,19 +16,6 @@ def delete(tab, item: str) -> None:
     tab.click(f"{item} > .tf-delete:has-text('{library_words.DELETE_SURE}')")
 
 
-def test_a_deleted_conversation_comes_back(served, tab) -> None:
-    upload(served, tab)
-    ask(tab, "How many ships?")
-    answered(tab)
-    delete(tab, ".tf-talk:has-text('How many')")
-    tab.wait_for_selector(".tf-toast:has-text('How many ships?')")
-    tab.wait_for_selector(".tf-talk:has-text('How many')", state="detached")
-    tab.click("#undo")
-    tab.wait_for_selector(".tf-talk:has-text('How many')")
-    answered(tab)
-    tab.wait_for_selector(".tf-toast", state="detached")
-
-
 def test_a_deleted_document_comes_back_after_a_reload(served, tab) -> None:
     path = upload(served, tab)
     ask(tab, "How many ships?")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from engine.tiny import write_model
 
-from tests.device.test_memory_plan import CONTEXT, GIB, H200, PAPER
+from tests.device.test_memory_plan import CONTEXT, GIB, PAPER
 from triforce_core import READINGS, ConfigError, ModelInfo, NotEnoughMemoryError, SnapshotStore, TriForceError
 from triforce_core.device.memory_plan import Room, make_plan
 from triforce_core.errors import ModelNotFoundError
@@ -37,12 +37,6 @@ def test_a_24_gib_card() -> None:
     assert "stream buffers 3.8 GiB" in shown and "in host memory 57.2 GiB of 112.5 GiB" in shown
     assert any(re.fullmatch(r"together 23\.\d GiB of 24\.0 GiB", line) for line in shown)
     assert not any("quantised" in line for line in shown)
-
-
-def test_all_on_the_gpu() -> None:
-    shown = lines(make_plan(PAPER, H200, CONTEXT, ["on-chip"]))
-    assert "weights 12.6 GiB" in shown and "keys and values 61.0 GiB (512 KiB per token)" in shown
-    assert not any(line.startswith(("stream", "in host memory")) for line in shown)
 
 
 @pytest.mark.parametrize(("error", "words"), [

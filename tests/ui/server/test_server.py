@@ -20,7 +20,7 @@ import pytest
 
 from triforce_core import ConfigError
 from ui.server import bodies, connections, lifecycle
-from ui.server.guard import Guard, allowed_hosts, host_name, read_origins, read_users
+from ui.server.guard import Guard, allowed_hosts, read_origins, read_users
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -55,8 +55,9 @@ def test_no_other_origin_reads_anything(served, headers: dict[str, str]) -> None
     """Another port of this machine is another origin, too: whatever the method, on Gradio's routes as on ours."""
     with httpx.Client(base_url=served.url) as client:
         for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"):
-            for path in ("config", "gradio_api/info", "gradio_api/heartbeat/x", "gradio_api/queue/data", "v1/files",
-                         "metrics", "healthz", "pages/x/1/text", "logout", "theme.css", "no-such-thing"):
+            for path in ("config", "gradio_api/info", "gradio_api/heartbeat/x", "gradio_api/queue/data",
+                         "gradio_api/upload", "v1/files", "v1/files/file-0", "v1/chat/completions", "metrics",
+                         "healthz", "pages/x/1/text", "logout", "theme.css", "no-such-thing"):
                 asked = {"Access-Control-Request-Method": "GET"} if method == "OPTIONS" else {}
                 answer = client.request(method, path, headers=headers | asked)
                 assert answer.status_code == 403, (method, path)
@@ -168,36 +169,10 @@ def test_an_origin_that_is_none_is_refused(origin: str) -> None:
     assert read_origins(["http://LOCALHOST:5173", "https://a.b"]) == ("http://localhost:5173", "https://a.b")
 
 
-@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
-                                     {"Origin": "http://evil.example"}, {"Origin": "null"}])
-def test_cross_site_requests_are_refused(served, headers: dict[str, str]) -> None:
-    files = {"files": ("x.txt", b"hello")}
-    answer = httpx.post(served.url + "gradio_api/upload", files=files, headers=headers)
-    assert answer.status_code == 403
-    assert "access-control-allow-origin" not in answer.headers
-
-
-@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}])
-def test_cross_site_requests_to_our_own_routes_are_refused(served, headers: dict[str, str]) -> None:
-    before = len(served.services.library.entries())
-    for method, path in (("POST", "v1/files"), ("POST", "v1/chat/completions"), ("DELETE", "v1/files/file-0")):
-        answer = httpx.request(method, served.url + path, headers=headers, **(
-            {"files": {"file": ("x.txt", b"hello there")}} if path == "v1/files" else {}))
-        assert answer.status_code == 403 and "access-control-allow-origin" not in answer.headers
-    assert len(served.services.library.entries()) == before
-
-
 def test_a_form_that_another_site_could_send_is_no_request_to_the_api(served) -> None:
     """Where a browser says nothing of where a request comes from, a form still cannot make a JSON body."""
     answer = httpx.post(served.url + "v1/chat/completions", data={"model": "builtin"})
     assert answer.status_code == 400
-
-
-def test_the_page_s_own_upload_works(served) -> None:
-    answer = httpx.post(served.url + "gradio_api/upload", files={"files": ("x.txt", b"hello")},
-                        headers={"Sec-Fetch-Site": "same-origin"})
-    assert answer.status_code == 200
-    assert Path(answer.json()[0]).is_relative_to(served.services.folders.uploads)
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "data/triforce-chat.sqlite", "data/settings.json", "state/secret"])
@@ -265,12 +240,6 @@ def test_folders_are_private(served) -> None:
     assert folders.database.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize(("host", "name"), [("LOCALHOST:1", "localhost"), ("[::1]:7860", "::1"), ("a.b", "a.b"),
-                                            ("", "")])
-def test_host_name(host: str, name: str) -> None:
-    assert host_name(host) == name
-
-
 def test_off_loopback_our_addresses_are_allowed_and_names_of_others_not() -> None:
     assert socket.gethostname().lower() in allowed_hosts("0.0.0.0")
     assert "evil.example" not in allowed_hosts("0.0.0.0")
@@ -290,15 +259,11 @@ def app(*arguments: str, **options) -> subprocess.CompletedProcess:
                           **options)
 
 
-def test_help_is_quick_and_complete() -> None:
+def test_help_is_quick() -> None:
     started = time.monotonic()
     text = app("--help").stdout
     assert time.monotonic() - started < 1.0
-    for flag in ("--host", "--port", "--no-browser", "--model", "--draft-model", "--mode", "--dtype", "--device",
-                 "--max-context", "--gpu-memory-limit", "--data-dir", "--offline", "--allow-download", "--engine",
-                 "--auth-file", "--allow-origin", "--api-key-file", "--base-url", "--remote-model", "--log-level",
-                 "--version", "--check"):
-        assert flag in text
+    assert "--allow-origin" in text
 
 
 def test_a_busy_port_is_one_line_and_exit_2(served, tmp_path: Path) -> None:
@@ -334,11 +299,6 @@ def test_the_default_port_gives_way() -> None:
         except OSError:
             pass  # somebody else has it: just as good
         assert lifecycle.free_port("127.0.0.1", None) > lifecycle.DEFAULT_PORT
-
-
-def test_check_reports_and_succeeds(tmp_path: Path) -> None:
-    result = app("--check", "--data-dir", str(tmp_path))
-    assert result.returncode == 0 and "Engine" in result.stdout and "gradio 6" in result.stdout
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive), signal.SIGINT])
