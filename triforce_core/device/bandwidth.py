@@ -1,4 +1,4 @@
-"""What a memory moves, measured: the measure of what a pass over weights and cache could reach."""
+"""Measure what a memory moves: the bound of what a pass over weights and cache could reach."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 
 def copy_rate(nbytes: int, repeats: int = 8) -> float:
     """Bytes per second of a copy of ``nbytes`` within the current GPU, read plus written: the median. Takes twice
-    nbytes of its memory, which torch keeps until it is told to give it back. ``nbytes``: far beyond the GPU's cache."""
+    nbytes of its memory, which torch keeps until it is asked to give it back. ``nbytes``: far beyond the GPU's
+    cache."""
     source = torch.randint(0, 255, (nbytes,), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * nbytes / timed(lambda: target.copy_(source), repeats)

@@ -1,4 +1,4 @@
-"""What this machine has, as frozen values, and which dtype and thread count follow from it.
+"""Read what this machine has, as frozen values, and which dtype and thread count follow from it.
 
 Nothing here imports torch before a function is called, so ``--help`` stays fast. Knows no models: what fits is
 ``memory_plan``'s business.

@@ -27,8 +27,8 @@ class MemoryUse:
 
 
 def read_room(device: torch.device, limit: int | None, held: int = 0, processes: int = 1) -> Room:
-    """What a plan may count on. held: bytes that the engine has taken in host memory already and that the plan counts
-    too (of a GPU's memory torch knows). processes: that share what is free on the host."""
+    """Read the memory that a plan may count on. held: bytes that the engine has taken in host memory already and that
+    the plan counts too (of a GPU's memory torch knows). processes: that share what is free on the host."""
     host = free_host_memory() // processes
     if device.type != "cuda":
         info = psutil.Process().memory_info()  # weights in mapped files count as free: the kernel can drop them
@@ -77,7 +77,7 @@ def give_back(error: BaseException) -> None:
 
 
 def return_freed() -> None:
-    """Have the C library return to the machine what was freed: it keeps it for later. Only glibc needs to be told."""
+    """Have the C library return to the machine what was freed: it keeps it for later. Only glibc needs to be asked."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:

@@ -1,4 +1,5 @@
-"""What a model, its caches and its passes need, and where that fits: arithmetic on shapes, before anything is loaded.
+"""Plan what a model, its caches and its passes need, and where that fits: arithmetic on shapes before anything is
+loaded.
 
 Knows no torch and asks no machine: shapes, wishes and free bytes come in, a ``MemoryPlan`` or a NotEnoughMemoryError
 goes out. All sizes are bytes. "Device" is the GPU, or the host's memory where there is none ("cpu").
@@ -90,7 +91,7 @@ class Weights:
         return s.num_parameters - s.vocab_size * s.hidden_size * (1 if s.tied_embeddings else 2)
 
     def read_by_pass(self) -> int:
-        """Of a pass of one row: all but the embedding table, unless it is the head too."""
+        """Return the bytes that a pass of one row reads: all but the embedding table, unless it is the head too."""
         head = self.shape.vocab_size * self.shape.hidden_size
         plain = 1 if self.int8 and (self.in_panels or self.keeps_int8) else self.dtype_bytes
         return int(self.matrices * (self.few_bits or plain) + head * (self.few_bits_head or plain))
@@ -110,7 +111,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What shall run. Sizes in tokens.
+    """Describe what shall run. Sizes in tokens.
 
     max_context: what the model can. budget: of the retrieval cache (0: none); slack: its room for new tokens; in_place:
     on the GPU it is attended where it lies, and takes no memory of its own while the whole cache is there;
@@ -152,7 +153,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the machine gives: bytes free to us, what we hold already included. device_free 0: there is no GPU.
+    """Describe what the machine gives: bytes free to us, what we hold already included. device_free 0: there is no GPU.
 
     limit: of the GPU's memory, use no more (``--gpu-memory-limit``)."""
 
@@ -261,8 +262,8 @@ def _with_residents(bare: MemoryPlan, wish: Wish, layer_kv: int) -> MemoryPlan:
 
 
 def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
-    """What passes need beside weights and caches: the widest pass's activations (prefill), logits of a round, attention
-    mass, and one layer of the cache twice while it grows, or unpacked."""
+    """Return bytes that passes need beside weights and caches: the widest pass's activations (prefill), logits of a
+    round, attention mass, and one layer of the cache twice while it grows, or unpacked."""
     s, b = wish.target.shape, wish.target.dtype_bytes
     n = min(wish.streamed_chunk if mode == "offload" and wish.streamed_chunk else wish.prefill_chunk, context)
     stream = n * s.hidden_size * (4 + 4 + b)  # fp32 residual and norm, and the norm as products take it
@@ -336,7 +337,7 @@ def _too_little(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> NotEnoug
 
 
 def _ways_out(wish: Wish, room: Room, tried: Sequence[MemoryPlan]) -> list[str]:
-    """What a person can do where none of the tried plans fits, in words."""
+    """Say what a person can do where none of the tried plans fits."""
     plan, shape, ways = tried[-1], wish.target.shape, list[str]()
     longest = max(one.longest for one in tried)
     if longest >= min(LEAST_CONTEXT, plan.context):

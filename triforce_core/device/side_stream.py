@@ -1,4 +1,4 @@
-"""What a device does while the host does something else, and what the two hand each other meanwhile."""
+"""Run work on a device while the host does something else, and hand results over meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SideStream:
             entered.__exit__(kind, error, trace)
 
     def join(self) -> None:
-        """What is queued from now on waits for it; the host does not."""
+        """Let what is queued from now on wait for it; the host does not."""
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 

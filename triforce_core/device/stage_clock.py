@@ -19,7 +19,7 @@ class StageClock:
         self._moments: list[tuple[str, float | torch.cuda.Event]] = []  # "" starts a stretch
 
     def start(self) -> None:
-        """What passed since the last mark belongs to no stage."""
+        """Begin a stage: what passed since the last mark belongs to none."""
         self.mark("")
 
     def mark(self, stage: str) -> None:

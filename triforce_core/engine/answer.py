@@ -32,7 +32,8 @@ _TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What an answer follows, and when it was asked for. started: by ``perf_counter``; tokens: of them read anew."""
+    """Hold what an answer follows, and when it was asked for. started: by ``perf_counter``; tokens: of them read
+    anew."""
 
     started: float
     tokens: int
@@ -40,12 +41,12 @@ class Prompt:
 
 
 class Answer:
-    """One answer's events, in order. ``rounds``: told so far."""
+    """Make one answer's events, in order. ``rounds``: yielded so far."""
 
     def __init__(self, quoting: Quoting, document: DocumentPrompt, asked: Prompt, plan: Plan,
                  attended: AttentionReport, constraint: QuoteConstraint | None, planned: AnswerPlan | None, *,
                  details: bool) -> None:
-        """planned: what a model that only quotes was given to say. details: rounds tell what they attended."""
+        """planned: what a model that only quotes was given to say. details: rounds say what they attended."""
         self.rounds: list[RoundEvent] = []
         builder = self._builder = quoting.builder
         self._document, self._asked, self._plan = document, asked, plan
@@ -71,7 +72,7 @@ class Answer:
             yield from self._report.feed(tokens[: len(shown)], shown)
 
     def end(self) -> Iterator[TextDelta | QuoteEvent]:
-        """What was held back: the last part of a character, and of a quotation."""
+        """Yield what was held back: the last part of a character, and of a quotation."""
         tail = self._decoder.flush()
         if tail:
             self._texts.append(tail)

@@ -19,7 +19,7 @@ class AttentionMass:
     """An ``AttentionObserver``: collects each layer's mass over the chunks of the committed prefix.
 
     mass_rows: newest rows of a pass that count (the last row of a pass asks the next token's question).
-    follower: is told each layer's mass at once, while the cache has that layer at hand.
+    follower: gets each layer's mass at once, while the cache has that layer at hand.
     """
 
     def __init__(self, chunk_size: int, mass_rows: int) -> None:
@@ -53,7 +53,7 @@ class AttentionReport:
 
     def __init__(self, pages: Sequence[PageSpan], document_tokens: int, chunk_size: int, shard: Shard = ALONE,
                  usual: np.ndarray | None = None) -> None:
-        """usual: shares of the chunks that any question draws to them (sum to 1); ``top`` tells what is above them."""
+        """usual: shares of the chunks that any question draws to them (sum to 1); ``top`` gives what is above them."""
         self.chunk_size, self._shard = chunk_size, shard
         self.num_chunks = document_tokens // chunk_size
         middles = np.arange(self.num_chunks) * chunk_size + chunk_size // 2

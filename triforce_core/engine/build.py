@@ -34,7 +34,7 @@ _HEADROOM = 2 * 2**30  # bytes that a copy of the weights leaves free: the retri
 
 
 class DocumentParts:
-    """What is made once for a document and outlives a plan."""
+    """Hold what is made once for a document and outlives a plan."""
 
     def __init__(self, loaded: Loaded, token_ids: Sequence[int], shared: int) -> None:
         """token_ids: the document's; shared: of them those that every context begins with."""
@@ -63,7 +63,7 @@ class DocumentParts:
             self.observers = {chunk_size: AttentionMass(chunk_size, MASS_ROWS)}
         return self.observers[chunk_size]
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         for observer in self.observers.values():
             observer.follower = None
 

@@ -50,7 +50,7 @@ class DecodeLoop:
         self.context, self._max_context = context, max_context
 
     def step(self, choice: Selection, left: int, shares: tuple[float, ...] | None = None) -> Step:
-        """One round. left: tokens that the answer may still have. shares: known before it and not yet told."""
+        """Run one round. left: tokens that the answer may still have. shares: known before it and not yet shown."""
         full, pipeline, sampler, context = self._full, self._pipeline, self._sampler, self.context
         began, streamed = perf_counter(), full.cache.streamed_bytes
         wanted = pipeline.begin(choice)
@@ -80,13 +80,13 @@ class DecodeLoop:
 
 
 def _tested(done: Round, tier: str) -> list[TierCount]:
-    """What the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
+    """Count what the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
     proposers = zip(done.draft.proposed_by(tier), done.draft.sources, strict=True)
     return done.counts([QUOTE if source == QUOTE else proposer for proposer, source in proposers])
 
 
 def _cut(tokens: Sequence[int], stop: frozenset[int], left: int) -> tuple[list[int], bool]:
-    """What of a round's tokens belongs to the answer, and whether a stop token ends it there."""
+    """Return which of a round's tokens belong to the answer, and whether a stop token ends it there."""
     for count, token in enumerate(tokens[:left], start=1):
         if token in stop:
             return list(tokens[:count]), True

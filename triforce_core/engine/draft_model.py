@@ -74,5 +74,5 @@ def mark(small: CrossModelCache, scores: Tensor, shard: Shard, *, ahead: bool = 
 
 
 def prefill_bytes(model: Llama, tokens: int) -> int:
-    """What a ``DraftPrefill`` of so many tokens takes."""
+    """Return the bytes that a ``DraftPrefill`` of so many tokens takes."""
     return tokens * model.config.kv_bytes_per_token(model.dtype.itemsize)

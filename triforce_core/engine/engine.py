@@ -80,7 +80,7 @@ class Engine:
         self._saved = SnapshotStore(config.saved_readings, config.saved_quota_bytes) if config.saved_readings else None
 
     def check(self) -> Iterator[MachineInfo | ModelInfo]:
-        """What this machine has, and what would be loaded and how it would lie in memory; loads nothing.
+        """Yield what this machine has, and what would be loaded and how it would lie in memory; load nothing.
         Raises as ``load``."""
         yield MachineInfo(tuple(describe(read_capability())))
         require_gpus(self.config.gpus, self.config.on_cpu)
@@ -131,7 +131,7 @@ class Engine:
         yield self._info
 
     def _open_profile(self) -> Profile:
-        """What is kept of this machine with the loaded model, or nothing yet."""
+        """Open what is kept of this machine with the loaded model, or nothing yet."""
         loaded = self._need_loaded()
         whose = subject(loaded.target.device, loaded.info.dtype, loaded.fingerprint, loaded.draft_fingerprint,
                         self._shard)
@@ -148,7 +148,7 @@ class Engine:
     def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                 ) -> DocumentFit:
         """How many tokens the document takes, page by page, and how many fit into the context and into memory now.
-        heard: told meanwhile how far the count is. Raises NotEnoughMemoryError."""
+        heard: called meanwhile with how far the count is. Raises NotEnoughMemoryError."""
         page_tokens = tuple(self.builder().tokens_of_pages(document, heard))
         loaded = self._need_loaded()
         context = loaded.planner.plan(None, self._held).context
@@ -265,7 +265,7 @@ class Engine:
             # One rank alone cannot do without what the others go on with.
             if self._shard.world > 1 or not (isinstance(error, NotEnoughMemoryError) or ran_out(error)):
                 raise
-            self._session.let_go()
+            self._session.release()
             give_back(error)
 
     def facts(self) -> EngineFacts | None:
@@ -286,14 +286,15 @@ class Engine:
         self._cancel.set()
 
     def _cancelled(self) -> bool:
-        """Asked by all ranks at the same places, so that they stop together: when rank 0 was told to."""
+        """Say whether to stop. All ranks ask at the same places, so that they stop together, when rank 0 was
+        cancelled."""
         return bool(self._shard.same([self._cancel.is_set()])[0])
 
     def close(self) -> None:
         self._session = self._quoting = self._loaded = self._plan = self._profile = None
 
     def _within_memory(self, doing: str, steps: Iterator[_Step]) -> Iterator[_Step]:
-        """``steps``, but where memory runs out everything they hold is given back, and the person is told."""
+        """Run ``steps``; where memory runs out, give back everything they hold and raise NotEnoughMemoryError."""
         try:
             yield from steps
         except Exception as error:
@@ -383,8 +384,8 @@ class Engine:
 
 
 def _copy_rate(loaded: Loaded) -> float | None:
-    """Of the GPU that this rank was put on, while its cache is not there yet; None on a CPU, and where even so little
-    memory is not free."""
+    """Measure the copy rate of the GPU that this rank was put on, while its cache is not there yet; None on a CPU, and
+    where even so little memory is not free."""
     device = loaded.target.device
     if device.type != "cuda":
         return None

@@ -22,7 +22,7 @@ WORTH_KEEPING = 64  # tokens: fewer are soon read again
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Left:
-    """Of the tokens from ``start`` of the context on: keys and values, both [layers, n, H, D]."""
+    """Hold keys and values of the tokens from ``start`` of the context on, both [layers, n, H, D]."""
 
     document_id: str
     start: int
@@ -36,7 +36,7 @@ class _Left:
 
 
 class LeftConversations:
-    """Of all documents; those left longest ago go first."""
+    """Keep left conversations of all documents; those left longest ago go first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._left: list[_Left] = []
@@ -46,8 +46,8 @@ class LeftConversations:
         return len(self._left)
 
     def keep(self, document_id: str, start: int, read: Sequence[int], cache: FullCache) -> None:
-        """What the cache holds from ``start`` on, behind the document. read: the tokens of all of it. Caches that hold
-        no plain numbers on the device keep nothing."""
+        """Keep what the cache holds from ``start`` on, behind the document. read: the tokens of all of it. Caches that
+        hold no plain numbers on the device keep nothing."""
         ids = list(read[start : cache.num_committed])
         if len(ids) < WORTH_KEEPING or cache.streams or cache.kind != "same":
             return

@@ -66,7 +66,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What will be loaded and where, before any weight is read."""
+    """Describe what will be loaded and where, before any weight is read."""
 
     folder: Path
     draft_folder: Path | None
@@ -79,7 +79,7 @@ class Chosen:
 
     @property
     def fingerprint(self) -> str:
-        """Of the target as it will be loaded: keys and values of rounded weights are others."""
+        """Return the fingerprint of the target as it will be loaded: keys and values of rounded weights are others."""
         return fingerprint(self.folder) + ("" if self.rounding == "same" else f"-{self.rounding}")
 
     def measured(self) -> ModelInfo:
@@ -108,7 +108,7 @@ def require_same_vocabulary(target: Tokenizer, draft: Tokenizer, name: str) -> N
 
 
 def fingerprint(folder: Path | None) -> str:
-    """Of a checkpoint's weights; empty where there is none."""
+    """Return the fingerprint of a checkpoint's weights; empty where there is none."""
     return fingerprint_files(weight_files(folder)) if folder is not None else ""
 
 
@@ -158,9 +158,9 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
 
 
 def fitting(config: EngineConfig, contexts: Sequence[int], rate: float) -> Iterator[Fit]:
-    """What would fit of a model with its weights as they are and, where that makes them smaller, rounded, at each
-    context; and where that does not fit or streams, with keys and values rounded too. By shapes, on one device. rate:
-    bytes per second that its memory moves; 0: no speed is told.
+    """Return what would fit of a model with its weights as they are and, where that makes them smaller, rounded, at
+    each context; where that does not fit or streams, with keys and values rounded too. By shapes, on one device. rate:
+    bytes per second that its memory moves; 0: speeds are unknown.
 
     Raises ModelError kinds, ConfigError."""
     device, why_there = place(config, ALONE)
@@ -178,7 +178,7 @@ def fitting(config: EngineConfig, contexts: Sequence[int], rate: float) -> Itera
 
 
 def fits(planner: Planner, weights: str, contexts: Sequence[int], rate: float) -> Iterator[Fit]:
-    """See ``fitting``; weights: what the planner's are told as."""
+    """See ``fitting``; weights: what the planner's are called."""
     for context in contexts:
         fit = _fit(planner, weights, context, rate)
         yield fit
@@ -276,7 +276,7 @@ def rounded(weights: Weights, rounding: str, dtype: torch.dtype, device: torch.d
 
 
 def _int8_bytes(weights: Weights) -> int:
-    """Of a weight: torch's kernels keep the wide form beside it."""
+    """Return the bytes of a weight: torch's kernels keep the wide form beside it."""
     return 1 if weights.in_panels else weights.dtype_bytes + weights.keeps_int8
 
 
@@ -298,7 +298,7 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
 
 
 def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, rounding: str, shard: Shard) -> str:
-    """What is loaded, where it is not what was published; "" where it is."""
+    """Say what is loaded, where it is not what was published; "" where it is."""
     form, rounds = stored_form(folder), rounding != "same"
     kept = not rounds and shard.world == 1 and in_groups(form, read_config(folder), device, dtype)
     told = [form.words(str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16, kept)]

@@ -36,12 +36,12 @@ class Planner:
 
     @property
     def loaded_bytes(self) -> int:
-        """What the weights hold once they are read."""
+        """Return the bytes that the weights hold once they are read."""
         return self.wish.target.nbytes + (self.wish.draft.nbytes if self.wish.draft else 0)
 
     @property
     def unused_bytes(self) -> int:
-        """Of the device, now: held neither by us nor by others."""
+        """Return bytes of the device that neither we nor others hold now."""
         room = read_room(self.device, self.limit)
         return room.device - torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else room.host_free
 
@@ -69,7 +69,7 @@ class Planner:
             return False
 
     def too_little(self, error: BaseException, doing: str, tokens: int | None, held: int = 0) -> NotEnoughMemoryError:
-        """What to say of an allocation that failed, after its memory was given back."""
+        """Make the error of an allocation that failed, after its memory was given back."""
         try:
             plan = self.plan(tokens, held)
         except NotEnoughMemoryError as exact:
@@ -105,8 +105,8 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
 
 
 def _cache_kinds(config: EngineConfig, on_gpu: bool, no_rows: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the full cache, the best first, and those that could be chosen instead. no_rows: why the GPU attends no rows
-    of bytes, where it does not. Raises ConfigError."""
+    """Return kinds of the full cache, the best first, and those that could be chosen instead. no_rows: why the GPU
+    attends no rows of bytes, where it does not. Raises ConfigError."""
     rounds = config.kv in KV_BITS
     if config.mode == "offload":
         if rounds:

@@ -45,7 +45,7 @@ class ChosenCache(Protocol):
 
 @dataclass(slots=True)
 class PipelineParts:
-    """What ``build.Parts`` made. tiers: the drafter without direct copies; drafter: with them."""
+    """Hold what ``build.Parts`` made. tiers: the drafter without direct copies; drafter: with them."""
 
     drafter: Drafter = field(default_factory=NoDrafter)
     tiers: Drafter = field(default_factory=NoDrafter)
@@ -53,7 +53,7 @@ class PipelineParts:
     cross_model: CrossModelCache | None = None
     reviewer: ModelOnCache | None = None  # the intermediate verifier: the target over ``part``
     part: ChosenCache | None = None
-    agree: Callable[[Sequence[int]], None] = lambda context: None  # tells prompt lookup of a context
+    agree: Callable[[Sequence[int]], None] = lambda context: None  # shows prompt lookup a context
     fixed_width: int = 0  # tokens of each draft for the full cache, where those are trees
     verify: Verifier = verify  # what the full cache makes of drafts
 
@@ -80,7 +80,7 @@ class Pipeline:
 
     @property
     def pass_observer(self) -> AttentionMass:
-        """Who is handed to observed passes, and tells ``observer``."""
+        """Return what observed passes are handed: it shows ``observer`` what it sees."""
         return self.observer
 
     @property
@@ -94,8 +94,8 @@ class Pipeline:
 
     @property
     def profile_key(self) -> tuple[str, str] | None:
-        """What passes and steps take their time from: where keys and values lie, and the tiers. None: measured costs
-        do not last."""
+        """Name what passes and steps take their time from: where keys and values lie, and the tiers. None: measured
+        costs do not last."""
         cache, tiers = self.full.cache, self.plan.tiers_key
         layers, here = cache.num_layers, cache.resident_layers
         place = "all on the device" if here == layers else f"{here} of {layers} layers on the device"
@@ -139,13 +139,13 @@ class Pipeline:
         self.parts.agree(context)
 
     def forget(self) -> None:
-        """What is told of rounds: those before belong to no answer."""
+        """Forget counts of earlier rounds: they belong to no answer."""
         self.after_round()
         self.drafter.stats()
         self.milliseconds()
 
     def milliseconds(self) -> dict[str, float]:
-        """Of the choice that the last round's drafts were made with; clears it. Waits for nothing."""
+        """Return and clear the time of the choice that the last round's drafts were made with. Waits for nothing."""
         spent, self._spent = self._spent, {}
         return spent
 
@@ -169,15 +169,15 @@ class Pipeline:
         self._choose()
         return sum(self._clock.read().values())
 
-    def overlap(self, told: Callable[[Tensor], None]) -> None:
-        """An observed pass is under way: tell its mass [layers, H, chunks], and choose chunks by it before its verdict
+    def overlap(self, see: Callable[[Tensor], None]) -> None:
+        """Show the mass [layers, H, chunks] of an observed pass under way, and choose chunks by it before its verdict
         is known, where that does not depend on it.
 
         The host has nothing else to do then, and the device little: after the verdict it would wait for both."""
         mass, part, cross_model = self.observer.latest, self.parts.part, self.parts.cross_model
         if mass is None:
             return
-        told(mass)
+        see(mass)
         if part is None or not part.chooses_ahead:
             return
         with self._side_stream:

@@ -46,7 +46,7 @@ def modes(config: EngineConfig, on_gpu: bool) -> tuple[Mode, ...]:
 
 
 def number_type(config: EngineConfig, device: torch.device, machine: Capability) -> tuple[torch.dtype, str]:
-    """What products are made in, and why."""
+    """Return the type that products are made in, and why."""
     if config.dtype == "float16" and device.type == "cpu":
         # Torch alone computes in it there: 1,000 tokens were read at 90 a second where bfloat16 read 3,200.
         instead, why = number_type(replace(config, dtype="auto"), device, machine)

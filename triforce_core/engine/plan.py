@@ -1,4 +1,4 @@
-"""What one answer runs with: ``plan`` turns settings into a frozen ``Plan``, every "auto" decided. Pure.
+"""Decide what one answer runs with: ``plan`` turns settings into a frozen ``Plan``, every "auto" decided. Pure.
 
 What follows from the machine and the model comes in as a ``Situation``.
 """
@@ -51,9 +51,9 @@ def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bo
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a plan follows from beside the settings. copies: kinds of weights for which there is a copy, or room for
-    one. on_graphs: rounds of models run without the host. room_to_read: for the whole context in a cache of the draft
-    model's. budget: tokens for which a retrieval cache of its own has room; 0: not planned."""
+    """Hold what a plan follows from beside the settings. copies: kinds of weights for which there is a copy, or room
+    for one. on_graphs: rounds of models run without the host. room_to_read: for the whole context in a cache of the
+    draft model's. budget: tokens for which a retrieval cache of its own has room; 0: not planned."""
 
     context_tokens: int
     has_draft: bool
@@ -102,7 +102,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one answer runs with. why: one sentence fit to show.
+    """Hold what one answer runs with. why: one sentence fit to show.
 
     middle_cache: what the intermediate verifier attends, "none" where there is none. lookup: prompt lookup is a tier of
     its own. direct: tokens of a copy that goes to the full cache beside the other tiers, 0: there are none;

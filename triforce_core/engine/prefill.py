@@ -21,7 +21,7 @@ def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled
     """Feed and commit ``token_ids`` behind what the cache holds. Ends early, between chunks, when cancelled. reach:
     tokens that attention reaches back at most, None for all.
 
-    What is left is told by the work that it is: attention goes over all that was read before, so the last tokens of a
+    Time left follows from the work that is left: attention goes over all that was read before, so the last tokens of a
     long document take many times as long as the first."""
     started, before, work = perf_counter(), model.length, model.model.config.prefill_flops
     total = before + len(token_ids) if total is None else total
@@ -46,8 +46,8 @@ def share_done(stage: PrefillStage, share: float, total: int, started: float) ->
 
 def read_prompt(model: ModelOnCache[FullCache], wanted: Sequence[int], chunk: int, observer: AttentionObserver,
                 cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
-    """What the cache lacks of ``wanted``, a prompt without its last token, whose logits the first round asks for. The
-    observer sees the last pass."""
+    """Read what the cache lacks of ``wanted``, a prompt without its last token, whose logits the first round asks for.
+    The observer sees the last pass."""
     model.observer = None
     last = max(model.length, len(wanted) - OBSERVED)
     yield from prefill(model, wanted[model.length : last], chunk, cancelled, len(wanted))
@@ -57,7 +57,7 @@ def read_prompt(model: ModelOnCache[FullCache], wanted: Sequence[int], chunk: in
 
 
 def prepare(model: ModelOnCache[FullCache], total: int, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
-    """What its cache needs before it is filled. Ends early when cancelled."""
+    """Prepare its cache before it is filled. Ends early when cancelled."""
     for _ in model.cache.prepare():
         if cancelled():
             return

@@ -1,4 +1,4 @@
-"""Where an answer's quotations stand in the document, told while it is written."""
+"""Report where an answer's quotations stand in the document while it is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..events import QuoteEvent, QuoteOccurrence, QuotePlace
 from ..sampling.quote_matcher import QuoteConstraint
 
-_TOLD = 8  # occurrences of one quotation that are told with their places
+_MOST_OCCURRENCES = 8  # occurrences of one quotation that are reported with their places
 
 
 class QuoteReport:
@@ -21,12 +21,12 @@ class QuoteReport:
         self._state, self._places, self._around = constraint.initial(), places, around
         self._length = self._start = 0  # characters of the answer; those before the quotation
         self._number = -1
-        self._single = False  # the quotation that is open has been told of
+        self._single = False  # the quotation that is open has been reported
         self._newest: dict[int, QuoteEvent] = {}
 
     @property
     def quotes(self) -> tuple[QuoteEvent, ...]:
-        """What was told last of each quotation."""
+        """Return the last report of each quotation."""
         return tuple(self._newest.values())
 
     def feed(self, token_ids: Sequence[int], texts: Sequence[str]) -> Iterator[QuoteEvent]:
@@ -38,19 +38,19 @@ class QuoteReport:
             if self._state.phase == "opened":
                 self._number, self._start, self._single = self._number + 1, self._length, False
             elif before.phase == "inside" and token == before.rules.close_id:
-                yield self._tell(self._state.last, end, closed=True)
+                yield self._report(self._state.last, end, closed=True)
             elif self._state.phase == "inside" and len(self._state.positions) == 1 and not self._single:
                 self._single = True
-                yield self._tell(self._state.spans(), self._length, closed=False)
+                yield self._report(self._state.spans(), self._length, closed=False)
 
     def end(self) -> Iterator[QuoteEvent]:
         """The answer ends here, maybe inside a quotation."""
         if self._state.phase == "inside":
-            yield self._tell(self._state.spans(), self._length, closed=False)
+            yield self._report(self._state.spans(), self._length, closed=False)
 
-    def _tell(self, spans: Sequence[tuple[int, int]], end: int, closed: bool) -> QuoteEvent:
-        told = QuoteEvent(self._number, self._start, end, closed, len(spans),
-                          tuple(QuoteOccurrence(*span, self._places(*span)) for span in spans[:_TOLD]),
-                          *(self._around(*spans[0]) if closed and spans else ("", "", "")))
-        self._newest[self._number] = told
-        return told
+    def _report(self, spans: Sequence[tuple[int, int]], end: int, closed: bool) -> QuoteEvent:
+        event = QuoteEvent(self._number, self._start, end, closed, len(spans),
+                           tuple(QuoteOccurrence(*span, self._places(*span)) for span in spans[:_MOST_OCCURRENCES]),
+                           *(self._around(*spans[0]) if closed and spans else ("", "", "")))
+        self._newest[self._number] = event
+        return event

@@ -40,8 +40,8 @@ AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, as the engine takes it; text None goes on with the document's own. system: instructions for the
-    whole conversation."""
+    """Hold what is asked, as the engine takes it; text None goes on with the document's own. system: instructions for
+    the whole conversation."""
 
     text: str | None
     history: Sequence[Turn]
@@ -104,13 +104,13 @@ class Session:
         ended = yield from self._decode(loop, pipeline, answer, question.sampling, read, cancelled)
 
         yield from answer.end()
-        told = self._selector.why() if self._selector is not None and pipeline.drafts else ""
+        why = self._selector.why() if self._selector is not None and pipeline.drafts else ""
         yield answer.finished(ended, context[len(context) - generated_tokens(answer.rounds) :], read.when() - started,
-                              told)
+                              why)
 
     def _start(self, pipeline: Pipeline, question: Question, context: list[int], sampler: Sampler,
                cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
-        """What drafting needs behind a prompt that was read: a part of its price."""
+        """Do what drafting needs behind a prompt that was read: a part of its price."""
         if not pipeline.drafts:
             return
         if self._selector is not None:
@@ -178,11 +178,11 @@ class Session:
             step()
             yield share_done("warm-up", (done + 1) / (len(steps) + 1), total, started)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give back what drafts, and what a pass that broke off has staged; the next answer makes it anew."""
         self._pipeline = self._selector = None
         self._warm_up = WarmUp()
-        self._parts.let_go()
+        self._parts.release()
         self.full.observer = None
         self.full.truncate(len(self._read))
 
@@ -200,7 +200,7 @@ class Session:
         return AttentionReport(self.prompt.pages, len(self._document), chunk_size, self.loaded.shard, usual)
 
     def usual_shares(self, speculation: SpeculationConfig, cancelled: Callable[[], bool]) -> tuple[float, ...]:
-        """Of each page, the attention that any question draws to it, for being near or first: what a question about
+        """Return the attention that any question draws to each page, for being near or first: what a question about
         nothing attends. () where that would take long, or was cancelled."""
         context = self._context(Question(_ABOUT_NOTHING, (), SamplingParams(), speculation))
         if self.full.cache.streams or len(context) >= self.loaded.info.max_context:
@@ -231,7 +231,8 @@ class Session:
                                       remedy="Start a new conversation or choose fewer pages.")
 
     def _context(self, question: Question) -> list[int]:
-        """What the answer follows. All of it but the document is read anew where the system text is another."""
+        """Return the tokens that the answer follows. All of it but the document is read anew where the system text is
+        another."""
         ids = self._document[: self._shared]
         if question.text is None:
             return ids
@@ -282,7 +283,7 @@ class Session:
             return self._kind.build(self.loaded, self.full, plan, self._parts)
         if self._pipeline is None or not self._pipeline.serves(plan):
             self._pipeline = self._selector = None
-            self._parts.let_go()
+            self._parts.release()
             self._pipeline = self._kind.build(self.loaded, self.full, plan, self._parts)
             self._selector = DraftLengthSelector(self._pipeline, self.full, self.loaded.shard, self._profile)
         self._pipeline.reset()

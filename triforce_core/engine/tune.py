@@ -1,4 +1,4 @@
-"""What passes cost on this machine, measured without a document: by rows, context and tier.
+"""Measure what passes cost on this machine without a document: by rows, context and tier.
 
 The text is made up: a few hundred tokens are read, and their keys and values fill the cache again and again up to each
 length of context. What a pass takes depends on how much it attends, not on what, so nobody waits for a long reading.
@@ -35,7 +35,7 @@ from .warm_up import preparations
 _READ = 512  # made-up tokens that are really read
 ROOM = 256  # tokens of context that stay free behind what is measured, for drafts
 _SHORT, _SHORT_ON_GPU, _LONG = 4096, 16384, 32768  # tokens of context: a retrieval cache begins to pay; books
-_STEPS = 100  # hundredths, in which progress is told
+_STEPS = 100  # hundredths, in which progress is counted
 
 
 def subject(device: torch.device, dtype: str, fingerprint: str, draft_fingerprint: str, shard: Shard) -> Subject:

@@ -32,7 +32,7 @@ _KINDS = ((_GREEDY, "rejection"), (_DRAWN, "rejection"), (_FILTERED, "rejection"
 
 
 class WarmUp:
-    """What a session runs before an answer may wait for it, and takes back."""
+    """Run passes before an answer may wait for them, and take them back."""
 
     room = 64  # tokens behind a context that it writes
 
@@ -103,7 +103,7 @@ def preparations(pipeline: Pipeline, context: list[int], samplers: Sequence[Samp
 
 
 def _draft_lengths(pipeline: Pipeline) -> list[int]:
-    """Of drafts that the full cache may be given, copies and quotations aside."""
+    """Return lengths of drafts that the full cache may be given, copies and quotations aside."""
     lengths = pipeline.plan.lengths
     if pipeline.parts.fixed_width:
         return [pipeline.parts.fixed_width]
@@ -121,7 +121,7 @@ def _prepare_drafts(pipeline: Pipeline, context: list[int], samplers: Sequence[S
 
 
 def _index_quotations(constraint: QuoteConstraint) -> None:
-    """What quotations are looked up in is made when it is first asked for."""
+    """Make what quotations are looked up in, which is made when it is first asked for."""
     for token in constraint.opening:
         constraint.initial().advance(token).prior()
 

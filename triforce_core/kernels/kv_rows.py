@@ -31,7 +31,7 @@ def row_bytes(dim: int, bits: int) -> int:
 
 
 def row_bits(width: int, dim: int) -> int:
-    """Of the numbers in rows of ``width`` bytes."""
+    """Return the bits of a number in rows of ``width`` bytes."""
     return {row_bytes(dim, bits): bits for bits in BITS.values()}[width]
 
 

@@ -84,7 +84,7 @@ class NativeLinear:
 
     @classmethod
     def of_groups(cls, library: ctypes.CDLL, weight: Grouped, bias: Tensor | None) -> NativeLinear:
-        """Of weights in groups, which stay so: see ``takes``."""
+        """Make the product of weights in groups, which stay so: see ``takes``."""
         own = cls.__new__(cls)
         own.library = library
         own.outputs, own.inputs = weight.steps.shape
@@ -257,7 +257,7 @@ def attends(dim: int) -> bool:
 
 
 def row_of(kept: Tensor, dim: int) -> tuple[int, int]:
-    """Of keys or values [H, C, D or W]: bytes of a slot of one head, and bits of a number."""
+    """Return, for keys or values [H, C, D or W], the bytes of a slot of one head and the bits of a number."""
     width = kept.shape[2]
     return width * kept.element_size(), row_bits(width, dim) if kept.dtype == torch.int8 else 16
 
@@ -274,7 +274,7 @@ def notes_mass(chunk_size: int) -> bool:
 
 def mass_again(queries: Tensor, keys: Tensor, length: int, staged_mask: Tensor | None, mass_rows: int,
                chunk_size: int) -> Tensor:
-    """What it is not a by-product of: see reference.attention."""
+    """Compute attention mass where it is no by-product: see reference.attention."""
     n = queries.shape[0]
     if keys.dtype == torch.int8:
         keys = from_rows(keys[:, :length], queries.shape[2])

@@ -12,7 +12,7 @@ from .kv_rows import BITS, from_rows, to_rows
 
 
 def wrong(library: ctypes.CDLL) -> str:
-    """What it computes wrongly; empty: nothing. Takes milliseconds."""
+    """Name what it computes wrongly; empty: nothing. Takes milliseconds."""
     from .native import NativeLinear, attention, gather_by, heaviest_by, probs_by
 
     with torch.inference_mode():

@@ -61,7 +61,7 @@ class Grouped:
 
     @property
     def least(self) -> int:
-        """Of all steps there can be that are not uneven."""
+        """Return the least of all even steps that there can be."""
         return 0 if self.bits < 6 and self.offset is not None else -(2 ** (self.bits - 1))
 
     @property
@@ -131,7 +131,7 @@ class Grouped:
 
 
 def grouped_bytes(bits: int, group: int, offset: bool, super_block: int = 1) -> float:
-    """Of a weight. super_block: groups of one; 1: there are no subscales."""
+    """Return the bytes of a weight. super_block: groups of one; 1: there are no subscales."""
     scales = 2 if offset else 1
     return bits / 8 + scales * (4 / group if super_block == 1 else 1 / group + 4 / (group * super_block))
 

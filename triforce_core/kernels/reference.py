@@ -47,7 +47,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rotate_and_write(qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> Tensor:
-    """What a pass does between its product and attention: rotated queries [n, H * G, D], in the type of keys.
+    """Rotate and write between product and attention; return rotated queries [n, H * G, D], in the type of keys.
 
     qkv [n, H * G + 2 H, D]: queries, keys, values. Rotated keys and values go to ``slots`` (int64 [n], on the device)
     of keys, values [H, C, D], or of rows of bytes (then queries come in fp32 or bfloat16, to which attention over rows
@@ -112,7 +112,8 @@ def visible(n: int, length: int, staged_mask: Tensor | None, device: torch.devic
 
 
 def probabilities(queries: Tensor, keys: Tensor, length: int, staged_mask: Tensor | None, rows: int) -> Tensor:
-    """Of the last ``rows`` of n queries [n, H * G, D] over slots [0, length): fp32 [H, G, rows, length]."""
+    """Return probabilities of the last ``rows`` of n queries [n, H * G, D] over slots [0, length): fp32
+    [H, G, rows, length]."""
     n, num_heads, dim = queries.shape
     heads = keys.shape[0]
     assert num_heads % heads == 0 and length >= n >= rows, (queries.shape, keys.shape, length, rows)
@@ -188,7 +189,7 @@ def gather_chunks(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) 
 def look_ahead(mass: Tensor, chunks: int = 4, fade: float = 0.9) -> Tensor:
     """mass [..., chunks]: let each chunk lend its mass, fading, to those right behind it.
 
-    Text that is being copied goes on: what the last pass attended tells where the copy stood, and the next draft
+    Text that is being copied goes on: what the last pass attended shows where the copy stood, and the next draft
     needs what follows. Without it, quoting without forced tokens loses a quarter of the drafts (see README)."""
     ahead = mass.clone()
     for distance in range(1, min(chunks, mass.shape[-1] - 1) + 1):

@@ -181,7 +181,7 @@ def block_of(outputs: int) -> int:
 
 
 def _parts(blocks: int, groups: int, processors: int) -> int:
-    """Of the inputs: as many as give every multiprocessor the same number of programs, or nearly."""
+    """Count parts of the inputs: as many as give every multiprocessor the same number of programs, or nearly."""
 
     def even(parts: int) -> float:
         programs = blocks * parts
@@ -282,7 +282,7 @@ def _unpack(weights, scales, offsets, subs, out, units, pair, BLOCK: tl.constexp
 @triton.jit
 def _number(steps, scales, offsets, subs, first, column, HELD: tl.constexpr, SHARE: tl.constexpr, ABOVE: tl.constexpr,
             BLOCK: tl.constexpr):
-    """Of steps [BLOCK, 64], whose inputs are those from ``first`` on, counted over all blocks."""
+    """Return the numbers of steps [BLOCK, 64], whose inputs are those from ``first`` on, counted over all blocks."""
     RUNS: tl.constexpr = 64 // SHARE if SHARE < 64 else 1
     group = first // SHARE + tl.arange(0, RUNS)
     at = (group // ABOVE * BLOCK)[None, :] + column[:, None]
@@ -529,7 +529,7 @@ def _finish(accs, out, block, rows, outputs, groups, pair, squares, sums, eps, c
 def _finish_rows(acc, out, block, row, rows, outputs, groups, pair, squares, sums, eps, cos, sin, keys, cache, slots,
                  hidden, weight, found, capacity, kv_heads, END: tl.constexpr, SUMS: tl.constexpr, PAIRED: tl.constexpr,
                  BLOCK: tl.constexpr):
-    """What is done to whole sums [BLOCK, 8 rows]; see FusedLinear."""
+    """Finish whole sums [BLOCK, 8 rows]; see FusedLinear."""
     real = row[None, :] < rows
     if squares is not None:
         every = tl.arange(0, SUMS)

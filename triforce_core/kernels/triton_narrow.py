@@ -50,7 +50,7 @@ def rows_of(rows: int) -> int:
 
 
 def options(rows: int) -> dict[str, Any]:
-    """Of a launch: four programs of the fewest rows share a multiprocessor."""
+    """Return options of a launch: four programs of the fewest rows share a multiprocessor."""
     return {"maxnreg": 128} if rows == _LEAST else {}
 
 
@@ -125,7 +125,7 @@ def _block(block, query, top, total, acc, keys, values, sums, maxima, filled, ta
 
 @triton.jit
 def _slot(SLOTS: tl.constexpr):
-    """Of each row (w, h, g) of scores: (w, g, h)."""
+    """Return the slot of each row (w, h, g) of scores: (w, g, h)."""
     m = tl.arange(0, SLOTS)
     return m // 16 * 16 + m % 8 * 2 + m // 8 % 2
 

@@ -59,7 +59,8 @@ class Tiles:
 
 @triton.jit
 def part_of(filled, tail_size, SLOTS: tl.constexpr, STEP: tl.constexpr):
-    """Of a program with axis 2 for parts: its first block, the first that not all rows may see whole, the end."""
+    """Return, for a program with axis 2 for parts, its first block, the first that not all rows may see whole, the
+    end."""
     part, parts = tl.program_id(2), tl.num_programs(2)
     blocks = tl.cdiv(filled, SLOTS)
     tail = filled - tail_size  # the first slot that not all rows may see

@@ -129,7 +129,7 @@ def _probs(logits, parameters, out, width, BLOCK: tl.constexpr, EARLY: tl.conste
 
 @triton.jit
 def _weights(weights, taken, at, width, TAKES: tl.constexpr):
-    """What is left of weights once ``taken`` is taken off, not below zero."""
+    """Return what is left of weights once ``taken`` is taken off, not below zero."""
     found = tl.load(weights + at, mask=at < width, other=0.0)
     if TAKES:
         found = tl.maximum(found - tl.load(taken + at, mask=at < width, other=0.0), 0.0)

@@ -25,7 +25,7 @@ _ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2**23: beside it a float has no roo
 
 
 def number_type(kept: Tensor, dim: int) -> torch.dtype:
-    """Of the numbers in keys or values [H, C, D or W]."""
+    """Return the type of the numbers in keys or values [H, C, D or W]."""
     return kept.dtype if kept.shape[2] == dim else torch.bfloat16
 
 

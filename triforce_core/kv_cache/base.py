@@ -31,7 +31,7 @@ class ChunkIndex:
 
 @dataclass(slots=True)
 class KVView:
-    """What one layer attends in one pass; valid until the next ``stage`` or ``keep`` of the same cache.
+    """Show what one layer attends in one pass; valid until the next ``stage`` or ``keep`` of the same cache.
 
     keys, values: whole fixed buffers [H, C, D] (a slice of a bf16 buffer makes CPU products copy).
     length: slots [0, length) are filled, the n staged tokens last, in order; in a captured pass an int32 tensor [1].
@@ -92,7 +92,7 @@ class KVCache(ABC):
 
     @abstractmethod
     def keep(self, indices: Sequence[int]) -> None:
-        """Of all staged tokens, keep these (ascending; a prefix or a tree path) and forget the others."""
+        """Keep these of all staged tokens (ascending; a prefix or a tree path) and forget the others."""
 
     @abstractmethod
     def commit(self) -> None:

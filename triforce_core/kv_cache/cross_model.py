@@ -1,5 +1,5 @@
-"""What a small model attends where a larger one says what matters: chunks of a full cache of its own, which only this
-cache fills (cross-model retrieval: SpecExtend, arXiv 2505.20776).
+"""Let a small model attend what a larger one says matters: chunks of a full cache of its own, which only this cache
+fills (cross-model retrieval: SpecExtend, arXiv 2505.20776).
 
 A small model attends too badly to find what it needs, but knows what to make of it. Both read the same tokens, so a
 chunk that the larger one attends is the same chunk here.

@@ -38,7 +38,7 @@ class FullCache(StagingCache):
         return self.num_layers
 
     def prepare(self) -> Iterator[float]:
-        """What may take seconds before the first pass can run at speed, in steps that yield the share done."""
+        """Do what may take seconds before the first pass can run at speed, in steps that yield the share done."""
         return iter(())
 
     def reserve(self, tokens: int) -> None:

@@ -71,7 +71,7 @@ class RowsBuffers(LayerBuffers):
         write_rows(self.values, slots, v)
 
     def numbers(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Of slots [start, stop): bfloat16 [H, stop - start, D], copies."""
+        """Return copies of the numbers in slots [start, stop): bfloat16 [H, stop - start, D]."""
         return from_rows(self.keys[:, start:stop], self.dim), from_rows(self.values[:, start:stop], self.dim)
 
 

@@ -31,7 +31,7 @@ class StreamedLayer(LayerBuffers):
 
     def __init__(self, ring: Ring, index: int, host: HostLayer, tail: LayerBuffers) -> None:
         self._ring, self._index, self._host, self._tail = ring, index, host, tail
-        self._let_go()
+        self._release()
 
     @property
     def slots(self) -> int:
@@ -39,7 +39,7 @@ class StreamedLayer(LayerBuffers):
 
     def resize(self, slots: int, keep: int) -> None:
         """The ring's buffers are the owner's to resize. Raises NotEnoughMemoryError."""
-        self._let_go()
+        self._release()
         self._host.grow(slots)
         self._host.lock()
 
@@ -115,7 +115,7 @@ class StreamedLayer(LayerBuffers):
 
     def restore(self, num_tokens: int) -> tuple[Tensor, Tensor]:
         """Places in host memory for that many tokens, all others forgotten."""
-        self._let_go()
+        self._release()
         self._host.one_segment()
         self._host.lock()
         self._host.filled = num_tokens
@@ -132,7 +132,7 @@ class StreamedLayer(LayerBuffers):
         for part in (tail.keys, tail.values, *self._host.read(0, min(length, self._host.filled))):
             assert bool(torch.isfinite(part).all())
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self.keys = self.values = self._tail.keys[:, :0]
 
 

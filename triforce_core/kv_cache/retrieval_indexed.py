@@ -17,8 +17,8 @@ from .retrieval_copied import ChosenChunks, FollowingCache
 
 
 class SharedBufferCache(FollowingCache):
-    """What is committed is the full cache's; kinds differ in what of it they attend. The full cache stages nothing
-    while this one does, and its next pass writes over what was staged here."""
+    """Share the full cache's buffers and committed tokens; kinds differ in what of it they attend. The full cache
+    stages nothing while this one does, and its next pass writes over what was staged here."""
 
     def __init__(self, full: FullCache) -> None:
         super().__init__(full.num_layers, full.num_kv_heads, full.head_dim, slots=0, dtype=full.dtype,

@@ -101,7 +101,7 @@ class Ring:
         return self._taken.buffers if self._taken is not None and self._taken.layer == index else None
 
     def release(self) -> None:
-        """What the computation was told until now is all that reads the buffers taken: whose turn is next comes in."""
+        """Bring in whose turn is next: all that reads the buffers taken has been queued."""
         space, self._taken = self._taken, None
         if space is None:
             return

@@ -87,7 +87,7 @@ def token_digest(token_ids: Sequence[int]) -> str:
 
 
 def prefix_digests(token_ids: Sequence[int], chunk: int) -> list[str]:
-    """Of the first chunk of tokens, the first two, and so on; what is left over at the end has none."""
+    """Return digests of the first chunk of tokens, the first two, and so on; what is left over at the end has none."""
     digest, found = hashlib.blake2b(digest_size=16), []
     for end in range(chunk, len(token_ids) + 1, chunk):
         digest.update(struct.pack(f"<{chunk}q", *token_ids[end - chunk : end]))

@@ -1,4 +1,4 @@
-"""What every cache of the contract does alike: staged tokens behind committed ones, in one buffer pair per layer.
+"""Do what every cache of the contract does alike: staged tokens behind committed ones, in one buffer pair per layer.
 
 A kind decides where its slots begin (``_filled``: slots in use by committed tokens) and what commit does.
 """
@@ -90,7 +90,7 @@ class StagingCache(KVCache):
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Of all buffers: what a captured pass over them is good for."""
+        """Return the addresses of all buffers: a captured pass is good for these alone."""
         return tuple(place for layer in self.layers for place in (layer.keys.data_ptr(), layer.values.data_ptr()))
 
     def staged_elsewhere(self) -> None:

@@ -40,8 +40,8 @@ class Stored:
     ungrouped: str = ""
 
     def words(self, dtype: str, keeps_int8: bool, keeps_groups: bool = False) -> str:
-        """What is loaded, in words fit to show; "" where there is nothing to say. dtype: of products. keeps_int8: the
-        device has products with int8, keeps_groups: with weights in groups."""
+        """Say what is loaded, in words fit to show; "" where there is nothing to say. dtype: of products. keeps_int8:
+        the device has products with int8, keeps_groups: with weights in groups."""
         if not self.few_bits:
             return ""
         if keeps_groups and self.groups is not None:
@@ -92,7 +92,7 @@ def stored_form(place: Path) -> Stored:
 
 
 def _ungrouped(packed: Sequence[Form | None]) -> str:
-    """What has no form, in words."""
+    """Return, in words, what has no form."""
     return "" if all(packed) else "some matrices"
 
 
@@ -137,7 +137,7 @@ def _rows_on_gpu(folder: Checkpoint, config: ModelConfig) -> tuple[float, float]
 
 
 def _matrix_shape(c: ModelConfig, name: str) -> tuple[int, int] | None:
-    """Of a matrix by its name in a folder; None: the decoder has none of that name."""
+    """Return the shape of a matrix by its name in a folder; None: the decoder has none of that name."""
     if name == "lm_head" and c.tied_embeddings:
         return None
     return _layer_shapes(c).get(name.rpartition(".")[2], (c.vocab_size, c.hidden_size))
@@ -158,7 +158,7 @@ def in_groups(stored: Stored, config: ModelConfig, device: torch.device, dtype: 
 
 
 def weight_files(place: Path) -> list[Path]:
-    """What decides the model's function."""
+    """Return the files that decide the model's function."""
     if place.is_file():
         return list(open_gguf(place).parts)
     return [path for path in sorted(place.iterdir()) if path.suffix in (".safetensors", ".bin", ".json")]

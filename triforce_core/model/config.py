@@ -1,4 +1,4 @@
-"""What a checkpoint's ``config.json`` says, as one frozen value: the only place that knows Hugging Face's spellings.
+"""Read a checkpoint's ``config.json`` into one frozen value: the only place that knows Hugging Face's spellings.
 
 Accepted: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM (2 and 2.5), Qwen3ForCausalLM with a dense SwiGLU
 MLP. Everything that would change the mathematics and is not implemented is refused by name: a model that runs
@@ -66,8 +66,8 @@ class ModelConfig:
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
 
     def prefill_flops(self, tokens: int, reach: int | None = None) -> float:
-        """Of reading ``tokens``: products with every weight but the head, causal attention. Of the last layer only
-        queries, keys and values. reach: tokens that attention reaches back at most, None for all."""
+        """Count operations of reading ``tokens``: products with every weight but the head, causal attention. Of the
+        last layer only queries, keys and values. reach: tokens that attention reaches back at most, None for all."""
         keys_values = self.hidden_size * 2 * self.num_kv_heads * self.head_dim
         queries = self.hidden_size * self.num_heads * self.head_dim
         layer = keys_values + 2 * queries + 3 * self.hidden_size * self.intermediate_size

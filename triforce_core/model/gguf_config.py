@@ -1,4 +1,4 @@
-"""What a GGUF file says of its decoder, in the words of a ``config.json``: ``parse_config`` judges both.
+"""Translate what a GGUF file says of its decoder into the words of a ``config.json``: ``parse_config`` judges both.
 
 Architectures: llama (Mistral's too), qwen2, qwen3. Others are refused by name.
 """

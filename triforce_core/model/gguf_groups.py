@@ -104,7 +104,7 @@ def _iq4_xs(blocks: np.ndarray) -> _Parts:
 
 
 def _scales_of_k(blocks: np.ndarray) -> _Parts:
-    """Of Q4_K and Q5_K: the block's two, and eight subscales and suboffsets of six bits each."""
+    """Return the scales of Q4_K and Q5_K: the block's two, and eight subscales and suboffsets of six bits each."""
     packed = blocks[:, 4:16].reshape(-1, 3, 4)
     low, high, rest = packed[:, 0], packed[:, 1], packed[:, 2]
     subscale = np.concatenate((low & 63, rest & 15 | low >> 2 & 48), 1)

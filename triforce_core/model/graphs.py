@@ -30,7 +30,7 @@ from .rope import RotaryTable
 
 
 class StagesKV(Protocol):
-    """What a pass needs of a cache (see KVCache.stage)."""
+    """Name what a pass needs of a cache (see KVCache.stage)."""
 
     def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView: ...
 
@@ -62,7 +62,7 @@ class Outputs:
 
 
 class DeviceSlots:
-    """A cache as a pass sees it that nothing on the host is told: slots [n] and length int32 [1] lie on the device.
+    """Show a cache to a pass of which the host learns nothing: slots [n] and length int32 [1] lie on the device.
 
     mask: see ``KVView.staged_mask``; its columns are the last slots before ``length``, whichever rows are there."""
 
@@ -72,7 +72,7 @@ class DeviceSlots:
 
     @classmethod
     def behind(cls, cache: StagingCache, n: int, mask: Tensor | None) -> DeviceSlots:
-        """The next n slots of a cache, which is told afterwards that they are ``staged_elsewhere``."""
+        """Return the next n slots of a cache, which hears afterwards that they are ``staged_elsewhere``."""
         numbers = sent(torch.arange(cache.next_slot, cache.next_slot + n + 1), cache.device)
         return cls(cache, numbers[:n], numbers[n:].to(torch.int32), mask)
 

@@ -1,4 +1,4 @@
-"""What a checkpoint's weights take that stay in groups of few bits: from the forms of its matrices alone."""
+"""Count what weights that stay in groups of few bits take, from the forms of a checkpoint's matrices alone."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ class Packing:
     axis: int = 0
 
     def form(self, header: Callable[[str], tuple[tuple[int, ...], str] | None], inputs: int) -> Form | None:
-        """Of a product that is packed, from shapes and types of its tensors; None where it has none in our kernels.
-        What ``kept`` makes of it, if its zero points are what the settings say."""
+        """Return the form of a packed product, from shapes and types of its tensors; None where it has none in our
+        kernels. ``kept`` makes the same of it, if its zero points are what the settings say."""
         scales = header(self.scales)
         if scales is None:
             return None

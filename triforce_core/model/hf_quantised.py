@@ -32,8 +32,8 @@ _BESIDE = ("input_scale", "weight_format", "input_zero_point", "g_idx", "output_
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What a ``quantization_config`` asks for. reads: given a way to the tensors of one product (by what follows its
-    name; None: not there) and its shape, the weight; None where this product is not quantised. int8_rows: with one
+    """Hold what a ``quantization_config`` asks for. reads: given a way to the tensors of one product (by what follows
+    its name; None: not there) and its shape, the weight; None where this product is not quantised. int8_rows: with one
     scale each, our own layout. packing: of products that can stay in groups of few bits; None: they cannot. mixed: as
     their inputs belong to groups in any order."""
 
@@ -45,7 +45,7 @@ class Scheme:
 
 
 def read_scheme(raw: Mapping[str, Any]) -> Scheme | None:
-    """Of a config.json; None: weights are plain. Raises UnsupportedModelError naming the method."""
+    """Read the scheme of a config.json; None: weights are plain. Raises UnsupportedModelError naming the method."""
     given = raw.get("quantization_config") or raw.get("compression_config")
     if not given:
         return None

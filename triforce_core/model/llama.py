@@ -107,7 +107,7 @@ class Llama:
         return self.dtype in self.kernels.quantized_types and kind in WEIGHT_KINDS
 
     def quantized_bytes(self, kind: str) -> int:
-        """What ``quantized(kind)`` takes beside this model, about."""
+        """Estimate the bytes that ``quantized(kind)`` takes beside this model."""
         c = self.config
         head = c.vocab_size * c.hidden_size
         blocks = c.num_parameters - head * (1 if c.tied_embeddings else 2)

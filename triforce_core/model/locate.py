@@ -65,8 +65,8 @@ def _within(folder: Path) -> Path:
 
 
 def wanted_files(names: Sequence[str]) -> list[str]:
-    """Of a repo's files those that are read here: weights in safetensors if it has them, otherwise pickles; never both
-    (the same weights twice)."""
+    """Return those of a repo's files that are read here: weights in safetensors if it has them, otherwise pickles;
+    never both (the same weights twice)."""
     safe = any(name.endswith(".safetensors") for name in names)
     patterns = (*_SMALL, "model*.safetensors" if safe else "pytorch_model*.bin")
     return [name for name in names if "/" not in name and any(fnmatch(name, pattern) for pattern in patterns)]

@@ -54,7 +54,8 @@ class Part:
 
 
 class WeightSource(Protocol):
-    """What a decoder is built from; see ``Checkpoint`` for the usual one. shape: always the whole tensor's."""
+    """Give the tensors that a decoder is built from; see ``Checkpoint`` for the usual one. shape: always the whole
+    tensor's."""
 
     def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor: ...
 
@@ -232,7 +233,7 @@ def _open_bin(path: Path) -> dict[str, Tensor]:
 
 
 def _is_zip(path: Path) -> bool:
-    """What torch writes since 1.6; before, it was a pickle. Raises DamagedWeightsError: it is neither."""
+    """Tell a zip, which torch writes since 1.6, from a pickle. Raises DamagedWeightsError: it is neither."""
     try:
         if zipfile.is_zipfile(path):
             return True
