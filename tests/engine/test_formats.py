@@ -63,7 +63,7 @@ def answer(engine: Engine, speculation: SpeculationConfig, temperature: float) -
 def test_no_way_changes_a_word(folders: tuple[Path, Path], name: str, dtype: Literal["float32", "bfloat16"],
                                tmp_path: Path) -> None:
     if dtype == "bfloat16" and compiled().library is None:
-        pytest.skip(f"kernels: {compiled().told}")
+        pytest.skip(f"kernels: {compiled().summary}")
     target = FORMATS[name](folders[0], tmp_path / "target")
     draft = write_gguf(folders[1], tmp_path / "draft.gguf", "Q8_0")
     expected = {}

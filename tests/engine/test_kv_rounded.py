@@ -55,7 +55,7 @@ def engine(folders, request):
     return found
 
 
-needs_library = pytest.mark.skipif(compiled().library is None, reason=f"kernels: {compiled().told}")
+needs_library = pytest.mark.skipif(compiled().library is None, reason=f"kernels: {compiled().summary}")
 
 
 TIERS = [{}, {"small_model": "off"}, {"middle_cache": "none"}, {"ngram": "straight"}, {"draft_cache": "cross"},

@@ -61,7 +61,7 @@ def level(request: pytest.FixtureRequest, library_for: Callable[[str], Compiled]
         pytest.skip("takes minutes where it is emulated")
     found = library_for(request.param)
     if found.library is None:
-        pytest.skip(f"kernels: {found.told}")
+        pytest.skip(f"kernels: {found.summary}")
     monkeypatch.setattr(library, "_find", lambda: found)
     compiled.cache_clear()
     yield request.param

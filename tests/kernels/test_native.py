@@ -230,7 +230,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 def torchs(reason: str) -> None:
     """The app says why, and computes all the same."""
-    assert compiled().library is None and reason in compiled().told, compiled().told
+    assert compiled().library is None and reason in compiled().summary, compiled().summary
     assert values_transposed(torch.device("cpu"), BF16)
     ops = choose_kernels(torch.device("cpu"))
     weight, x = torch.randn(32, 64).to(BF16), torch.randn(3, 64)

@@ -75,5 +75,5 @@ def test_every_kernel_computes_the_same(shape: tuple[int, ...], dtype: torch.dty
 @on_gpu
 def test_the_fastest_is_chosen_and_told() -> None:
     chosen = choose_wide_attention(torch.device("cuda"), torch.bfloat16, 4, 128)
-    assert chosen.told.startswith(f"long documents are read with {chosen.name} (")
-    assert "TFLOP/s" in chosen.told and chosen is choose_wide_attention(torch.device("cuda"), torch.bfloat16, 4, 128)
+    assert chosen.summary.startswith(f"long documents are read with {chosen.name} (")
+    assert "TFLOP/s" in chosen.summary and chosen is choose_wide_attention(torch.device("cuda"), torch.bfloat16, 4, 128)

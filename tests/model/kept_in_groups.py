@@ -17,7 +17,7 @@ from triforce_core.kernels import compiled, native
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama, load_model
 
-needs_library = pytest.mark.skipif(compiled().library is None, reason=f"kernels: {compiled().told}")
+needs_library = pytest.mark.skipif(compiled().library is None, reason=f"kernels: {compiled().summary}")
 BF16 = torch.bfloat16
 
 

@@ -58,9 +58,9 @@ class Shard:
         """Rank 0's numbers, on every rank (as many everywhere)."""
         if self.world == 1:
             return numbers
-        told = torch.tensor(numbers, dtype=torch.int64)
-        dist.broadcast(told, 0)
-        return told.tolist()
+        shared = torch.tensor(numbers, dtype=torch.int64)
+        dist.broadcast(shared, 0)
+        return shared.tolist()
 
     def same_on_device(self, numbers: Tensor) -> Tensor:
         """``same`` for numbers of the device, in place; nobody waits. Can be captured in a CUDA graph."""

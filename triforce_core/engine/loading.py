@@ -301,12 +301,12 @@ def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, roundi
     """Say what is loaded, where it is not what was published; "" where it is."""
     form, rounds = stored_form(folder), rounding != "same"
     kept = not rounds and shard.world == 1 and in_groups(form, read_config(folder), device, dtype)
-    told = [form.words(str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16, kept)]
+    parts = [form.words(str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16, kept)]
     if device.type == "cuda" and form.groups_on_gpu is not None and not rounds and not kept:
-        told.append(groups_missing(device))
+        parts.append(groups_missing(device))
     if rounds:
-        told.append(f"{rounding} by this app: not the published weights")
-    return "; ".join(filter(None, told))
+        parts.append(f"{rounding} by this app: not the published weights")
+    return "; ".join(filter(None, parts))
 
 
 def _context(config: EngineConfig, shape: ModelConfig) -> int:

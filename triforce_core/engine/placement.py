@@ -71,7 +71,7 @@ def device_name(device: torch.device, shard: Shard, dtype: torch.dtype) -> str:
 
 def cpu_kernels(dtype: torch.dtype) -> str:
     """Whose, and why, in a few words."""
-    return compiled().told if dtype == torch.bfloat16 else "torch's (our own are for bfloat16)"
+    return compiled().summary if dtype == torch.bfloat16 else "torch's (our own are for bfloat16)"
 
 
 def attention_words(device: torch.device, dtype: torch.dtype, group: int, dim: int) -> str:
@@ -79,4 +79,4 @@ def attention_words(device: torch.device, dtype: torch.dtype, group: int, dim: i
     and head_dim."""
     if device.type != "cuda" or dtype == torch.float32:
         return ""
-    return choose_wide_attention(device, dtype, group, dim).told
+    return choose_wide_attention(device, dtype, group, dim).summary

@@ -139,7 +139,7 @@ def keeps_groups(device: torch.device, dtype: torch.dtype) -> bool:
 def groups_missing(device: torch.device) -> str:
     """Why it does not on this device, in a few words; empty: it does."""
     if device.type == "cpu":
-        return "" if compiled().library is not None else f"kernels: {compiled().told}"
+        return "" if compiled().library is not None else f"kernels: {compiled().summary}"
     if device.type != "cuda" or find_spec("triton") is None or not _multiplies_bfloat16(device):
         return "no Triton for this GPU"
     from .triton_check import wrong_groups

@@ -16,11 +16,11 @@ __all__ = ["CACHE", "SETTING", "Compiled", "compiled"]
 
 
 class Compiled(NamedTuple):
-    """library: None where torch computes. told: what there is, or why there is nothing, in a few words. build: differs
-    where source, compiler or CPU do."""
+    """library: None where torch computes. summary: what there is, or why there is nothing, in a few words. build:
+    differs where source, compiler or CPU do."""
 
     library: ctypes.CDLL | None
-    told: str
+    summary: str
     build: str = ""
 
 
@@ -32,7 +32,7 @@ def compiled() -> Compiled:
         return Compiled(None, f"torch's ({SETTING} says so)")
     found = _find()
     if found.library is None and setting == "native":
-        raise RuntimeError(f"{SETTING} is native, but there are {found.told}")
+        raise RuntimeError(f"{SETTING} is native, but there are {found.summary}")
     return found
 
 

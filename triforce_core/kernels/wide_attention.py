@@ -39,12 +39,12 @@ _PACKAGES = (("flash_attn.cute", "flash-attn-4"), ("flash_attn_interface", "flas
 
 @dataclass(frozen=True, slots=True)
 class WideAttention:
-    """attend: (queries [n, H * G, D], keys, values [H, C, D], length) -> [n, H * G, D] of the same type, causal. told:
-    its name and rate, and the others', fit to show."""
+    """attend: (queries [n, H * G, D], keys, values [H, C, D], length) -> [n, H * G, D] of the same type, causal.
+    summary: its name and rate, and the others', fit to show."""
 
     name: str
     attend: Attend
-    told: str
+    summary: str
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, length: int) -> Tensor:
@@ -143,9 +143,9 @@ def choose_wide_attention(device: torch.device, dtype: torch.dtype, group: int, 
     found.sort(key=lambda one: one[0])
     work = 4 * queries.shape[1] * dim * _SAMPLE_ROWS * (_SAMPLE_TOKENS - _SAMPLE_ROWS / 2)
     rates = [f"{name} ({work / seconds / 1e12:.0f} TFLOP/s)" for seconds, name, _ in found]
-    told = f"long documents are read with {rates[0]}"
+    summary = f"long documents are read with {rates[0]}"
     others = [*(f"{rate} is slower" for rate in rates[1:]), *failed]
-    return WideAttention(found[0][1], found[0][2], "; ".join([told, *others]))
+    return WideAttention(found[0][1], found[0][2], "; ".join([summary, *others]))
 
 
 def _candidates() -> list[tuple[str, Callable[[], Attend]]]:
