@@ -8,30 +8,6 @@ from page_steps import answered, ask, upload
 from ui.words import chat as chat_words
 
 pytestmark = pytest.mark.browser
-SMALL = """() => [...document.querySelectorAll('#strip .tf-page, .tf-delete, .tf-turn, .tf-copy, .tf-tools .tf-btn, '
-  + '.tf-line > summary, .tf-reach label')].filter(one => one.offsetParent)
-  .map(one => [one.className || one.tagName, one.getBoundingClientRect()])
-  .filter(([_, box]) => box.width < 24 || box.height < 24).map(([name, box]) => `${name} ${box.width} ${box.height}`)"""
-
-
-def test_who_wrote_it_shows_its_colours_and_its_choice(served, tab, scripted) -> None:
-    upload(served, tab, 57)
-    scripted.answer = " ".join(["The keeper counted the ships."] * 60)
-    scripted.triforce_tokens_per_second = 1e6
-    ask(tab, "How many ships?")
-    answered(tab)
-    tab.click("#transcript [data-action=trace]")
-    tab.wait_for_selector("#transcript .tf-tokens")
-    tab.wait_for_function("""() => {
-      const chat = document.getElementById('chat-scroll').getBoundingClientRect();
-      const tokens = document.querySelector('#transcript .tf-tokens').getBoundingClientRect();
-      return tokens.top >= chat.top && tokens.top < chat.bottom - 60;
-    }""", timeout=3000)
-    look = "getComputedStyle(document.querySelector('.tf-reach input:checked')).appearance"
-    assert tab.evaluate(look) == "auto"  # the browser's own, which shows what is chosen
-    assert tab.evaluate(SMALL) == []
-
-
 def test_the_refusal_goes_with_its_reason(served, tab, scripted) -> None:
     upload(served, tab)
     scripted.triforce_tokens_per_second = 30

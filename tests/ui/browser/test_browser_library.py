@@ -34,13 +34,6 @@ def test_a_file_dropped_anywhere_is_added(served, tab, selector) -> None:
     assert tab.locator(f".tf-doc:has-text('{name}')").count() == 1
 
 
-def test_a_file_dropped_on_a_narrow_page_is_added(served, tab) -> None:
-    tab.set_viewport_size({"width": 360, "height": 740})
-    tab.wait_for_selector("#library", state="hidden")
-    assert held(tab, "drop", "#transcript", "dropped on a phone.txt")
-    tab.wait_for_selector(".tf-title:has-text('dropped on a phone')")
-
-
 def test_what_is_no_document_is_named_and_not_added(served, tab) -> None:
     assert held(tab, "drop", "#transcript", "holiday.png")
     tab.wait_for_selector(".tf-drop:has-text('holiday.png')")
