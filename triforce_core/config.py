@@ -17,7 +17,7 @@ _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def is_repo_id(text: str) -> bool:
-    """Whether a repo of the Hugging Face hub could be called so: OWNER/NAME."""
+    """Return whether a repo of the Hugging Face hub could be called so: OWNER/NAME."""
     return _REPO_ID.fullmatch(text) is not None
 
 
@@ -41,7 +41,7 @@ def check_whole(name: str, value: object, low: int, high: int, *, auto: bool = T
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What to load and where to run it.
+    """Say what to load and where to run it.
 
     mode "offload": the cache in host memory, streamed through the GPU but for ``resident_layers`` ("auto": as many as
     fit); with device "cpu" the same without a GPU, as a dry run.
@@ -104,7 +104,7 @@ class EngineConfig:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it was chosen to do without GPUs."""
+        """Return whether it was chosen to do without GPUs."""
         return self.mode == "cpu" or self.device == "cpu"
 
 

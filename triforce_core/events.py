@@ -1,4 +1,4 @@
-"""What the engine reports while it works: frozen values, no tensors, picklable (they cross processes).
+"""Define what the engine reports while it works: frozen values, no tensors, picklable (they cross processes).
 
 A screen, a log, a chart and an API all fold the same events; ``metrics`` holds the folds.
 Times are seconds unless the name says otherwise; token positions are positions in the context
@@ -79,14 +79,14 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class MachineInfo:
-    """What this machine has: (name, value) rows fit to show."""
+    """Describe what this machine has: (name, value) rows fit to show."""
 
     rows: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What was loaded, in words fit to show."""
+    """Describe what was loaded, in words fit to show."""
 
     name: str
     draft_name: str
@@ -116,7 +116,7 @@ class DraftChoice:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a model runs here with its weights so and so many tokens. mode: "" where not. need: bytes.
+    """Say whether a model runs here with its weights so and so many tokens. mode: "" where not. need: bytes.
     tokens_per_second: of plain decoding, modelled."""
 
     weights: str
@@ -133,12 +133,12 @@ class Fit:
 
     @property
     def kv_setting(self) -> str:
-        """What has to be asked for; "": nothing, as on a CPU, where a cache is rounded by itself."""
+        """Return what has to be asked for; "": nothing, as on a CPU, where a cache is rounded by itself."""
         return "" if self.kv == "same" or self.mode == "cpu" else self.kv
 
     @property
     def rounds(self) -> bool:
-        """Whether it takes other settings than a model as it is."""
+        """Return whether it takes other settings than a model as it is."""
         return self.weights != "same" or self.kv_setting != ""
 
     @property
@@ -175,8 +175,8 @@ class ModelFound:
 
 @dataclass(frozen=True, slots=True)
 class ModelOffer:
-    """What fetching a repo of the Hugging Face hub would bring. missing: bytes that are not on this machine yet.
-    folder: where they go; disk_free: bytes free there."""
+    """Describe what fetching a repo of the Hugging Face hub would bring. missing: bytes that are not on this machine
+    yet. folder: where they go; disk_free: bytes free there."""
 
     repo: str
     revision: str
@@ -358,9 +358,9 @@ class RankCount:
 
 @dataclass(frozen=True, slots=True)
 class TokenChance:
-    """What the verifying pass thought of one emitted token: its own distribution at temperature 1, before quotation
-    rules and sampling settings. alternatives: the likeliest tokens' texts and probabilities, the emitted one maybe
-    among them."""
+    """Hold what the verifying pass thought of one emitted token: its own distribution at temperature 1, before
+    quotation rules and sampling settings. alternatives: the likeliest tokens' texts and probabilities, the emitted one
+    maybe among them."""
 
     probability: float
     alternatives: tuple[tuple[str, float], ...]
@@ -501,7 +501,7 @@ class AnswerStats:
 
     @property
     def streamed_bytes_per_second(self) -> float:
-        """What the link to the GPU carried on average, drafting and sampling included."""
+        """Return what the link to the GPU carried on average, drafting and sampling included."""
         return self.streamed_bytes / self.decode_seconds if self.decode_seconds else 0.0
 
 

@@ -51,7 +51,7 @@ def _compile_quietly() -> None:
 
 
 def supported() -> bool:
-    """Whether there are own kernels for this system."""
+    """Return whether there are own kernels for this system."""
     return os.name != "nt" and sys.maxsize > 2**32
 
 
@@ -92,7 +92,7 @@ def _folder() -> Path:
 
 
 def _key(command: list[str], flags: list[str]) -> str:
-    """Of source, compiler, its flags and CPU."""
+    """Return a key of source, compiler, its flags and CPU."""
     digest = hashlib.sha256()
     for path in sorted(_SOURCE.glob("*.[ch]")):
         digest.update(path.name.encode() + path.read_bytes())
@@ -103,10 +103,10 @@ def _key(command: list[str], flags: list[str]) -> str:
 
 
 def _cpu() -> str:
-    """What ``_OWN`` goes by."""
+    """Describe the CPU as far as ``_OWN`` goes by it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()} {platform.version()}"
-    told = ("model name", "flags", "Features", "CPU part")
-    return "".join(sorted({line for line in lines if line.startswith(told)}))
+    keys = ("model name", "flags", "Features", "CPU part")
+    return "".join(sorted({line for line in lines if line.startswith(keys)}))

@@ -61,7 +61,7 @@ def limit_device_memory(device: torch.device, limit: int | None) -> None:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether this is an allocation that failed: not every library that torch calls has a type for it."""
+    """Return whether this is an allocation that failed: not every library that torch calls has a type for it."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     said = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")

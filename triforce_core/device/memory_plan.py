@@ -199,7 +199,7 @@ def _plan(wish: Wish, room: Room, context: int, mode: Mode, kind: str) -> Memory
 
 
 def _lay_out(wish: Wish, room: Room, context: int, mode: Mode, kind: str) -> MemoryPlan:
-    """Whether it fits or not; without words and longest contexts."""
+    """Lay a plan out, whether it fits or not, without words and longest contexts."""
     target, draft, layers = wish.target, wish.draft, wish.target.shape.num_layers
     have = room.host_free if mode == "cpu" else room.device
     per_token = target.kv_per_token_in(kind)

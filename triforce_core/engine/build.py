@@ -69,7 +69,7 @@ class DocumentParts:
 
 
 def runs_on_graphs(loaded: Loaded) -> bool:
-    """Whether the inner rounds can run without the host."""
+    """Return whether the inner rounds can run without the host."""
     target, draft = loaded.target, loaded.draft
     alike = draft is None or (draft.runs_on_device and draft.config.vocab_size == target.config.vocab_size)
     return target.runs_on_device and alike

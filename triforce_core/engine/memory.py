@@ -61,8 +61,9 @@ class Planner:
         return make_plan(self.wish, room, tokens, self.modes)
 
     def draft_may_read(self, tokens: int, nbytes: int) -> bool:
-        """Whether a context of ``tokens`` has room in the draft model's own cache, where it takes ``nbytes``, beside a
-        cache on a GPU. The plan says so: what is free now is also for graphs and passes that are not made yet."""
+        """Return whether a context of ``tokens`` has room in the draft model's own cache, where it takes ``nbytes``,
+        beside a cache on a GPU. The plan says so: what is free now is also for graphs and passes that are not made
+        yet."""
         try:
             return self.plan(tokens).draft_cache >= nbytes
         except NotEnoughMemoryError:  # others took memory meanwhile

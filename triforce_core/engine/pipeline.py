@@ -88,8 +88,8 @@ class Pipeline:
         return self.plan.engine != "autoregressive"
 
     def serves(self, plan: Plan) -> bool:
-        """Whether it is what ``plan`` would be built to. The reason counts the context's tokens, and both verifiers
-        verify the same drafts: another one needs no other caches, and no other graphs."""
+        """Return whether it is what ``plan`` would be built to. The reason counts the context's tokens, and both
+        verifiers verify the same drafts: another one needs no other caches, and no other graphs."""
         return replace(self.plan, why=plan.why, verifier=plan.verifier) == plan
 
     @property

@@ -191,8 +191,8 @@ def _copied(wanted: SpeculationConfig, at: Situation, tiers: Tiers) -> str:
 
 
 def _reads(wanted: SpeculationConfig, at: Situation, tiers: Tiers) -> bool:
-    """Whether the draft model shall read the whole context. Where the cache comes through a link, drafting is a small
-    part of the time and its memory better spent; a CPU reads a long document noticeably longer for it."""
+    """Return whether the draft model shall read the whole context. Where the cache comes through a link, drafting is a
+    small part of the time and its memory better spent; a CPU reads a long document noticeably longer for it."""
     usual = tiers.intermediate and at.on_gpu and not at.offloaded
     return wanted.draft_cache == "cross" or (wanted.draft_cache == "auto" and usual)
 

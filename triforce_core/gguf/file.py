@@ -113,7 +113,7 @@ class GGUFFile:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file begins as one (Ollama's have no suffix)."""
+    """Return whether a file begins as one (Ollama's have no suffix)."""
     try:
         with path.open("rb") as file:
             return file.read(4) == MAGIC
@@ -313,6 +313,6 @@ def _map(path: Path, nbytes: int = 0) -> mmap.mmap:
 
 
 def _shown(value: object) -> str:
-    """Of a file's own words, as much as fits into a line."""
+    """Return as much of a file's own words as fits into a line."""
     text = "".join(letter if letter.isprintable() else "?" for letter in str(value))
     return text if len(text) <= 80 else text[:77] + "..."

@@ -132,7 +132,7 @@ def _row_dims() -> tuple[int, ...]:
 
 
 def keeps_groups(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether ``make_grouped`` multiplies weights as they lie in groups, for products in ``dtype``."""
+    """Return whether ``make_grouped`` multiplies weights as they lie in groups, for products in ``dtype``."""
     return dtype == torch.bfloat16 and not groups_missing(device)
 
 
@@ -149,7 +149,7 @@ def groups_missing(device: torch.device) -> str:
 
 
 def _rounds(device: torch.device) -> bool:
-    """Whether a GPU multiplies weights that this app rounded."""
+    """Return whether a GPU multiplies weights that this app rounded."""
     from .triton_check import wrong
 
     return _multiplies_bfloat16(device) and not wrong(device)
@@ -160,5 +160,6 @@ def _multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def values_transposed(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether ``attention`` reads values faster from memory laid out [H, D, C] (seen through a transposed view)."""
+    """Return whether ``attention`` reads values faster from memory laid out [H, D, C] (seen through a transposed
+    view)."""
     return device.type == "cpu" and dtype == torch.bfloat16 and compiled().library is None

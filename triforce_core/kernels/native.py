@@ -105,7 +105,7 @@ class NativeLinear:
 
 
 def bounded(steps: Tensor) -> bool:
-    """Whether no number of 8 bits is -128, which has no counterpart."""
+    """Return whether no number of 8 bits is -128, which has no counterpart."""
     return bool((steps != -128).all())
 
 
@@ -150,7 +150,7 @@ def _group_panels(values: Tensor | None) -> Tensor | None:
 
 
 def takes(group: int, inputs: int) -> bool:
-    """Whether weights in such groups stay so."""
+    """Return whether weights in such groups stay so."""
     return group in GROUPS and inputs % group == 0
 
 
@@ -252,7 +252,7 @@ class Attention(cpu.Attention):
 
 
 def attends(dim: int) -> bool:
-    """Whether there is a form for heads of this size."""
+    """Return whether there is a form for heads of this size."""
     return dim % LANES == 0 and dim <= _LONGEST_HEAD
 
 
@@ -268,7 +268,7 @@ def attends_rows(dtype: torch.dtype, rows: int = 1, masked: bool = False, indexe
 
 
 def notes_mass(chunk_size: int) -> bool:
-    """Whether the mass of such chunks is a by-product of attention."""
+    """Return whether the mass of such chunks is a by-product of attention."""
     return BLOCK % chunk_size == 0
 
 

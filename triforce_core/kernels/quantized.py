@@ -171,12 +171,13 @@ def to_groups(weight: Tensor) -> Grouped:
 
 
 def fits(weight: Tensor, kind: str) -> bool:
-    """Whether a weight has a form in this kind: whole groups along its inputs."""
+    """Return whether a weight has a form in this kind: whole groups along its inputs."""
     return kind in KINDS and weight.shape[1] % GROUP == 0
 
 
 def in_blocks(outputs: int, inputs: int) -> bool:
-    """Whether a GPU's kernels for few bits take a weight of this shape: whole blocks of outputs, whole GROUPs."""
+    """Return whether a GPU's kernels for few bits take a weight of this shape: whole blocks of outputs, whole
+    GROUPs."""
     return outputs % _BLOCK == 0 and inputs % GROUP == 0
 
 

@@ -112,8 +112,8 @@ def _attention(queries: Tensor, keys: Tensor, values: Tensor, length: int | Tens
 
 @lru_cache(maxsize=64)
 def _narrow_is_right(heads: int, group: int, device: torch.device) -> bool:
-    """Whether ``triton_narrow`` gives the bits of the kernel for more rows here: another card, or another release of
-    Triton, might add up otherwise. Once a process, with the kernels that answers need."""
+    """Return whether ``triton_narrow`` gives the bits of the kernel for more rows here: another card, or another
+    release of Triton, might add up otherwise. Once a process, with the kernels that answers need."""
     g = torch.Generator().manual_seed(0)
     dim, capacity, chunk = 128, 1024, 8
     keys, values = (to_rows(torch.randn(heads, capacity, dim, generator=g), 8).to(device) for _ in range(2))

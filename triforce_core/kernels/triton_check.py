@@ -49,8 +49,8 @@ def wrong_groups(device: torch.device) -> str:
 
 
 def _multiplied(weight: Rounded | Grouped, exact: Tensor, device: torch.device) -> bool:
-    """Whether products with a weight, and what it is unpacked to, are near those with ``exact``, and a row's the same
-    alone and in company."""
+    """Return whether products with a weight, and what it is unpacked to, are near those with ``exact``, and a row's the
+    same alone and in company."""
     x = torch.randn(_ROWS, _INPUTS, generator=torch.Generator().manual_seed(1)).bfloat16()
     with torch.inference_mode():
         linear = QuantizedLinear(weight, None)

@@ -153,12 +153,12 @@ class QuantizedLinear:
 
 
 def fits(weight: Tensor, kind: str) -> bool:
-    """Whether these kernels take a weight: bf16, whole blocks of outputs, whole groups of inputs."""
+    """Return whether these kernels take a weight: bf16, whole blocks of outputs, whole groups of inputs."""
     return weight.dtype == torch.bfloat16 and quantized.fits(weight, kind) and in_blocks(*weight.shape)
 
 
 def fits_groups(weight: Grouped) -> bool:
-    """Whether they take a checkpoint's own groups."""
+    """Return whether they take a checkpoint's own groups."""
     return in_blocks(*weight.steps.shape) and (_has_a_scale_per_row(weight) or (
         weight.group in GROUPS and (weight.subscale is None or weight.group * weight.super_block % GROUP == 0)))
 
@@ -342,7 +342,7 @@ def _of_group(scales, offsets, words, unit, WHICH: tl.constexpr, column, HELD: t
 
 @triton.jit
 def is_last(ticket, PARTS: tl.constexpr):
-    """Whether all PARTS programs have stored their sums; then the ticket is as new."""
+    """Return whether all PARTS programs have stored their sums; then the ticket is as new."""
     tl.debug_barrier()  # all threads' sums are written before one thread says so
     last = tl.atomic_add(ticket, 1, sem="acq_rel") == PARTS - 1
     if last:

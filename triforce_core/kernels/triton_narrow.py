@@ -38,7 +38,7 @@ _DIM = 128  # features of a head, for which threads hold what they multiply
 
 
 def takes(dim: int, width: int, device: torch.device) -> bool:
-    """Whether it is for such rows of bytes here, if there are few."""
+    """Return whether it is for such rows of bytes here, if there are few."""
     return dim == _DIM and width > dim and is_hopper(device)
 
 

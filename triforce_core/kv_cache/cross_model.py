@@ -24,7 +24,7 @@ class CrossModelCache(RetrievalCache):
 
     @property
     def marked(self) -> bool:
-        """Whether chunks are held that mass has chosen."""
+        """Return whether chunks are held that mass has chosen."""
         return self._marked and self.selection is not None
 
     def select(self, mass: Tensor) -> None:

@@ -150,7 +150,7 @@ def _layer_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 def in_groups(stored: Stored, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a checkpoint's weights stay in groups of few bits on this device."""
+    """Return whether a checkpoint's weights stay in groups of few bits on this device."""
     if device.type == "cpu":
         return stored.groups is not None and keeps_groups(device, dtype)
     fits = all(in_blocks(*shape) for shape in _layer_shapes(config).values())

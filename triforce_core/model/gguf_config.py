@@ -67,7 +67,7 @@ def gguf_config(file: GGUFFile) -> ModelConfig:
 
 
 def permuted(file: GGUFFile) -> bool:
-    """Whether rows of q and k stand in llama.cpp's order: neighbours are rotated together, not halves."""
+    """Return whether rows of q and k stand in llama.cpp's order: neighbours are rotated together, not halves."""
     return file.get("general.architecture", str, "") in ("llama", "mistral")
 
 

@@ -78,7 +78,7 @@ class DeviceSlots:
 
     @property
     def in_rows(self) -> bool:
-        """Whether keys and values are rows of bytes."""
+        """Return whether keys and values are rows of bytes."""
         return self._layers[0].keys.dtype == torch.int8
 
     def view(self, layer: int) -> KVView:

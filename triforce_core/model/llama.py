@@ -103,7 +103,7 @@ class Llama:
         return PassGraphs(self.rope, self.kernels.max_rows) if captures else None
 
     def can_quantize(self, kind: str) -> bool:
-        """Whether ``quantized(kind)`` makes a model that is faster here at few rows."""
+        """Return whether ``quantized(kind)`` makes a model that is faster here at few rows."""
         return self.dtype in self.kernels.quantized_types and kind in WEIGHT_KINDS
 
     def quantized_bytes(self, kind: str) -> int:
@@ -282,7 +282,7 @@ class Llama:
 
     @property
     def runs_on_device(self) -> bool:
-        """Whether a pass needs nothing from the host: see ``forward_on_device``."""
+        """Return whether a pass needs nothing from the host: see ``forward_on_device``."""
         return self.config.head_dim in self.kernels.device_lengths
 
     @property
@@ -292,7 +292,7 @@ class Llama:
 
     @property
     def retrieves_in_place(self) -> bool:
-        """Whether attending chosen chunks where they lie is faster than copying them together."""
+        """Return whether attending chosen chunks where they lie is faster than copying them together."""
         return self.runs_on_device and self.kernels.indexed_attention is not None
 
     def batch_invariant_rows(self, cache: StagingCache) -> int | None:

@@ -154,7 +154,7 @@ class Checkpoint:
 
 
 def stored_as_int8(folder: Path) -> bool:
-    """Whether a checkpoint is in the compact format; reads no tensor.
+    """Return whether a checkpoint is in the compact format; reads no tensor.
 
     Raises ModelNotFoundError, DamagedWeightsError."""
     first = next(_files(folder))
@@ -162,7 +162,8 @@ def stored_as_int8(folder: Path) -> bool:
 
 
 def require_whole_bins(folder: Path, least: int) -> None:
-    """Whether ``.bin`` files can be what config.json calls for; reads no tensor. least: bytes of all their numbers.
+    """Check whether ``.bin`` files can be what config.json calls for; reads no tensor. least: bytes of all their
+    numbers.
 
     Raises ModelNotFoundError, DamagedWeightsError."""
     bins = [path for path in _files(folder) if path.suffix != ".safetensors"]

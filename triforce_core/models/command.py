@@ -122,7 +122,7 @@ def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
 
 
 def _ways(found: ModelFound) -> Iterator[str]:
-    """What fits with its weights so and so, and the best of it."""
+    """Yield what fits with its weights so and so, and the best of it."""
     for weights in dict.fromkeys(fit.weights for fit in found.fits):
         yield f"  weights {weights}: {'; '.join(_fit(fit) for fit in found.fits if fit.weights == weights)}"
     if found.best and found.best.rounds:

@@ -190,7 +190,7 @@ class Tokenizer:
         return hashlib.sha256("\0".join(pieces).encode("utf-8", "surrogatepass")).hexdigest()
 
     def same_vocabulary(self, other: Tokenizer) -> bool:
-        """Whether every id means the same piece in both, so that one model may draft for the other."""
+        """Return whether every id means the same piece in both, so that one model may draft for the other."""
         return self.vocab_size == other.vocab_size and self._vocabulary_hash == other._vocabulary_hash
 
     def render_chats(self, conversations: Sequence[Messages],
@@ -221,7 +221,7 @@ class StreamDecoder:
         return self._utf8.decode(data)
 
     def flush(self) -> str:
-        """What is left of a broken character."""
+        """Return what is left of a broken character."""
         return self._utf8.decode(b"", final=True)
 
 

@@ -79,7 +79,7 @@ _PRE = {
 
 
 def prompt_settings(file: GGUFFile) -> dict[str, Any]:
-    """What a model that was trained for this app says of its prompts; {} for all others."""
+    """Return what a model that was trained for this app says of its prompts; {} for all others."""
     try:
         found = json.loads(file.get(PROMPT_KEY, str, "{}"))
     except ValueError as error:
@@ -218,7 +218,7 @@ def _merges(file: GGUFFile, lines: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _prepare(tokenizer: Any, splits: _Splits | None) -> None:
-    """What happens before merging, and after. None: spaces become ▁ and bytes have pieces of their own."""
+    """Return what happens before merging, and after. None: spaces become ▁ and bytes have pieces of their own."""
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
     if splits is None:

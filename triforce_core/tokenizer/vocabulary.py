@@ -42,7 +42,7 @@ class Vocabulary(ABC):
 
     @cached_property
     def _lead(self) -> list[int]:
-        """What a newline in front comes to, for kinds that add a prefix space; [] for those that add none."""
+        """Return what a newline in front comes to, for kinds that add a prefix space; [] for those that add none."""
         first = self.raw(["a"])[0]
         return self.raw(["\n"])[0] if first and self.piece(first[0])[:1] in ("▁", "Ġ") else []
 

@@ -8,6 +8,8 @@ from page_steps import answered, ask, upload
 from ui.words import chat as chat_words
 
 pytestmark = pytest.mark.browser
+
+
 def test_the_refusal_goes_with_its_reason(served, tab, scripted) -> None:
     upload(served, tab)
     scripted.triforce_tokens_per_second = 30
