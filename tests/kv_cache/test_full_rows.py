@@ -9,7 +9,7 @@ import torch
 
 from tests.model.tiny import VOCAB, tiny_llama
 from triforce_core.errors import ContextTooLongError
-from triforce_core.kernels import KV_BITS, REFERENCE, compiled, from_rows, row_bytes
+from triforce_core.kernels import KV_BITS, REFERENCE, compiled, row_bytes
 from triforce_core.kv_cache.full_rows import RowsCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.model import Llama
@@ -68,21 +68,6 @@ def test_random_life(seed: int, kind: str) -> None:
             committed, staged = [], []
         cache.check_integrity()
         assert (cache.num_committed, cache.length) == (len(committed), len(committed) + len(staged))
-
-
-@both
-def test_tree_of_staged_tokens(kind: str) -> None:
-    """Two branches staged in one pass; the second survives, moved next to its ancestors."""
-    prefix, cache = [1, 2, 3, 4, 5], cache_of(kind)
-    MODEL.forward(torch.tensor(prefix), cache, logits_rows=0)
-    cache.commit()
-    mask = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]], dtype=torch.bool)
-    logits = MODEL.forward(torch.tensor([10, 11, 12, 13]), cache, logits_rows=4, depths=[0, 1, 1, 2], staged_mask=mask)
-    torch.testing.assert_close(logits[3], one_by_one(kind, [*prefix, 10, 12, 13])[-1], atol=0.3, rtol=0.1)
-    cache.keep([0, 2, 3])
-    cache.commit()
-    after = MODEL.forward(torch.tensor([14]), cache, logits_rows=1)[0]
-    torch.testing.assert_close(after, one_by_one(kind, [*prefix, 10, 12, 13, 14])[-1], atol=0.3, rtol=0.1)
 
 
 def filled(kind: str, tokens: int = 200, model: Llama = MODEL) -> RowsCache:
@@ -146,9 +131,3 @@ def test_the_slow_twin_computes_alike(dtype: torch.dtype, kind: str) -> None:
     top = TopKCache(filled(kind, 100, slow), budget=500)
     assert slow.forward(ids[:1], top, logits_rows=1).isfinite().all()
     top.check_integrity()
-
-
-@both
-def test_unfilled_slots_are_zeros(kind: str) -> None:
-    cache = cache_of(kind, slots=16)
-    assert not from_rows(cache.layers[0].keys, cache.head_dim).any()

@@ -149,14 +149,6 @@ def test_every_damaged_byte_is_noticed(readings: SnapshotStore) -> None:
             assert not path.exists()
 
 
-@pytest.mark.parametrize("length", [0, 5, 30, 200, -1])
-def test_truncated(readings: SnapshotStore, length: int) -> None:
-    path = save(readings, KEY, make_layers(), read_seconds=1)
-    path.write_bytes(path.read_bytes()[:length])
-    assert readings.load(KEY) is None
-    assert not path.exists()
-
-
 def test_another_format_is_read_again(readings: SnapshotStore, monkeypatch: pytest.MonkeyPatch) -> None:
     save(readings, KEY, make_layers(), read_seconds=1)
     monkeypatch.setattr(snapshot_header, "FORMAT", snapshot_header.FORMAT + 1)
