@@ -88,7 +88,7 @@ def page_ranges(text: str, pages: int) -> Ranges:
 
 
 def ranges_text(ranges: Ranges) -> str:
-    """What ``page_ranges`` reads."""
+    """Return ranges as ``page_ranges`` reads them."""
     return ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges)
 
 

@@ -40,9 +40,9 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What was read from a file. warnings and notes are sentences fit to show: warnings say what may be lost or wrong
-    (pages without text, damaged parts, odd encodings...), notes what was left out as it should be, counted (pictures,
-    comments, hidden text...)."""
+    """Hold what was read from a file. warnings and notes are sentences fit to show: warnings say what may be lost or
+    wrong (pages without text, damaged parts, odd encodings...), notes what was left out as it should be, counted
+    (pictures, comments, hidden text...)."""
 
     title: str
     kind: str  # "pdf", "txt", "markdown", "rst", "html", "docx", "epub"

@@ -22,7 +22,7 @@ def memory_share() -> int:
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """What one reading may use. The reader process ends at its limits; the app does not."""
+    """Limit what one reading may use. The reader process ends at its limits; the app does not."""
 
     file_bytes: int = 500 * MB
     pages: int = 20_000

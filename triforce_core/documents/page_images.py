@@ -154,7 +154,7 @@ class PageImages:
 
 
 def _layout(answer: dict[str, Any]) -> PageLayout | None:
-    """What the child said, checked: it is not trusted."""
+    """Return what the child said, checked: it is not trusted."""
     try:
         width, height, text = float(answer["width"]), float(answer["height"]), str(answer["text"])
         boxes = tuple(None if box is None else _box(box) for box in answer["boxes"])

@@ -25,7 +25,7 @@ def strip_running_lines(pages: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def between_running_lines(pages: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
-    """Of each page the first line that stays, and the one behind the last."""
+    """Return, for each page, the first line that stays and the one behind the last."""
     kept = [_trimmed(page, 0, len(page)) for page in pages]
     for edge in (0, -1):
         for _ in range(_ROUNDS):
@@ -62,7 +62,8 @@ def _repeated(keys: Mapping[int, set[Key]]) -> set[tuple[Key, int]]:
 
 
 def _keys(line: str, page: int) -> set[Key]:
-    """What this line may share with its like on other pages: its words, or its words with a number that counts pages.
+    """Return what this line may share with its like on other pages: its words, or its words with a number that counts
+    pages.
 
     A bare number also has the key (_BARE, None), so that roman front matter goes where arabic numbers do."""
     line = " ".join(line.split()).casefold()

@@ -1,4 +1,4 @@
-"""What a file is, told by its content; the name only chooses between kinds of text. Runs in the reader process."""
+"""Find out what a file is by its content; the name only chooses between kinds of text. Runs in the reader process."""
 
 from __future__ import annotations
 

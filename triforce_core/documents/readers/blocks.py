@@ -1,4 +1,4 @@
-"""What readers of markup collect: paragraphs, headings, items, rows, code and notes, laid out as one text.
+"""Collect what readers of markup find: paragraphs, headings, items, rows, code and notes, laid out as one text.
 
 A blank line stands between any two of them but for the items of a list, the rows of a table and the lines of a term and
 what it means, which follow each other line by line."""
@@ -42,7 +42,7 @@ class Blocks:
         self._add("field", " ".join(text.split()))
 
     def term(self, text: str) -> None:
-        """What the next paragraph defines."""
+        """Add what the next paragraph defines."""
         self._add("term", in_lines(text))
 
     def row(self, cells: Iterable[str], first: bool = False) -> None:

@@ -61,7 +61,8 @@ def read_epub(source: Source) -> Raw:
 
 
 def _markup(archive: GuardedZip, name: str, source: Source, unread: Unread) -> str | None:
-    """Of a part of the book, whatever the book calls its kind; "" for a picture, None for a part that is lost."""
+    """Return the markup of a part of the book, whatever the book calls its kind; "" for a picture, None for a part that
+    is lost."""
     if name not in archive.names:
         return None
     try:

@@ -68,7 +68,7 @@ class Flow:
             self.gap = NONE
 
     def keep_close(self) -> None:
-        """What comes stands in the next line, even if it is a paragraph."""
+        """Let what comes stand in the next line, even if it is a paragraph."""
         self.separate(LINE)
         self._close = True
 

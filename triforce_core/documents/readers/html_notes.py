@@ -35,7 +35,7 @@ _LONGEST_MARK = 12
 
 
 def kinds(node: Node) -> set[str]:
-    """What the page says that it is: its roles and its types."""
+    """Return what the page says that it is: its roles and its types."""
     return set(f"{attribute(node, 'role')} {attribute(node, 'epub:type')}".lower().split())
 
 
@@ -45,8 +45,8 @@ def classes(node: Node) -> set[str]:
 
 @dataclass
 class Links:
-    """Of all files of a book, read so far. marks: file -> place in it -> the mark that leads there; origins: "file#id"
-    of the marks themselves, which notes link back to."""
+    """Hold the links of all files of a book, read so far. marks: file -> place in it -> the mark that leads there;
+    origins: "file#id" of the marks themselves, which notes link back to."""
 
     marks: dict[str, dict[str, str]] = field(default_factory=dict)
     origins: set[str] = field(default_factory=set)
@@ -54,8 +54,8 @@ class Links:
 
 @dataclass
 class Notes:
-    """Of one page, as id() of its elements. references: links to a note, which are no words of the sentence; back:
-    links from a note to its reference; bodies: each note -> its mark, "" where nothing leads to it."""
+    """Hold the notes of one page, as id() of its elements. references: links to a note, which are no words of the
+    sentence; back: links from a note to its reference; bodies: each note -> its mark, "" where nothing leads to it."""
 
     references: set[int] = field(default_factory=set)
     back: set[int] = field(default_factory=set)

@@ -1,6 +1,6 @@
-"""What is wrong inside a PDF that PDFium reads in silence: streams that break off, pages that the tree hides.
+"""Find what is wrong inside a PDF that PDFium reads in silence: streams that break off, pages that the tree hides.
 
-PDFium shows what it could decode and tells nobody. The file's bytes are looked through once: every packed stream but
+PDFium shows what it could decode and reports nothing. The file's bytes are looked through once: every packed stream but
 pictures is unpacked and its checksum compared. Only where something is wrong does pypdf, which is slow, say which page
 it belongs to."""
 
@@ -51,7 +51,7 @@ class Damage:
 
 
 def damage(path: Path, pages: int, password: str | None, encrypted: bool) -> Damage:
-    """What is wrong with a file that PDFium opened with so many pages."""
+    """Return what is wrong with a file that PDFium opened with so many pages."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         broken, found, texts = _look_through(data, encrypted)
     if not broken and found <= pages:
@@ -123,7 +123,7 @@ def _streams(data: mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _unpacked(head: bytes, body: bytes) -> tuple[bytes, bool]:
-    """What a stream holds, and whether it is whole. Filters that are not text's are taken as whole."""
+    """Return what a stream holds, and whether it is whole. Filters that are not text's are taken as whole."""
     if b"/Filter" not in head:
         return body, body[:2] not in _PACKED  # packed, but its dictionary does not say so any more
     if b"ASCII85Decode" in head:

@@ -175,7 +175,7 @@ def _columns(rows: Sequence[Cells]) -> bool:
 
 
 def _loose(cells: Cells) -> list[Line]:
-    """What is no table's row: lines as they stand, those on one level joined."""
+    """Return what is no table's row: lines as they stand, those on one level joined."""
     if len(cells) == 1:
         return cells[0]
     if _item(cells):

@@ -177,8 +177,8 @@ class _Measure:
         return self._usual[key]
 
     def _even_gap(self, size: float) -> float:
-        """Of lines that all stand far apart: what most gaps are, as in a manuscript; paragraphs of one line each stand
-        apart unevenly."""
+        """Return what most gaps are of lines that all stand far apart, as in a manuscript; paragraphs of one line each
+        stand apart unevenly."""
         if len(self._gaps) > 2:
             usual = median(self._gaps)
             if 2 * sum(abs(gap - usual) < 0.05 * usual for gap in self._gaps) > len(self._gaps):
@@ -332,7 +332,7 @@ def _joined(lines: Sequence[Line]) -> str:
 def _marks_out(text: str, notes: set[str]) -> str:
     """Without the marks of notes; a raised number that is none stays as a power: 2^30."""
 
-    def told(match: re.Match[str]) -> str:
+    def raised(match: re.Match[str]) -> str:
         mark = match[1]
         before = _RAISED.sub("", text[max(0, match.start() - 12) : match.start()])
         base = re.search(r"(?:\A|[^\d.,])(?:10|2)\Z", before)
@@ -344,7 +344,7 @@ def _marks_out(text: str, notes: set[str]) -> str:
 
     if RAISED not in text:
         return text
-    kept = _RAISED.sub(told, text)
+    kept = _RAISED.sub(raised, text)
     return re.sub(r"(?<! ) ++([.,;:])(?=\s|\Z)", r"\1", kept)
 
 

@@ -1,4 +1,4 @@
-"""What PDFium knows of a page's characters: runs of one text object with their place, size and weight.
+"""Read what PDFium knows of a page's characters: runs of one text object with their place, size and weight.
 
 Asking about every character would take several times as long as reading the page. A text object (one show operator)
 has one size and one baseline, so only its ends are asked about; where it ends is found by bisection."""

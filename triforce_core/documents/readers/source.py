@@ -1,4 +1,4 @@
-"""What every reader takes and gives."""
+"""Define what every reader takes and gives."""
 
 from __future__ import annotations
 

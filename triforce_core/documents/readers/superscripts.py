@@ -1,4 +1,4 @@
-"""What a raised figure means: a power, the mark of a note, or the end of a word."""
+"""Decide what a raised figure means: a power, the mark of a note, or the end of a word."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _MARK = re.compile(r"[\[(]?\s*(?:\d{1,4}(?:\s*[,–-]\s*\d{1,4})*|[*†‡§¶]{
 
 
 def raised_text(text: str, tail: str) -> str | None:
-    """What to add behind ``tail``, the last characters before: "^30" for a power, "" for a note's mark; None: the
-    words as they are ("1st")."""
+    """Return what to add behind ``tail``, the last characters before: "^30" for a power, "" for a note's mark; None:
+    the words as they are ("1st")."""
     if not text or not tail:
         return None
     base = _BASE.search(tail)

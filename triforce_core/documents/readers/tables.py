@@ -63,6 +63,6 @@ class Table:
 
 
 def _line_numbers(cell: Flow) -> bool:
-    """Of a listing, in a cell of their own."""
+    """Say whether a cell holds the line numbers of a listing."""
     numbers = [int(word) for word in cell.text().split() if word.isascii() and word.isdigit() and len(word) < 7]
     return len(numbers) > 1 and numbers == list(range(numbers[0], numbers[0] + len(cell.text().split())))

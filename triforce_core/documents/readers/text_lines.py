@@ -113,7 +113,7 @@ def _set_widths(groups: Sequence[_Group]) -> None:
 
 
 def _own_width(lines: Sequence[str]) -> int:
-    """Of a group of three lines or more that is wrapped, the length of its full lines; otherwise 0."""
+    """Return the length of the full lines of a group of three lines or more that is wrapped; otherwise 0."""
     if len(lines) < 3:
         return 0
     lengths = [len(line) for line in lines[:-1]]

@@ -1,4 +1,4 @@
-"""What stands in a file and is not in the text that was read from it: counted, and said in sentences fit to show."""
+"""Count what stands in a file and not in the text that was read from it, and say it in sentences fit to show."""
 
 from __future__ import annotations
 
