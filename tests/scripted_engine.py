@@ -238,7 +238,7 @@ class ScriptedEngine:
         self._cancel.set()
 
     def status(self) -> EngineStatus:
-        return EngineStatus(self._state, self._model if self._loaded else None, os.getpid(), 0, 0,
+        return EngineStatus(self._state, self._model if self._loaded else None, os.getpid(), 0,
                             self._document.id if self._document else None, facts=self.facts())
 
     def facts(self) -> EngineFacts | None:

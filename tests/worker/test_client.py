@@ -17,7 +17,13 @@ import pytest
 
 from triforce_core.config import EngineConfig
 from triforce_core.documents.document import Document, Page
-from triforce_core.errors import ContextTooLongError, DocumentError, EngineDiedError, ModelNotFoundError
+from triforce_core.errors import (
+    ContextTooLongError,
+    DocumentError,
+    EngineBusyError,
+    EngineDiedError,
+    ModelNotFoundError,
+)
 from triforce_core.events import (
     DocumentOpened,
     Finished,
@@ -30,7 +36,6 @@ from triforce_core.events import (
     Turn,
 )
 from triforce_core.worker.client import EngineClient
-from triforce_core.worker.job import Job
 
 ROOT = Path(__file__).parents[2]
 FACTORY = "tests.worker.fake_engine:FakeEngine"
@@ -59,7 +64,7 @@ def text_of(events: list) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-def take(job: Job, kind: type, count: int) -> list:
+def take(job: Iterator, kind: type, count: int) -> list:
     """Events up to the count-th of a kind."""
     events: list = []
     for event in job:
@@ -67,6 +72,22 @@ def take(job: Job, kind: type, count: int) -> list:
         if sum(isinstance(event, kind) for event in events) == count:
             break
     return events
+
+
+def in_background(events: Iterator, errors: list | None = None) -> list:
+    """Take them in a thread of their own. Return the list to which each is added; None is the last."""
+    taken: list = []
+
+    def run() -> None:
+        try:
+            taken.extend(events)
+        except EngineDiedError as error:
+            if errors is not None:
+                errors.append(error)
+        taken.append(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    return taken
 
 
 def test_the_verbs(client: EngineClient) -> None:
@@ -83,7 +104,7 @@ def test_the_verbs(client: EngineClient) -> None:
     assert isinstance(answer[-1], Finished) and answer[-1].reason == "length"
     assert text_of(answer).split()[1:] == ["Book", "1", "xxx"]
     status = client.status()
-    assert (status.state, status.document_id, status.queue_length) == ("idle", BOOK.id, 0)
+    assert (status.state, status.document_id, status.max_in_flight) == ("idle", BOOK.id, 1)
     assert status.model == loaded[-1] and status.rss_bytes > 10**6 and psutil.pid_exists(status.pid)
 
 
@@ -102,7 +123,7 @@ def test_facts_come_with_every_verb_and_each_second(client: EngineClient) -> Non
     job = client.ask("slow")
     next(job)
     wait_until(lambda: client.status().facts != before)
-    job.cancel()
+    client.cancel()
     looks = [client.status().facts.why for _ in job]
     assert 1 <= len(set(looks)) < len(looks) / 5  # rounds come every 5 ms, looks do not
     os.kill(client.status().pid, signal.SIGKILL)
@@ -153,37 +174,45 @@ def test_a_model_that_is_not_there() -> None:
 def test_stop_in_the_middle_of_an_answer(client: EngineClient) -> None:
     job = client.ask("slow", document=BOOK)
     take(job, RoundEvent, 3)
-    assert client.status().state == "busy" and job.position == 0
-    job.cancel()
+    assert client.status().state == "busy"
+    client.cancel()
     rest = list(job)
     assert rest[-1].reason == "cancelled" and len(rest) < 100
-    assert job.position is None
-    job.cancel()  # too late: of no effect, now or on the next
+    client.cancel()  # too late: of no effect, now or on the next
     assert list(client.ask("what?"))[-1].reason == "length"
 
 
-def test_stop_without_a_job_means_the_running_one(client: EngineClient) -> None:
+def test_a_cancel_counts_from_the_first_event_on(client: EngineClient) -> None:
+    """Also where what is under way is only what the answer needs: a model, a document."""
     job = client.ask("slow", document=BOOK)
-    take(job, RoundEvent, 1)
+    assert isinstance(next(job), LoadProgress)
     client.cancel()
-    assert list(job)[-1].reason == "cancelled"
-    client.cancel()
-
-
-def test_a_cancel_before_the_first_event_counts(client: EngineClient) -> None:
-    list(client.load())
+    assert [event.reason for event in job if isinstance(event, Finished)] == ["cancelled"]
     for _ in range(20):
         job = client.ask("slow", document=BOOK)
-        job.cancel()
+        next(job)
+        client.cancel()
         assert list(job)[-1].reason == "cancelled"
+
+
+def test_what_is_forgotten_is_cancelled_and_the_next_call_waits_for_its_end(client: EngineClient) -> None:
+    for kind in (RoundEvent, LoadProgress, PrefillProgress):
+        take(client.ask("slow", document=BOOK if kind is RoundEvent else OTHER), RoundEvent, 1)
+        assert client.status().state == "idle"
+        assert "Other" in text_of(list(client.ask("what?", document=OTHER)))
+    job = client.open_document(Document("slow", "txt", (Page("1", "s"),), "text"))
+    take(job, PrefillProgress, 2)
+    job.close()
+    assert "Other" in text_of(list(client.ask("what?")))
 
 
 def test_whether_the_child_computes_can_be_seen(client: EngineClient) -> None:
     list(client.open_document(BOOK))
-    idle, job = client.status(), client.ask("compute")
+    idle, taken = client.status(), in_background(client.ask("compute"))
     wait_until(lambda: client.status().cpu_seconds > idle.cpu_seconds + 0.1)
-    job.cancel()
-    assert isinstance(list(job)[-1], Finished)
+    client.cancel()
+    wait_until(lambda: None in taken)
+    assert isinstance(taken[-2], Finished)
     assert dataclasses.replace(idle, cpu_seconds=0.0) == idle  # it alone changes nothing that is shown
 
 
@@ -191,35 +220,45 @@ def test_cancelled_reading(client: EngineClient) -> None:
     list(client.open_document(BOOK))
     job = client.open_document(Document("slow", "txt", (Page("1", "s"),), "text"))
     take(job, PrefillProgress, 2)
-    job.cancel()
+    client.cancel()
     assert not any(isinstance(event, DocumentOpened) for event in job)
     assert client.status().document_id is None
     assert "Book" in text_of(list(client.ask("what?")))  # read again: it was the last one opened
 
 
-def test_the_queue_is_visible_and_fair(client: EngineClient) -> None:
-    first = client.ask("slow", document=BOOK)
-    take(first, RoundEvent, 1)
-    second, third, fourth = (client.ask(q, document=BOOK) for q in "bcd")
-    assert [job.position for job in (first, second, third, fourth)] == [0, 1, 2, 3]
-    assert client.status().queue_length == 3
-    third.cancel()
-    events = list(third)
-    assert len(events) == 1 and events[0].reason == "cancelled" and events[0].stats.generated_tokens == 0
-    assert fourth.position == 2
-    first.cancel()
-    assert list(second)[-1].reason == list(fourth)[-1].reason == "length"
+def test_a_second_call_meanwhile_is_refused_and_disturbs_nothing(client: EngineClient) -> None:
+    """In the same thread it would wait for itself; in which order many go is for whoever has a queue."""
+    job = client.ask("slow", document=BOOK)
+    take(job, RoundEvent, 1)
+    for verb in (client.load, client.prepare, lambda: client.ask("b"), lambda: client.open_document(OTHER)):
+        with pytest.raises(EngineBusyError, match="is answering and takes one request at a time"):
+            next(verb())
+    with pytest.raises(EngineBusyError):
+        client.measure(BOOK)
+    take(job, RoundEvent, 5)
+    client.cancel()
+    assert list(job)[-1].reason == "cancelled"
+    assert list(client.ask("b"))[-1].reason == "length"
 
 
 def test_many_threads(client: EngineClient) -> None:
+    """One at a time is served, and gets its own events; the others hear that it is busy."""
     answers: list[str] = []
-    threads = [threading.Thread(target=lambda: answers.append(text_of(list(client.ask("q", document=BOOK)))))
-               for _ in range(8)]
+
+    def ask() -> None:
+        while True:
+            try:
+                answers.append(text_of(list(client.ask("q", document=BOOK))))
+                return
+            except EngineBusyError:
+                time.sleep(0.002)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert len(answers) == 8 and all("Book" in answer for answer in answers)
+    assert len(answers) == 8 and len(set(answers)) == 1 and "Book" in answers[0]
 
 
 def test_killed_in_the_middle_of_an_answer(client: EngineClient) -> None:
@@ -259,14 +298,6 @@ def test_what_nobody_foresaw_ends_the_child_only(client: EngineClient, question:
     assert "Book" in text_of(list(client.ask("what?")))
 
 
-def test_jobs_behind_a_fatal_one_are_served(client: EngineClient) -> None:
-    list(client.open_document(BOOK))
-    fatal, patient = client.ask("die"), client.ask("what?")
-    with pytest.raises(EngineDiedError):
-        list(fatal)
-    assert "Book" in text_of(list(patient))
-
-
 def test_a_child_that_cannot_start() -> None:
     with make_client(model="unloadable") as client, pytest.raises(EngineDiedError, match="SIGSEGV"):
         list(client.load())
@@ -284,22 +315,22 @@ def test_ctrl_c_reaches_the_parent_only(client: EngineClient) -> None:
     take(job, RoundEvent, 1)
     os.kill(client.status().pid, signal.SIGINT)
     take(job, RoundEvent, 5)
-    job.cancel()
+    client.cancel()
     assert list(job)[-1].reason == "cancelled"
 
 
-def test_close_ends_child_and_jobs() -> None:
+def test_close_ends_the_child_and_what_is_under_way() -> None:
     client = make_client()
-    running, waiting = client.ask("slow", document=BOOK), client.ask("what?", document=BOOK)
+    running = client.ask("slow", document=BOOK)
     take(running, RoundEvent, 1)
     pid = client.status().pid
     start = time.monotonic()
     client.close()
     assert time.monotonic() - start < 5 and not psutil.pid_exists(pid)
-    assert list(running)[-1].reason == list(waiting)[-1].reason == "cancelled"
+    assert list(running)[-1].reason == "cancelled"
     assert client.status().state == "dead"
     with pytest.raises(EngineDiedError, match="closed"):
-        client.ask("what?")
+        list(client.ask("what?"))
     client.close()
 
 
@@ -340,7 +371,7 @@ def test_the_client_is_light_and_waits_without_spinning() -> None:
         "import sys, time\nfrom tests.worker.test_client import *\n"
         "client = make_client(); job = client.ask('slow', document=BOOK); take(job, RoundEvent, 1)\n"
         "start = time.process_time(); time.sleep(1.0); spent = time.process_time() - start\n"
-        "job.cancel(); list(job); client.close()\n"
+        "client.cancel(); list(job); client.close()\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
         "assert spent < 0.3, spent\n"
     )

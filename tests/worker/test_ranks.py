@@ -16,9 +16,8 @@ from tests.worker.test_client import make_client, take, wait_until
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError, ContextTooLongError, EngineDiedError
-from triforce_core.events import DocumentOpened, Finished, ModelInfo, RoundEvent
+from triforce_core.events import DocumentOpened, Event, Finished, ModelInfo, RoundEvent
 from triforce_core.worker.client import EngineClient
-from triforce_core.worker.job import Job
 
 PLAIN = SpeculationConfig(engine="autoregressive", verifier="coupled", quotes="off")
 TRIFORCE = SpeculationConfig(verifier="coupled", gamma1=2, gamma2=5, budget=128, recent=48, window=32, quotes="off")
@@ -76,7 +75,7 @@ def gone(processes: list[psutil.Process]) -> bool:
     return not any(runs(process) for process in processes)
 
 
-def endless(client: EngineClient) -> Job:
+def endless(client: EngineClient) -> Iterator[Event]:
     job = client.ask(QUESTION, (), sampling(0.0, 3000), PLAIN, document=document())
     take(job, RoundEvent, 3)
     return job
@@ -111,10 +110,11 @@ def test_ranks_choose_the_same_lengths_though_their_clocks_differ(client: Engine
 def test_stop_ends_both_and_both_go_on(client: EngineClient, alone: list[Finished]) -> None:
     job = endless(client)
     leader = client.status().pid
-    job.cancel()
+    client.cancel()
     assert finished(job).reason == "cancelled"
-    reading = client.open_document(document(seed=1))
-    reading.cancel()
+    reading = client.open_document(document(seed=2))
+    next(reading)
+    client.cancel()
     assert not any(isinstance(event, DocumentOpened) for event in reading)
     with pytest.raises(ContextTooLongError):
         list(client.open_document(document(sentences=2000)))

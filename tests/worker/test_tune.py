@@ -45,7 +45,7 @@ def test_through_the_engines_process(config: EngineConfig, tmp_path: Path) -> No
         assert isinstance(done, Finished) and len(done.token_ids) == 8
         job = client.tune((2600,))
         assert isinstance(next(job), PrefillProgress)
-        job.cancel()
+        client.cancel()
         *_, last = job
         assert isinstance(last, ModelInfo | PrefillProgress)
         assert isinstance(list(client.open_document(document(60)))[-1], DocumentOpened)

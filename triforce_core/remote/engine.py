@@ -174,7 +174,7 @@ class RemoteEngine:
         self._cancel.set()
 
     def status(self) -> EngineStatus:
-        return EngineStatus(self._state, self._model, None, 0, 0, self._document.id if self._document else None)
+        return EngineStatus(self._state, self._model, None, 0, self._document.id if self._document else None)
 
     def close(self) -> None:
         self._cancel.set()

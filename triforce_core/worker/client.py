@@ -1,22 +1,23 @@
 """The engine's verbs for a process that must stay light and alive: same names, same events, no torch.
 
-Jobs of any thread stand in one queue and run one at a time in the child. The child is started by the first job
-that needs it, and again after it died: model and document are brought back before the job that found it dead is
-served. Only a job that had already begun when the child died fails (EngineDiedError), with all its events kept.
+A pipe, not a queue: a verb runs in the thread of whoever iterates over it, one at a time, and who calls a second one
+meanwhile gets EngineBusyError. The child is started by the first verb that needs it, and again after it died: model
+and document are brought back before the request that found it dead is served. Only a request that had already begun
+when the child died fails (EngineDiedError), after all its events.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import itertools
+import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents.document import Document
-from ..errors import DocumentError, EngineDiedError, NotEnoughMemoryError
+from ..errors import DocumentError, EngineBusyError, EngineDiedError, NotEnoughMemoryError
 from ..events import (
     DocumentFit,
     DocumentOpened,
@@ -30,9 +31,9 @@ from ..events import (
 )
 from ..metrics import answer_stats
 from .child import ENGINE, EngineChild
-from .job import DOING, Job, JobKind
 from .protocol import (
     Accepted,
+    Answer,
     Ask,
     Cancel,
     Check,
@@ -44,6 +45,7 @@ from .protocol import (
     Prepare,
     Reported,
     Request,
+    Returned,
     Tune,
     Verb,
     Yielded,
@@ -51,19 +53,33 @@ from .protocol import (
 from .status import EngineState, EngineStatus
 
 _SILENT = 5.0  # seconds without one of the heartbeats that come each second: also a busy machine sends them sooner
+_DOING: Mapping[type[Verb], str] = {
+    Check: "looking around", Load: "starting", Tune: "measuring this machine", Measure: "measuring a document",
+    OpenDocument: "reading", Ask: "answering", Prepare: "making ready for the next answer"}
+_Events = Generator[Event, None, DocumentFit | None]
+_Inbox = queue.SimpleQueue[Answer | None]  # the messages of one request; None: the child is gone
 
 
 class _Cancelled(Exception):
-    """The job was cancelled before its own verb had begun."""
+    """The call was cancelled before its own request had begun."""
 
 
 class _NotAccepted(Exception):
     """The child was dead before it took the request: nothing has happened, so it can be sent again."""
 
 
-# large: the process, its queue, and what it told last
+class _Call:
+    """A verb that has begun and not ended. Its requests follow each other: load, open, ask."""
+
+    def __init__(self, doing: str) -> None:
+        self.doing = doing
+        self.cancelled = False
+        self.request = 0  # number of the one that is under way
+
+
 class EngineClient:
-    """See the module. Every method may be called from any thread.
+    """See the module. ``cancel``, ``status`` and ``close`` may be called from any thread at any time. A verb begins
+    with the first event that is taken from it; an iterator that is closed or forgotten cancels its request.
 
     An ``ask`` or ``open_document`` that has to start the engine first yields LoadProgress and, for a document that
     is read again, PrefillProgress before its own events."""
@@ -72,12 +88,12 @@ class EngineClient:
         self.config = config
         self._factory = factory
         self._changed = threading.Condition()
-        self._waiting: collections.deque[tuple[Job, Callable[[Job], None]]] = collections.deque()
-        self._running: Job | None = None
-        self._thread: threading.Thread | None = None
         self._numbers = itertools.count(1)
-        self._request = 0  # number of the running job's request in the child
+        self._call: _Call | None = None
         self._child: EngineChild | None = None
+        self._reader: threading.Thread | None = None  # of the child's messages
+        self._listening = False
+        self._inboxes: dict[int, _Inbox] = {}  # of the child's requests that have not ended, by their numbers
         self._model: ModelInfo | None = None
         self._facts: EngineFacts | None = None
         self._in_cache: str | None = None  # id of the document that the child holds
@@ -87,134 +103,87 @@ class EngineClient:
 
     # -- the engine's verbs
 
-    def check(self) -> Job:
-        """Events MachineInfo, ModelInfo: what there is and what would be loaded. Loads nothing."""
+    def check(self) -> Iterator[Event]:
+        """Yield MachineInfo, ModelInfo: what there is and what would be loaded. Loads nothing."""
+        return self._serve(Check())
 
-        def run(job: Job) -> None:
-            self._start()
-            self._call(job, Check(), job.deliver)
+    def load(self) -> Iterator[Event]:
+        """Yield LoadProgress..., ModelInfo."""
+        return self._serve(Load())
 
-        return self._enqueue("check", run)
-
-    def load(self) -> Job:
-        """Events LoadProgress..., ModelInfo."""
-        return self._enqueue("load", self._bring_up)
-
-    def tune(self, contexts: Sequence[int] = ()) -> Job:
-        """Events PrefillProgress..., ModelInfo: measure what passes cost here; closes the open document."""
-
-        def run(job: Job) -> None:
-            self._bring_up(job)
-            with self._changed:
-                self._in_cache = None
-            self._call(job, Tune(tuple(contexts)), self._described(job.deliver))
-
-        return self._enqueue("tune", run)
+    def tune(self, contexts: Sequence[int] = ()) -> Iterator[Event]:
+        """Yield PrefillProgress..., ModelInfo: measure what passes cost here; closes the open document."""
+        return self._serve(Tune(tuple(contexts)))
 
     def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                 ) -> DocumentFit:
-        """Waits for the jobs before it. heard: called by the thread that waits."""
-        result: list[DocumentFit] = []
-
-        def run(job: Job) -> None:
-            self._bring_up(job)
-            fit = self._call(job, Measure(document), job.deliver)
-            assert fit is not None
-            result.append(fit)
-
-        for event in self._enqueue("measure", run):
+        """Return how many tokens a document has, and whether they fit. heard: called as they are counted."""
+        events = self._serve(Measure(document))
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                if end.value is None:  # it was cancelled before it began
+                    raise self._gone() from None
+                return end.value  # type: ignore[no-any-return]
             if isinstance(event, PrefillProgress):
                 heard(event)
-        if not result:
-            raise self._gone()
-        return result[0]
 
-    def open_document(self, document: Document) -> Job:
-        """Events PrefillProgress..., DocumentOpened; without DocumentOpened if it was cancelled."""
-
-        def run(job: Job) -> None:
-            self._bring_up(job)
-            self._open(job, document, job.deliver)
-
-        return self._enqueue("open", run)
+    def open_document(self, document: Document) -> Iterator[Event]:
+        """Yield PrefillProgress..., DocumentOpened; without DocumentOpened if it was cancelled."""
+        return self._serve(OpenDocument(document))
 
     def ask(self, question: str | None, history: Sequence[Turn] = (), sampling: SamplingParams | None = None,
             speculation: SpeculationConfig | None = None, system: str = "", *,
-            document: Document | None = None) -> Job:
-        """Events PrefillProgress, RoundEvent and TextDelta..., Finished.
+            document: Document | None = None) -> Iterator[Event]:
+        """Yield PrefillProgress, RoundEvent and TextDelta..., Finished; one that is cancelled ends with Finished too.
 
-        document: the one that the question is about, opened first if another is in the cache (two tabs);
-        None: the last one opened. question None: continue the document's text. system: as of ``Engine.ask``."""
+        document: the one that the question is about, opened first if another is in the cache; None: the last one
+        opened. question None: continue the document's text. system: as of ``Engine.ask``."""
         verb = Ask(question, tuple(history), sampling or SamplingParams(), speculation or SpeculationConfig(), system)
+        return self._serve(verb, document)
 
-        def run(job: Job) -> None:
-            wanted = document or self._document
-            if wanted is None:
-                raise DocumentError("No document is open", remedy="Open one first.")
-            self._bring_up(job)
-            if wanted.id != self._in_cache:
-                self._open(job, wanted, _only(job, PrefillProgress))
-                if self._in_cache is None:
-                    raise _Cancelled
-            self._call(job, verb, job.deliver)
-
-        return self._enqueue("ask", run)
-
-    def prepare(self) -> Job:
-        """Events PrefillProgress...: see ``Engine.prepare``. The child does so by itself while nothing is asked for:
+    def prepare(self) -> Iterator[Event]:
+        """Yield PrefillProgress...: see ``Engine.prepare``. The child does so by itself while nothing is asked for:
         this waits for it."""
+        return self._serve(Prepare())
 
-        def run(job: Job) -> None:
-            self._bring_up(job)
-            self._call(job, Prepare(), job.deliver)
-
-        return self._enqueue("prepare", run)
-
-    def cancel(self, job: Job | None = None) -> None:
-        """End a job early (None: the running one), waiting or running. Of no effect when it has ended."""
+    def cancel(self) -> None:
+        """End early what is under way. Of no effect where nothing is."""
         with self._changed:
-            job = job or self._running
-            if job is None or job.ended:
+            call, child = self._call, self._child
+            if call is None:
                 return
-            job.cancelled = True
-            if job is self._running:
-                if self._child is not None and self._request:
-                    with contextlib.suppress(OSError):
-                        self._child.send(Cancel(self._request))
-                return
-            self._waiting = collections.deque(entry for entry in self._waiting if entry[0] is not job)
-        _end_cancelled(job)
+            call.cancelled = True
+            number = call.request
+        if child is not None and number:
+            _send_cancel(child, number)
 
     def status(self) -> EngineStatus:
         with self._changed:
             child, model, cause = self._child, self._model, self._cause
             if child is None or not child.alive:
                 dead = child is not None or bool(cause) or self._closed
-                return EngineStatus("dead" if dead else "starting", None, None, 0, len(self._waiting), None,
+                return EngineStatus("dead" if dead else "starting", None, None, 0, None,
                                     cause or (child.how_it_ended() if child is not None else ""))
-            state: EngineState = "busy" if self._running else "idle"
+            state: EngineState = "busy" if self._call else "idle"
             if model is None:
-                state = "loading" if self._request else "starting"
-            queue_length, in_cache, facts = len(self._waiting), self._in_cache, self._facts
+                state = "loading" if self._call else "starting"
+            in_cache, facts = self._in_cache, self._facts
         silent = child.silent_seconds()
-        return EngineStatus(state, model, child.pid, child.rss_bytes(), queue_length, in_cache, facts=facts,
+        return EngineStatus(state, model, child.pid, child.rss_bytes(), in_cache, facts=facts,
                             cpu_seconds=child.cpu_seconds(), silent_seconds=int(silent) if silent > _SILENT else 0)
 
     def close(self) -> None:
-        """End the child within five seconds, and every job. Afterwards every verb raises EngineDiedError."""
+        """End the child within five seconds, and what is under way. Afterwards every verb raises EngineDiedError."""
         with self._changed:
             self._closed = True
-            waiting, self._waiting = self._waiting, collections.deque()
-            child, running, thread = self._child, self._running, self._thread
-            if running is not None:
-                running.cancelled = True
-            self._changed.notify_all()
-        for job, _ in waiting:
-            _end_cancelled(job)
+            child = self._child
+            if self._call is not None:
+                self._call.cancelled = True
         if child is not None:
             child.end()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(1.0)
+            self._release(child)
 
     def __enter__(self) -> EngineClient:
         return self
@@ -222,149 +191,163 @@ class EngineClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- the queue
+    # -- one call at a time, in its caller's thread
 
-    def _enqueue(self, kind: JobKind, run: Callable[[Job], None]) -> Job:
-        job = Job(kind, self.cancel, self._position)
-        with self._changed:
-            if self._closed:
-                raise self._gone()
-            self._waiting.append((job, run))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="engine-client", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
-        return job
-
-    def _position(self, job: Job) -> int | None:
-        with self._changed:
-            if job is self._running:
-                return 0
-            places = (place for place, (waiting, _) in enumerate(self._waiting, start=1) if waiting is job)
-            return next(places, None)
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if self._closed:
-                    return
-                job, run = self._waiting.popleft()
-                self._running = job
-            error: BaseException | None = None
-            try:
-                self._serve(job, run)
-            except _Cancelled:
-                pass
-            except BaseException as caught:
-                error = caught
-            finally:
-                with self._changed:
-                    self._running, self._request = None, 0
-            if error is None and job.cancelled:
-                _end_cancelled(job)
-            else:
-                job.end(error)
-
-    def _serve(self, job: Job, run: Callable[[Job], None]) -> None:
+    def _serve(self, verb: Verb, about: Document | None = None) -> _Events:
+        """Yield the events of a verb. Raises EngineBusyError, EngineDiedError and what the engine raises."""
+        call = self._begin(_DOING[type(verb)])
         try:
-            run(job)
-        except _NotAccepted:  # found dead on arrival: once more with a new child
-            self._bury()
             try:
-                run(job)
-            except _NotAccepted:
-                raise EngineDiedError(f"The engine does not start: {self._bury()}") from None
+                return (yield from self._steps(call, verb, about))
+            except _NotAccepted:  # found dead on arrival: once more with a new child
+                self._bury()
+                return (yield from self._steps(call, verb, about))
+        except _NotAccepted:
+            raise EngineDiedError(f"The engine does not start: {self._bury()}") from None
+        except _Cancelled:
+            if isinstance(verb, Ask):
+                stats = answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0.0, engine="",
+                                     why="cancelled")
+                yield Finished("cancelled", "", (), stats)
+            return None
+        finally:
+            self._end(call)
 
-    # -- the child; only the client's thread runs what follows
+    def _steps(self, call: _Call, verb: Verb, about: Document | None) -> _Events:
+        """Yield the events of a verb, behind those of what has to be there before it: a child, a model, a document."""
+        wanted = about or self._document if isinstance(verb, Ask) else None
+        if isinstance(verb, Ask) and wanted is None:
+            raise DocumentError("No document is open", remedy="Open one first.")
+        self._start()
+        if isinstance(verb, Load) and self._model is not None:
+            yield self._model
+            return None
+        if self._model is None and not isinstance(verb, Load | Check):
+            yield from _only(LoadProgress, self._request(call, Load()))
+        if wanted is not None and wanted.id != self._in_cache:
+            yield from _only(PrefillProgress, self._request(call, OpenDocument(wanted)))
+            if self._in_cache is None:
+                raise _Cancelled
+        return (yield from self._request(call, verb))
+
+    def _begin(self, doing: str) -> _Call:
+        with self._changed:
+            if self._call is not None:
+                raise EngineBusyError(f"The engine is {self._call.doing} and takes one request at a time",
+                                      remedy="Ask again when that has ended, or cancel it.")
+            call = self._call = _Call(doing)
+            self._changed.wait_for(lambda: self._closed or not self._inboxes)  # one that was forgotten is ending
+            if self._closed:
+                self._call = None
+                raise self._gone()
+        return call
+
+    def _end(self, call: _Call) -> None:
+        with self._changed:
+            self._call = None
+            child = self._child if call.request in self._inboxes else None
+        if child is not None:  # nobody wants the rest
+            _send_cancel(child, call.request)
+
+    def _request(self, call: _Call, verb: Verb) -> _Events:
+        """Yield the events of one request. Raises what the engine raised, or EngineDiedError."""
+        child, number, accepted = self._child, next(self._numbers), False
+        assert child is not None
+        inbox: _Inbox = queue.SimpleQueue()
+        with self._changed:
+            if call.cancelled:
+                raise _Cancelled
+            call.request = 0
+            if isinstance(verb, OpenDocument | Tune):
+                self._in_cache = None
+            if self._listening:
+                self._inboxes[number] = inbox
+            else:
+                inbox.put(None)
+        with contextlib.suppress(OSError):  # its pipe is closed: that stands in the inbox, behind what it still said
+            child.send(Request(number, verb))
+        with self._changed:
+            call.request = number
+            if call.cancelled:  # while it was being sent: a frame in the middle of another would break the pipe
+                _send_cancel(child, number)
+        while True:
+            message = inbox.get()
+            if isinstance(message, Accepted):
+                accepted = True
+            elif isinstance(message, Yielded):
+                self._note(verb, message.event)
+                yield message.event
+            elif isinstance(message, Returned):
+                if isinstance(verb, Load):  # a child that dies is no reason to measure again
+                    self.config = replace(self.config, tune=False)
+                return message.value
+            elif isinstance(message, Failed):
+                raise message.error
+            elif isinstance(message, Crashed):
+                raise self._died(call, message.cause)
+            elif self._closed:
+                raise self._gone()
+            elif accepted:
+                raise self._died(call)
+            else:
+                raise _NotAccepted
+
+    def _note(self, verb: Verb, event: Event) -> None:
+        """Keep what an event says of the child."""
+        with self._changed:
+            if isinstance(event, ModelInfo) and not isinstance(verb, Check):
+                self._model = event
+            elif isinstance(event, DocumentOpened) and isinstance(verb, OpenDocument):
+                self._in_cache, self._document = verb.document.id, verb.document
+
+    # -- the child
 
     def _start(self) -> None:
-        """A living child."""
+        """Have a living child."""
         if self._child is not None and not self._child.alive:
             self._bury()
         if self._child is None:
             child = EngineChild(self.config, self._factory)
             with self._changed:
-                self._child, self._cause = child, ""
+                self._child, self._cause, self._inboxes, self._listening = child, "", {}, True
+                self._reader = threading.Thread(target=self._listen, args=(child, self._inboxes), name="engine-client",
+                                                daemon=True)
+                self._reader.start()
                 closed = self._closed
             if closed:
                 child.end(0.0)
                 raise self._gone()
 
-    def _bring_up(self, job: Job) -> None:
-        """A living child with a loaded model."""
-        self._start()
-        if self._model is not None:
-            if job.kind == "load":
-                job.deliver(self._model)
-            return
-
-        told = job.deliver if job.kind == "load" else _only(job, LoadProgress)
-        self._call(job, Load(), self._described(told))
-        self.config = replace(self.config, tune=False)  # a child that dies is no reason to measure again
-
-    def _described(self, deliver: Callable[[Event], None]) -> Callable[[Event], None]:
-        """``deliver``, but a ModelInfo on its way is the model from then on."""
-
-        def described(event: Event) -> None:
-            if isinstance(event, ModelInfo):
-                with self._changed:
-                    self._model = event
-            deliver(event)
-
-        return described
-
-    def _open(self, job: Job, document: Document, deliver: Callable[[Event], None]) -> None:
-        def opened(event: Event) -> None:
-            if isinstance(event, DocumentOpened):
-                with self._changed:
-                    self._in_cache, self._document = document.id, document
-            deliver(event)
-
-        with self._changed:
-            self._in_cache = None
-        self._call(job, OpenDocument(document), opened)
-
-    def _call(self, job: Job, verb: Verb, deliver: Callable[[Event], None]) -> DocumentFit | None:
-        """One request and its events. Raises what the engine raised, or EngineDiedError."""
-        child = self._child
-        assert child is not None
-        number, accepted = next(self._numbers), False
-        with self._changed:
-            if job.cancelled:
-                raise _Cancelled
-            self._request = number
+    def _listen(self, child: EngineChild, inboxes: dict[int, _Inbox]) -> None:
+        """Give every message to the request whose number it carries, until the child is gone."""
         try:
-            child.send(Request(number, verb))
             while True:
-                message = child.receive()
-                if isinstance(message, Accepted):
-                    accepted = True
-                elif isinstance(message, Yielded):
-                    deliver(message.event)
-                elif isinstance(message, Reported):
-                    with self._changed:
-                        self._facts = message.facts
-                elif isinstance(message, Failed):
-                    if isinstance(message.error, NotEnoughMemoryError):  # it may have given its document back
-                        with self._changed:
-                            self._in_cache = None
-                    raise message.error
-                elif isinstance(message, Crashed):
-                    raise self._died(job, message.cause)
-                else:
-                    fit: DocumentFit | None = message.value
-                    return fit
-        except (OSError, EOFError):
-            if self._closed:
-                raise self._gone() from None
-            if not accepted:
-                raise _NotAccepted from None
-            raise self._died(job) from None
+                self._deliver(child.receive(), inboxes)
+        except EOFError:
+            pass
+        finally:
+            with self._changed:
+                self._listening = False
+                for inbox in inboxes.values():
+                    inbox.put(None)
+                inboxes.clear()
+                self._changed.notify_all()
 
-    def _died(self, job: Job, cause: str = "") -> EngineDiedError:
-        cause = self._bury(cause)
-        return EngineDiedError(f"The engine stopped while {DOING[job.kind]}: {cause}",
+    def _deliver(self, message: Answer, inboxes: dict[int, _Inbox]) -> None:
+        with self._changed:
+            inbox = inboxes.get(message.number)
+            if isinstance(message, Reported):
+                self._facts = message.facts
+            elif inbox is not None:
+                if isinstance(message, Failed) and isinstance(message.error, NotEnoughMemoryError):
+                    self._in_cache = None  # it may have given its document back
+                if isinstance(message, Returned | Failed | Crashed):
+                    del inboxes[message.number]
+                    self._changed.notify_all()
+                inbox.put(message)
+
+    def _died(self, call: _Call, cause: str = "") -> EngineDiedError:
+        return EngineDiedError(f"The engine stopped while {call.doing}: {self._bury(cause)}",
                                remedy="What it had written is kept; the next request starts a new engine.")
 
     def _bury(self, cause: str = "") -> str:
@@ -372,23 +355,27 @@ class EngineClient:
         with self._changed:
             child = self._child
             self._child, self._model, self._in_cache, self._facts = None, None, None, None
-        ending = child.how_it_ended() if child is not None else ""
+        ending = ""
         if child is not None:
-            child.let_go()
+            ending = child.how_it_ended()
+            self._release(child)
         self._cause = cause or ending
         return self._cause
+
+    def _release(self, child: EngineChild) -> None:
+        """Close the pipes of a child that has ended."""
+        if self._reader is not None:
+            self._reader.join(0.5)
+        child.let_go()
 
     def _gone(self) -> EngineDiedError:
         return EngineDiedError("The engine has been closed", remedy="Start the app again.")
 
 
-def _only(job: Job, kind: type) -> Callable[[Event], None]:
-    return lambda event: job.deliver(event) if isinstance(event, kind) else None
+def _only(kind: type, events: Iterator[Event]) -> Iterator[Event]:
+    return (event for event in events if isinstance(event, kind))
 
 
-def _end_cancelled(job: Job) -> None:
-    """A cancelled answer ends with Finished like every other; if the engine did not write it, we do."""
-    if job.kind == "ask" and not job.finished:
-        stats = answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0.0, engine="", why="cancelled")
-        job.deliver(Finished("cancelled", "", (), stats))
-    job.end()
+def _send_cancel(child: EngineChild, number: int) -> None:
+    with contextlib.suppress(OSError):  # it has died: its caller finds out
+        child.send(Cancel(number))

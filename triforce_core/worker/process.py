@@ -116,7 +116,7 @@ class Process:
         facts = self._engine.facts() if self._engine is not None else None
         if facts is not None:
             with contextlib.suppress(OSError):  # the parent is gone: the listener ends this process
-                self._sender.send(Reported(facts))
+                self._sender.send(Reported(self._current, facts))
 
     def _cancel(self, number: int) -> None:
         if self._followers is not None:

@@ -1,7 +1,9 @@
 """What the page's process and the engine's say to each other over a ``pipe``.
 
 A verb is one Request; the child answers Accepted, then Yielded for every event, then exactly one of Returned,
-Failed and Crashed; Reported may come in between. After Crashed the child ends.
+Failed and Crashed; Reported may come in between. After Crashed the child ends. Every message carries the number of its
+request, so that answers to several requests may come interleaved; how many the child works on at once stands in
+``EngineStatus.max_in_flight``.
 """
 
 from __future__ import annotations
@@ -86,8 +88,9 @@ class Yielded:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Where things lie at this moment; belongs to no request, and may come at any time while one is worked on."""
+    """Where things lie at this moment. Comes now and then while the request is worked on, and before it ends."""
 
+    number: int
     facts: EngineFacts
 
 
@@ -111,3 +114,6 @@ class Crashed:
 
     number: int
     cause: str
+
+
+Answer = Accepted | Yielded | Reported | Returned | Failed | Crashed

@@ -261,7 +261,7 @@ def test_measuring_the_machine_says_how_far_and_how_long() -> None:
 
 def test_the_engine_panel_says_how_it_drafts() -> None:
     model = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1, drafting="measured long ago")
-    status = EngineStatus("idle", model, 1, 1, 0, None, facts=EngineFacts("cpu", "why", 1, 2, drafting="10 at a time"))
+    status = EngineStatus("idle", model, 1, 1, None, facts=EngineFacts("cpu", "why", 1, 2, drafting="10 at a time"))
     section = engine_status_view.engine_section
     assert "<dt>Drafting</dt><dd>10 at a time</dd>" in section("ready", model, None, status, 0, False)
     assert "<dt>Drafting</dt><dd>measured long ago</dd>" in section("ready", model, None, None, 0, False)
@@ -344,7 +344,7 @@ def test_replay_marks_are_thinned_but_complete() -> None:
 def test_engine_panel_shows_memory() -> None:
     model = ModelInfo("Llama", "", "on-chip", "a GPU is present", "H200", "bfloat16", 131_072, 13_476_298_752, 1)
     facts = EngineFacts("offload", "61.0 GiB do not fit", 70 * 2**30, 30 * 2**30, 18 * 2**30, 6 * 2**30)
-    status = EngineStatus("busy", model, 1, 0, 0, None, facts=facts)
+    status = EngineStatus("busy", model, 1, 0, None, facts=facts)
     html = engine_status_view.engine_section("ready", model, None, status, 0, True)
     for text in ("offload (H200)", "61.0 GiB do not fit", "18.0 GiB used, 6.0 GiB free", "70.0 GiB used, 30.0 GiB free",
                  'aria-label="GPU"', 'aria-valuenow="75"', 'aria-label="Memory"', 'aria-valuenow="70"'):
